@@ -589,6 +589,54 @@ fn a_clone_gives_way_to_another_checkpoint_of_the_name() {
     Db::clone_checkpoint(&of_objects(&handle), "db", "one", "copy").unwrap();
 }
 
+/// A checkpoint is dropped at each step of its backup, and another one gets its name: a backup lacks nothing.
+#[test]
+fn a_backup_gives_way_to_another_checkpoint_of_the_name() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let quiet = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
+    let db = process.open(quiet(&of_objects(&objects.handle())));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    process.kill(db);
+    let mut gave_way = 0;
+    for step in 0.. {
+        let objects = objects.duplicate();
+        let (handle, backup) = (objects.handle(), of_objects(&MemoryObjects::new()));
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet(&of_objects(&objects.handle())));
+        let other = Arc::new(Mutex::new(None));
+        let (inner, mut changed) = (Arc::clone(&other), model.clone());
+        handle.interrupt_at(step, move || {
+            change(&db, &mut changed, 2);
+            db.compact_range(None, None).unwrap();
+            db.drop_checkpoint("one").unwrap();
+            while db.run_background_step() {}
+            db.create_checkpoint("one").unwrap();
+            process.kill(db);
+            *inner.lock().unwrap() = Some(changed);
+        });
+        let backed_up = Db::back_up(&of_objects(&handle), "db", "one", &backup);
+        let other = other.lock().unwrap().take();
+        match backed_up {
+            Ok(_) => {
+                let found = at(&backup, "one").unwrap();
+                assert!(found == model || Some(&found) == other.as_ref(), "step {step}");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Busy, "step {step}: {error}");
+                assert_eq!(Db::stored_checkpoints(&backup, "db").unwrap(), [""; 0]);
+                gave_way += 1;
+            }
+        }
+        if other.is_none() {
+            break;
+        }
+    }
+    assert!(gave_way > 3, "{gave_way}");
+}
+
 #[test]
 fn a_process_may_die_while_it_clones_a_checkpoint() {
     dies_everywhere(false, |_, storage, _| Db::clone_checkpoint(storage, "db", "one", "copy"));

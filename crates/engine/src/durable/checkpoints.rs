@@ -174,21 +174,31 @@ pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> 
 
 /// Checks that nobody drops a checkpoint of these bytes, or has, so that whoever drops it from now on finds the `note`.
 fn check_stays(place: &Place, checkpoint: &str, bytes: &Bytes, note: &ObjectName) -> Result<()> {
-    let busy = |message| Err(Error::new(ErrorKind::Busy, message));
     // In this order: what says that it is being dropped goes last.
     let is_dropped = match Committed::of(&place.history()?)? {
         Some(committed) => committed.drops.contains_key(checkpoint),
         None => place.is_there(&place.dropping(checkpoint)?)?,
     };
     if is_dropped {
-        return busy(format!(
-            "the checkpoint {checkpoint:?} is being dropped: if nobody does that any more, drop it again"
+        return Err(Error::new(
+            ErrorKind::Busy,
+            format!("the checkpoint {checkpoint:?} is being dropped: if nobody does that any more, drop it again"),
         ));
     }
-    if !place.is_there(note)? || read_object(place, checkpoint)? != *bytes {
-        return busy(format!("the checkpoint {checkpoint:?} was dropped, and another one has its name: try again"));
+    if !place.is_there(note)? {
+        return Err(replaced(checkpoint));
     }
-    Ok(())
+    check_same(place, checkpoint, bytes)
+}
+
+/// Checks that a checkpoint is still the one of these bytes.
+fn check_same(place: &Place, checkpoint: &str, bytes: &Bytes) -> Result<()> {
+    if read_object(place, checkpoint)? == *bytes { Ok(()) } else { Err(replaced(checkpoint)) }
+}
+
+fn replaced(checkpoint: &str) -> Error {
+    let message = format!("the checkpoint {checkpoint:?} was dropped, and another one has its name: try again");
+    Error::new(ErrorKind::Busy, message)
 }
 
 /// Creates the database at a place from a checkpoint of another one.
@@ -226,12 +236,13 @@ fn check_free(target: &Place) -> Result<()> {
 /// verified.
 ///
 /// # Errors
-/// `NotFound`; `Corrupt`, naming the object that is damaged or missing; `Invalid` when a database lives at that place, or it has
+/// `NotFound`; `Busy` when another checkpoint got its name meanwhile; `Corrupt`, naming the object that is damaged or missing; `Invalid` when a database lives at that place, or it has
 /// backups of another one; those of the storages: call again, and it goes on.
 pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
     let target = place.in_storage(to);
     let (from, to) = (place.storage.objects(), to.objects());
-    let committed = read(place, checkpoint)?;
+    let bytes = read_object(place, checkpoint)?;
+    let committed = decode(place, checkpoint, &bytes)?;
     let number = committed.identity.database;
     if Committed::of(&target.history()?)?.is_some() {
         return Err(Error::invalid("a database of this name lives in that storage: choose another one"));
@@ -255,14 +266,14 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() })?;
     for (name, length) in committed.segments().collect::<BTreeMap<_, _>>() {
         let object = ObjectName::new(name)?;
-        let stored_bytes = from.size(&object).map_err(|error| missing(place, checkpoint, error))?;
+        let stored_bytes = from.size(&object).map_err(|error| missing(place, checkpoint, &bytes, error))?;
         summary.objects += 1;
         // Of other databases' objects, as a clone names them, it is unknown which database of that name they are of.
         if place.owns(&object) && to.size(&object).is_ok_and(|there| there == stored_bytes) {
             continue;
         }
         let opened = from.open(&object).and_then(|reader| cache.open(reader, name, stored_bytes, object.identity()));
-        let opened = opened.map_err(|error| missing(place, checkpoint, error))?;
+        let opened = opened.map_err(|error| missing(place, checkpoint, &bytes, error))?;
         let found = opened.directory().length();
         if found != length {
             return Err(Error::corrupt(format!("the object {name} is of {found} bytes, the segment of {length}")));
@@ -271,7 +282,8 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
         summary.objects_copied += 1;
         summary.bytes_copied += stored_bytes;
     }
-    to.put(&target.checkpoint(checkpoint)?, read_object(place, checkpoint)?, PutMode::Replace)?;
+    check_same(place, checkpoint, &bytes)?;
+    to.put(&target.checkpoint(checkpoint)?, bytes, PutMode::Replace)?;
     Ok(summary)
 }
 
@@ -396,14 +408,13 @@ fn decode(place: &Place, name: &str, bytes: &[u8]) -> Result<Committed> {
     decoded.map_err(|error| error.during(&format!("reading {object}")))
 }
 
-/// What it means that an object cannot be found which a checkpoint names.
-fn missing(place: &Place, checkpoint: &str, error: forebay_storage::Error) -> Error {
+/// What it means that an object cannot be found which a checkpoint of these bytes names.
+fn missing(place: &Place, checkpoint: &str, bytes: &Bytes, error: forebay_storage::Error) -> Error {
     match error.kind() {
         // Unless the checkpoint was dropped meanwhile.
-        ErrorKind::NotFound => read_object(place, checkpoint).map_or_else(
-            |gone| gone,
-            |_| Error::corrupt(format!("the checkpoint {checkpoint:?} names an object that is not there: {error}")),
-        ),
+        ErrorKind::NotFound => check_same(place, checkpoint, bytes).err().unwrap_or_else(|| {
+            Error::corrupt(format!("the checkpoint {checkpoint:?} names an object that is not there: {error}"))
+        }),
         _ => error.into(),
     }
 }
