@@ -23,11 +23,11 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     db: String,
     /// Storage in which the database lies.
-    #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
-    storage: Option<Storage>,
+    #[arg(long, value_name = "URL")]
+    storage: Option<String>,
     /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
-    #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
-    register: Option<Storage>,
+    #[arg(long, value_name = "URL")]
+    register: Option<String>,
     /// The file.
     file: PathBuf,
 }
@@ -45,17 +45,29 @@ pub struct RestoreArguments {
     copies: NonZero<usize>,
 }
 
+/// What the flags name beside memory nodes.
+struct Stored {
+    storage: Option<Storage>,
+    register: Option<Storage>,
+}
+
 impl Arguments {
-    fn check(&self) -> Result<(), Failure> {
+    /// Looks at the flags, and opens what they name. Only a new database creates a directory.
+    fn stored(&self, open: fn(&str) -> Result<Storage, String>) -> Result<Stored, Failure> {
         if self.memory.all().contains(&NodeAddress::Local) {
             return Err(Failure::usage("--memory=local has no named databases: use shm:<path> or tcp://<host>:<port>"));
         }
-        Ok(())
+        let opened = |flag: &'static str, url: &Option<String>| {
+            let wrong = move |why| Failure::usage(format_args!("{flag}: {why}"));
+            url.as_deref().map(open).transpose().map_err(wrong)
+        };
+        Ok(Stored { storage: opened("--storage", &self.storage)?, register: opened("--register", &self.register)? })
     }
 
-    fn open(&self, options: Options) -> Result<Store, Failure> {
-        let (name, storage) = (Some(self.db.clone()), self.storage.clone());
-        let options = Options { name, storage, register: self.register.clone(), ..options };
+    fn open(&self, stored: &Stored, options: Options) -> Result<Store, Failure> {
+        let Stored { storage, register } = stored;
+        let (storage, register) = (storage.clone(), register.clone());
+        let options = Options { name: Some(self.db.clone()), storage, register, ..options };
         durability::warn_if_frail(self.memory.all(), &options);
         Store::connect_all(self.memory.all(), options).map_err(|error| self.starting(&error))
     }
@@ -80,12 +92,12 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
 /// # Errors
 /// The first error.
 pub fn write(arguments: &Arguments) -> Result<(), Failure> {
-    arguments.check()?;
-    let options = match &arguments.storage {
+    let stored = arguments.stored(durability::open_existing_storage)?;
+    let options = match &stored.storage {
         Some(storage) => Store::options_of_stored(storage, &arguments.db),
         None => Store::options_of(arguments.memory.all(), &arguments.db),
     };
-    let store = arguments.open(options.map_err(|error| arguments.starting(&error))?)?;
+    let store = arguments.open(&stored, options.map_err(|error| arguments.starting(&error))?)?;
     let written = store.checkpoint(&arguments.file);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
     arguments.tell("written", summary)
@@ -97,7 +109,7 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
 /// The first error.
 pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
     let RestoreArguments { place: arguments, shards, copies } = arguments;
-    arguments.check()?;
+    let stored = arguments.stored(durability::open_storage)?;
     let shards = shards.unwrap_or(arguments.memory.all().len());
     let CheckpointLayout { key_order, bounds } =
         Db::checkpoint_layout(&arguments.file, shards).map_err(|error| running(forebay::Error::from(error)))?;
@@ -107,13 +119,13 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
         copies => Durability::Memory { copies },
     };
     let options = Options { error_if_exists: true, key_order, shards, shard_bounds, durability, ..Options::default() };
-    let store = arguments.open(options)?;
+    let store = arguments.open(&stored, options)?;
     match store.load(&arguments.file).and_then(|summary| store.close().map(|()| summary)) {
         Ok(summary) => arguments.tell("restored", summary),
         Err(error) => {
             drop(store);
             // Otherwise half a database would have the name.
-            let dropped = match (&arguments.storage, &arguments.register) {
+            let dropped = match (&stored.storage, &stored.register) {
                 (Some(storage), _) => Store::destroy_stored(storage, arguments.memory.all(), &arguments.db),
                 (None, Some(register)) => Store::destroy_copied(register, arguments.memory.all(), &arguments.db),
                 (None, None) => Store::destroy(arguments.memory.all(), &arguments.db),

@@ -61,6 +61,10 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("bench --memory=tcp://127.0.0.1:1 --secret-file=/nowhere/secret", "/nowhere/secret"),
         ("bench --memory=tcp://127.0.0.1:1 --tls-name=node", "authority"),
         ("checkpoint --memory=tcp://127.0.0.1:1 --db=x --tls-key=/nowhere /nowhere/file", "certificate"),
+        (
+            "checkpoint --memory=tcp://127.0.0.1:1 --db=x --storage=/nowhere/mistyped /nowhere/file",
+            "is the path right?",
+        ),
         ("memory-node --listen=tcp://127.0.0.1:0 --memory=1GiB --extent-size=5", "4096"),
         ("benhc", "bench"),
     ] {

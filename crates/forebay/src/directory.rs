@@ -47,7 +47,7 @@ impl Store {
     /// machine but for the writes of the last second: see [`DirectoryOptions`].
     ///
     /// # Errors
-    /// `Busy` while a process has it open, unless it is to be taken over; `Corrupt` when what was durable is damaged; `Io` and
+    /// `Invalid` for a URL; `Busy` while a process has it open, unless it is to be taken over; `Corrupt` when what was durable is damaged; `Io` and
     /// others of the directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, DirectoryOptions::default())
@@ -122,6 +122,10 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    if path.as_os_str().as_encoded_bytes().windows(3).any(|bytes| bytes == b"://") {
+        let what = "is a URL and no directory: name storage in Options::storage, and open it with Store::embedded";
+        return Err(Error::Address(format!("{} {what}", path.display())));
+    }
     std::path::absolute(path).map_err(|error| Error::Address(format!("the path {:?}: {error}", path.display())))
 }
 
@@ -279,6 +283,10 @@ mod tests {
         let named = options(|options| options.name = Some("name".into()));
         assert_eq!(Store::open_with(folder.path(), named).unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(Store::open("").unwrap_err().kind(), ErrorKind::Invalid);
+        for url in ["s3://bucket/prefix", "file:///nowhere"] {
+            assert_eq!(Store::open(url).unwrap_err().kind(), ErrorKind::Invalid);
+            assert_eq!(Store::destroy_path(url).unwrap_err().kind(), ErrorKind::Invalid);
+        }
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
         Store::open(&file).unwrap_err();
