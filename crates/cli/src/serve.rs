@@ -134,7 +134,7 @@ pub fn check(arguments: &Arguments) -> Result<BTreeMap<&'static str, String>, Fa
 /// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates again.
 ///
 /// # Errors
-/// When the store cannot be opened, the address is taken, or the server stops by itself.
+/// When the store cannot be opened, the address is taken, or another process takes the store over.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("serve")?;
     // From here on a signal is only a request, so that the store can be closed.
@@ -157,7 +157,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     admin::announce(admin.as_ref())?;
     let clock = SystemClock::new();
-    loop {
+    let fenced = loop {
         let received: Vec<_> = signals.pending().collect();
         if received.contains(&SIGHUP) {
             reload(admission.as_deref());
@@ -165,15 +165,21 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         if let Some(&signal) = received.iter().find(|signal| **signal != SIGHUP) {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             tracing::info!(signal = name, "stopping");
-            break;
+            break None;
         }
         if !server.is_running() {
-            break;
+            break None;
+        }
+        // What it would still read is not what the other process writes.
+        if let Some(fenced) = server.fenced() {
+            tracing::error!(error = %fenced, "stopping");
+            break Some(fenced);
         }
         clock.sleep(LOOK);
-    }
+    };
     drop(admin);
-    server.stop().map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
+    let stopped = server.stop();
+    fenced.map_or(stopped, Err).map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     tracing::info!("stopped");
     Ok(())
 }

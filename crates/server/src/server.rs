@@ -212,10 +212,18 @@ impl Server {
         self.tls_address
     }
 
-    /// Whether the server serves: no client asked it to stop, and nothing made it.
+    /// Whether the server serves: no client asked it to stop.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.shared.is_stopping()
+    }
+
+    /// Why the store is of no use any more, if another process has taken it over. The server goes on until it is stopped,
+    /// and refuses all writes.
+    #[must_use]
+    pub fn fenced(&self) -> Option<Error> {
+        let fenced = self.shared.store.failure().filter(|error| error.kind() == ErrorKind::Fenced)?;
+        Some(Error { kind: fenced.kind(), message: fenced.to_string() })
     }
 
     /// Sees the server while it runs.

@@ -644,11 +644,12 @@ impl Db {
         self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.active().count())).sum()
     }
 
-    /// The error with which a shard's background work has failed for good, if it has. Every later write to that shard
-    /// fails with it.
+    /// The error with which a shard's background work has failed for good, if it has: every later write to that shard
+    /// fails with it. `Fenced` when another process took over, as far as a commit or a sync has met it.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        self.shards().iter().find_map(|shard| shard.failure(&shard.lock()))
+        let of_log = || self.inner.log.as_ref().and_then(|log| log.fenced());
+        self.shards().iter().find_map(|shard| shard.failure(&shard.lock())).or_else(of_log)
     }
 
     /// Counts of past work, and the current shape.

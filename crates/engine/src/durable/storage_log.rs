@@ -225,6 +225,11 @@ impl StorageLog {
         if self.is_failing.load(Ordering::Relaxed) { self.check(Ok(())) } else { Ok(()) }
     }
 
+    /// Why the log is written by another process, if it is.
+    pub(crate) fn fenced(&self) -> Option<Error> {
+        self.check_usable().err().filter(|error| error.kind() == ErrorKind::Fenced)
+    }
+
     #[cold]
     fn check(&self, otherwise: Result<()>) -> Result<()> {
         lock(&self.failure).as_ref().map_or(otherwise, |error| Err(error.clone()))
