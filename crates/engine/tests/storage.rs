@@ -658,6 +658,46 @@ fn a_log_in_objects_that_is_missing_is_found() {
     Db::destroy_stored(&of_objects(&objects.handle()), &[], "db").unwrap();
 }
 
+/// A database of which no commit is left is no new one, and nothing of it is deleted.
+#[test]
+fn commits_that_are_missing_are_found() {
+    for is_flushed in [false, true] {
+        let objects = MemoryObjects::new();
+        let storage = of_objects(&objects.handle());
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&storage, Syncing::Sync));
+        (0..200).for_each(|number| db.put(&key(number), &[7; 200]).unwrap());
+        if is_flushed {
+            db.flush().unwrap();
+        }
+        process.kill(db);
+        let listed = |folder: &str| objects.list(Some(&ObjectName::new(folder).unwrap())).unwrap();
+        listed("db/commit").iter().for_each(|commit| objects.delete(&commit.name).unwrap());
+        let left = listed("db");
+        for create_if_missing in [true, false] {
+            let process = Process::with_empty_memory();
+            let refused =
+                process.try_open(Options { create_if_missing, ..options(&storage, Syncing::Sync) }).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+            assert!(refused.to_string().contains("forebay repair"), "{refused}");
+        }
+        assert_eq!(Db::options_of_stored(&storage, "db").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(Db::destroy_stored(&storage, &[], "db").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(listed("db"), left);
+        let (_, _, (saved, _)) = said(&storage);
+        assert_eq!(saved, 200);
+        // Where nobody needs it, it makes room.
+        left.iter().for_each(|object| objects.delete(&object.name).unwrap());
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&storage, Syncing::Sync));
+        db.put(b"key", b"value").unwrap();
+        db.close().unwrap();
+        Db::destroy_stored(&storage, &[], "db").unwrap();
+        assert_eq!(Db::options_of_stored(&storage, "db").unwrap_err().kind(), ErrorKind::NotFound);
+        process.open(options(&storage, Syncing::Sync)).close().unwrap();
+    }
+}
+
 /// A commit that names a new log fails: the same log is named by the next one, and no other one is created.
 #[test]
 fn a_log_is_there_before_a_commit_names_it() {

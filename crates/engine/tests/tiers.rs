@@ -146,6 +146,44 @@ fn when_memory_gets_full_the_coldest_level_moves_down() {
     assert_eq!(scanned(&db, false).len() as u64, records);
 }
 
+/// A database comes back with less memory than it had, and smaller extents: what does not fit is read from storage.
+#[test]
+fn a_database_opens_with_less_memory() {
+    let objects = MemoryObjects::new();
+    let options = || Options {
+        storage_from_level: None,
+        durability: Durability::Storage(Syncing::Sync),
+        write_buffer_bytes: 1 << 20,
+        target_table_bytes: 1 << 20,
+        ..options(&objects)
+    };
+    let records = 4000;
+    let mut random = Random::seeded(1);
+    let mut versions = vec![0; 4000];
+    for memory_bytes in [64 << 20, 8 << 20, 4 << 20, 32 << 20] {
+        let node = forebay_memory_node::Options::with_memory(memory_bytes);
+        let cluster = Cluster::start_with(forebay_memory_node::Options {
+            extent_bytes: Some(memory_bytes as usize / 16),
+            ..node
+        });
+        let db = cluster.open(options());
+        let is_first = memory_bytes == 64 << 20;
+        for step in 0..records {
+            let number = if is_first { step } else { random.below(records) };
+            let version = &mut versions[number as usize];
+            assert_eq!(db.get(&key(number)).unwrap(), (!is_first).then(|| value(number, *version, 2000)));
+            *version += 1;
+            db.put(&key(number), &value(number, *version, 2000)).unwrap();
+        }
+        let statistics = db.statistics();
+        assert!(statistics.live_bytes > 7 << 20 && statistics.remote_bytes <= memory_bytes, "{statistics:?}");
+        let expected =
+            (0..records).zip(&versions).map(|(number, &version)| (key(number), value(number, version, 2000)));
+        assert!(scanned(&db, false).into_iter().eq(expected), "with {memory_bytes} bytes");
+        db.close().unwrap();
+    }
+}
+
 /// A database of which all lies in storage, in one level; it is open again, so nothing is in the cache.
 fn in_storage(cluster: &Cluster, objects: &MemoryObjects, records: u64, adapt: impl Fn(Options) -> Options) -> Db {
     let options = adapt(Options {

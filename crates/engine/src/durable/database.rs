@@ -190,6 +190,18 @@ impl Place {
         }
     }
 
+    /// Whether a database lies there of which no commit is left; `history` is what was read of them. One that was dropped has
+    /// commits.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn lacks_commits(&self, history: &History) -> Result<bool> {
+        let has_objects = || Ok::<_, Error>(!self.storage.objects().list(Some(&self.all_segments()?))?.is_empty());
+        let has_parts = || Ok::<_, Error>(has_objects()? || !self.unneeded_logs(&[])?.is_empty());
+        // Commits come first: where somebody creates a database just now, one is there.
+        Ok(history.commits.is_empty() && has_parts()? && self.history()?.commits.is_empty())
+    }
+
     /// Reads the commits as they are.
     ///
     /// # Errors

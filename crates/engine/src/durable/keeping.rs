@@ -53,10 +53,11 @@ pub(crate) fn open(
     in_groups(stored, at_once, |(id, info)| remote.hold_stored(id, &info))
 }
 
-/// Brings segments that memory has lost back from storage. Each is held, with the placements that it has now.
+/// Brings segments that memory has lost back from storage. Each is held, with the placements that it has now. What memory has
+/// no room for, because the nodes are other ones or smaller, stays in storage alone.
 ///
 /// # Errors
-/// `Full` when there is no memory for them; `Corrupt` when one is not in storage either; others.
+/// `Corrupt` when one is not in storage either; others.
 pub(crate) fn load(
     remote: &Arc<Remote>,
     lost: Vec<(SegmentId, Arc<SegmentInfo>)>,
@@ -72,10 +73,15 @@ fn load_one(remote: &Arc<Remote>, id: SegmentId, info: &SegmentInfo) -> Result<(
     let lost = || Error::corrupt(format!("{id} is neither in memory nor in storage"));
     let objects = remote.objects().ok_or_else(lost)?;
     let object = object_of(&info.placements).ok_or_else(lost)?;
-    let allocate = |purpose| remote.allocate(id, info.kind, info.length, purpose);
-    let segment = match allocate(Purpose::Flush) {
-        Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection)?,
-        allocated => allocated?,
+    let in_storage = || Placement::Storage { object: object.to_owned() };
+    let fits = info.length <= remote.extent_bytes();
+    let segment = match fits.then(|| remote.allocate(id, info.kind, info.length, Purpose::Flush)) {
+        Some(Ok(segment)) => segment,
+        Some(Err(error)) if error.kind() != ErrorKind::Full => return Err(error),
+        _ => {
+            let stored = SegmentInfo { placements: vec![in_storage()], ..info.clone() };
+            return Ok((remote.hold_stored(id, &stored)?, stored));
+        }
     };
     let mut pipeline = Pipeline::new(remote.background()?);
     let read = objects.get(object, info.length, |offset, piece| pipeline.write(&segment, offset, piece));
@@ -86,7 +92,7 @@ fn load_one(remote: &Arc<Remote>, id: SegmentId, info: &SegmentInfo) -> Result<(
     pipeline.drain()?;
     let mut placed = segment.info().clone();
     placed.record_format = info.record_format;
-    placed.placements.push(Placement::Storage { object: object.to_owned() });
+    placed.placements.push(in_storage());
     segment.kept_as(object);
     // Whoever opens the database next needs both, if this process does not come far.
     segment.abandon();

@@ -141,7 +141,7 @@ impl Restorer<'_> {
     /// Restores a shard.
     ///
     /// # Errors
-    /// `Full` when memory is too small; `Corrupt`; `Unavailable`.
+    /// `Corrupt`; `Unavailable`; those of the storage.
     pub(crate) fn shard(
         &mut self,
         node: &Arc<Node>,
@@ -173,11 +173,13 @@ impl Restorer<'_> {
         let mut edit = VersionEdit { epoch, ..VersionEdit::default() };
         let mut loaded = Vec::with_capacity(found.lost.len());
         for (segment, info) in keeping::load(&remote, found.lost, self.options.background_threads > 0)? {
-            self.recovery.segments_loaded += 1;
-            self.recovery.bytes_loaded += info.length;
             edit.moved_segments.push((segment.id(), info));
             segments.insert(segment.id(), Arc::clone(&segment));
-            loaded.push(segment);
+            if !segment.is_stored() {
+                self.recovery.segments_loaded += 1;
+                self.recovery.bytes_loaded += segment.info().length;
+                loaded.push(segment);
+            }
         }
         let version = version.apply(&edit).map_err(forebay_table::Error::from)?;
         let segments = Arc::new(segments);

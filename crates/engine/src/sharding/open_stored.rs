@@ -24,7 +24,7 @@ use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_memory_client::MemoryClient;
-use forebay_storage::{BlockCache, LowerFloor, PutMode, Recovery as LogRecovery, Storage};
+use forebay_storage::{BlockCache, History, LowerFloor, PutMode, Recovery as LogRecovery, Storage};
 use forebay_table::{DatabaseIdentity, LogName, StorageRoot, StoreConfig, Version};
 use std::sync::Arc;
 
@@ -53,12 +53,13 @@ pub(super) fn open(
         (true, false) => return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}"))),
         (false, _) => {}
     }
-    let found = Committed::of(&place.history()?)?;
+    let history = place.history()?;
+    let found = Committed::of(&history)?;
     let identity = match &found {
         Some(_) if options.error_if_exists || options.unfinished => {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
         }
-        None if !options.create_if_missing => return Err(missing(name, storage)),
+        None if !options.create_if_missing => return Err(missing(&place, &history)?),
         None if checkpoints::are_at(&place)? => {
             let message =
                 format!("there are backups of a database {name:?}: choose another name, or clone one of them");
@@ -68,6 +69,7 @@ pub(super) fn open(
             named::check(name, &found.identity.config, &config)?;
             found.identity.clone()
         }
+        None if place.lacks_commits(&history)? => return Err(missing(&place, &history)?),
         None => DatabaseIdentity { database: random()?, config },
     };
     let options = &options.merging_by(&identity.config.merge_operator)?;
@@ -205,8 +207,7 @@ impl Taker<'_> {
 /// `NotFound` when it is not there; those of the storage.
 pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
     let place = Place::new(storage, name)?;
-    let found = Committed::of(&place.history()?)?.ok_or_else(|| missing(name, storage))?;
-    let config = found.identity.config;
+    let config = committed(&place)?.identity.config;
     Ok(Options {
         name: Some(name.to_owned()),
         storage: Some(storage.clone()),
@@ -225,7 +226,7 @@ pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
 /// the storage: call again.
 pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
     let place = Place::new(storage, name)?;
-    let found = Committed::of(&place.history()?)?.ok_or_else(|| missing(name, storage))?;
+    let found = committed(&place)?;
     if let Some(checkpoint) = checkpoints::list(&place)?.first() {
         let message = format!("the database {name:?} has checkpoints, as {checkpoint:?}: drop them first");
         return Err(Error::new(ErrorKind::Busy, message));
@@ -261,8 +262,25 @@ fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str) -> 
     }
 }
 
-fn missing(name: &str, storage: &Storage) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no database {name:?} in {}", storage.objects().describe()))
+/// What the commits of a database that must exist say.
+fn committed(place: &Place) -> Result<Committed> {
+    let history = place.history()?;
+    match Committed::of(&history)? {
+        Some(committed) => Ok(committed),
+        None => Err(missing(place, &history)?),
+    }
+}
+
+/// What it means that the commits of a place tell of no database.
+fn missing(place: &Place, history: &History) -> Result<Error> {
+    let (name, storage) = (place.root().as_str(), place.storage.objects().describe());
+    if !checkpoints::are_at(place)? && place.lacks_commits(history)? {
+        return Ok(Error::corrupt(format!(
+            "the commits of the database {name:?} are missing in {storage}: others of its objects are there. \
+             `forebay repair` saves what they hold in another database. If nobody needs that, delete them"
+        )));
+    }
+    Ok(Error::new(ErrorKind::NotFound, format!("there is no database {name:?} in {storage}")))
 }
 
 fn random() -> Result<u128> {
