@@ -89,6 +89,9 @@ pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, setting
                 status.unreachable = Some(error.to_string());
             }
         }
+        if let Some(error) = store.log_failure() {
+            status.process.not_ready = format!("the log: {error}");
+        }
         if !server.is_running() {
             status.process.not_ready = "it is stopping".to_owned();
         }

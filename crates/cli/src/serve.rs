@@ -23,6 +23,10 @@ use std::time::Duration;
 
 /// Interval between checks for signals and of the server.
 const LOOK: Duration = Duration::from_millis(20);
+/// After so many of them, the log is tried again where it could not be written.
+const TRY_LOG: u32 = 50;
+/// After so many, the server looks whether it owns its store still.
+const LOOK_FOR_OWNER: u32 = 250;
 /// Where operators look, unless a flag says something else: the port that exporters for Redis have.
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
 /// Where the store lies, unless flags say something else; it is synced once a second, as with `appendfsync everysec` of Redis.
@@ -156,7 +160,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         admin::show_server(admin, server.address(), server.observer(), settings);
     }
     admin::announce(admin.as_ref())?;
-    let clock = SystemClock::new();
+    let (clock, observer) = (SystemClock::new(), server.observer());
+    let mut looked = 0u32;
     let fenced = loop {
         let received: Vec<_> = signals.pending().collect();
         if received.contains(&SIGHUP) {
@@ -170,6 +175,15 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         if !server.is_running() {
             break None;
         }
+        looked = looked.wrapping_add(1);
+        if looked.is_multiple_of(TRY_LOG) {
+            write_log_again(observer.store());
+        }
+        if looked.is_multiple_of(LOOK_FOR_OWNER)
+            && let Err(error) = observer.store().check_owner()
+        {
+            tracing::debug!(%error, "looking for the owner");
+        }
         // What it would still read is not what the other process writes.
         if let Some(fenced) = server.fenced() {
             tracing::error!(error = %fenced, "stopping");
@@ -182,6 +196,14 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     fenced.map_or(stopped, Err).map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Tries again to write what the log lacks, where the last time failed.
+fn write_log_again(store: &Store) {
+    let failing = store.log_failure().filter(|error| error.kind() != ErrorKind::Fenced);
+    if failing.is_some() && store.resume().is_ok() {
+        tracing::info!("the log is written again");
+    }
 }
 
 /// Reads certificates again, where there are some.

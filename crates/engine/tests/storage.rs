@@ -250,6 +250,54 @@ fn a_failed_sync_is_not_believed_until_the_log_is_begun_anew() {
 }
 
 #[test]
+fn closing_writes_what_a_log_lacks_whose_sync_failed() {
+    let disk = SimDisk::new();
+    let handle = disk.handle();
+    let process = Process::with_empty_memory();
+    let syncing = Syncing::Interval(Duration::from_secs(3600));
+    let db = process.open(Options { background_threads: 0, ..options(&of_disk(&handle, 1), syncing) });
+    db.put(b"a", b"").unwrap();
+    db.sync().unwrap();
+    assert!(db.log_failure().is_none());
+    db.put(b"b", b"").unwrap();
+    handle.fail_at(handle.steps() + 1, DiskFault::Lost);
+    db.sync().unwrap_err();
+    assert_eq!(db.log_failure().unwrap().kind(), ErrorKind::Io);
+    db.close().unwrap();
+    db.close().unwrap();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_disk(&disk.handle(), 2), syncing));
+    assert!([b"a", b"b"].iter().all(|key| db.get(*key).unwrap().is_some()), "{:?}", db.recovery());
+}
+
+/// Who writes nothing makes no commit and no sync that would tell of another owner.
+#[test]
+fn an_owner_that_only_reads_can_look_whether_it_was_taken_over() {
+    let objects = MemoryObjects::new();
+    let handle = objects.handle();
+    let [process, other] = [Process::with_empty_memory(), Process::with_empty_memory()];
+    let options = |storage: &Storage| Options { takeover: true, ..options(storage, Syncing::Sync) };
+    let db = process.open(options(&of_objects(&handle)));
+    db.put(b"key", b"value").unwrap();
+    let commits = || objects.list(Some(&ObjectName::new("db/commit").unwrap())).unwrap();
+    let before = commits();
+    db.check_owner().unwrap();
+    assert_eq!(commits(), before);
+    // What storage does not say is no answer.
+    handle.fail_at(handle.steps(), ObjectFault::Refused(ErrorKind::Unavailable));
+    assert_eq!(db.check_owner().unwrap_err().kind(), ErrorKind::Unavailable);
+    db.put(b"key", b"value").unwrap();
+    let owner = other.open(options(&of_objects(&objects.handle())));
+    assert!(db.failure().is_none());
+    assert_eq!(db.check_owner().unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(db.failure().unwrap().kind(), ErrorKind::Fenced);
+    assert_eq!(db.get(b"key").unwrap_err().kind(), ErrorKind::Fenced);
+    owner.check_owner().unwrap();
+    process.kill(db);
+    owner.close().unwrap();
+}
+
+#[test]
 fn background_work_waits_for_storage_and_goes_on() {
     let disk = SimDisk::new();
     let handle = disk.handle();

@@ -269,6 +269,19 @@ mod tests {
     }
 
     #[test]
+    fn a_database_is_closed_with_its_store() {
+        let folder = folder();
+        let store = Store::open_with(folder.path(), options(|_| {})).unwrap();
+        let left = store.db().clone();
+        left.put(b"key", b"value").unwrap();
+        drop(store);
+        assert_eq!(left.put(b"key", b"late").unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(left.get(b"key").unwrap_err().kind(), ErrorKind::Closed);
+        let store = Store::open_with(folder.path(), options(|_| {})).unwrap();
+        assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+
+    #[test]
     fn paths_are_apart() {
         let folder = folder();
         let open = |name: &str| Store::open_with(folder.path().join(name), options(|_| {})).unwrap();

@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// Statistics of a memory node.
 pub type NodeStatistics = forebay_proto::replies::Statistics;
 
-/// A database, and the session or embedded node that holds its memory. Derefs to [`Db`].
+/// A database, and the session or embedded node that holds its memory. Derefs to [`Db`]. Dropping it closes the database, also
+/// for clones and keyspaces of it, whose calls fail with `Closed` then.
 #[derive(Debug)]
 pub struct Store {
     // The fields are in the order in which they must be dropped.
@@ -196,6 +197,13 @@ impl Store {
     pub fn node_statistics(&self) -> Result<Vec<NodeStatistics>, Error> {
         let counted = self.clients.iter().filter(|client| !self.has_copies || client.link().is_alive());
         counted.map(|client| Ok(client.node_statistics()?)).collect()
+    }
+}
+
+/// Clones of the database have nothing to go on with: its sessions, its memory node and its lock go with the store.
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.db.close_unasked();
     }
 }
 

@@ -333,6 +333,17 @@ impl CommitRegister {
         }
     }
 
+    /// Looks whether this writer is the owner still. Costs a list, and no commit.
+    ///
+    /// # Errors
+    /// As for [`CommitRegister::commit`].
+    pub fn check(&mut self) -> Result<()> {
+        self.settle()?;
+        let is_followed = numbers(&*self.storage, &self.prefix)?.last().is_some_and(|last| *last > self.last.number);
+        self.is_fenced |= is_followed;
+        if is_followed { Err(self.fenced()) } else { Ok(()) }
+    }
+
     /// Deletes the commits before the last snapshot, the oldest first; how many. What is not deleted now is later.
     ///
     /// # Errors

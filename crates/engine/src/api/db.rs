@@ -645,11 +645,31 @@ impl Db {
     }
 
     /// The error with which a shard's background work has failed for good, if it has: every later write to that shard
-    /// fails with it. `Fenced` when another process took over, as far as a commit or a sync has met it.
+    /// fails with it. `Fenced` when another process took over, as far as a commit, a sync or [`Db::check_owner`] has met it.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        let of_log = || self.inner.log.as_ref().and_then(|log| log.fenced());
-        self.shards().iter().find_map(|shard| shard.failure(&shard.lock())).or_else(of_log)
+        let fenced = || self.log_failure().filter(|error| error.kind() == ErrorKind::Fenced);
+        self.shards().iter().find_map(|shard| shard.failure(&shard.lock())).or_else(fenced)
+    }
+
+    /// Why the log in storage could not be written the last time, if so. Until it can be, writes that are to be durable there
+    /// are refused; [`Db::resume`] tries it again, also where that needs another log.
+    #[must_use]
+    pub fn log_failure(&self) -> Option<Error> {
+        self.inner.log.as_ref().and_then(|log| log.failure())
+    }
+
+    /// Looks in its storage whether this process owns the database still. An owner that writes learns that from its commits and
+    /// syncs, one that only reads does not. A database without storage loses its memory instead.
+    ///
+    /// # Errors
+    /// `Fenced`: from now on all calls fail with it; those of the storage, which say nothing of the owner.
+    pub fn check_owner(&self) -> Result<()> {
+        let Some(stored) = self.inner.stored.as_ref().filter(|_| !self.inner.is_read_only) else { return Ok(()) };
+        stored.register.check().map_err(|error| {
+            let judge = |error, shard: &Arc<Shard>| shard.tree.judged(error);
+            self.shards().iter().fold(error, judge)
+        })
     }
 
     /// Counts of past work, and the current shape.
@@ -681,6 +701,11 @@ impl Db {
     pub fn close(&self) -> Result<()> {
         self.inner.stop()
     }
+
+    /// Closes the database as dropping its last clone does, though others are left: for whoever holds what it cannot do without.
+    pub fn close_unasked(&self) {
+        self.inner.stop_unasked();
+    }
 }
 
 impl Inner {
@@ -711,6 +736,14 @@ impl Inner {
     /// A second call finds everything done and returns no error.
     fn stop(&self) -> Result<()> {
         let shards = self.router.shards();
+        // What a log lacks whose sync failed is in memory still.
+        if let Some(log) = &self.log
+            && log.check_usable().is_err()
+            && shards.iter().all(|shard| shard.tree.check_open().is_ok())
+            && let Err(error) = log.resume()
+        {
+            tracing::warn!(%error, "what the log lacks may be lost");
+        }
         let begun: Vec<_> = shards.iter().map(|shard| shard.begin_leaving()).collect();
         let left = shards.iter().zip(begun).map(|(shard, begun)| shard.leave(begun)).fold(Ok(()), Result::and);
         // What no table takes does not wait for the end of the interval.
@@ -743,10 +776,16 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn stop_unasked(&self) {
         if let Err(error) = self.stop() {
             tracing::warn!(%error, "nobody closed the database; what memtables held may be lost");
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop_unasked();
     }
 }

@@ -195,6 +195,16 @@ impl Register {
         lock(&self.state).commit(Step::Nothing, DatabaseCommit::default())
     }
 
+    /// Looks whether this process is the owner still, and commits nothing.
+    ///
+    /// # Errors
+    /// As [`Register::record`].
+    pub(crate) fn check(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        state.settle()?;
+        Ok(state.register.check()?)
+    }
+
     /// Whether the last commit of a shard failed and may count.
     pub(crate) fn is_pending(&self, shard: usize) -> bool {
         matches!(lock(&self.state).pending, Some(Step::Version(of, _)) if of == shard)

@@ -225,9 +225,9 @@ impl StorageLog {
         if self.is_failing.load(Ordering::Relaxed) { self.check(Ok(())) } else { Ok(()) }
     }
 
-    /// Why the log is written by another process, if it is.
-    pub(crate) fn fenced(&self) -> Option<Error> {
-        self.check_usable().err().filter(|error| error.kind() == ErrorKind::Fenced)
+    /// Why the last shipment failed, if it did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.check_shipping().err()
     }
 
     #[cold]

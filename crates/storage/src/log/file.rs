@@ -124,7 +124,8 @@ impl FileLog {
         let folder = folder.as_str().to_owned();
         make_folders(&*disk, &folder)?;
         let header = SegmentHeader { is_seal: false, log, number: 1, start: 0 };
-        let active = begin_segment(&*disk, &folder, header, &options)?;
+        let active = create_segment(&*disk, &folder, header, &options)?;
+        settle_segment(&*disk, &folder, &active)?;
         refuse_sealed(&*disk, &folder)?;
         let writer = Writer {
             active,
@@ -169,17 +170,17 @@ impl FileLog {
         writer.active.file.sync().map_err(|error| writer.break_off(&self.folder, error))?;
         let number = writer.active.number.saturating_add(1);
         let header = SegmentHeader { is_seal: false, log: self.log, number, start: writer.end };
-        let begin = || begin_segment(&*self.disk, &self.folder, header, &self.options);
-        let begun = begin().or_else(|error| match error.kind() {
-            // This writer left it, when there was no room. Nobody else begins segments of its log.
+        let create = || create_segment(&*self.disk, &self.folder, header, &self.options);
+        // Where it fails, nothing was lost, and it can be tried again.
+        let next = create().or_else(|error| match error.kind() {
+            // This writer left it. Nobody else begins segments of its log.
             ErrorKind::AlreadyExists => {
                 remove_if_there(&*self.disk, &segment_path(&self.folder, number))?;
-                begin()
+                create()
             }
             _ => Err(error),
-        });
-        let next = begun.map_err(|error| match error.kind() {
-            // Nothing was lost, and it can be tried again.
+        })?;
+        settle_segment(&*self.disk, &self.folder, &next).map_err(|error| match error.kind() {
             ErrorKind::Full => error,
             _ => writer.break_off(&self.folder, error),
         })?;
@@ -318,23 +319,27 @@ fn segment_path(folder: &str, number: u64) -> String {
     path_in(folder, &format!("{number:020}{LOG}"))
 }
 
-/// Creates a segment, which survives with its first room when this has returned.
-fn begin_segment(disk: &dyn Disk, folder: &str, header: SegmentHeader, options: &FileLogOptions) -> Result<Segment> {
+/// Creates a segment with its first room.
+fn create_segment(disk: &dyn Disk, folder: &str, header: SegmentHeader, options: &FileLogOptions) -> Result<Segment> {
     let path = segment_path(folder, header.number);
     let file = disk.create(&path)?;
     let reserved = options.length_over(SEGMENT_HEADER_BYTES as u64);
-    let begun = (|| {
-        file.reserve(reserved)?;
-        file.write_at(0, &header.encode())?;
-        file.sync()?;
-        if planted(Bug::FolderIsNotSynced) { Ok(()) } else { disk.sync_folder(folder) }
-    })();
-    if let Err(error) = begun {
-        // So that it can be tried again where there was no room.
-        remove_if_there(disk, &path)?;
-        return Err(error);
-    }
-    Ok(Segment { file, number: header.number, start: header.start, reserved })
+    let written = file.reserve(reserved).and_then(|()| file.write_at(0, &header.encode()));
+    let segment = Segment { file, number: header.number, start: header.start, reserved };
+    removing_on_error(disk, &path, written).map(|()| segment)
+}
+
+/// Has a segment that was created survive.
+fn settle_segment(disk: &dyn Disk, folder: &str, segment: &Segment) -> Result<()> {
+    let synced = segment.file.sync();
+    let synced = if planted(Bug::FolderIsNotSynced) { synced } else { synced.and_then(|()| disk.sync_folder(folder)) };
+    removing_on_error(disk, &segment_path(folder, segment.number), synced)
+}
+
+/// Removes the file that was worked on where that failed, so that it takes no room.
+fn removing_on_error<T>(disk: &dyn Disk, path: &str, done: Result<T>) -> Result<T> {
+    // What stays all the same is of no other harm.
+    done.inspect_err(|_| drop(remove_if_there(disk, path)))
 }
 
 fn refuse_sealed(disk: &dyn Disk, folder: &str) -> Result<()> {
@@ -529,10 +534,9 @@ fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
     // Room, as every last segment has.
     bytes.resize(bytes.len() + ALIGNMENT, 0);
     let (new, file) = create_new(disk, folder)?;
-    file.write_at(0, &bytes)?;
-    if !planted(Bug::RecoveredIsNotSynced) {
-        file.sync()?;
-    }
+    let written = file.write_at(0, &bytes);
+    let synced = if planted(Bug::RecoveredIsNotSynced) { written } else { written.and_then(|()| file.sync()) };
+    removing_on_error(disk, &new, synced)?;
     let end = path_in(folder, END);
     let linked = if planted(Bug::RecoveryReplaces) { disk.rename(&new, &end) } else { disk.link(&new, &end) };
     let is_first = match linked {

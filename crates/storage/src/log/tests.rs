@@ -29,6 +29,36 @@ fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
     }
 }
 
+/// The next segment cannot be created: nothing is lost, and the next frame tries again. A sync that failed is not tried again.
+#[test]
+fn a_log_goes_on_once_its_next_segment_can_be_created() {
+    let mut went_on = Vec::new();
+    for step in 0..8 {
+        let disk = Arc::new(SimDisk::new());
+        let name = ObjectName::new("log").unwrap();
+        let options = FileLogOptions { segment_bytes: 400, reserve_bytes: 400 };
+        let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+        log.append(0, 1, &[1; 250]).unwrap();
+        disk.fail_at(disk.steps() + step, DiskFault::Refused(ErrorKind::AccessDenied));
+        assert_eq!(log.append(0, 2, &[2; 250]).unwrap_err().kind(), ErrorKind::AccessDenied, "step {step}");
+        if let Some(error) = log.failure() {
+            assert_eq!(error.kind(), ErrorKind::Closed, "step {step}");
+            assert_eq!(log.append(0, 3, &[3; 250]).unwrap_err().kind(), ErrorKind::Closed, "step {step}");
+            continue;
+        }
+        went_on.push(step);
+        let end = log.append(0, 3, &[3; 250]).unwrap();
+        log.sync(end).unwrap();
+        let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+        let disk: Arc<dyn Disk> = disk;
+        let reader = open_log(&objects, Some(&disk), &name, Recovery::Seal).unwrap();
+        let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+        assert_eq!((marks, reader.segments()), (vec![1, 3], 2), "step {step}");
+    }
+    // Creating it, making room, and writing its header.
+    assert_eq!(went_on, [1, 2, 3]);
+}
+
 /// Who looks reads the first frame before it is written, and the second one when that says that the first is durable.
 #[test]
 fn what_is_written_while_somebody_looks_is_no_damage() {
