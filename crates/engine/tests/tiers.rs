@@ -162,10 +162,8 @@ fn a_database_opens_with_less_memory() {
     let mut versions = vec![0; 4000];
     for memory_bytes in [64 << 20, 8 << 20, 4 << 20, 32 << 20] {
         let node = forebay_memory_node::Options::with_memory(memory_bytes);
-        let cluster = Cluster::start_with(forebay_memory_node::Options {
-            extent_bytes: Some(memory_bytes as usize / 16),
-            ..node
-        });
+        let cluster =
+            Cluster::start_with(forebay_memory_node::Options { extent_bytes: Some(memory_bytes / 16), ..node });
         let db = cluster.open(options());
         let is_first = memory_bytes == 64 << 20;
         for step in 0..records {

@@ -196,8 +196,14 @@ impl Place {
     /// # Errors
     /// Those of the storage.
     pub(crate) fn lacks_commits(&self, history: &History) -> Result<bool> {
-        let has_objects = || Ok::<_, Error>(!self.storage.objects().list(Some(&self.all_segments()?))?.is_empty());
-        let has_parts = || Ok::<_, Error>(has_objects()? || !self.unneeded_logs(&[])?.is_empty());
+        let has_segments = || {
+            let prefix = self.all_segments()?;
+            let shard = |name: &ObjectName| name.after(&prefix)?.split('/').next()?.parse::<u64>().ok();
+            Ok::<_, Error>(
+                self.storage.objects().list(Some(&prefix))?.iter().any(|object| shard(&object.name).is_some()),
+            )
+        };
+        let has_parts = || Ok::<_, Error>(has_segments()? || !self.unneeded_logs(&[])?.is_empty());
         // Commits come first: where somebody creates a database just now, one is there.
         Ok(history.commits.is_empty() && has_parts()? && self.history()?.commits.is_empty())
     }

@@ -259,7 +259,7 @@ impl Log {
         };
         self.is_in_use.store(true, Ordering::Relaxed);
         self.wants_parts.store(true, Ordering::Relaxed);
-        spare.map_or_else(|| make_part(least, tree, commits), Ok)
+        spare.map_or_else(|| make_part(least, &[Purpose::Flush, Purpose::Collection], tree, commits), Ok)
     }
 
     /// Whether parts are to be made ahead, as far as nobody was told so yet.
@@ -276,7 +276,8 @@ impl Log {
         if !self.is_in_use.load(Ordering::Relaxed) || lock(&self.spares).len() >= SPARES {
             return Ok(false);
         }
-        let part = make_part(part_bytes(tree) / 8, tree, commits)?;
+        // What is kept for deletions and compactions is not for what may be needed later.
+        let part = make_part(part_bytes(tree) / 8, &[Purpose::Flush], tree, commits)?;
         lock(&self.spares).push(part);
         Ok(true)
     }
@@ -355,24 +356,27 @@ fn part_bytes(tree: &Tree) -> u64 {
 }
 
 /// Memory for a part of at least so many bytes: as long as parts are, or where memory is cut up, as long as there is a piece.
-fn allocate_part(least: u64, tree: &Tree) -> Result<Arc<Segment>> {
+/// It is taken for the first of these purposes for which there is some.
+fn allocate_part(least: u64, purposes: &[Purpose], tree: &Tree) -> Result<Arc<Segment>> {
     let mut bytes = part_bytes(tree).max(least);
     loop {
-        let allocate = |purpose| tree.remote.allocate(tree.next_segment(), SegmentKind::MemtableBlock, bytes, purpose);
-        let allocated = match allocate(Purpose::Flush) {
-            Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection),
-            allocated => allocated,
-        };
-        match allocated {
-            Err(error) if error.kind() == ErrorKind::Full && bytes > least => bytes = (bytes / 2).max(least),
-            allocated => return allocated,
+        let mut full = None;
+        for purpose in purposes {
+            match tree.remote.allocate(tree.next_segment(), SegmentKind::MemtableBlock, bytes, *purpose) {
+                Err(error) if error.kind() == ErrorKind::Full => full = Some(error),
+                allocated => return allocated,
+            }
+        }
+        match full {
+            Some(error) if bytes <= least => return Err(error),
+            _ => bytes = (bytes / 2).max(least),
         }
     }
 }
 
 /// A new part of the log, zeroed, which the version names.
-fn make_part(least: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
-    let segment = allocate_part(least, tree)?;
+fn make_part(least: u64, purposes: &[Purpose], tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
+    let segment = allocate_part(least, purposes, tree)?;
     segment.remote().zero(&segment)?;
     let mut change = Change { segments: vec![Arc::clone(&segment)], ..Change::default() };
     change.edit.added_segments = vec![(segment.id(), segment.info().clone())];
