@@ -61,10 +61,15 @@ pub struct Arguments {
     /// Most writes a second of each thread, of workloads that only write; by default no limit.
     #[arg(long, value_parser = units::rate, value_name = "RATE")]
     write_rate: Option<f64>,
-    /// Keep the contents of the store, also for fillseq and fillrandom.
+    /// Keep the contents of the store, also for fillseq and fillrandom. Without, an empty database replaces what bench left there
+    /// before, and on memory nodes alone whatever has the name of --db.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     use_existing_db: bool,
+    /// Replace the database although something else than bench has made it, or opened it since: all that it holds is deleted.
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new(), conflicts_with = "use_existing_db")]
+    replace: bool,
     #[command(flatten)]
     checks: CheckArguments,
     #[command(flatten)]
@@ -117,7 +122,11 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     let model = arguments.report.model();
     let table = arguments.report.format == Format::Table;
-    let existing = if arguments.use_existing_db { Existing::Required } else { Existing::Replaced };
+    let existing = match (arguments.use_existing_db, arguments.replace) {
+        (true, _) => Existing::Required,
+        (false, true) => Existing::Dropped,
+        (false, false) => Existing::Replaced,
+    };
     let opener = stores::Opener::new(&arguments.memory, &arguments.engine, existing)?
         .with_numbered_keys(arguments.key_size, arguments.num)
         .map_err(Failure::workload(Stage::Arguments))?;
@@ -136,7 +145,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     let mut open = || {
-        let store = opener.open()?;
+        let store = opener.open_for_benchmark()?;
         if stage.replace(Stage::Running) == Stage::Start && table {
             let heading = format!("{}\n{}", introduction(arguments, &place), render_header(model.is_some()));
             *printed.borrow_mut() = output::line(&heading);

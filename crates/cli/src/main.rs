@@ -79,7 +79,7 @@ enum Command {
     Scheduler(scheduler::Arguments),
     /// Serve a store to clients of Redis until SIGTERM or SIGINT.
     Serve(Box<serve::Arguments>),
-    /// Run db_bench's workloads; without flags, load and read a million records.
+    /// Run db_bench's workloads; without flags, load and read a million records. Replaces what bench left before.
     Bench(Box<bench::Arguments>),
     /// Run YCSB's workloads, or workloads from published statistics.
     Ycsb(Box<ycsb::Arguments>),

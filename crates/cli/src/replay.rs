@@ -53,7 +53,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.report.model();
     let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept)?;
     let place = nodes::describe(&arguments.memory.memory);
-    let store = opener.open().map_err(Failure::workload(Stage::Start))?;
+    let store = opener.open_for_benchmark().map_err(Failure::workload(Stage::Start))?;
     let mut progress = PhaseProgress::new();
     let mut show = |now: forebay_workload::Progress<'_>| progress.show(&now);
     let mut run = Run { clock: SystemClock::shared(), model, progress: &mut show };

@@ -1,12 +1,12 @@
 //! The engine as a store under test, opened according to the command line.
 
 use crate::arguments::{MemoryArguments, NodeAddresses};
-use crate::durability::{DurabilityArguments, PATH_WITH_MEMORY, open_existing_storage};
+use crate::durability::{DurabilityArguments, PATH_WITH_MEMORY, open_existing_directory};
 use crate::failure::Failure;
 use crate::{durability, nodes, units};
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use forebay::{
-    CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, DbIterator, Delegation, DirectoryOptions, ErrorKind,
+    CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, Db, DbIterator, Delegation, DirectoryOptions, ErrorKind,
     FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds, Storage, StorageCounts,
     Store as Database, WriteBatch,
 };
@@ -243,7 +243,7 @@ impl EngineArguments {
 
     /// The storage in the database's directory, if it lies in one that is there.
     pub fn directory_storage(&self) -> Option<Storage> {
-        open_existing_storage(&self.place.path()?.to_string_lossy()).ok()
+        open_existing_directory(&self.place.path()?.to_string_lossy()).ok()
     }
 
     /// Has the database lie in `directory`, unless a flag says where it lies or what its writes survive.
@@ -395,8 +395,10 @@ pub enum Existing {
     Required,
     /// It is kept.
     Kept,
-    /// An empty one replaces it.
+    /// An empty one replaces it; in storage, only one that a benchmark made so, and that nothing else has opened since.
     Replaced,
+    /// An empty one replaces it, whoever made it.
+    Dropped,
 }
 
 /// Opens stores. Stores without a name are empty.
@@ -439,9 +441,8 @@ impl Opener {
     /// # Errors
     /// When it cannot be looked up.
     pub fn with_recorded(mut self) -> Result<Self, Error> {
-        let directory = self.engine.directory_storage();
-        let recorded = match (directory.as_ref().or(self.options.storage.as_ref()), &self.options.name) {
-            (Some(storage), name) => Database::options_of_stored(storage, name.as_deref().unwrap_or(DEFAULT_NAME)),
+        let recorded = match (self.stored(), &self.options.name) {
+            (Some((storage, name)), _) => Database::options_of_stored(&storage, name),
             (None, Some(name)) if !self.memory.memory.is_local() => {
                 Database::options_of(self.memory.memory.all(), name)
             }
@@ -460,19 +461,55 @@ impl Opener {
         Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
     }
 
+    /// The storage in which the database lies, or is to lie, if it is there, and the database's name in it.
+    fn stored(&self) -> Option<(Storage, &str)> {
+        let storage = self.engine.directory_storage().or_else(|| self.options.storage.clone())?;
+        Some((storage, self.options.name.as_deref().unwrap_or(DEFAULT_NAME)))
+    }
+
     /// Opens a store.
     ///
     /// # Errors
     /// When no memory node is reachable, or the options conflict.
     pub fn open(&self) -> Result<EngineStore, Error> {
-        if self.existing == Existing::Replaced {
-            let dropped = self.engine.drop_existing(&self.memory.memory, &self.options);
-            dropped.map_err(|error| self.opening(&error))?;
-        }
         let clock = SystemClock::new();
         let begun = clock.now();
         let database = self.engine.open(&self.memory, self.options.clone()).map_err(|error| self.opening(&error))?;
         Ok(EngineStore { database: Arc::new(database), open_nanos: clock.now().saturating_sub(begun) })
+    }
+
+    /// Opens a store for a benchmark. What it has replaced, the next one may replace again.
+    ///
+    /// # Errors
+    /// As [`Opener::open`]; `Invalid` when something else than a benchmark would be replaced.
+    pub fn open_for_benchmark(&self) -> Result<EngineStore, Error> {
+        let is_benchmarks = self.is_benchmarks()?;
+        if let (Existing::Replaced, Some((place, false))) = (self.existing, &is_benchmarks) {
+            return Err(Error::Invalid(format!(
+                "the database in {place} is not as bench left it: something else has made it, or has opened it since. Keep \
+                 it with --use_existing_db, or delete it with --replace, as forebay drop does"
+            )));
+        }
+        let replaces = matches!(self.existing, Existing::Replaced | Existing::Dropped);
+        if replaces {
+            let dropped = self.engine.drop_existing(&self.memory.memory, &self.options);
+            dropped.map_err(|error| self.opening(&error))?;
+        }
+        let store = self.open()?;
+        if store.database.has_storage() && (replaces || matches!(is_benchmarks, Some((_, true)))) {
+            store.database.note_benchmark().map_err(|error| self.opening(&error.into()))?;
+        }
+        Ok(store)
+    }
+
+    /// The database that lies in storage, if one does: where, and whether a benchmark made it and nothing else has opened it since.
+    fn is_benchmarks(&self) -> Result<Option<(String, bool)>, Error> {
+        let Some((storage, name)) = self.stored() else { return Ok(None) };
+        match Db::is_benchmark_stored(&storage, name) {
+            Ok(is_benchmarks) => Ok(Some((format!("{}/{name}", storage.objects().describe()), is_benchmarks))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.opening(&error.into())),
+        }
     }
 }
 

@@ -138,7 +138,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept)?
                 .with_numbered_keys(settings.key_size, u64::MAX)
                 .map_err(Failure::workload(Stage::Arguments))?;
-            let store = opener.open().map_err(Failure::workload(Stage::Start))?;
+            let store = opener.open_for_benchmark().map_err(Failure::workload(Stage::Start))?;
             measure(arguments, &[store], &workloads, &settings)
         }
         Engine::Tree => {

@@ -119,6 +119,47 @@ fn files_that_are_not_the_databases_stay() {
 }
 
 #[test]
+fn bench_replaces_what_bench_left_and_nothing_else() {
+    let (path, storage) = (crate::common::fresh_path("directory"), crate::common::fresh_path("storage"));
+    for place in [format!("--path={}", path.display()), format!("--storage={} --db=name", storage.display())] {
+        let bench = |flags: &str| run(&format!("bench {place} --num=100 --local-memory-size=256MiB {flags}"));
+        let keys = || run(&format!("dump {place} --local-memory-size=256MiB")).expect(0).out;
+        let refused = || {
+            let refused = bench("").expect(2);
+            for text in ["not as bench left it", "--use_existing_db", "--replace", "forebay drop"] {
+                assert!(refused.error.contains(text) && refused.out.is_empty(), "{place}: {refused:?}");
+            }
+        };
+        bench("--benchmarks=fillseq,readrandom,fillseq").expect(0);
+        bench("--use_existing_db --benchmarks=readrandom").expect(0);
+        run(&format!("ycsb {place} --records=100 --operations=100 --warm-up=0 --local-memory-size=256MiB")).expect(0);
+        bench("--benchmarks=fillseq").expect(0);
+        assert!(run(&format!("verify {place} --format=json")).expect(0).json()["notes"].as_array().unwrap().is_empty());
+        // Another command has opened it, and may have written what is worth keeping.
+        assert_eq!(keys().lines().count(), 100);
+        refused();
+        bench("--use_existing_db --benchmarks=readrandom").expect(0);
+        refused();
+        assert_eq!(keys().lines().count(), 100);
+        bench("--replace --use_existing_db").expect(2);
+        bench("--replace --benchmarks=fillrandom").expect(0);
+        bench("").expect(0);
+        run(&format!("drop {place} --yes")).expect(0);
+        // Nor is a database bench's that another command has made.
+        let dump = crate::common::fresh_path(".tsv");
+        std::fs::write(&dump, "key\tvalue\n").unwrap();
+        run(&format!("load {place} --local-memory-size=256MiB {}", dump.display())).expect(0);
+        refused();
+        assert_eq!(keys(), "key\tvalue\n");
+        run(&format!("drop {place} --yes")).expect(0);
+        bench("").expect(0);
+    }
+    assert!(path.join("default/bench").is_file() && storage.join("name/bench").is_file());
+    run(&format!("drop --path={} --yes", path.display())).expect(0);
+    assert!(!path.exists());
+}
+
+#[test]
 fn checkpoints_are_kept_copied_cloned_and_dropped() {
     let (path, copy) = (crate::common::fresh_path("directory"), crate::common::fresh_path("copy"));
     let bench =

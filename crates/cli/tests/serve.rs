@@ -134,7 +134,7 @@ fn the_directory_of_a_server_is_no_storage_for_others() {
     for line in [
         format!("dump {at}"),
         format!("load {at} /dev/null"),
-        format!("bench {at} --num=10"),
+        format!("bench {at} --num=10 --replace"),
         format!("backup create {at} now"),
     ] {
         let ended = run(&line).expect(1);

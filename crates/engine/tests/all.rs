@@ -1,6 +1,7 @@
 //! What the engine promises, by topic. Bugs that are planted have a program of their own: `planted.rs`.
 
 mod behaviour;
+mod benchmark;
 mod bit_flips;
 mod checkpoint;
 mod common;

@@ -21,8 +21,8 @@ use std::time::Duration;
 const STORAGE_TEMPORARY: &str = ".tmp";
 
 /// What a database has in its folder (`docs/concepts/storage.md`).
-const PARTS: [&str; 9] =
-    ["backup", "checkpoint", "clone", "commit", "dropping", "log", "members", "segment", "unfinished"];
+const PARTS: [&str; 10] =
+    ["backup", "bench", "checkpoint", "clone", "commit", "dropping", "log", "members", "segment", "unfinished"];
 
 /// How a database in a directory is opened.
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 //! Owns the router and the background threads of an open database. May use all rooms. Never here: an algorithm; other
 //! rooms do the work.
 
+pub(crate) mod benchmark;
 pub(crate) mod checkpoint;
 pub(crate) mod db;
 pub(crate) mod db_iterator;

@@ -8,6 +8,7 @@
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
 //!   NAME/dropping/…                    those of backups that somebody is dropping
 //!   NAME/unfinished                    what lies here is not whole yet: only its maker may open it
+//!   NAME/bench                         a benchmark made this, and nobody else has opened it since (a root: its last epoch)
 //! ```
 //!
 //! All numbers have twenty digits. What a commit says: `docs/formats/database-commit.md`.
@@ -102,6 +103,10 @@ impl Place {
 
     pub(crate) fn unfinished(&self) -> Result<ObjectName> {
         Ok(self.root.join("unfinished")?)
+    }
+
+    pub(crate) fn bench(&self) -> Result<ObjectName> {
+        Ok(self.root.join("bench")?)
     }
 
     /// Whether somebody began to make the database, and has not finished.

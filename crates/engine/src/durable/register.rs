@@ -18,7 +18,7 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
 use forebay_storage::{CommitKind, CommitRegister, History};
-use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Version};
+use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, StorageRoot, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -145,6 +145,12 @@ impl Register {
         let edit = state.committed.versions.get(shard).ok_or_else(unknown)?.edit_to(after);
         let said = DatabaseCommit { edits: vec![(shard as u64, edit)], ..DatabaseCommit::default() };
         state.commit(Step::Version(shard, after.clone()), said)
+    }
+
+    /// The number of the database, and this owner's epoch.
+    pub(crate) fn root(&self) -> StorageRoot {
+        let state = lock(&self.state);
+        StorageRoot { database: state.committed.identity.database, epoch: state.register.epoch() }
     }
 
     /// Of each shard the number up to which committed tables hold everything.

@@ -207,7 +207,7 @@ impl Taker<'_> {
 /// `NotFound` when it is not there; those of the storage.
 pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
     let place = Place::new(storage, name)?;
-    let config = committed(&place)?.identity.config;
+    let (Committed { identity: DatabaseIdentity { config, .. }, .. }, _) = committed(&place)?;
     Ok(Options {
         name: Some(name.to_owned()),
         storage: Some(storage.clone()),
@@ -226,7 +226,7 @@ pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
 /// the storage: call again.
 pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
     let place = Place::new(storage, name)?;
-    let found = committed(&place)?;
+    let (found, _) = committed(&place)?;
     if let Some(checkpoint) = checkpoints::list(&place)?.first() {
         let message = format!("the database {name:?} has checkpoints, as {checkpoint:?}: drop them first");
         return Err(Error::new(ErrorKind::Busy, message));
@@ -250,7 +250,10 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
             storage.objects().delete(&object.name)?;
         }
     }
-    Ok(storage.objects().delete(&place.unfinished()?)?)
+    for note in [place.bench()?, place.unfinished()?] {
+        storage.objects().delete(&note)?;
+    }
+    Ok(())
 }
 
 /// Drops what was begun and not finished. An owner that lives is fenced.
@@ -262,11 +265,14 @@ fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str) -> 
     }
 }
 
-/// What the commits of a database that must exist say.
-fn committed(place: &Place) -> Result<Committed> {
+/// What the commits of a database that must exist say, and its owner's epoch.
+///
+/// # Errors
+/// `NotFound`; `Corrupt`; those of the storage.
+pub(crate) fn committed(place: &Place) -> Result<(Committed, u64)> {
     let history = place.history()?;
     match Committed::of(&history)? {
-        Some(committed) => Ok(committed),
+        Some(committed) => Ok((committed, history.epoch())),
         None => Err(missing(place, &history)?),
     }
 }

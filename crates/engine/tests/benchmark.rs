@@ -1,0 +1,63 @@
+//! Notes that a database in storage is a benchmark's.
+
+use crate::common::process::Process;
+use crate::common::stored::{of_objects, options};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Options, Storage, StoredDatabase, Syncing};
+use forebay_storage::{MemoryObjects, ObjectName, ObjectStorage, PutMode};
+
+fn opened(storage: &Storage) -> Db {
+    Process::with_empty_memory().open(options(storage, Syncing::Sync))
+}
+
+fn note() -> ObjectName {
+    ObjectName::new("db/bench").unwrap()
+}
+
+#[test]
+fn a_database_is_a_benchmarks_until_somebody_else_opens_it() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects);
+    let is_benchmarks = || Db::is_benchmark_stored(&storage, "db");
+    assert_eq!(is_benchmarks().unwrap_err().kind(), ErrorKind::NotFound);
+    let db = opened(&storage);
+    assert!(!is_benchmarks().unwrap());
+    db.note_benchmark().unwrap();
+    db.put(b"key", b"value").unwrap();
+    db.flush().unwrap();
+    assert!(is_benchmarks().unwrap());
+    db.close().unwrap();
+    assert!(is_benchmarks().unwrap());
+    // It is a part of the database that is known, and left out by what copies the database.
+    let report = StoredDatabase::new(&storage, "db").unwrap().verify(&mut |_| {}).unwrap();
+    assert!(report.problems.is_empty() && report.notes.is_empty(), "{report:?}");
+    // Whoever opens it may write what is worth keeping.
+    let db = opened(&storage);
+    assert!(!is_benchmarks().unwrap());
+    db.create_checkpoint("now").unwrap();
+    db.note_benchmark().unwrap();
+    db.close().unwrap();
+    Db::clone_checkpoint(&storage, "db", "now", "clone").unwrap();
+    assert!(!Db::is_benchmark_stored(&storage, "clone").unwrap());
+    // A note says nothing of another database that has the name later.
+    let bytes = storage.objects().get(&note()).unwrap();
+    let other = of_objects(&MemoryObjects::new());
+    drop(opened(&other));
+    other.objects().put(&note(), bytes, PutMode::Replace).unwrap();
+    assert!(!Db::is_benchmark_stored(&other, "db").unwrap());
+}
+
+#[test]
+fn the_note_goes_with_its_database() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects);
+    let db = opened(&storage);
+    db.note_benchmark().unwrap();
+    db.close().unwrap();
+    drop(db);
+    Db::destroy_stored(&storage, &[], "db").unwrap();
+    let left = objects.list(None).unwrap();
+    assert!(left.iter().all(|object| object.name != note()), "{left:?}");
+    let of_memory = Process::with_empty_memory().open(Options::default());
+    assert_eq!(of_memory.note_benchmark().unwrap_err().kind(), ErrorKind::Invalid);
+}
