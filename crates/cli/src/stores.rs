@@ -481,7 +481,8 @@ impl Opener {
     /// Opens a store for a benchmark. What it has replaced, the next one may replace again.
     ///
     /// # Errors
-    /// As [`Opener::open`]; `Invalid` when something else than a benchmark would be replaced.
+    /// As [`Opener::open`]; `Invalid` when something else than a benchmark would be replaced, or a server's keys be mixed with
+    /// records.
     pub fn open_for_benchmark(&self) -> Result<EngineStore, Error> {
         let is_benchmarks = self.is_benchmarks()?;
         if let (Existing::Replaced, Some((place, false))) = (self.existing, &is_benchmarks) {
@@ -496,6 +497,11 @@ impl Opener {
             dropped.map_err(|error| self.opening(&error))?;
         }
         let store = self.open()?;
+        if !replaces && forebay_server::is_served(&store.database).map_err(|error| self.opening(&error.into()))? {
+            let message = "the database is a store of forebay serve, which would take a benchmark's records for keys of its \
+                           clients: name another one";
+            return Err(Error::Invalid(message.to_owned()));
+        }
         if store.database.has_storage() && (replaces || matches!(is_benchmarks, Some((_, true)))) {
             store.database.note_benchmark().map_err(|error| self.opening(&error.into()))?;
         }

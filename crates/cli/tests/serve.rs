@@ -149,6 +149,23 @@ fn the_directory_of_a_server_is_no_storage_for_others() {
 }
 
 #[test]
+fn no_benchmark_writes_into_the_store_of_a_server() {
+    let (folder, trace) = (crate::common::fresh_path(".data"), crate::common::fresh_path(".lis"));
+    std::fs::write(&trace, "1 1 0 0\n").unwrap();
+    let stop = |server: Running| {
+        server.signal(Signal::TERM);
+        server.wait_stopped();
+    };
+    stop(serve(&format!("--path={}", folder.display())).0);
+    for command in ["bench --use_existing_db", "bench --use_existing_db --benchmarks=fillseq", "ycsb", "replay"] {
+        let file = if command == "replay" { trace.display().to_string() } else { String::new() };
+        let refused = run(&format!("{command} --path={} --local-memory-size=256MiB {file}", folder.display())).expect(2);
+        assert!(refused.error.contains("a store of forebay serve"), "{command}: {refused:?}");
+    }
+    stop(serve(&format!("--path={}", folder.display())).0);
+}
+
+#[test]
 fn a_store_in_a_folder_has_storage() {
     let flags = "--storage-from-level=2 --storage-lag=4 --block-cache=1MiB --memory-cache=1MiB \
                  --memory-cache-after=1ms --compression=zstd --block-size=8KiB";

@@ -213,13 +213,15 @@ impl Header {
     /// The header in these bytes. A string shares their memory.
     ///
     /// # Errors
-    /// When a newer build wrote it, or it is damaged.
+    /// When a newer build wrote it, or another program, or it is damaged.
     pub fn decode(mut bytes: Bytes) -> Result<Self, Failure> {
         let damaged = || Failure::damaged("the header of a key is cut or has an unknown type");
         let (version, kind) = (bytes.try_get_u8(), bytes.try_get_u8());
         let (Ok(version), Ok(kind)) = (version, kind) else { return Err(damaged()) };
         if version != VERSION {
-            return Err(Failure::damaged("a newer build wrote the header of a key: open the store with that one"));
+            return Err(Failure::damaged(
+                "this build does not know the header of a key: a newer build wrote it, or another program did",
+            ));
         }
         let expires_ms = match kind & EXPIRES {
             0 => None,
@@ -277,6 +279,12 @@ mod tests {
         assert_eq!(Header::string_in(&hash, 5), Err(Failure::WRONG_TYPE));
         assert_eq!(Header::string_in(&hash, 6), Ok(None));
         assert!(Header::string_in(&Bytes::from_static(&[1]), 0).is_err());
+    }
+
+    #[test]
+    fn a_header_of_another_program_is_not_called_a_newer_one() {
+        let failure = Header::decode(Bytes::from_static(b"000000000001")).unwrap_err();
+        assert!(format!("{failure:?}").contains("or another program did"), "{failure:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::keyspace::header::Header;
 use crate::keyspace::layout::{self, DATABASES, Layout, Space};
 use crate::keyspace::plain::PlainKeys;
 use bytes::{Buf, BufMut, Bytes};
-use forebay::{IterOptions, Store};
+use forebay::{Db, EngineError, IterOptions, Store};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, RwLock, lock};
 use std::sync::PoisonError;
@@ -67,6 +67,14 @@ impl StoreRecord {
         }
         Ok(Self { seed, next_id, databases })
     }
+}
+
+/// Whether a server keeps the keys of clients in a database. Records of other programs there would be taken for such keys.
+///
+/// # Errors
+/// Those of the database.
+pub fn is_served(database: &Db) -> Result<bool, EngineError> {
+    Ok(database.get(&layout::server_record(RECORD))?.is_some())
 }
 
 /// What an open store knows of itself.
