@@ -7,7 +7,7 @@ use crate::output::Format;
 use crate::place::StoredArguments;
 use crate::progress::Progress;
 use crate::units;
-use forebay::{Durability, Options, Salvage, SalvagedEntry, ShardBounds, Step, Storage, Store, Syncing};
+use forebay::{Durability, ErrorKind, Options, Salvage, SalvagedEntry, ShardBounds, Step, Storage, Store, Syncing};
 use forebay_dump::{Entry, Loader};
 
 /// The database, and the new one.
@@ -24,8 +24,8 @@ pub struct Arguments {
     /// Leave out keys that may have been deleted or overwritten, where what would say so is lost.
     #[arg(long)]
     without_doubt: bool,
-    /// Memory for writing the new database.
-    #[arg(long, default_value = "1GiB", value_parser = units::size, value_name = "SIZE")]
+    /// Memory for writing the new database, which is taken when it is first used. A record needs 32 times its length.
+    #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
     local_memory_size: u64,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -35,6 +35,18 @@ pub struct Arguments {
 fn running(error: impl Into<forebay::Error>) -> Failure {
     let error = error.into();
     Failure::new(error.kind(), Stage::Running, error)
+}
+
+/// A failure to write the new database.
+fn writing(error: forebay_dump::Error) -> Failure {
+    let failure = crate::dump::failed(error);
+    match failure.kind {
+        // Its keys and values were written before, so it is their length for which there is no room.
+        ErrorKind::Invalid => {
+            Failure { message: format!("{}: --local-memory-size gives it larger ones", failure.message), ..failure }
+        }
+        _ => failure,
+    }
 }
 
 /// A failure of what is saved, or of what it is written to.
@@ -48,7 +60,7 @@ impl From<forebay::EngineError> for Stopped {
 
 impl From<forebay_dump::Error> for Stopped {
     fn from(error: forebay_dump::Error) -> Self {
-        Self(crate::dump::failed(error))
+        Self(writing(error))
     }
 }
 
@@ -90,7 +102,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Some(name) => {
             let store = arguments.create(name, &salvage)?;
             let progress = Progress::of_bytes("saving:", None);
-            let mut loader = Loader::new(&store, None).map_err(crate::dump::failed)?;
+            let mut loader = Loader::new(&store, None).map_err(writing)?;
             let (mut keys, mut bytes) = (0_u64, 0_u64);
             let saved = salvage.save(|SalvagedEntry { key, value, expiry_ms, .. }| {
                 keys += 1;
@@ -99,7 +111,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
                 loader.push(&Entry { key: key.into(), value: value.into(), expiry_ms }).map_err(Stopped::from)
             });
             let report = saved.map_err(|stopped| stopped.0)?;
-            loader.finish().map_err(crate::dump::failed)?;
+            loader.finish().map_err(writing)?;
             store.finish().and_then(|()| store.close()).map_err(running)?;
             report
         }

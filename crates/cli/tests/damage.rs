@@ -285,6 +285,22 @@ fn a_repair_that_was_killed_passes_for_no_database_and_is_made_again() {
 }
 
 #[test]
+fn a_record_that_is_too_long_for_a_repair_names_the_flag_for_more_memory() {
+    let (folder, dump) = (fresh_path(".storage"), fresh_path(".tsv"));
+    let value = "v".repeat(3 << 20);
+    fs::write(&dump, format!("key\t{value}\n")).unwrap();
+    let place = format!("--storage {}", folder.display());
+    run(&format!("load {place} --local-memory-size 256MiB {}", dump.display())).expect(0);
+    let refused = run(&format!("repair {place} --into saved --local-memory-size 64MiB")).expect(1);
+    assert!(refused.error.contains("--local-memory-size"), "{refused:?}");
+    // 32 times the record's length is enough, and so is the default.
+    for flags in ["--into saved --local-memory-size 128MiB", "--into again"] {
+        run(&format!("repair {place} {flags}")).expect(0);
+    }
+    assert_eq!(run(&format!("dump {place} --db again --local-memory-size 256MiB")).expect(0).out.len(), value.len() + 5);
+}
+
+#[test]
 fn checkpoints_and_backups_are_verified() {
     let folder = Folder::new(true);
     let copies = Folder(fresh_path(".copies"));
