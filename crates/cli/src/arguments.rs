@@ -21,7 +21,7 @@ pub struct MemoryArguments {
     #[command(flatten)]
     pub access: AccessArguments,
     /// Memory of the node with --memory=local.
-    #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
+    #[arg(long, default_value = "4GiB", value_parser = units::node_memory, value_name = "SIZE")]
     pub local_memory_size: u64,
 }
 

@@ -1,7 +1,7 @@
 //! `forebay backup`: checkpoints of databases in storage, copies of them, and databases that begin with one.
 
-use crate::durability;
 use crate::failure::{Failure, Stage};
+use crate::storage_flags::{self, NamedStorage};
 use crate::{output, units};
 use clap::Subcommand;
 use forebay::{
@@ -33,7 +33,7 @@ pub enum Action {
         checkpoint: String,
         /// The other storage, as for --storage.
         #[arg(long, value_name = "URL")]
-        to: String,
+        to: NamedStorage,
     },
     /// Create a database in the same storage, as this one was at a checkpoint. Nothing is copied.
     Clone {
@@ -58,17 +58,17 @@ pub enum Action {
 #[derive(Debug, clap::Args)]
 pub struct Place {
     /// Directory in which the database lies, as of `bench --path`.
-    #[arg(long, value_name = "DIRECTORY", value_parser = durability::directory, conflicts_with_all = ["db", "storage"],
+    #[arg(long, value_name = "DIRECTORY", value_parser = storage_flags::directory, conflicts_with_all = ["db", "storage"],
           required_unless_present = "storage")]
     path: Option<PathBuf>,
     /// Name of the database in --storage; by default `default`.
     #[arg(long, value_name = "NAME")]
     db: Option<String>,
     /// Storage in which the database, or a copy of its checkpoints, lies.
-    #[arg(long, value_name = "URL", value_parser = durability::open_existing_storage)]
+    #[arg(long, value_name = "URL", value_parser = storage_flags::open_existing_storage)]
     storage: Option<Storage>,
     /// Memory of the node in this process.
-    #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
+    #[arg(long, default_value = "4GiB", value_parser = units::node_memory, value_name = "SIZE")]
     local_memory_size: u64,
 }
 
@@ -93,8 +93,7 @@ pub fn execute(action: &Action) -> Result<(), Failure> {
                 let message = format!("there is no checkpoint {checkpoint:?} of the database {:?}", place.name());
                 return Err(Failure::new(ErrorKind::NotFound, Stage::Running, message));
             }
-            let to =
-                Storage::open(to, StorageOptions::default()).map_err(|error| starting(EngineError::from(error)))?;
+            let to = to.open("--to").map_err(starting)?;
             let copied = Db::back_up(&place.storage()?, place.name(), checkpoint, &to).map_err(running)?;
             let BackupSummary { objects, objects_copied, bytes_copied } = copied;
             output::line(&format!("copied: {objects_copied} of {objects} objects, {bytes_copied} bytes, {checkpoint}"))

@@ -4,6 +4,7 @@ use crate::access::AccessArguments;
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::nodes::of_opening;
+use crate::storage_flags::NamedStorage;
 use crate::{durability, output};
 use forebay::{
     CheckpointLayout, CheckpointSummary, Db, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store,
@@ -24,10 +25,10 @@ pub struct Arguments {
     db: String,
     /// Storage in which the database lies.
     #[arg(long, value_name = "URL")]
-    storage: Option<String>,
+    storage: Option<NamedStorage>,
     /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
     #[arg(long, value_name = "URL")]
-    register: Option<String>,
+    register: Option<NamedStorage>,
     /// The file.
     file: PathBuf,
 }
@@ -52,14 +53,21 @@ struct Stored {
 }
 
 impl Arguments {
-    /// Looks at the flags, and opens what they name. Only a new database creates a directory.
-    fn stored(&self, open: fn(&str) -> Result<Storage, String>) -> Result<Stored, Failure> {
+    /// Checks that the flags fit together.
+    fn check(&self) -> Result<(), Failure> {
         if self.memory.all().contains(&NodeAddress::Local) {
             return Err(Failure::usage("--memory=local has no named databases: use shm:<path> or tcp://<host>:<port>"));
         }
-        let opened = |flag: &'static str, url: &Option<String>| {
-            let wrong = move |why| Failure::usage(format_args!("{flag}: {why}"));
-            url.as_deref().map(open).transpose().map_err(wrong)
+        Ok(())
+    }
+
+    /// What the flags name. Only a new database creates a directory.
+    fn stored(
+        &self,
+        open: fn(&NamedStorage, &str) -> Result<Storage, forebay::Error>,
+    ) -> Result<Stored, Failure> {
+        let opened = |flag: &str, named: &Option<NamedStorage>| {
+            named.as_ref().map(|named| open(named, flag)).transpose().map_err(Failure::usage)
         };
         Ok(Stored { storage: opened("--storage", &self.storage)?, register: opened("--register", &self.register)? })
     }
@@ -92,7 +100,8 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
 /// # Errors
 /// The first error.
 pub fn write(arguments: &Arguments) -> Result<(), Failure> {
-    let stored = arguments.stored(durability::open_existing_storage)?;
+    arguments.check()?;
+    let stored = arguments.stored(NamedStorage::open_existing)?;
     let options = match &stored.storage {
         Some(storage) => Store::options_of_stored(storage, &arguments.db),
         None => Store::options_of(arguments.memory.all(), &arguments.db),
@@ -109,11 +118,12 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
 /// The first error.
 pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
     let RestoreArguments { place: arguments, shards, copies } = arguments;
-    let stored = arguments.stored(durability::open_storage)?;
+    arguments.check()?;
     let shards = shards.unwrap_or(arguments.memory.all().len());
     let CheckpointLayout { key_order, bounds } =
         Db::checkpoint_layout(&arguments.file, shards).map_err(|error| running(forebay::Error::from(error)))?;
     let shard_bounds = ShardBounds::Given(bounds);
+    let stored = arguments.stored(NamedStorage::open)?;
     let durability = match copies.get() {
         1 => Durability::None,
         copies => Durability::Memory { copies },

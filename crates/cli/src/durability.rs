@@ -1,10 +1,11 @@
 //! Flags that say what a database survives.
 
 use crate::failure::Failure;
+use crate::storage_flags::{NamedStorage, directory, open_existing_directory};
 use crate::{output, units};
 use forebay::{
-    DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, NodeAddress, Options, Storage, StorageOptions, Store,
-    Syncing,
+    DEFAULT_NAME, DirectoryOptions, Durability, EngineError, ErrorKind, NodeAddress, Options, Storage, StorageOptions,
+    Store, Syncing,
 };
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -26,12 +27,12 @@ pub struct DurabilityArguments {
     /// Storage in which the database lies: a path or file:///path, s3://bucket/prefix, gs://bucket/prefix,
     /// az://container/prefix or hdfs://host:port/prefix (where they are built in), memory: (for this command alone). It
     /// survives there the loss of everything else.
-    #[arg(long, value_name = "URL", value_parser = open_storage)]
-    storage: Option<Storage>,
+    #[arg(long, value_name = "URL")]
+    storage: Option<NamedStorage>,
     /// Where it is written which memory nodes hold the copies of a database with --durability=memory=COPIES, and who owns
     /// it: a path, or a URL as for --storage. It must outlive the memory nodes. Without it, more than half of them decide.
-    #[arg(long, value_name = "URL", value_parser = open_storage)]
-    register: Option<Storage>,
+    #[arg(long, value_name = "URL")]
+    register: Option<NamedStorage>,
     /// What a write survives once it is acknowledged: none; with memory, the end of this process (needs --db); with
     /// memory=COPIES, also the loss of all of so many memory nodes but one (needs so many addresses in --memory, and --register for all of that); with
     /// storage=sync, the loss of all but the storage, with storage=interval:1s, the same but for the last second, with
@@ -68,48 +69,6 @@ impl FromStr for DurabilityArgument {
         };
         Ok(Self(durability))
     }
-}
-
-/// A directory that a flag names.
-///
-/// # Errors
-/// For the URL of other storage.
-pub fn directory(text: &str) -> Result<PathBuf, String> {
-    if text.contains("://") {
-        return Err("a directory of this machine has no such name: for other storage use --storage".to_owned());
-    }
-    Ok(text.into())
-}
-
-/// Opens the storage in a directory that a flag names, which must be there.
-///
-/// # Errors
-/// As [`directory`] and [`open_existing_storage`].
-pub fn open_existing_directory(text: &str) -> Result<Storage, String> {
-    directory(text)?;
-    // It is a path, whatever it begins with.
-    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
-    open_existing_storage(&path.to_string_lossy())
-}
-
-/// Opens storage that a flag names.
-///
-/// # Errors
-/// What is wrong with the URL, or with what it names.
-pub fn open_storage(url: &str) -> Result<Storage, String> {
-    Storage::open(url, StorageOptions::default()).map_err(|error| error.to_string())
-}
-
-/// The same, of storage that is only read: a directory must be there.
-///
-/// # Errors
-/// The same.
-pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
-    let options = StorageOptions { create_directory: false, ..StorageOptions::default() };
-    Storage::open(url, options).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("{error}: is the path right?"),
-        _ => error.to_string(),
-    })
 }
 
 /// Warns where a database is to be created that survives less than its copies promise: without a register, it is opened only
@@ -171,14 +130,36 @@ impl DurabilityArguments {
         self.path.is_some() || self.storage.is_some()
     }
 
-    /// Its storage.
-    pub fn storage(&self) -> Option<Storage> {
-        self.storage.clone()
+    /// The storage in which it lies, or is to lie, if that is there.
+    pub fn found_storage(&self) -> Option<Storage> {
+        match (&self.path, &self.storage) {
+            (Some(path), _) => open_existing_directory(&path.to_string_lossy()).ok(),
+            (None, storage) => storage.as_ref()?.found(),
+        }
     }
 
-    /// Where it is written which memory nodes hold its copies.
-    pub fn register(&self) -> Option<Storage> {
-        self.register.clone()
+    /// Checks options of a database that lies where the flags say, before anything of that is opened.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn check_options(&self, options: &Options) -> Result<(), forebay::Error> {
+        let stand_in = |is_named: bool| is_named.then(|| Storage::open("memory:", StorageOptions::default())).transpose();
+        let storage = stand_in(self.has_storage()).map_err(EngineError::from)?;
+        let register = stand_in(self.register.is_some()).map_err(EngineError::from)?;
+        let name = options.name.clone().or_else(|| self.path.as_ref().map(|_| DEFAULT_NAME.to_owned()));
+        Ok(Options { name, storage, register, ..options.clone() }.check()?)
+    }
+
+    /// Checks the options, and has them name the storage that the flags name. Where a database may be created, so is a directory.
+    ///
+    /// # Errors
+    /// Those of the options, and of the storage.
+    pub fn opened(&self, options: Options) -> Result<Options, forebay::Error> {
+        self.check_options(&options)?;
+        let open = if options.create_if_missing { NamedStorage::open } else { NamedStorage::open_existing };
+        let storage = self.storage.as_ref().map(|storage| open(storage, "--storage")).transpose()?;
+        let register = self.register.as_ref().map(|register| open(register, "--register")).transpose()?;
+        Ok(Options { storage, register, ..options })
     }
 
     /// What its writes survive.

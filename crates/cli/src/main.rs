@@ -10,6 +10,7 @@
 //! | `admin` | where operators look, and what they see |
 //! | `nodes`, `stores`, `tree_store` | reaching a memory node and opening a database or a tree on it |
 //! | `place` | the database that a command reads |
+//! | `storage_flags` | storage that flags name |
 //! | `output`, `findings`, `progress`, `failure`, `log` | results, progress, errors and exit codes, the log |
 //! | `traces` | traces for a collector of OpenTelemetry, with the feature of this name |
 
@@ -44,6 +45,7 @@ mod repair;
 mod replay;
 mod scheduler;
 mod serve;
+mod storage_flags;
 mod stores;
 mod tenants;
 mod top;

@@ -1,9 +1,10 @@
 //! The database that a command reads: one that is there, in storage or on memory nodes.
 
 use crate::arguments::MemoryArguments;
-use crate::durability::{PATH_WITH_MEMORY, open_existing_directory, open_existing_storage};
+use crate::durability::PATH_WITH_MEMORY;
 use crate::failure::{Failure, Stage};
 use crate::nodes::of_opening;
+use crate::storage_flags::{open_existing_directory, open_existing_storage};
 use forebay::{DEFAULT_NAME, ErrorKind, Options, Storage, Store, StoredDatabase};
 
 /// Where the database lies.

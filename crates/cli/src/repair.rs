@@ -1,13 +1,13 @@
 //! `forebay repair`: saves what is left of a database in storage to a new one beside it.
 
-use crate::durability;
 use crate::failure::{Failure, Stage};
 use crate::findings;
 use crate::output::Format;
 use crate::place::StoredArguments;
 use crate::progress::Progress;
+use crate::storage_flags::NamedStorage;
 use crate::units;
-use forebay::{Durability, ErrorKind, Options, Salvage, SalvagedEntry, ShardBounds, Step, Storage, Store, Syncing};
+use forebay::{Durability, ErrorKind, Options, Salvage, SalvagedEntry, ShardBounds, Step, Store, Syncing};
 use forebay_dump::{Entry, Loader};
 
 /// The database, and the new one.
@@ -19,13 +19,13 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     into: Option<String>,
     /// Storage of the new database; by default that of the damaged one.
-    #[arg(long, value_name = "URL", value_parser = durability::open_storage, requires = "into")]
-    into_storage: Option<Storage>,
+    #[arg(long, value_name = "URL", requires = "into")]
+    into_storage: Option<NamedStorage>,
     /// Leave out keys that may have been deleted or overwritten, where what would say so is lost.
     #[arg(long)]
     without_doubt: bool,
     /// Memory for writing the new database, which is taken when it is first used. A record needs 32 times its length.
-    #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
+    #[arg(long, default_value = "4GiB", value_parser = units::node_memory, value_name = "SIZE")]
     local_memory_size: u64,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -67,9 +67,11 @@ impl From<forebay_dump::Error> for Stopped {
 impl Arguments {
     /// The new database, which must not be there yet, unless a repair that ended before began it.
     fn create(&self, name: &str, salvage: &Salvage) -> Result<Store, Failure> {
+        let starting = |error: forebay::Error| Failure::new(error.kind(), Stage::Start, error);
+        let into = self.into_storage.as_ref().map(|storage| storage.open("--into-storage")).transpose();
         let options = Options {
             name: Some(name.to_owned()),
-            storage: Some(self.into_storage.clone().unwrap_or_else(|| self.stored.storage.clone())),
+            storage: Some(into.map_err(starting)?.unwrap_or_else(|| self.stored.storage.clone())),
             durability: Durability::Storage(Syncing::Flush),
             unfinished: true,
             key_order: salvage.key_order(),
@@ -78,8 +80,7 @@ impl Arguments {
             shard_bounds: ShardBounds::Given(salvage.bounds().to_vec()),
             ..Options::default()
         };
-        Store::embedded(self.local_memory_size, options)
-            .map_err(|error| Failure::new(error.kind(), Stage::Start, error))
+        Store::embedded(self.local_memory_size, options).map_err(starting)
     }
 }
 

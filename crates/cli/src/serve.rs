@@ -130,6 +130,7 @@ impl TlsArguments {
 pub fn check(arguments: &Arguments) -> Result<BTreeMap<&'static str, String>, Failure> {
     options(arguments)?;
     let (engine, options) = placed(arguments)?;
+    engine.check(&options).map_err(starting)?;
     let mut usual = engine.usual(&options);
     usual.insert("admin", ADMIN.to_string());
     Ok(usual)
@@ -242,16 +243,20 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
     if memory.is_local() {
         engine.or_in(FOLDER);
     }
-    let options = Options { scheduler: engine.scheduler(memory), ..engine.options()? };
+    let options = Options { scheduler: engine.scheduler(memory), ..engine.options(memory)? };
     Ok((engine, options))
 }
 
 /// Opens what is served, with what its options say.
 fn open(memory: &MemoryArguments, (engine, options): (EngineArguments, Options)) -> Result<(Store, Settings), Failure> {
-    let opened = engine.open(memory, options.clone());
-    let store = opened.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
-    let storage = options.storage.clone().or_else(|| engine.directory_storage());
+    let options = engine.opened(options).map_err(starting)?;
+    let store = engine.open(memory, options.clone()).map_err(starting)?;
+    let storage = engine.found_storage();
     Ok((store, Settings::from(&Options { storage, ..options })))
+}
+
+fn starting(error: forebay::Error) -> Failure {
+    Failure::new(error.kind(), Stage::Start, error)
 }
 
 fn password(path: &Path) -> Result<Vec<u8>, Failure> {

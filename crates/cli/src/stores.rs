@@ -1,7 +1,7 @@
 //! The engine as a store under test, opened according to the command line.
 
 use crate::arguments::{MemoryArguments, NodeAddresses};
-use crate::durability::{DurabilityArguments, PATH_WITH_MEMORY, open_existing_directory};
+use crate::durability::{DurabilityArguments, PATH_WITH_MEMORY};
 use crate::failure::Failure;
 use crate::{durability, nodes, units};
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
@@ -198,13 +198,13 @@ enum Copied {
 }
 
 impl EngineArguments {
-    /// Opens the database where the flags say.
+    /// Opens the database where the flags say, with options that [`EngineArguments::opened`] has completed.
     ///
     /// # Errors
-    /// Usage, for a directory together with memory nodes of other processes; those of opening.
+    /// Those of opening.
     pub fn open(&self, memory: &MemoryArguments, options: Options) -> Result<Database, forebay::Error> {
         let MemoryArguments { memory, local_memory_size, .. } = memory;
-        match self.path(memory)? {
+        match self.place.path() {
             Some(path) => {
                 let options = DirectoryOptions { memory_bytes: *local_memory_size, database: options };
                 Database::open_with(path, options)
@@ -217,18 +217,10 @@ impl EngineArguments {
         }
     }
 
-    /// The directory that the flags name.
-    fn path(&self, memory: &NodeAddresses) -> Result<Option<&Path>, forebay::Error> {
-        match self.place.path() {
-            Some(_) if !memory.is_local() => Err(forebay::Error::Address(PATH_WITH_MEMORY.to_owned())),
-            path => Ok(path),
-        }
-    }
-
     /// Drops the database that the flags name; there may be none.
     fn drop_existing(&self, memory: &NodeAddresses, options: &Options) -> Result<(), forebay::Error> {
         let addresses = if memory.is_local() { &[] } else { memory.all() };
-        let dropped = match (self.path(memory)?, &options.name, &options.storage, &options.register) {
+        let dropped = match (self.place.path(), &options.name, &options.storage, &options.register) {
             (Some(path), ..) => Database::destroy_path(path),
             (None, Some(name), Some(storage), _) => Database::destroy_stored(storage, addresses, name),
             (None, Some(name), None, Some(register)) => Database::destroy_copied(register, addresses, name),
@@ -241,9 +233,25 @@ impl EngineArguments {
         }
     }
 
-    /// The storage in the database's directory, if it lies in one that is there.
-    pub fn directory_storage(&self) -> Option<Storage> {
-        open_existing_directory(&self.place.path()?.to_string_lossy()).ok()
+    /// The storage in which the database lies, or is to lie, if that is there.
+    pub fn found_storage(&self) -> Option<Storage> {
+        self.place.found_storage()
+    }
+
+    /// Checks options, which [`EngineArguments::options`] made and the command may have changed, against each other.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn check(&self, options: &Options) -> Result<(), forebay::Error> {
+        self.place.check_options(options)
+    }
+
+    /// Checks the options, and has them name the storage that the flags name. Before, nothing is created.
+    ///
+    /// # Errors
+    /// Those of the options, and of the storage.
+    pub fn opened(&self, options: Options) -> Result<Options, forebay::Error> {
+        self.place.opened(options)
     }
 
     /// Has the database lie in `directory`, unless a flag says where it lies or what its writes survive.
@@ -271,25 +279,26 @@ impl EngineArguments {
         flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
     }
 
-    /// The engine's options.
+    /// The engine's options, without the storage: that is opened when all is checked ([`EngineArguments::opened`]).
     ///
     /// # Errors
-    /// Usage, for a flag about storage of a database that has none, a name that no database can have, and a durability that
-    /// the database cannot have where it lies.
-    pub fn options(&self) -> Result<Options, Failure> {
+    /// Usage, for a flag about storage of a database that has none, a name that no database can have, a durability that the
+    /// database cannot have where it lies, and a directory together with memory nodes of other processes.
+    pub fn options(&self, memory: &NodeAddresses) -> Result<Options, Failure> {
         if let Some(flag) = self.storage_flag().filter(|_| !self.place.has_storage()) {
             return Err(Failure::usage(format_args!(
                 "{flag} is for a database in storage: say where it lies with --path or --storage"
             )));
         }
         self.place.check()?;
+        if self.place.path().is_some() && !memory.is_local() {
+            return Err(Failure::usage(PATH_WITH_MEMORY));
+        }
         let usual = Options::default();
         Ok(Options {
             name: self.place.name(),
             takeover: self.takeover,
-            storage: self.place.storage(),
             durability: self.place.durability(),
-            register: self.place.register(),
             shards: self.shards.unwrap_or(usual.shards),
             write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),
             max_immutable_memtables: self
@@ -416,7 +425,7 @@ impl Opener {
     /// # Errors
     /// As [`EngineArguments::options`].
     pub fn new(memory: &MemoryArguments, engine: &EngineArguments, existing: Existing) -> Result<Self, Failure> {
-        let mut options = engine.options()?;
+        let mut options = engine.options(&memory.memory)?;
         options.create_if_missing = existing != Existing::Required;
         options.scheduler = engine.scheduler(&memory.memory);
         Ok(Self { memory: memory.clone(), engine: engine.clone(), options, existing })
@@ -443,7 +452,7 @@ impl Opener {
     pub fn with_recorded(mut self) -> Result<Self, Error> {
         let recorded = match (self.stored(), &self.options.name) {
             (Some((storage, name)), _) => Database::options_of_stored(&storage, name),
-            (None, Some(name)) if !self.memory.memory.is_local() => {
+            (None, Some(name)) if !self.engine.place.has_storage() && !self.memory.memory.is_local() => {
                 Database::options_of(self.memory.memory.all(), name)
             }
             (None, _) => return Ok(self),
@@ -461,10 +470,9 @@ impl Opener {
         Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
     }
 
-    /// The storage in which the database lies, or is to lie, if it is there, and the database's name in it.
+    /// The storage in which the database lies, or is to lie, if that is there, and the database's name in it.
     fn stored(&self) -> Option<(Storage, &str)> {
-        let storage = self.engine.directory_storage().or_else(|| self.options.storage.clone())?;
-        Some((storage, self.options.name.as_deref().unwrap_or(DEFAULT_NAME)))
+        Some((self.engine.found_storage()?, self.options.name.as_deref().unwrap_or(DEFAULT_NAME)))
     }
 
     /// Opens a store.
@@ -472,9 +480,18 @@ impl Opener {
     /// # Errors
     /// When no memory node is reachable, or the options conflict.
     pub fn open(&self) -> Result<EngineStore, Error> {
+        self.open_with(self.opened()?)
+    }
+
+    /// The options, checked, and the storage that they name.
+    fn opened(&self) -> Result<Options, Error> {
+        self.engine.opened(self.options.clone()).map_err(|error| self.opening(&error))
+    }
+
+    fn open_with(&self, options: Options) -> Result<EngineStore, Error> {
         let clock = SystemClock::new();
         let begun = clock.now();
-        let database = self.engine.open(&self.memory, self.options.clone()).map_err(|error| self.opening(&error))?;
+        let database = self.engine.open(&self.memory, options).map_err(|error| self.opening(&error))?;
         Ok(EngineStore { database: Arc::new(database), open_nanos: clock.now().saturating_sub(begun) })
     }
 
@@ -491,12 +508,13 @@ impl Opener {
                  it with --use_existing_db, or delete it with --replace, as forebay drop does"
             )));
         }
+        let options = self.opened()?;
         let replaces = matches!(self.existing, Existing::Replaced | Existing::Dropped);
         if replaces {
-            let dropped = self.engine.drop_existing(&self.memory.memory, &self.options);
+            let dropped = self.engine.drop_existing(&self.memory.memory, &options);
             dropped.map_err(|error| self.opening(&error))?;
         }
-        let store = self.open()?;
+        let store = self.open_with(options)?;
         if !replaces && forebay_server::is_served(&store.database).map_err(|error| self.opening(&error.into()))? {
             let message = "the database is a store of forebay serve, which would take a benchmark's records for keys of its \
                            clients: name another one";

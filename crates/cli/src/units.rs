@@ -7,6 +7,7 @@
 //! | bandwidth | `100Gbps`, `100Gb/s`, `12.5GB/s` | bits (b) or bytes (B) per second; k, M, G, T |
 //! | rate | `30M`, `1500000` | k, M, G |
 
+use forebay::MemoryNodeOptions;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -36,6 +37,15 @@ pub fn size(text: &str) -> Result<u64, String> {
     let right = "a size is a number of bytes with or without a unit, such as 4096, 64KiB, 512MB or 8GiB";
     let bytes = scaled(text, &SIZES).ok_or_else(|| right.to_owned())?;
     if bytes < 9e15 { Ok(bytes.round() as u64) } else { Err(format!("more than can be; {right}")) }
+}
+
+/// The memory of a node in this process.
+///
+/// # Errors
+/// What would be valid.
+pub fn node_memory(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    MemoryNodeOptions::with_memory(bytes).check().map(|()| bytes).map_err(|error| error.to_string())
 }
 
 /// A number of bytes in the largest unit of which it is a multiple, as [`size`] takes it.

@@ -5,8 +5,9 @@ use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::TracedLogArguments;
+use crate::storage_flags::NamedStorage;
 use crate::{nodes, output};
-use forebay::{NodeAddress, Reach, Storage, StorageOptions};
+use forebay::{NodeAddress, Reach};
 use forebay_env::{Clock, SystemClock};
 use forebay_worker::{Options, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -31,7 +32,7 @@ pub struct Arguments {
     access: AccessArguments,
     /// The storage of the databases, as a URL: jobs that read or write it are run here too.
     #[arg(long, value_name = "URL")]
-    storage: Option<String>,
+    storage: Option<NamedStorage>,
     /// Threads for jobs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     threads: u32,
@@ -67,7 +68,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Some(scheduler) => forebay::reach_scheduler(scheduler.all(), "worker"),
         None => Arc::new(reach(arguments.memory.first())?),
     };
-    let storage = arguments.storage.as_deref().map(|url| Storage::open(url, StorageOptions::default())).transpose();
+    let storage = arguments.storage.as_ref().map(|storage| storage.open("--storage")).transpose();
     let storage = storage.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let options = Options { storage, threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
     let worker =

@@ -35,6 +35,12 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("bench --durability storage=sync", "--path or --storage"),
         ("bench --durability memory", "--db"),
         ("bench --storage memory: --db a/b", "\"a/b\" is no name for a database: use 1 to 102 letters"),
+        ("bench --storage ftp://x", "--storage"),
+        ("bench --register s3:x", "--register"),
+        ("restore --memory tcp://127.0.0.1:1 --db=x --storage ftp://x /nowhere", "--storage"),
+        ("repair --storage . --into=x --into-storage ftp://x", "--into-storage"),
+        ("backup copy --path . name --to ftp://x", "--to"),
+        ("worker --memory tcp://127.0.0.1:1 --storage ftp://x", "--storage"),
         ("bench --memory local,local", "local is the one memory node of this process"),
         ("bench --link-rtt=2", "2us"),
         ("bench --format=xml", "json"),
@@ -91,4 +97,41 @@ fn a_trace_that_is_not_there_or_makes_no_sense() {
     std::fs::write(&path, "1 1 0 0\n2 1 0 1\nthree\n").unwrap();
     let ended = run(&format!("replay {}", path.display())).expect(2);
     assert!(ended.error.contains("line 3"), "{}", ended.error);
+}
+
+#[test]
+fn a_command_that_is_refused_creates_no_directory() {
+    let path = crate::common::fresh_path(".never");
+    let at = path.display();
+    for line in [
+        format!("serve --storage={at} --path={at}"),
+        format!("serve --storage={at} --listen=none"),
+        format!("serve --path={at} --listen=none"),
+        format!("serve --storage={at} --listen=127.0.0.1:0 --admin=none --storage-from-level=7"),
+        format!("serve --check-config --path={at} --level0-stop-writes-trigger=1"),
+        format!("serve --path={at} --memory=tcp://127.0.0.1:1"),
+        format!("bench --storage={at} --num=0"),
+        format!("bench --storage={at} --key-size=1 --num=257"),
+        format!("bench --storage={at} --level0-stop-writes-trigger=1"),
+        format!("bench --path={at} --level0-stop-writes-trigger=1"),
+        format!("bench --path={at} --local-memory-size=1KiB"),
+        format!("bench --register={at} --db=x --durability=memory --memory=tcp://127.0.0.1:1"),
+        format!("ycsb --storage={at} --clients=2"),
+        format!("load --path={at} --memory=tcp://127.0.0.1:1 /dev/null"),
+        format!("restore --storage={at} --memory=local --db=x /nowhere"),
+        format!("repair --storage=/nowhere --into-storage={at} --into=x"),
+    ] {
+        run(&line).expect(2);
+        assert!(!path.exists(), "{line}");
+    }
+    for line in [
+        format!("bench --storage={at} --use_existing_db"),
+        format!("bench --path={at} --use_existing_db"),
+        format!("restore --storage={at} --memory=tcp://127.0.0.1:1 --db=x /nowhere"),
+    ] {
+        run(&line).expect(1);
+        assert!(!path.exists(), "{line}");
+    }
+    run(&format!("serve --check-config --storage={at}")).expect(0);
+    assert!(!path.exists());
 }

@@ -89,6 +89,14 @@ impl Options {
         (share - share % HUGE_PAGE_BYTES).max(HUGE_PAGE_BYTES)
     }
 
+    /// Checks the options, as starting a node does.
+    ///
+    /// # Errors
+    /// What would be right.
+    pub fn check(&self) -> Result<(), Error> {
+        self.settings(NodeIdentity { node: 0, incarnation: 0 }).map(drop)
+    }
+
     /// The settings of the state machine.
     pub(crate) fn settings(&self, identity: NodeIdentity) -> Result<Settings, Error> {
         let extent_bytes = self.extent_bytes.unwrap_or_else(|| Self::default_extent_bytes(self.memory_bytes));

@@ -502,8 +502,11 @@ impl Options {
         )))
     }
 
-    /// Checks the options against one another.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Checks the options against one another, as opening a database does.
+    ///
+    /// # Errors
+    /// `Invalid`; `Unsupported` for a merge operator that is not known.
+    pub fn check(&self) -> Result<()> {
         let rule = |holds: bool, text: &str| if holds { Ok(()) } else { Err(Error::invalid(text)) };
         Self::check_shards(self.shards)?;
         self.name.as_deref().map_or(Ok(()), Self::check_name)?;

@@ -1,0 +1,113 @@
+//! Storage that flags name. Only [`NamedStorage::open`] creates a directory, and commands call it once all flags are checked: one that is refused
+//! leaves nothing.
+
+use forebay::{ErrorKind, Storage, StorageOptions};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A directory that a flag names.
+///
+/// # Errors
+/// For the URL of other storage.
+pub fn directory(text: &str) -> Result<PathBuf, String> {
+    if text.contains("://") {
+        return Err("a directory of this machine has no such name: for other storage use --storage".to_owned());
+    }
+    Ok(text.into())
+}
+
+/// Opens the storage in a directory that a flag names, which must be there.
+///
+/// # Errors
+/// As [`directory`] and [`open_existing_storage`].
+pub fn open_existing_directory(text: &str) -> Result<Storage, String> {
+    directory(text)?;
+    // It is a path, whatever it begins with.
+    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    open_existing_storage(&path.to_string_lossy())
+}
+
+/// Opens storage that a flag names. A directory must be there.
+///
+/// # Errors
+/// What is wrong with the URL, or with what it names.
+pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
+    open(url, false).map_err(|(_, message)| message)
+}
+
+fn open(url: &str, create_directory: bool) -> Result<Storage, (ErrorKind, String)> {
+    Storage::open(url, StorageOptions { create_directory, ..StorageOptions::default() }).map_err(|error| {
+        let message = match error.kind() {
+            ErrorKind::NotFound => format!("{error}: is the path right?"),
+            _ => error.to_string(),
+        };
+        (error.kind(), message)
+    })
+}
+
+/// Storage that a flag names, and that may not be there yet.
+#[derive(Debug, Clone)]
+pub struct NamedStorage {
+    url: String,
+    there: Option<Storage>,
+}
+
+impl FromStr for NamedStorage {
+    type Err = String;
+
+    /// Opens what is there.
+    fn from_str(url: &str) -> Result<Self, String> {
+        let there = match open(url, false) {
+            Ok(storage) => Some(storage),
+            Err((ErrorKind::NotFound, _)) => None,
+            Err((_, message)) => return Err(message),
+        };
+        Ok(Self { url: url.to_owned(), there })
+    }
+}
+
+impl NamedStorage {
+    /// The storage, if it is there.
+    pub fn found(&self) -> Option<Storage> {
+        self.there.clone().or_else(|| open_existing_storage(&self.url).ok())
+    }
+
+    /// Opens it for the flag of this name, and creates a directory that is not there.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn open(&self, flag: &str) -> Result<Storage, forebay::Error> {
+        self.opened(flag, true)
+    }
+
+    /// The same, where a directory must be there.
+    ///
+    /// # Errors
+    /// `NotFound`; those of the storage.
+    pub fn open_existing(&self, flag: &str) -> Result<Storage, forebay::Error> {
+        self.opened(flag, false)
+    }
+
+    fn opened(&self, flag: &str, create_directory: bool) -> Result<Storage, forebay::Error> {
+        let said = |(kind, why)| forebay::Error::Below { kind, message: format!("{flag}: {why}") };
+        self.there.clone().map_or_else(|| open(&self.url, create_directory).map_err(said), Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_opening_creates_a_directory() {
+        let path = std::env::temp_dir().join(format!("forebay-named-{}", std::process::id()));
+        let named: NamedStorage = path.to_string_lossy().parse().unwrap();
+        assert!(named.found().is_none());
+        let missing = named.open_existing("--flag").unwrap_err();
+        assert!(missing.kind() == ErrorKind::NotFound && missing.to_string().starts_with("--flag: "), "{missing}");
+        assert!(!path.exists());
+        named.open("--flag").unwrap();
+        assert!(path.is_dir() && named.found().is_some());
+        std::fs::remove_dir(&path).unwrap();
+    }
+}
