@@ -13,6 +13,7 @@ use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
 use crate::{Error, Store};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, Storage, StorageOptions, Syncing};
+use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +24,9 @@ const STORAGE_TEMPORARY: &str = ".tmp";
 /// What a database has in its folder (`docs/concepts/storage.md`).
 const PARTS: [&str; 10] =
     ["backup", "bench", "checkpoint", "clone", "commit", "dropping", "log", "members", "segment", "unfinished"];
+
+/// Those in which all names are numbers of twenty digits.
+const NUMBERED: [&str; 4] = ["commit", "log", "members", "segment"];
 
 /// How a database in a directory is opened.
 #[derive(Debug, Clone)]
@@ -85,7 +89,9 @@ impl Store {
             return Err(not_there(&path));
         }
         let _lock = DirectoryLock::take(&path, DEFAULT_NAME, false)?;
-        Db::destroy_stored(&open_storage(&path)?, &[], DEFAULT_NAME)?;
+        let storage = open_storage(&path)?;
+        Db::destroy_stored(&storage, &[], DEFAULT_NAME)?;
+        storage.objects().sweep().map_err(forebay_engine::Error::from)?;
         // What is left fences owners that do not know the lock. Whoever destroys a path knows of none.
         remove(&path).map_err(|cause| failed("removing", &path, &cause))
     }
@@ -100,25 +106,52 @@ fn open_storage(path: &Path) -> Result<Storage, Error> {
 /// Removes the database's files, and the directory if nothing else is in it.
 fn remove(path: &Path) -> io::Result<()> {
     let database = path.join(DEFAULT_NAME);
-    let mut is_empty = true;
     for entry in std::fs::read_dir(&database)? {
         let entry = entry?;
-        match PARTS.iter().any(|part| entry.file_name() == *part) {
-            true if entry.file_type()?.is_dir() => std::fs::remove_dir_all(entry.path())?,
-            true => std::fs::remove_file(entry.path())?,
-            false => is_empty = false,
+        let is_one_of = |parts: &[&str]| parts.iter().any(|part| entry.file_name() == *part);
+        if is_one_of(&NUMBERED) && entry.file_type()?.is_dir() {
+            remove_numbered(&entry.path())?;
+        } else if is_one_of(&PARTS) {
+            remove_all(&entry)?;
         }
     }
-    if is_empty {
-        std::fs::remove_dir(&database)?;
-    }
+    remove_if_empty(&database)?;
+    let temporary = path.join(STORAGE_TEMPORARY);
     for entry in std::fs::read_dir(path)? {
         let name = entry?.file_name();
         if name != LOCK && name != STORAGE_TEMPORARY {
             return std::fs::remove_file(path.join(LOCK));
         }
     }
-    std::fs::remove_dir_all(path)
+    if temporary.is_dir() {
+        remove_if_empty(&temporary)?;
+    }
+    std::fs::remove_file(path.join(LOCK))?;
+    remove_if_empty(path)
+}
+
+/// Removes what has a number for a name, and the folder if nothing else is in it.
+fn remove_numbered(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.len() == 20 && name.as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+            remove_all(&entry)?;
+        }
+    }
+    remove_if_empty(folder)
+}
+
+fn remove_all(entry: &DirEntry) -> io::Result<()> {
+    let path = entry.path();
+    if entry.file_type()?.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+}
+
+fn remove_if_empty(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => removed,
+    }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Error> {
@@ -184,6 +217,22 @@ mod tests {
         Store::destroy_path(&path).unwrap();
         assert_eq!(std::fs::read_dir(path.join(DEFAULT_NAME)).unwrap().count(), 1);
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn files_among_those_of_a_database_stay_if_they_have_other_names() {
+        let folder = folder();
+        let path = folder.path().join("database");
+        drop(Store::open_with(&path, options(|_| {})).unwrap());
+        let foreign = [".tmp/mine", "default/log/mine", "default/commit/00000000000000000001.bak"];
+        foreign.iter().for_each(|name| std::fs::write(path.join(name), "").unwrap());
+        drop(Store::open_with(&path, options(|_| {})).unwrap());
+        Store::destroy_path(&path).unwrap();
+        for name in foreign {
+            assert!(path.join(name).exists(), "{name}");
+        }
+        let count = |folder: &str| std::fs::read_dir(path.join(folder)).unwrap().count();
+        assert_eq!([count(""), count(".tmp"), count("default"), count("default/log")], [2, 1, 2, 1]);
     }
 
     fn stored(folder: &Path, name: &str) -> Options {

@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const TEMPORARY: &str = ".tmp";
+/// Digits of a nonce.
+const NONCE_DIGITS: usize = 16;
 
 /// Objects in a folder of a [`Disk`].
 #[derive(Debug, Clone)]
@@ -91,7 +93,7 @@ impl Inner {
         self.make(TEMPORARY)?;
         loop {
             let count = self.count.fetch_add(1, Ordering::Relaxed);
-            let path = format!("{TEMPORARY}/{:016x}-{count}", self.nonce);
+            let path = format!("{TEMPORARY}/{:0NONCE_DIGITS$x}-{count}", self.nonce);
             let file = self.disk.create(&path)?;
             match file.take() {
                 // A sweep came before, and removes it.
@@ -106,7 +108,7 @@ impl Inner {
     /// Files that nobody writes, taken, with their paths.
     fn unfinished(&self) -> Result<Vec<(String, Arc<dyn DiskFile>)>> {
         let mut found = Vec::new();
-        for entry in list_if_there(&*self.disk, TEMPORARY)? {
+        for entry in list_if_there(&*self.disk, TEMPORARY)?.into_iter().filter(|entry| is_temporary(&entry.name)) {
             let path = path_in(TEMPORARY, &entry.name);
             let taken = self.disk.open(&path, false).and_then(|file| Ok(file.take()?.then_some(file)));
             match taken {
@@ -136,6 +138,14 @@ impl Inner {
         }
         if planted(Bug::NameIsNotSynced) { Ok(()) } else { self.disk.sync_folder(folder) }
     }
+}
+
+/// Whether a file in [`TEMPORARY`] has such a name as [`Inner::temporary`] gives. Others were not put there by this crate.
+fn is_temporary(name: &str) -> bool {
+    let is_of = |text: &str, radix| !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
+    name.split_once('-').is_some_and(|(nonce, count)| {
+        nonce.len() == NONCE_DIGITS && is_of(nonce, 16) && is_of(count, 10)
+    })
 }
 
 impl ObjectStorage for DirectoryObjects {
@@ -340,11 +350,16 @@ mod tests {
         let [one, other] = [objects(1), objects(2)];
         let mut writer = one.writer(&name()).unwrap();
         writer.write(Bytes::from_static(b"one")).unwrap();
-        // What a process left that was killed.
-        std::fs::write(folder.join(TEMPORARY).join("left"), b"four").unwrap();
-        let left = Unfinished { path: format!("{TEMPORARY}/left"), bytes: 4 };
+        // What a process left that was killed, and what somebody else has put there.
+        let name = "00000000000000ff-3";
+        let foreign = ["left", "notes-2", "0000000000000001-", "0000000000000001-1.bak"];
+        for name in foreign.into_iter().chain([name]) {
+            std::fs::write(folder.join(TEMPORARY).join(name), b"four").unwrap();
+        }
+        let left = Unfinished { path: format!("{TEMPORARY}/{name}"), bytes: 4 };
         assert_eq!(other.unfinished().unwrap(), [left]);
         assert_eq!((other.sweep().unwrap(), other.sweep().unwrap()), (1, 0));
+        assert!(foreign.iter().all(|name| folder.join(TEMPORARY).join(name).exists()));
         writer.finish().unwrap();
         assert_eq!(other.get(&name()).unwrap(), Bytes::from_static(b"one"));
         std::fs::remove_dir_all(&folder).unwrap();
