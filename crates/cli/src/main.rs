@@ -65,7 +65,7 @@ use std::process::ExitCode;
 
 /// Key-value engine for machines whose memory is a pool on the network.
 #[derive(Debug, Parser)]
-#[command(name = "forebay", version, disable_help_subcommand = true)]
+#[command(name = "forebay", version)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,

@@ -1,9 +1,10 @@
 //! `forebay completions` and `forebay man`: what shells and manuals know of the command line, made from it.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Stage};
 use crate::output;
 use clap::Command;
 use clap_complete::Shell;
+use forebay_base::ErrorKind;
 use std::path::PathBuf;
 
 /// For which shell.
@@ -16,7 +17,7 @@ pub struct CompletionsArguments {
 /// Where the pages go.
 #[derive(Debug, clap::Args)]
 pub struct ManArguments {
-    /// Write a page for each command into this folder, which must exist.
+    /// Write a page for each command into this folder, which is created if it is not there.
     #[arg(long, value_name = "PATH")]
     folder: Option<PathBuf>,
 }
@@ -38,7 +39,10 @@ pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Re
 /// When they cannot be written.
 pub fn pages(arguments: &ManArguments, command: Command) -> Result<(), Failure> {
     if let Some(folder) = &arguments.folder {
-        return clap_mangen::generate_to(command, folder).map_err(Failure::io("writing the manual pages"));
+        let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
+        return written.map_err(|cause| {
+            Failure::new(ErrorKind::Io, Stage::Running, format_args!("--folder {}: {cause}", folder.display()))
+        });
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page).map_err(Failure::io("making the manual page"))?;
