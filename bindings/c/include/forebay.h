@@ -14,6 +14,9 @@
  *            options object, an iterator or a batch.
  * NULL.      Where an object is needed, NULL is an error, never a crash. NULL
  *            for options means the defaults.
+ * Fork.      A database belongs to the process that opened it. In a child that is
+ *            forked later, its functions fail, and leveldb_close frees the handle
+ *            alone; the child may open databases of its own.
  * Truth.     A uint8_t that is not 0 is true.
  *
  * A name is the path of a directory, as in LevelDB. What was written survives

@@ -7,7 +7,9 @@ use crate::border::{
 };
 use crate::failure::Failure;
 use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeoptions_t, or_default};
+use crate::process::watch_forks;
 use crate::snapshot::leveldb_snapshot_t;
+use forebay::process::Owned;
 use forebay::{Durability, ErrorKind, Options, Store};
 use libc::{c_char, c_int, size_t};
 use std::ffi::{CStr, OsStr};
@@ -16,7 +18,14 @@ use std::sync::Arc;
 
 /// An open database.
 pub struct leveldb_t {
-    pub(crate) store: Store,
+    store: Owned<Store>,
+}
+
+impl leveldb_t {
+    /// The store, unless this process was forked after it was opened.
+    pub(crate) fn store(&self) -> Result<&Store, Failure> {
+        Ok(self.store.get()?)
+    }
 }
 
 /// Opens the database of this name: on the memory nodes that the options name, or else in the directory of this path. This
@@ -66,7 +75,8 @@ pub unsafe extern "C" fn leveldb_open(
     unsafe {
         failing(errptr, std::ptr::null_mut(), || {
             let (default, name) = (leveldb_options_t::default(), string(name, "name of the database")?);
-            Ok(give(leveldb_t { store: open(or_default(options, &default), name)? }))
+            watch_forks();
+            Ok(give(leveldb_t { store: Owned::new(open(or_default(options, &default), name)?) }))
         })
     }
 }
@@ -81,14 +91,21 @@ pub unsafe extern "C" fn leveldb_close(db: *mut leveldb_t) {
     unsafe { crate::forebay_close(db, std::ptr::null_mut()) }
 }
 
-/// Closes a database. It is closed also if this fails: then the last flush did, and what it would have kept is lost.
+/// Closes a database. It is closed also if this fails: then the last flush did, and what it would have kept is lost. In a process
+/// that was forked after the database was opened, this frees the handle alone.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_close(db: *mut leveldb_t, errptr: *mut *mut c_char) {
     // SAFETY: the caller's duty.
-    unsafe { failing(errptr, (), || take(db).map_or(Ok(()), |db| Ok(db.store.close()?))) }
+    unsafe {
+        failing(errptr, (), || {
+            let store = take(db).map(|db| db.store.into_inner());
+            // Of one that was opened before a fork, there is nothing to close here.
+            store.and_then(Result::ok).map_or(Ok(()), |store| Ok(store.close()?))
+        });
+    }
 }
 
 /// Sets a key.
@@ -108,7 +125,7 @@ pub unsafe extern "C" fn leveldb_put(
     // SAFETY: the caller's duty.
     unsafe {
         failing(errptr, (), || {
-            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let (store, default) = (shared(db)?.store()?, leveldb_writeoptions_t::default());
             let options = store.write_options(or_default(options, &default).sync);
             Ok(store.put_with(bytes(key, keylen)?, bytes(val, vallen)?, &options)?)
         });
@@ -130,7 +147,7 @@ pub unsafe extern "C" fn leveldb_delete(
     // SAFETY: the caller's duty.
     unsafe {
         failing(errptr, (), || {
-            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let (store, default) = (shared(db)?.store()?, leveldb_writeoptions_t::default());
             let options = store.write_options(or_default(options, &default).sync);
             Ok(store.delete_with(bytes(key, keylen)?, &options)?)
         });
@@ -151,7 +168,7 @@ pub unsafe extern "C" fn leveldb_write(
     // SAFETY: the caller's duty.
     unsafe {
         failing(errptr, (), || {
-            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let (store, default) = (shared(db)?.store()?, leveldb_writeoptions_t::default());
             let options = store.write_options(or_default(options, &default).sync);
             Ok(store.write_with(&shared(batch)?.0, &options)?)
         });
@@ -175,9 +192,9 @@ pub unsafe extern "C" fn leveldb_get(
     // SAFETY: the caller's duty.
     unsafe {
         let found = failing(errptr, None, || {
-            let snapshot = options.as_ref().and_then(leveldb_readoptions_t::snapshot);
+            let snapshot = options.as_ref().map_or(Ok(None), leveldb_readoptions_t::snapshot)?;
             let copy = |value: &[u8]| bytes_for_caller(value).map(|copy| (copy, value.len()));
-            shared(db)?.store.get_with(bytes(key, keylen)?, snapshot, copy)?.transpose()
+            shared(db)?.store()?.get_with(bytes(key, keylen)?, snapshot, copy)?.transpose()
         });
         let (value, length) = found.unwrap_or((std::ptr::null_mut(), 0));
         if let Some(vallen) = vallen.as_mut() {
@@ -195,7 +212,7 @@ pub unsafe extern "C" fn leveldb_get(
 pub unsafe extern "C" fn leveldb_create_snapshot(db: *mut leveldb_t) -> *const leveldb_snapshot_t {
     // SAFETY: the caller's duty.
     quiet(std::ptr::null(), || unsafe {
-        let snapshot = shared(db)?.store.snapshot();
+        let snapshot = Owned::new(shared(db)?.store()?.snapshot());
         Ok(give(leveldb_snapshot_t(Arc::new(snapshot))).cast_const())
     })
 }
@@ -218,7 +235,7 @@ pub unsafe extern "C" fn leveldb_release_snapshot(_db: *mut leveldb_t, snapshot:
 pub unsafe extern "C" fn leveldb_property_value(db: *mut leveldb_t, propname: *const c_char) -> *mut c_char {
     quiet(std::ptr::null_mut(), || {
         // SAFETY: the caller's duty.
-        let (store, name) = unsafe { (&shared(db)?.store, string(propname, "name of the property")?) };
+        let (store, name) = unsafe { (shared(db)?.store()?, string(propname, "name of the property")?) };
         let value = name.to_str().ok().and_then(|name| property(store, name));
         value.map_or(Ok(std::ptr::null_mut()), |value| text_for_caller(&value))
     })
@@ -260,7 +277,7 @@ pub unsafe extern "C" fn leveldb_approximate_sizes(
     quiet((), || unsafe {
         let sizes = array_mut(sizes, count)?;
         sizes.fill(0);
-        let store = &shared(db)?.store;
+        let store = shared(db)?.store()?;
         let starts = array(range_start_key, count)?.iter().zip(array(range_start_key_len, count)?);
         let limits = array(range_limit_key, count)?.iter().zip(array(range_limit_key_len, count)?);
         for ((start, limit), size) in starts.zip(limits).zip(sizes) {
@@ -305,7 +322,7 @@ pub unsafe extern "C" fn forebay_compact_range(
     unsafe {
         failing(errptr, (), || {
             let (start, limit) = (optional_bytes(start_key, start_key_len)?, optional_bytes(limit_key, limit_key_len)?);
-            Ok(shared(db)?.store.compact_range(start, limit)?)
+            Ok(shared(db)?.store()?.compact_range(start, limit)?)
         });
     }
 }

@@ -124,9 +124,9 @@ pub unsafe extern "C" fn forebay_get(
     unsafe {
         failing(errptr, 0, || {
             let found = found.ok_or_else(|| Failure::invalid("the function that takes the value is NULL"))?;
-            let snapshot = options.as_ref().and_then(leveldb_readoptions_t::snapshot);
+            let snapshot = options.as_ref().map_or(Ok(None), leveldb_readoptions_t::snapshot)?;
             let pass = |value: &[u8]| found(state, value.as_ptr().cast(), value.len());
-            Ok(shared(db)?.store.get_with(bytes(key, keylen)?, snapshot, pass)?.is_some().into())
+            Ok(shared(db)?.store()?.get_with(bytes(key, keylen)?, snapshot, pass)?.is_some().into())
         })
     }
 }
@@ -155,8 +155,8 @@ pub unsafe extern "C" fn forebay_multi_get(
             lengths.fill(0);
             let keys = array(keys, count)?.iter().zip(array(keylens, count)?);
             let keys = keys.map(|(key, length)| bytes(*key, *length)).collect::<Result<Vec<_>, _>>()?;
-            let store = &shared(db)?.store;
-            let found = match options.as_ref().and_then(leveldb_readoptions_t::snapshot) {
+            let store = shared(db)?.store()?;
+            let found = match options.as_ref().map_or(Ok(None), leveldb_readoptions_t::snapshot)? {
                 Some(snapshot) => store.multi_get_at(&keys, snapshot)?,
                 None => store.multi_get(&keys)?,
             };
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn forebay_merge(
     // SAFETY: the caller's duty.
     unsafe {
         failing(errptr, (), || {
-            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let (store, default) = (shared(db)?.store()?, leveldb_writeoptions_t::default());
             let (key, operand) = (bytes(key, keylen)?, bytes(operand, operandlen)?);
             Ok(store.merge_with(key, operand, &store.write_options(or_default(options, &default).sync))?)
         });
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn forebay_delete_range(
     // SAFETY: the caller's duty.
     unsafe {
         failing(errptr, (), || {
-            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let (store, default) = (shared(db)?.store()?, leveldb_writeoptions_t::default());
             let mut batch = WriteBatch::new();
             batch.delete_range(bytes(from, fromlen)?, bytes(to, tolen)?);
             Ok(store.write_with(&batch, &store.write_options(or_default(options, &default).sync))?)
@@ -235,5 +235,5 @@ pub unsafe extern "C" fn forebay_delete_range(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_flush(db: *mut leveldb_t, errptr: *mut *mut c_char) {
     // SAFETY: the caller's duty.
-    unsafe { failing(errptr, (), || Ok(shared(db)?.store.flush()?)) }
+    unsafe { failing(errptr, (), || Ok(shared(db)?.store()?.flush()?)) }
 }

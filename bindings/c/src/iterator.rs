@@ -4,25 +4,34 @@ use crate::border::{bytes, end, exclusive, failing, give, quiet, shared};
 use crate::database::leveldb_t;
 use crate::failure::Failure;
 use crate::options::{leveldb_readoptions_t, or_default};
+use forebay::process::Owned;
 use forebay::{DbIterator, EngineError};
 use libc::{c_char, size_t};
 
 /// An iterator, or the error because of which there is none.
 pub struct leveldb_iterator_t {
-    iterator: Option<DbIterator>,
+    iterator: Option<Owned<DbIterator>>,
     failure: Option<Failure>,
 }
 
 impl leveldb_iterator_t {
     fn position(&self) -> Option<&DbIterator> {
-        self.iterator.as_ref().filter(|iterator| self.failure.is_none() && iterator.valid())
+        let iterator = self.iterator.as_ref()?.get().ok()?;
+        (self.failure.is_none() && iterator.valid()).then_some(iterator)
     }
 
     fn go(&mut self, step: impl FnOnce(&mut DbIterator) -> Result<(), EngineError>) -> Result<(), Failure> {
         if let Some(iterator) = &mut self.iterator {
-            self.failure = step(iterator).err().map(Failure::from);
+            let moved = iterator.get_mut().map_err(Failure::from).and_then(|iterator| Ok(step(iterator)?));
+            self.failure = moved.err();
         }
         Ok(())
+    }
+
+    /// The last move's error, or that of a fork, which moved nothing.
+    fn check(&self) -> Result<(), Failure> {
+        self.iterator.as_ref().map(Owned::get).transpose()?;
+        self.failure.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -63,7 +72,7 @@ pub unsafe extern "C" fn leveldb_create_iterator(
             let default = leveldb_readoptions_t::default();
             // SAFETY: the caller's duty.
             let options = unsafe { or_default(options, &default) };
-            Ok(db.store.iter_with(&options.iteration())?)
+            Ok(Owned::new(db.store()?.iter_with(&options.iteration()?)?))
         });
         Ok(give(match made {
             Ok(iterator) => leveldb_iterator_t { iterator: Some(iterator), failure: None },
@@ -202,7 +211,7 @@ unsafe fn current(
     })
 }
 
-/// The error of the iterator's last move, if it failed.
+/// The error of the iterator's last move, if it failed, or that the process was forked after the iterator was made.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -210,6 +219,6 @@ unsafe fn current(
 pub unsafe extern "C" fn leveldb_iter_get_error(iterator: *const leveldb_iterator_t, errptr: *mut *mut c_char) {
     // SAFETY: the caller's duty.
     unsafe {
-        failing(errptr, (), || shared(iterator)?.failure.clone().map_or(Ok(()), Err));
+        failing(errptr, (), || shared(iterator)?.check());
     }
 }

@@ -16,6 +16,9 @@
 //! 4. An error pointer is `NULL`, or points to `NULL` or to a string that `malloc` gave.
 //! 5. Functions that are passed in obey their own declarations, and do not unwind.
 //!
+//! A process that is forked after a database was opened may pass its handle all the same: functions refuse it, and those that end
+//! it forget it.
+//!
 //! In return, no function unwinds into C: a panic becomes an error, or no effect where a function cannot fail. `NULL`
 //! where it is not allowed does the same. What a function returns is owned by the caller. Memory for the caller comes
 //! from `malloc`, and `leveldb_free` frees it.
@@ -32,6 +35,7 @@ mod failure;
 mod hints;
 mod iterator;
 mod options;
+mod process;
 mod snapshot;
 
 pub use batch::*;

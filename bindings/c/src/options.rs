@@ -6,6 +6,7 @@ use crate::environment::{leveldb_env_t, leveldb_logger_t};
 use crate::failure::Failure;
 use crate::hints::{leveldb_cache_t, leveldb_filterpolicy_t};
 use crate::snapshot::leveldb_snapshot_t;
+use forebay::process::Owned;
 use forebay::{DirectoryOptions, IterOptions, NodeAddress, Options, Snapshot};
 use libc::{c_char, c_int, size_t};
 use std::sync::Arc;
@@ -39,19 +40,19 @@ impl Default for leveldb_options_t {
 /// Options of a read.
 #[derive(Default)]
 pub struct leveldb_readoptions_t {
-    snapshot: Option<Arc<Snapshot>>,
+    snapshot: Option<Arc<Owned<Snapshot>>>,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
 }
 
 impl leveldb_readoptions_t {
-    pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
-        self.snapshot.as_deref()
+    pub(crate) fn snapshot(&self) -> Result<Option<&Snapshot>, Failure> {
+        Ok(self.snapshot.as_deref().map(Owned::get).transpose()?)
     }
 
-    pub(crate) fn iteration(&self) -> IterOptions<'_> {
+    pub(crate) fn iteration(&self) -> Result<IterOptions<'_>, Failure> {
         let (lower, upper) = (self.lower.as_deref(), self.upper.as_deref());
-        IterOptions { lower, upper, snapshot: self.snapshot(), ..IterOptions::default() }
+        Ok(IterOptions { lower, upper, snapshot: self.snapshot()?, ..IterOptions::default() })
     }
 
     pub(crate) fn set_bounds(&mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) {

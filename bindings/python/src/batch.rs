@@ -4,6 +4,7 @@ use crate::bytes::Bytes;
 use crate::errors::Raised;
 use crate::shared::SharedStore;
 use forebay::WriteBatch;
+use forebay::process::Owned;
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,14 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// of its block, unless the block raises.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Batch {
-    store: SharedStore,
+    store: Owned<SharedStore>,
     sync: bool,
     /// Held for as long as a write is added, never while the engine works.
     writes: Mutex<WriteBatch>,
 }
 
 impl Batch {
-    pub(crate) fn new(store: SharedStore, sync: bool) -> Self {
+    pub(crate) fn new(store: Owned<SharedStore>, sync: bool) -> Self {
         Self { store, sync, writes: Mutex::default() }
     }
 
@@ -66,9 +67,10 @@ impl Batch {
 
     /// Writes the batch, and empties it if that succeeds.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store.get().raised()?;
         let mut writes = std::mem::take(&mut *self.writes());
-        let options = self.store.write_options(self.sync);
-        let written = py.detach(|| self.store.write_with(&writes, &options)).raised();
+        let options = store.write_options(self.sync);
+        let written = py.detach(|| store.write_with(&writes, &options)).raised();
         if written.is_err() {
             // What another thread added meanwhile comes behind.
             let mut now = self.writes();

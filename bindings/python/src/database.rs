@@ -6,6 +6,7 @@ use crate::entries::{Entries, Show};
 use crate::errors::{Raised, raise};
 use crate::shared::SharedStore;
 use crate::snapshot::Snapshot;
+use forebay::process::Owned;
 use forebay::{
     DirectoryOptions, Durability, ErrorKind, KeyOrder, NodeAddress, Options, Store, WriteBatch, WriteOptions,
 };
@@ -16,10 +17,11 @@ use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
-/// An open database: an ordered map from bytes to bytes. Any number of threads may use it.
+/// An open database: an ordered map from bytes to bytes. Any number of threads may use it, but of processes the one that opened it,
+/// and none that is forked later.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Database {
-    store: RwLock<Option<SharedStore>>,
+    store: RwLock<Option<Owned<SharedStore>>>,
     sync: bool,
 }
 
@@ -71,7 +73,7 @@ pub(crate) fn open(
             Store::connect_all(&nodes, options).raised()
         }
     })?;
-    Ok(Database { store: RwLock::new(Some(SharedStore::new(store))), sync })
+    Ok(Database { store: RwLock::new(Some(Owned::new(SharedStore::new(store)))), sync })
 }
 
 /// Drops a database and its data: the one in the directory `path`, or the one of that name on `nodes`.
@@ -97,8 +99,8 @@ fn name(path: PathBuf) -> PyResult<String> {
 
 impl Database {
     pub(crate) fn store(&self) -> PyResult<SharedStore> {
-        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
-        store.ok_or_else(|| raise(ErrorKind::Closed, "the database is closed".into()))
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|store| store.get().cloned());
+        store.ok_or_else(|| raise(ErrorKind::Closed, "the database is closed".into()))?.raised()
     }
 
     fn entries(&self, py: Python<'_>, keys: &Keys<'_>, reverse: bool, show: Show) -> PyResult<Entries> {
@@ -156,9 +158,8 @@ impl Database {
 
     /// The values of keys, all as of the same moment, in few round trips.
     fn multi_get<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-        let store = self.store()?;
         let keys = keys.try_iter()?.map(|key| key?.extract()).collect::<PyResult<Vec<Bytes<'_>>>>()?;
-        let keys = slices(&keys);
+        let (store, keys) = (self.store()?, slices(&keys));
         Ok(values(py, &py.detach(|| store.multi_get(&keys)).raised()?))
     }
 
@@ -200,7 +201,7 @@ impl Database {
     /// unless the block raises.
     #[pyo3(signature = (*, sync=None))]
     fn batch(&self, sync: Option<bool>) -> PyResult<Batch> {
-        Ok(Batch::new(self.store()?, sync.unwrap_or(self.sync)))
+        Ok(Batch::new(Owned::new(self.store()?), sync.unwrap_or(self.sync)))
     }
 
     /// The present moment, to read at. A context manager.
@@ -287,11 +288,14 @@ impl Database {
     }
 
     /// Closes the database, and fails with what its last flush failed with. Its name can be opened again once batches,
-    /// snapshots and iterators are gone too. A second call does nothing.
+    /// snapshots and iterators are gone too. A second call does nothing, nor does a call in a process that was forked after the
+    /// database was opened.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store.write().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(store) = store else { return Ok(()) };
-        py.detach(|| store.close()).raised()
+        match store.map(Owned::into_inner) {
+            Some(Ok(store)) => py.detach(|| store.close()).raised(),
+            Some(Err(_)) | None => Ok(()),
+        }
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: Bytes<'py>) -> PyResult<Bound<'py, PyBytes>> {

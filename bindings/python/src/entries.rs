@@ -2,6 +2,7 @@
 
 use crate::bytes::Keys;
 use crate::errors::{Raised, raise};
+use forebay::process::Owned;
 use forebay::{DbIterator, EngineError, ErrorKind, IterOptions, Store};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -28,7 +29,7 @@ pub(crate) enum Show {
 #[pyclass(frozen, generic, module = "forebay")]
 pub(crate) struct Entries {
     show: Show,
-    state: Mutex<State>,
+    state: Owned<Mutex<State>>,
 }
 
 struct State {
@@ -94,12 +95,12 @@ impl Entries {
         let iterator = py.detach(|| store.iter_with(&options)).raised()?;
         let state =
             State { iterator: Some(iterator), is_reverse, has_position: false, ahead: 1, entries: VecDeque::new() };
-        Ok(Self { show, state: Mutex::new(state) })
+        Ok(Self { show, state: Owned::new(Mutex::new(state)) })
     }
 
     /// The next entry, if it was read ahead and no other thread is at it.
-    fn at_hand(&self) -> PyResult<Option<Entry>> {
-        match self.state.try_lock() {
+    fn at_hand(state: &Mutex<State>) -> PyResult<Option<Entry>> {
+        match state.try_lock() {
             Ok(mut state) => Ok(state.entries.pop_front()),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Poisoned(_)) => Err(raise(ErrorKind::Io, "the iterator failed before".into())),
@@ -111,8 +112,10 @@ impl Entries {
 impl Entries {
     /// Ends the iteration, and lets go of what it holds.
     fn close(&self, py: Python<'_>) {
+        // Before a fork, another thread may have been at it.
+        let Ok(state) = self.state.get() else { return };
         py.detach(|| {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.iterator = None;
             state.entries.clear();
         });
@@ -123,9 +126,10 @@ impl Entries {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let entry = match self.at_hand()? {
+        let state = self.state.get().raised()?;
+        let entry = match Self::at_hand(state)? {
             Some(entry) => Some(entry),
-            None => py.detach(|| self.state.lock().unwrap_or_else(PoisonError::into_inner).next(self.show)).raised()?,
+            None => py.detach(|| state.lock().unwrap_or_else(PoisonError::into_inner).next(self.show)).raised()?,
         };
         let Some((key, value)) = entry else { return Ok(None) };
         Ok(Some(match self.show {

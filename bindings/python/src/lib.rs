@@ -29,6 +29,13 @@ mod _forebay {
     use crate::snapshot::Snapshot;
     use pyo3::prelude::*;
 
+    /// Says that this process was forked: what its parent has opened is not its own.
+    #[pyfunction]
+    #[pyo3(name = "_forked")]
+    fn forked() {
+        forebay::process::forked();
+    }
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -5,6 +5,7 @@ use crate::entries::{Entries, Show};
 use crate::errors::{Raised, raise};
 use crate::shared::SharedStore;
 use forebay::ErrorKind;
+use forebay::process::Owned;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -12,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// A moment of a database. Reads through it see what had been written by then.
 #[pyclass(frozen, module = "forebay")]
-pub(crate) struct Snapshot(RwLock<Option<Arc<Pinned>>>);
+pub(crate) struct Snapshot(RwLock<Option<Owned<Arc<Pinned>>>>);
 
 struct Pinned {
     // Dropped in this order.
@@ -22,12 +23,12 @@ struct Pinned {
 
 impl Snapshot {
     pub(crate) fn new(store: SharedStore, snapshot: forebay::Snapshot) -> Self {
-        Self(RwLock::new(Some(Arc::new(Pinned { snapshot, store }))))
+        Self(RwLock::new(Some(Owned::new(Arc::new(Pinned { snapshot, store })))))
     }
 
     fn pinned(&self) -> PyResult<Arc<Pinned>> {
-        let pinned = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-        pinned.ok_or_else(|| raise(ErrorKind::Closed, "the snapshot was released".into()))
+        let pinned = self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|pinned| pinned.get().cloned());
+        pinned.ok_or_else(|| raise(ErrorKind::Closed, "the snapshot was released".into()))?.raised()
     }
 
     fn entries(&self, py: Python<'_>, keys: &Keys<'_>, reverse: bool, show: Show) -> PyResult<Entries> {
@@ -53,9 +54,8 @@ impl Snapshot {
 
     /// The values of keys, in few round trips.
     fn multi_get<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-        let pinned = self.pinned()?;
         let keys = keys.try_iter()?.map(|key| key?.extract()).collect::<PyResult<Vec<Bytes<'_>>>>()?;
-        let keys = slices(&keys);
+        let (pinned, keys) = (self.pinned()?, slices(&keys));
         Ok(values(py, &py.detach(|| pinned.store.multi_get_at(&keys, &pinned.snapshot)).raised()?))
     }
 

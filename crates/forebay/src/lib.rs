@@ -47,7 +47,7 @@
 //! ```
 //!
 //! For a memory node in another process, use [`Store::connect`]. A [`Store`] has all of [`Db`]'s
-//! methods.
+//! methods. It belongs to the process that opened it: a child that was forked later may neither use nor drop it ([`process`]).
 
 #![forbid(unsafe_code)]
 
@@ -57,6 +57,7 @@ mod embedded;
 mod entries;
 mod error;
 mod lock;
+pub mod process;
 mod reach;
 mod store;
 

@@ -5,7 +5,8 @@
 //!   PATH/LOCK.NAME   of another database
 //! ```
 //!
-//! The system frees the lock of a process that ends. Who takes a database over removes the file that the other process has
+//! The system frees the lock of a process that ends. A child that was forked meanwhile has the file open as well, and the lock with it;
+//! so the process that took the lock releases it, and no other does. Who takes a database over removes the file that the other process has
 //! locked, and locks a new one of that name: a lock counts as long as its file has the name.
 
 use crate::Error;
@@ -24,7 +25,9 @@ pub(crate) const LOCK: &str = "LOCK";
 /// The lock on a database in a directory, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    _file: File,
+    file: File,
+    /// The process that took it.
+    process: u32,
 }
 
 impl DirectoryLock {
@@ -39,7 +42,9 @@ impl DirectoryLock {
             let file = File::options().create(true).truncate(false).write(true).open(&path);
             let file = file.map_err(|cause| refused(&cause))?;
             match file.try_lock() {
-                Ok(()) if has_name(&file, &path).map_err(|cause| refused(&cause))? => return Ok(Self { _file: file }),
+                Ok(()) if has_name(&file, &path).map_err(|cause| refused(&cause))? => {
+                    return Ok(Self { file, process: std::process::id() });
+                }
                 // Somebody has removed it meanwhile.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if takeover => match std::fs::remove_file(&path) {
@@ -70,6 +75,15 @@ impl DirectoryLock {
     }
 }
 
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // What does not work here ends with the last process that has the file open.
+            let _ = self.file.unlock();
+        }
+    }
+}
+
 /// The file that is locked for the database `name`.
 fn lock_file(directory: &Path, name: &str) -> PathBuf {
     match name {
@@ -96,4 +110,23 @@ pub(crate) fn failed(what: &str, path: &Path, cause: &io::Error) -> Error {
         _ => ErrorKind::Io,
     };
     Error::Below { kind, message: format!("{what} {}: {cause}", path.display()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_took_the_lock_releases_it_and_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let take = || DirectoryLock::take(folder.path(), DEFAULT_NAME, false);
+        let lock = take().unwrap();
+        // As a child has it that was forked now.
+        let inherited = lock.file.try_clone().unwrap();
+        drop(DirectoryLock { file: inherited.try_clone().unwrap(), process: 0 });
+        assert_eq!(take().unwrap_err().kind(), ErrorKind::Busy);
+        drop(lock);
+        std::mem::forget(take().unwrap());
+        assert_eq!(take().unwrap_err().kind(), ErrorKind::Busy);
+    }
 }

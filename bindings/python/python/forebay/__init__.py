@@ -1,5 +1,7 @@
 """An ordered map from bytes to bytes, in a directory or on memory nodes of other processes."""
 
+import os
+
 from ._errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -17,7 +19,7 @@ from ._errors import (
     UnavailableError,
     UnsupportedError,
 )
-from ._forebay import Batch, Database, Entries, Snapshot, __version__, destroy, open
+from ._forebay import Batch, Database, Entries, Snapshot, __version__, _forked, destroy, open
 
 __all__ = [
     "AccessDeniedError",
@@ -43,3 +45,5 @@ __all__ = [
     "destroy",
     "open",
 ]
+
+os.register_at_fork(after_in_child=_forked)

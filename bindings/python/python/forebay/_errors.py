@@ -6,7 +6,7 @@ class Error(Exception):
 
 
 class InvalidError(Error, ValueError):
-    """The call is wrong: change its arguments. Nothing was done."""
+    """The call is wrong: change its arguments, or open the database in this process. Nothing was done."""
 
 
 class NotFoundError(Error):

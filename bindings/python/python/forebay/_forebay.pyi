@@ -12,6 +12,8 @@ __all__ = ["Batch", "Database", "Entries", "Snapshot", "__version__", "destroy",
 
 __version__: str
 
+def _forked() -> None: ...
+
 def open(
     path: str | PathLike[str],
     *,
