@@ -19,9 +19,11 @@
  *            alone; the child may open databases of its own.
  * Truth.     A uint8_t that is not 0 is true.
  *
- * A name is the path of a directory, as in LevelDB. What was written survives
- * the process; the disk has it within a second, or at once with sync. See
- * forebay_options_set_memory_nodes for databases on memory nodes.
+ * A name is the path of a directory, as in LevelDB. What was written is on the
+ * disk within a second, or at once with sync. A process that returns from main
+ * or calls exit() keeps all of it, also if it closes nothing. One that is killed,
+ * aborts or calls _exit() loses at most what it wrote without sync in the last
+ * second. See forebay_options_set_memory_nodes for databases on memory nodes.
  */
 #ifndef FOREBAY_H
 #define FOREBAY_H

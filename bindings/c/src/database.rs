@@ -7,7 +7,7 @@ use crate::border::{
 };
 use crate::failure::Failure;
 use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeoptions_t, or_default};
-use crate::process::watch_forks;
+use crate::process;
 use crate::snapshot::leveldb_snapshot_t;
 use forebay::process::Owned;
 use forebay::{Durability, ErrorKind, Options, Store};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// An open database.
 pub struct leveldb_t {
-    store: Owned<Store>,
+    store: Owned<Arc<Store>>,
 }
 
 impl leveldb_t {
@@ -75,8 +75,10 @@ pub unsafe extern "C" fn leveldb_open(
     unsafe {
         failing(errptr, std::ptr::null_mut(), || {
             let (default, name) = (leveldb_options_t::default(), string(name, "name of the database")?);
-            watch_forks();
-            Ok(give(leveldb_t { store: Owned::new(open(or_default(options, &default), name)?) }))
+            process::watch();
+            let store = Arc::new(open(or_default(options, &default), name)?);
+            process::remember(&store);
+            Ok(give(leveldb_t { store: Owned::new(store) }))
         })
     }
 }

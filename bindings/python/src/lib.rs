@@ -27,6 +27,7 @@ mod _forebay {
     use crate::entries::Entries;
     #[pymodule_export]
     use crate::snapshot::Snapshot;
+    use crate::errors::Raised;
     use pyo3::prelude::*;
 
     /// Says that this process was forked: what its parent has opened is not its own.
@@ -34,6 +35,13 @@ mod _forebay {
     #[pyo3(name = "_forked")]
     fn forked() {
         forebay::process::forked();
+    }
+
+    /// Syncs what this process has open, when it ends.
+    #[pyfunction]
+    #[pyo3(name = "_sync_open")]
+    fn sync_open(py: Python<'_>) -> PyResult<()> {
+        py.detach(forebay::process::sync_open).raised()
     }
 
     #[pymodule_init]

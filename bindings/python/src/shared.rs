@@ -11,7 +11,9 @@ pub(crate) struct SharedStore(Option<Arc<Store>>);
 
 impl SharedStore {
     pub(crate) fn new(store: Store) -> Self {
-        Self(Some(Arc::new(store)))
+        let store = Arc::new(store);
+        forebay::process::remember(&store);
+        Self(Some(store))
     }
 }
 

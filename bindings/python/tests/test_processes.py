@@ -51,9 +51,9 @@ def begin(body: Callable[[], object]) -> int:
         os._exit(status)
 
 
-def end(child: int) -> None:
+def end(child: int, expected: int = 0) -> None:
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert os.waitstatus_to_exitcode(status) == expected
 
 
 def test_a_child_is_refused(db: forebay.Database, path: str, tmp_path: Path) -> None:
@@ -244,7 +244,28 @@ db.put(b"last", b"", sync=True)
         assert len(list(db)) == 5
 
 
-def run(program: str) -> None:
-    """Runs a program in a process of its own, which must succeed."""
+@pytest.mark.parametrize("ending", ["sys.exit(0)", "pass", "os.fork() or sys.exit(0); os.wait()", "1 / 0"])
+def test_a_process_that_ends_without_closing(path: str, ending: str) -> None:
+    program = f"""
+import os, sys, threading, forebay
+
+def hold(db):
+    threading.Event().wait()
+
+other = forebay.open({path!r} + "-closed", memory_bytes={MEMORY_BYTES})
+db = forebay.open({path!r}, memory_bytes={MEMORY_BYTES})
+threading.Thread(target=hold, args=(db,), daemon=True).start()
+other.close()
+for number in range(5000):
+    db[b"%d" % number] = b""
+{ending}
+"""
+    run(program, status=1 if "/" in ending else 0)
+    with open_at(path) as db:
+        assert len(list(db)) == 5000
+
+
+def run(program: str, status: int = 0) -> None:
+    """Runs a program in a process of its own, which must end with this status."""
     child = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
-    end(child)
+    end(child, status)

@@ -47,8 +47,8 @@ impl Default for DirectoryOptions {
 }
 
 impl Store {
-    /// Opens the database in the directory `path`, or creates directory and database. It survives the process, and the
-    /// machine but for the writes of the last second: see [`DirectoryOptions`].
+    /// Opens the database in the directory `path`, or creates directory and database. It survives process and machine, but for
+    /// the writes of the last second if nobody closed or dropped it: see [`DirectoryOptions`].
     ///
     /// # Errors
     /// `Invalid` for a URL; `Busy` while a process has it open, unless it is to be taken over; `Corrupt` when what was durable is damaged; `Io` and

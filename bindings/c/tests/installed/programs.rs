@@ -55,6 +55,22 @@ fn a_program_that_forks() {
     }
 }
 
+#[test]
+fn a_program_that_ends_without_closing() {
+    let installed = Installed::new("exit");
+    let database = Path::new(env!("CARGO_TARGET_TMPDIR")).join("database-of-exits");
+    let _ = std::fs::remove_dir_all(&database);
+    for how in [How::Shared, How::Static, How::Sanitized] {
+        let program = installed.compile("exit.c", how);
+        for end in ["returns", "closes", "thread", "found", "child"] {
+            for what in [end, "check"] {
+                let mut program = Command::new(&program);
+                run(program.args([database.as_os_str(), what.as_ref()]).env("ASAN_OPTIONS", "detect_leaks=0"));
+            }
+        }
+    }
+}
+
 /// A checker counts only once it has failed.
 #[test]
 fn the_sanitizers_see_what_they_should() {

@@ -1,5 +1,6 @@
 """An ordered map from bytes to bytes, in a directory or on memory nodes of other processes."""
 
+import atexit
 import os
 
 from ._errors import (
@@ -19,7 +20,7 @@ from ._errors import (
     UnavailableError,
     UnsupportedError,
 )
-from ._forebay import Batch, Database, Entries, Snapshot, __version__, _forked, destroy, open
+from ._forebay import Batch, Database, Entries, Snapshot, __version__, _forked, _sync_open, destroy, open
 
 __all__ = [
     "AccessDeniedError",
@@ -47,3 +48,4 @@ __all__ = [
 ]
 
 os.register_at_fork(after_in_child=_forked)
+atexit.register(_sync_open)

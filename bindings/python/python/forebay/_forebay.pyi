@@ -13,6 +13,7 @@ __all__ = ["Batch", "Database", "Entries", "Snapshot", "__version__", "destroy",
 __version__: str
 
 def _forked() -> None: ...
+def _sync_open() -> None: ...
 
 def open(
     path: str | PathLike[str],
