@@ -238,8 +238,8 @@ impl Db {
     /// Sets `key` to `value`. When this returns, every later read sees it.
     ///
     /// # Errors
-    /// `Invalid` for a key longer than 64 KiB or a value longer than 64 MiB; `Full` when the memory node has no memory
-    /// left; `Unavailable` when it is gone; `Closed`.
+    /// `Invalid` for a key longer than 64 KiB, a value longer than 64 MiB, or both longer than half an extent of the memory
+    /// nodes; `Full` when the memory node has no memory left; `Unavailable` when it is gone; `Closed`.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_with(key, value, &WriteOptions::default())
     }
@@ -333,7 +333,8 @@ impl Db {
     /// Writes a batch. All of it becomes visible at once.
     ///
     /// # Errors
-    /// See [`Db::put`]; `Invalid` for more than 256 MiB in total, and then nothing was written.
+    /// See [`Db::put`]; `Invalid` for more in total than half an extent of the memory nodes, or than 256 MiB, and then nothing was
+    /// written.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         self.write_with(batch, &WriteOptions::default())
     }

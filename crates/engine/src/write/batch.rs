@@ -310,13 +310,17 @@ pub(crate) trait Writes {
 /// Checks the record bytes of one write to a shard.
 pub(crate) fn check_bytes(bytes: u64, max_bytes: u64) -> Result<()> {
     let limit = max_bytes.min(MAX_BATCH_BYTES);
-    if bytes > limit {
-        return Err(Error::invalid(format!(
-            "{bytes} bytes of records in one write, at most {limit} are possible: split it, or use a memory node \
-             with larger extents"
-        )));
+    if bytes <= limit {
+        return Ok(());
     }
-    Ok(())
+    // Extents grow with the memory.
+    let or_raise = match limit < MAX_BATCH_BYTES {
+        true => ", or raise the memory (memory_bytes, --local-memory-size, that of the memory nodes)",
+        false => "",
+    };
+    Err(Error::invalid(format!(
+        "{bytes} bytes of records in one write, at most {limit} are possible: split it{or_raise}"
+    )))
 }
 
 fn check_range(order: KeyOrder, from: &[u8], to: &[u8]) -> Result<()> {
@@ -440,7 +444,11 @@ mod tests {
         );
         assert_eq!(batch.record_bytes(), 16 + 16 + 16);
         let order = KeyOrder::Bytewise;
-        assert!(batch.check(order, 48).is_ok() && batch.check(order, 47).is_err());
+        assert!(batch.check(order, 48).is_ok());
+        let refused = batch.check(order, 47).unwrap_err().to_string();
+        assert!(refused.contains("at most 47 are possible: split it, or raise the memory (memory_bytes, --local"), "{refused}");
+        let refused = check_bytes(MAX_BATCH_BYTES + 1, u64::MAX).unwrap_err().to_string();
+        assert!(refused.ends_with("split it"), "no memory is large enough: {refused}");
         batch.put(&vec![0; MAX_KEY_BYTES + 1], b"");
         assert!(batch.check(order, u64::MAX).unwrap_err().to_string().contains("65537"));
         batch.clear();
