@@ -40,7 +40,7 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
         let named = Options { name: Some(database_name(name)?), ..options.directory.database.clone() };
         Store::connect_all(&options.nodes, Options { durability: Durability::None, ..named })
     };
-    opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy()))
+    opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy(), &options.directory.database))
 }
 
 /// Drops the database of this name, from where [`open`] finds it.

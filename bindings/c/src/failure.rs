@@ -1,6 +1,6 @@
 //! Errors on their way to C: a line of text that begins with LevelDB's class of errors, and a number.
 
-use forebay::{EngineError, Error, ErrorKind};
+use forebay::{EngineError, Error, ErrorKind, Options};
 use std::cell::Cell;
 
 thread_local! {
@@ -29,11 +29,12 @@ impl Failure {
         self.kind
     }
 
-    /// An error of opening a database. LevelDB counts what is there or not against the options as a wrong argument.
-    pub(crate) fn of_opening(mut self, name: &str) -> Self {
+    /// An error of opening a database. LevelDB counts what is there or not against the options as a wrong argument; where
+    /// they do not forbid it, something else was not there.
+    pub(crate) fn of_opening(mut self, name: &str, options: &Options) -> Self {
         let why = match self.kind {
-            ErrorKind::NotFound => "does not exist (create_if_missing is false)",
-            ErrorKind::AlreadyExists => "exists (error_if_exists is true)",
+            ErrorKind::NotFound if !options.create_if_missing => "does not exist (create_if_missing is false)",
+            ErrorKind::AlreadyExists if options.error_if_exists => "exists (error_if_exists is true)",
             _ => return self,
         };
         self.class = class(ErrorKind::Invalid);
@@ -77,5 +78,25 @@ impl From<Error> for Failure {
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         Self::new(error.kind(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opening_names_the_option_that_forbids_it() {
+        let of = |kind, create_if_missing, error_if_exists| {
+            let options = Options { create_if_missing, error_if_exists, ..Options::default() };
+            Failure::new(kind, "the cause").of_opening("name", &options).text()
+        };
+        let missing = "Invalid argument: name: does not exist (create_if_missing is false)";
+        let there = "Invalid argument: name: exists (error_if_exists is true)";
+        assert_eq!(of(ErrorKind::NotFound, false, false), missing);
+        assert_eq!(of(ErrorKind::NotFound, true, true), "NotFound: the cause");
+        assert_eq!(of(ErrorKind::AlreadyExists, true, true), there);
+        assert_eq!(of(ErrorKind::AlreadyExists, false, false), "Invalid argument: the cause");
+        assert_eq!(of(ErrorKind::Io, false, true), "IO error: the cause");
     }
 }

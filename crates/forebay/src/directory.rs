@@ -351,6 +351,6 @@ mod tests {
         }
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
-        Store::open(&file).unwrap_err();
+        assert_eq!(Store::open(&file).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }

@@ -32,7 +32,12 @@ impl OsDisk {
         let disk = Self { root: root.into() };
         let failed = |cause: &io::Error| Error::io("open", disk.describe(), cause);
         let missing: Vec<&Path> = disk.root.ancestors().take_while(|path| !path.exists()).collect();
-        std::fs::create_dir_all(&disk.root).map_err(|cause| failed(&cause))?;
+        match std::fs::create_dir_all(&disk.root) {
+            Ok(()) => {}
+            // What has the name is no folder.
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return disk.checked(),
+            Err(cause) => return Err(failed(&cause)),
+        }
         // The root's own name must survive too. What was there before is not synced here.
         for path in missing {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

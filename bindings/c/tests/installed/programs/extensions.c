@@ -249,6 +249,22 @@ static void reads_and_writes(void) {
     CHECK_NO_ERROR(error);
 }
 
+/* Paths where no database can be: not an option's fault. */
+static void impossible(void) {
+    static const char *const paths[] = {"/proc/nope", "/etc/passwd"};
+    size_t at;
+    start("impossible paths");
+    for (at = 0; at < sizeof paths / sizeof paths[0]; at++) {
+        leveldb_options_t *options = leveldb_options_create();
+        leveldb_options_set_create_if_missing(options, 1);
+        leveldb_options_set_error_if_exists(options, 1);
+        CHECK(leveldb_open(options, paths[at], &error) == NULL && error != NULL);
+        CHECK(strstr(error, "create_if_missing") == NULL && strstr(error, "error_if_exists") == NULL);
+        CHECK_ERROR(error, paths[at]);
+        leveldb_options_destroy(options);
+    }
+}
+
 /* On a memory node of another process, if its address was given. */
 static void nodes(const char *address) {
     leveldb_options_t *options = leveldb_options_create();
@@ -291,6 +307,7 @@ int main(int argc, char **argv) {
     nonsense();
     orders();
     reads_and_writes();
+    impossible();
     nodes(argc > 1 ? argv[1] : NULL);
     puts("passed");
     return 0;
