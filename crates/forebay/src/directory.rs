@@ -60,8 +60,8 @@ impl Store {
     /// As [`Store::open`], with options.
     ///
     /// # Errors
-    /// Beside those of [`Store::open`], `Invalid` for options that conflict, or have a name or a storage; `NotFound` when
-    /// the database must exist and does not; `AlreadyExists`.
+    /// Beside those of [`Store::open`], `Invalid` for options that conflict, or have a name or a storage, and for a directory
+    /// that has a database of LevelDB or RocksDB; `NotFound` when the database must exist and does not; `AlreadyExists`.
     pub fn open_with(path: impl AsRef<Path>, options: DirectoryOptions) -> Result<Self, Error> {
         let DirectoryOptions { memory_bytes, database } = options;
         if database.name.is_some() || database.storage.is_some() {
@@ -72,6 +72,7 @@ impl Store {
         if !database.create_if_missing && !path.is_dir() {
             return Err(not_there(&path));
         }
+        refuse_other_engines(&path)?;
         let storage = open_storage(&path)?;
         let lock = DirectoryLock::take(&path, DEFAULT_NAME, database.takeover)?;
         let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
@@ -101,6 +102,27 @@ fn open_storage(path: &Path) -> Result<Storage, Error> {
     let text = path.to_str().ok_or_else(|| Error::Address(format!("the path {} is no text", path.display())))?;
     let storage = Storage::open(&format!("file://{text}"), StorageOptions::default());
     Ok(storage.map_err(forebay_engine::Error::from)?)
+}
+
+/// Refuses a directory that has the files of a LevelDB or RocksDB database, and none of Forebay's: an empty database in there
+/// would look as if all data were gone.
+fn refuse_other_engines(path: &Path) -> Result<(), Error> {
+    if path.join(DEFAULT_NAME).exists() || !path.join("CURRENT").is_file() {
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(path).map_err(|cause| failed("reading", path, &cause))?;
+    for entry in entries {
+        let name = entry.map_err(|cause| failed("reading", path, &cause))?.file_name();
+        if name.as_encoded_bytes().starts_with(b"MANIFEST-") {
+            return Err(Error::Address(format!(
+                "{} has a database of LevelDB or RocksDB (CURRENT, {}), which Forebay does not read: dump it with that engine, and \
+                 load it into another directory",
+                path.display(),
+                name.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Removes the database's files, and the directory if nothing else is in it.
@@ -328,6 +350,24 @@ mod tests {
         assert_eq!(left.get(b"key").unwrap_err().kind(), ErrorKind::Closed);
         let store = Store::open_with(folder.path(), options(|_| {})).unwrap();
         assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+
+    #[test]
+    fn a_directory_of_another_engine_is_refused() {
+        let folder = folder();
+        let path = folder.path();
+        let open = || Store::open_with(path, options(|_| {}));
+        std::fs::write(path.join("CURRENT"), "MANIFEST-000004\n").unwrap();
+        std::fs::write(path.join("MANIFEST-000004"), "").unwrap();
+        let refused = open().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert!(refused.to_string().contains("LevelDB or RocksDB (CURRENT, MANIFEST-000004)"), "{refused}");
+        assert_eq!(std::fs::read_dir(path).unwrap().count(), 2, "nothing is begun in there");
+        // One of these files alone may be anybody's, and a database that is there is opened.
+        std::fs::remove_file(path.join("CURRENT")).unwrap();
+        drop(open().unwrap());
+        std::fs::write(path.join("CURRENT"), "").unwrap();
+        drop(open().unwrap());
     }
 
     #[test]
