@@ -92,7 +92,8 @@ const char *leveldb_iter_key(const leveldb_iterator_t *iterator, size_t *klen);
 const char *leveldb_iter_value(const leveldb_iterator_t *iterator, size_t *vlen);
 void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
 
-/* Write batches. */
+/* Write batches. If a write cannot be added (a pointer is NULL and its length is
+ * not 0), leveldb_write fails, until leveldb_writebatch_clear. */
 
 leveldb_writebatch_t *leveldb_writebatch_create(void);
 void leveldb_writebatch_destroy(leveldb_writebatch_t *batch);

@@ -7,7 +7,34 @@ use libc::{c_char, c_void, size_t};
 
 /// Writes that become visible together.
 #[derive(Default)]
-pub struct leveldb_writebatch_t(pub(crate) WriteBatch);
+pub struct leveldb_writebatch_t {
+    writes: WriteBatch,
+    /// Why a write could not be added: without it, the batch is not what the caller meant.
+    failure: Option<Failure>,
+}
+
+impl leveldb_writebatch_t {
+    /// The writes, if all that were to be added are there.
+    pub(crate) fn writes(&self) -> Result<&WriteBatch, Failure> {
+        self.failure.clone().map_or(Ok(&self.writes), Err)
+    }
+}
+
+/// Adds a write. If that fails, the batch is not written any more.
+///
+/// # Safety
+/// As [`exclusive`].
+unsafe fn add(batch: *mut leveldb_writebatch_t, write: impl FnOnce(&mut WriteBatch) -> Result<(), Failure>) {
+    quiet((), || {
+        // SAFETY: the caller's duty.
+        let batch = unsafe { exclusive(batch)? };
+        let added = write(&mut batch.writes);
+        if let Err(failure) = &added {
+            batch.failure.get_or_insert_with(|| failure.clone());
+        }
+        added
+    });
+}
 
 /// An empty batch.
 #[unsafe(no_mangle)] // SAFETY: the name is LevelDB's.
@@ -25,14 +52,19 @@ pub unsafe extern "C" fn leveldb_writebatch_destroy(batch: *mut leveldb_writebat
     unsafe { end(batch) }
 }
 
-/// Removes all writes from a batch.
+/// Removes all writes from a batch, and the failure to add one.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_writebatch_clear(batch: *mut leveldb_writebatch_t) {
-    // SAFETY: the caller's duty.
-    quiet((), || unsafe { exclusive(batch) }.map(|batch| batch.0.clear()));
+    quiet((), || {
+        // SAFETY: the caller's duty.
+        let batch = unsafe { exclusive(batch)? };
+        batch.failure = None;
+        batch.writes.clear();
+        Ok(())
+    });
 }
 
 /// Adds a write that sets a key.
@@ -48,10 +80,12 @@ pub unsafe extern "C" fn leveldb_writebatch_put(
     vallen: size_t,
 ) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe {
-        exclusive(batch)?.0.put(bytes(key, keylen)?, bytes(val, vallen)?);
-        Ok(())
-    });
+    unsafe {
+        add(batch, |writes| {
+            writes.put(bytes(key, keylen)?, bytes(val, vallen)?);
+            Ok(())
+        });
+    }
 }
 
 /// Adds a write that removes a key.
@@ -65,10 +99,12 @@ pub unsafe extern "C" fn leveldb_writebatch_delete(
     keylen: size_t,
 ) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe {
-        exclusive(batch)?.0.delete(bytes(key, keylen)?);
-        Ok(())
-    });
+    unsafe {
+        add(batch, |writes| {
+            writes.delete(bytes(key, keylen)?);
+            Ok(())
+        });
+    }
 }
 
 /// Adds an operand to a key, of which the database's merge operator makes the value.
@@ -84,10 +120,12 @@ pub unsafe extern "C" fn forebay_writebatch_merge(
     operandlen: size_t,
 ) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe {
-        exclusive(batch)?.0.merge(bytes(key, keylen)?, bytes(operand, operandlen)?);
-        Ok(())
-    });
+    unsafe {
+        add(batch, |writes| {
+            writes.merge(bytes(key, keylen)?, bytes(operand, operandlen)?);
+            Ok(())
+        });
+    }
 }
 
 /// Adds a write that removes all keys from `from` (included) to `to` (excluded).
@@ -103,10 +141,12 @@ pub unsafe extern "C" fn forebay_writebatch_delete_range(
     tolen: size_t,
 ) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe {
-        exclusive(batch)?.0.delete_range(bytes(from, fromlen)?, bytes(to, tolen)?);
-        Ok(())
-    });
+    unsafe {
+        add(batch, |writes| {
+            writes.delete_range(bytes(from, fromlen)?, bytes(to, tolen)?);
+            Ok(())
+        });
+    }
 }
 
 /// Passes the writes to `put` and `deleted`, in order. Range deletions and operands have no function in LevelDB's interface: the
@@ -126,7 +166,7 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
         let batch = unsafe { shared(batch)? };
         let missing = || Failure::invalid("a function that takes the writes is NULL");
         let (put, deleted) = (put.ok_or_else(missing)?, deleted.ok_or_else(missing)?);
-        for write in batch.0.writes() {
+        for write in batch.writes()?.writes() {
             match write? {
                 // SAFETY: the function takes bytes of these lengths for the time of the call (5).
                 BatchWrite::Put { key, value, .. } => unsafe {
@@ -155,11 +195,13 @@ pub unsafe extern "C" fn leveldb_writebatch_append(
     destination: *mut leveldb_writebatch_t,
     source: *const leveldb_writebatch_t,
 ) {
-    quiet((), || {
-        // SAFETY: the caller's duty. The copy makes it sound that both may be the same batch.
-        let source = unsafe { shared(source)? }.0.clone();
-        // SAFETY: the caller's duty.
-        unsafe { exclusive(destination)? }.0.append(&source);
-        Ok(())
-    });
+    // SAFETY: the caller's duty. The copy makes it sound that both may be the same batch.
+    let source = unsafe { shared(source) }.and_then(|source| source.writes().cloned());
+    // SAFETY: the caller's duty.
+    unsafe {
+        add(destination, |writes| {
+            writes.append(&source?);
+            Ok(())
+        });
+    }
 }

@@ -172,7 +172,7 @@ pub unsafe extern "C" fn leveldb_write(
         failing(errptr, (), || {
             let (store, default) = (shared(db)?.store()?, leveldb_writeoptions_t::default());
             let options = store.write_options(or_default(options, &default).sync);
-            Ok(store.write_with(&shared(batch)?.0, &options)?)
+            Ok(store.write_with(shared(batch)?.writes()?, &options)?)
         });
     }
 }

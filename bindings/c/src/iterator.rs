@@ -20,26 +20,25 @@ impl leveldb_iterator_t {
         (self.failure.is_none() && iterator.valid()).then_some(iterator)
     }
 
-    fn go(&mut self, step: impl FnOnce(&mut DbIterator) -> Result<(), EngineError>) -> Result<(), Failure> {
+    fn go(&mut self, step: impl FnOnce(&mut DbIterator) -> Result<(), Failure>) -> Result<(), Failure> {
         if let Some(iterator) = &mut self.iterator {
-            let moved = iterator.get_mut().map_err(Failure::from).and_then(|iterator| Ok(step(iterator)?));
-            self.failure = moved.err();
+            self.failure = iterator.get_mut().map_err(Failure::from).and_then(step).err();
         }
-        Ok(())
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// The last move's error, or that of a fork, which moved nothing.
+    /// Fails as the last move did, or because of a fork.
     fn check(&self) -> Result<(), Failure> {
         self.iterator.as_ref().map(Owned::get).transpose()?;
         self.failure.clone().map_or(Ok(()), Err)
     }
 }
 
-/// Moves an iterator. A failure stays with the iterator.
+/// Moves an iterator. A failure, also one of the arguments, stays with the iterator.
 ///
 /// # Safety
 /// As [`exclusive`].
-unsafe fn go(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut DbIterator) -> Result<(), EngineError>) {
+unsafe fn go(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut DbIterator) -> Result<(), Failure>) {
     // SAFETY: the caller's duty.
     quiet((), || unsafe { exclusive(iterator)? }.go(step));
 }
@@ -51,7 +50,7 @@ unsafe fn go(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut DbIterato
 unsafe fn go_on(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut DbIterator) -> Result<(), EngineError>) {
     // SAFETY: the caller's duty.
     quiet((), || match unsafe { exclusive(iterator)? } {
-        iterator if iterator.position().is_some() => iterator.go(step),
+        iterator if iterator.position().is_some() => iterator.go(|iterator| Ok(step(iterator)?)),
         _ => Ok(()),
     });
 }
@@ -108,7 +107,7 @@ pub unsafe extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_iter_seek_to_first(iterator: *mut leveldb_iterator_t) {
     // SAFETY: the caller's duty.
-    unsafe { go(iterator, DbIterator::seek_to_first) }
+    unsafe { go(iterator, |iterator| Ok(iterator.seek_to_first()?)) }
 }
 
 /// Goes to the last key.
@@ -118,7 +117,7 @@ pub unsafe extern "C" fn leveldb_iter_seek_to_first(iterator: *mut leveldb_itera
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_iter_seek_to_last(iterator: *mut leveldb_iterator_t) {
     // SAFETY: the caller's duty.
-    unsafe { go(iterator, DbIterator::seek_to_last) }
+    unsafe { go(iterator, |iterator| Ok(iterator.seek_to_last()?)) }
 }
 
 /// Goes to the first key that is not before `key`.
@@ -128,10 +127,7 @@ pub unsafe extern "C" fn leveldb_iter_seek_to_last(iterator: *mut leveldb_iterat
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_iter_seek(iterator: *mut leveldb_iterator_t, key: *const c_char, keylen: size_t) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe {
-        let key = bytes(key, keylen)?;
-        exclusive(iterator)?.go(|iterator| iterator.seek(key))
-    });
+    unsafe { go(iterator, |iterator| Ok(iterator.seek(bytes(key, keylen)?)?)) }
 }
 
 /// Goes to the last key that is not after `key`.
@@ -145,10 +141,7 @@ pub unsafe extern "C" fn forebay_iter_seek_for_prev(
     keylen: size_t,
 ) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe {
-        let key = bytes(key, keylen)?;
-        exclusive(iterator)?.go(|iterator| iterator.seek_for_prev(key))
-    });
+    unsafe { go(iterator, |iterator| Ok(iterator.seek_for_prev(bytes(key, keylen)?)?)) }
 }
 
 /// Goes to the next key, if the iterator is at one.

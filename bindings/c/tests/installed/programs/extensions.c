@@ -164,6 +164,58 @@ static void orders(void) {
     CHECK_NO_ERROR(error);
 }
 
+/* A batch that lacks a write is not written, and a seek to nowhere is an error. */
+static void batches_and_seeks(leveldb_t *db) {
+    leveldb_writebatch_t *batch = leveldb_writebatch_create(), *other = leveldb_writebatch_create();
+    leveldb_iterator_t *iterator = leveldb_create_iterator(db, NULL);
+    char value[16];
+    int how, seen = 0;
+    start("batches and seeks");
+    put(db, "x", "1");
+    for (how = 0; how < 7; how++) {
+        leveldb_writebatch_put(batch, "x", 1, "2", 1);
+        switch (how) {
+        case 0: leveldb_writebatch_put(batch, NULL, 1, "v", 1); break;
+        case 1: leveldb_writebatch_put(batch, "k", 1, NULL, 3); break;
+        case 2: leveldb_writebatch_delete(batch, NULL, 1); break;
+        case 3: forebay_writebatch_merge(batch, "k", 1, NULL, 1); break;
+        case 4: forebay_writebatch_delete_range(batch, "a", 1, NULL, 1); break;
+        case 5:
+            leveldb_writebatch_put(other, NULL, 1, "", 0);
+            leveldb_writebatch_append(batch, other);
+            break;
+        default: leveldb_writebatch_append(batch, NULL);
+        }
+        CHECK(forebay_error_kind() == FOREBAY_ERROR_INVALID);
+        leveldb_writebatch_put(batch, "x", 1, "3", 1);
+        leveldb_writebatch_iterate(batch, &seen, count, count_deleted);
+        leveldb_write(db, NULL, batch, &error);
+        CHECK_ERROR(error, "NULL");
+        CHECK(seen == 0 && get(db, "x", value) && strcmp(value, "1") == 0);
+        leveldb_writebatch_clear(batch);
+        leveldb_write(db, NULL, batch, &error);
+        CHECK_NO_ERROR(error);
+    }
+    leveldb_iter_seek_to_first(iterator);
+    CHECK(leveldb_iter_valid(iterator));
+    leveldb_iter_seek(iterator, NULL, 3);
+    expect_key(iterator, NULL);
+    leveldb_iter_next(iterator);
+    leveldb_iter_get_error(iterator, &error);
+    CHECK_ERROR(error, "Invalid argument: a pointer to 3 bytes is NULL");
+    leveldb_iter_seek(iterator, NULL, 0);
+    CHECK(leveldb_iter_valid(iterator));
+    forebay_iter_seek_for_prev(iterator, NULL, 1);
+    expect_key(iterator, NULL);
+    leveldb_iter_get_error(iterator, &error);
+    CHECK_ERROR(error, "NULL");
+    leveldb_iter_destroy(iterator);
+    leveldb_writebatch_destroy(other);
+    leveldb_writebatch_destroy(batch);
+    leveldb_delete(db, NULL, "x", 1, &error);
+    CHECK_NO_ERROR(error);
+}
+
 static void reads_and_writes(void) {
     leveldb_options_t *options = leveldb_options_create();
     leveldb_readoptions_t *bounded = leveldb_readoptions_create();
@@ -230,6 +282,7 @@ static void reads_and_writes(void) {
     CHECK_ERROR(error, "is the length negative?");
     leveldb_put(db, NULL, NULL, 3, "v", 1, &error);
     CHECK_ERROR(error, "a pointer to 3 bytes is NULL");
+    batches_and_seeks(db);
     CHECK(forebay_get(db, NULL, "a", 1, NULL, NULL, &error) == 0);
     CHECK_ERROR(error, "the function that takes the value is NULL");
     {
