@@ -99,7 +99,8 @@ fn name(path: PathBuf) -> PyResult<String> {
 
 impl Database {
     pub(crate) fn store(&self) -> PyResult<SharedStore> {
-        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|store| store.get().cloned());
+        let store =
+            self.store.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|store| store.get().cloned());
         store.ok_or_else(|| raise(ErrorKind::Closed, "the database is closed".into()))?.raised()
     }
 
