@@ -25,9 +25,9 @@ mod _forebay {
     use crate::database::{Database, destroy, open};
     #[pymodule_export]
     use crate::entries::Entries;
+    use crate::errors::Raised;
     #[pymodule_export]
     use crate::snapshot::Snapshot;
-    use crate::errors::Raised;
     use pyo3::prelude::*;
 
     /// Says that this process was forked: what its parent has opened is not its own.
