@@ -446,7 +446,10 @@ mod tests {
         let order = KeyOrder::Bytewise;
         assert!(batch.check(order, 48).is_ok());
         let refused = batch.check(order, 47).unwrap_err().to_string();
-        assert!(refused.contains("at most 47 are possible: split it, or raise the memory (memory_bytes, --local"), "{refused}");
+        assert!(
+            refused.contains("at most 47 are possible: split it, or raise the memory (memory_bytes, --local"),
+            "{refused}"
+        );
         let refused = check_bytes(MAX_BATCH_BYTES + 1, u64::MAX).unwrap_err().to_string();
         assert!(refused.ends_with("split it"), "no memory is large enough: {refused}");
         batch.put(&vec![0; MAX_KEY_BYTES + 1], b"");
