@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,6 +226,13 @@ def test_errors_are_typed(db: forebay.Database) -> None:
         forebay.open("name", nodes=["nonsense"])
     with pytest.raises(forebay.UnavailableError):
         forebay.open("name", nodes=["shm:/nowhere/at/all"])
+
+
+@pytest.mark.parametrize("wrong", [{"shards": 0}, {"memory_bytes": 1}, {"merge_operator": "nobody"}])
+def test_wrong_options_leave_nothing_behind(path: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(forebay.Error):
+        forebay.open(path, **wrong)
+    assert not Path(path).exists()
 
 
 def test_maintenance(db: forebay.Database) -> None:

@@ -9,6 +9,7 @@
 //! directory. The lock keeps two processes of one machine apart, however they name the directory (see [`crate::lock`]). The
 //! database's commits fence those that do not see the lock, as over a network's file system.
 
+use crate::embedded::Node;
 use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
 use crate::{Error, Store};
 use forebay_base::ErrorKind;
@@ -69,14 +70,18 @@ impl Store {
             return Err(Error::Address(message.to_owned()));
         }
         let path = absolute(path.as_ref())?;
-        if !database.create_if_missing && !path.is_dir() {
+        // What is refused leaves nothing behind: a directory is made for options that are right.
+        let node = Node::start(memory_bytes, &database)?;
+        let storage = Storage::open("memory:", StorageOptions::default()).map_err(forebay_engine::Error::from)?;
+        let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
+        options.check()?;
+        if !options.create_if_missing && !path.join(DEFAULT_NAME).is_dir() {
             return Err(not_there(&path));
         }
         refuse_other_engines(&path)?;
-        let storage = open_storage(&path)?;
-        let lock = DirectoryLock::take(&path, DEFAULT_NAME, database.takeover)?;
-        let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
-        Self::embedded_under(Some(lock), memory_bytes, options)
+        let options = Options { storage: Some(open_storage(&path)?), ..options };
+        let lock = DirectoryLock::take(&path, DEFAULT_NAME, options.takeover)?;
+        Self::embedded_on(node, options, Some(lock))
     }
 
     /// Drops the database in the directory `path`, and the directory if nothing else is in it. Files that are not the
@@ -212,6 +217,16 @@ mod tests {
         };
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
         assert!(!path.exists(), "a database that must exist is not begun");
+        let without_shards = options(|options| options.shards = 0);
+        let without_memory = DirectoryOptions { memory_bytes: 1, ..options(|_| {}) };
+        let by_nobody = options(|options| options.merge_operator = Some("nobody".to_owned()));
+        for wrong in [without_shards, without_memory, by_nobody] {
+            Store::open_with(&path, wrong).unwrap_err();
+            assert!(!path.exists(), "nothing is made for wrong options");
+        }
+        std::fs::create_dir_all(&path).unwrap();
+        assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nor in a directory that is there");
         assert_eq!(Store::destroy_path(&path).unwrap_err().kind(), ErrorKind::NotFound);
         let store = open(true).unwrap();
         store.put(b"key", b"value").unwrap();

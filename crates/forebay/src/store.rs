@@ -33,16 +33,11 @@ impl Store {
     /// machine that a process has open, unless it is to be taken over.
     pub fn embedded(memory_bytes: u64, options: Options) -> Result<Self, Error> {
         let lock = lock(&options)?;
-        Self::embedded_under(lock, memory_bytes, options)
+        Self::embedded_on(Node::start(memory_bytes, &options)?, options, lock)
     }
 
-    /// As [`Store::embedded`], under a lock that was taken.
-    pub(crate) fn embedded_under(
-        lock: Option<DirectoryLock>,
-        memory_bytes: u64,
-        options: Options,
-    ) -> Result<Self, Error> {
-        let node = Node::start(memory_bytes, &options)?;
+    /// As [`Store::embedded`], on a node that was started and under a lock that was taken.
+    pub(crate) fn embedded_on(node: Node, options: Options, lock: Option<DirectoryLock>) -> Result<Self, Error> {
         Self::over(vec![node.client(&options)?], options, Some(node), lock)
     }
 
