@@ -1,9 +1,12 @@
 //! Named keyspaces of one database.
 
+use crate::common::process::Process;
+use crate::common::stored::of_objects;
 use crate::common::{Cluster, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{Db, IterOptions, Keyspace, Keyspaces, Options, ShardBounds, WriteBatch};
+use forebay_engine::{Db, Durability, IterOptions, Keyspace, Keyspaces, Options, ShardBounds, Syncing, WriteBatch};
 use forebay_env::Random;
+use forebay_storage::MemoryObjects;
 use std::collections::BTreeMap;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -101,6 +104,88 @@ fn threads_that_create_get_keyspaces_of_their_own() {
     for name in names.iter().filter(|name| !name.starts_with("shared")) {
         assert_eq!(contents(&keyspaces.get(name).unwrap()), [(b"name".to_vec(), name.as_bytes().to_vec())]);
     }
+}
+
+/// A database of two shards that another process opens each time, and which has lost what was not flushed or logged. `bound`
+/// lies between the shards. Once on a memory node, and once in storage, without a log.
+fn where_writes_get_lost(bound: &[u8], test: impl Fn(&dyn Fn() -> (Process, Db))) {
+    let shard_bounds = ShardBounds::Given(vec![bound.to_vec()]);
+    let options = Options { name: Some("db".to_owned()), shards: 2, shard_bounds, ..small_options() };
+    let cluster = Cluster::start(64 << 20);
+    test(&|| {
+        let process = Process::start([&cluster]);
+        let db = process.open(options.clone());
+        (process, db)
+    });
+    let objects = MemoryObjects::new();
+    test(&|| {
+        let process = Process::with_empty_memory();
+        let storage = Some(of_objects(&objects.handle()));
+        let db = process.open(Options { storage, durability: Durability::Storage(Syncing::Flush), ..options.clone() });
+        (process, db)
+    });
+}
+
+/// Writes more than memtables hold.
+fn fill(keyspace: &Keyspace) {
+    (0..1000).for_each(|i| keyspace.put(format!("key {i:06}").as_bytes(), &[7; 100]).unwrap());
+    keyspace.db().wait_for_compactions().unwrap();
+}
+
+#[test]
+fn a_keyspace_is_there_when_its_keys_are() {
+    // The catalogue is in one shard and the keys in the other; or the names are where the keys are.
+    for bound in [&b"\0\0\x01"[..], b"\0\0\0\0n"] {
+        where_writes_get_lost(bound, |open| {
+            let (process, db) = open();
+            fill(&Keyspaces::open(&db).unwrap().create("customers").unwrap());
+            process.kill(db);
+            let (_process, db) = open();
+            let keyspaces = Keyspaces::open(&db).unwrap();
+            assert_eq!(keyspaces.list().unwrap(), ["customers"], "{bound:?}");
+            assert_eq!(contents(&keyspaces.create("orders").unwrap()), [], "{bound:?}");
+            assert!(!contents(&keyspaces.get("customers").unwrap()).is_empty(), "{bound:?}");
+        });
+    }
+}
+
+#[test]
+fn a_new_keyspace_is_empty_though_its_number_was_used() {
+    where_writes_get_lost(b"\0\0\x01", |open| {
+        let (process, db) = open();
+        let keyspaces = Keyspaces::open(&db).unwrap();
+        db.put(b"\0\0\x01\0left", b"by a build that lost the number").unwrap();
+        db.flush().unwrap();
+        keyspaces.create("a").unwrap();
+        drop(keyspaces);
+        process.kill(db);
+        let (_process, db) = open();
+        assert_eq!(contents(&Keyspaces::open(&db).unwrap().get("a").unwrap()), []);
+    });
+}
+
+#[test]
+fn a_drop_is_finished_before_it_is_forgotten() {
+    where_writes_get_lost(b"\0\0\x02", |open| {
+        let (process, db) = open();
+        let keyspaces = Keyspaces::open(&db).unwrap();
+        let [_first, second] = ["first", "second"].map(|name| keyspaces.create(name).unwrap());
+        keyspaces.drop("second").unwrap();
+        second.put(b"late", b"").unwrap();
+        db.flush().unwrap();
+        drop((keyspaces, second, _first));
+        process.kill(db);
+        let (process, db) = open();
+        // What says that the second one was dropped is deleted, and that is flushed with what is written to the first.
+        fill(&Keyspaces::open(&db).unwrap().get("first").unwrap());
+        process.kill(db);
+        let (_process, db) = open();
+        let keyspaces = Keyspaces::open(&db).unwrap();
+        assert_eq!(keyspaces.list().unwrap(), ["first"]);
+        let mut keys = db.iter().unwrap();
+        keys.seek(b"\0\0\x02").unwrap();
+        assert!(!keys.valid(), "{:?}", keys.key());
+    });
 }
 
 struct Run {

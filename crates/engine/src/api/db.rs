@@ -348,6 +348,18 @@ impl Db {
         self.router().write(batch, self.is_durable(options)?)
     }
 
+    /// As [`Db::write`], and returns when the batch is as durable as the database can make it, whatever its options say. A
+    /// database without a name ends with its process, and waits for nothing.
+    pub(crate) fn write_durably(&self, batch: &WriteBatch) -> Result<()> {
+        let Options { name, storage, .. } = &self.inner.options;
+        let durability = match (storage, name) {
+            (Some(_), _) => Durability::Storage(Syncing::Sync),
+            (None, Some(_)) => Durability::Memory { copies: self.inner.options.copies() },
+            (None, None) => Durability::None,
+        };
+        self.write_with(batch, &WriteOptions { durability: Some(durability) })
+    }
+
     /// Makes all that was written before durable: with storage it is in the log there when this returns, without one in the
     /// memory of the memory nodes ([`Durability::Memory`]).
     ///

@@ -17,8 +17,20 @@
 //! Integers are little-endian, but for the number at the front. No key continues a number with another byte than zero, so a
 //! range that deletes a keyspace has ends that are no keys, in either order of keys.
 //!
-//! All of this are keys and values like others: they are flushed, moved and recovered with those that they are about.
-//! Changes of the catalogue are conditional batches, so two of them do not mix.
+//! All of this are keys and values like others: they are flushed, moved and recovered as others are. Changes of the catalogue
+//! are conditional batches, so two of them do not mix.
+//!
+//! # After a crash
+//!
+//! Shards lose what they have neither flushed nor logged, each for itself. A keyspace's keys may lie in another shard than
+//! the catalogue, and the catalogue in several. So what others build on is durable first, as far as the database can
+//! make it so:
+//!
+//! | before | this is durable |
+//! |---|---|
+//! | a number gets a name | the next number is a later one, and nothing is left of whoever had the number |
+//! | somebody gets the new keyspace | its name |
+//! | a dropped number is forgotten | the deletion of its range |
 
 use crate::api::db::Db;
 use crate::api::db_iterator::IterOptions;
@@ -35,6 +47,8 @@ const FORMAT: u8 = 1;
 const MAX_NUMBER: u32 = (1 << 24) - 1;
 /// Maximum length of a name in bytes.
 const MAX_NAME_BYTES: usize = 255;
+/// How many ranges one batch deletes.
+const MAX_RANGES: usize = 1000;
 
 /// The keyspaces of a database. All keys of such a database are in keyspaces. Cheap to clone.
 ///
@@ -68,6 +82,10 @@ fn catalogue_key(kind: u8, rest: &[u8]) -> Vec<u8> {
 
 fn name_key(name: &str) -> Vec<u8> {
     catalogue_key(b'n', name.as_bytes())
+}
+
+fn drop_key(number: u32) -> Vec<u8> {
+    catalogue_key(b'd', &number.to_le_bytes())
 }
 
 fn number_in(value: &[u8]) -> Result<u32> {
@@ -130,7 +148,7 @@ impl Keyspaces {
                 }
                 let mut batch = WriteBatch::new();
                 batch.put(&format_key, &[FORMAT]).require_absent(&format_key);
-                let begun = db.write(&batch);
+                let begun = db.write_durably(&batch);
                 if !is_conflict(&begun) {
                     begun?;
                 }
@@ -144,17 +162,30 @@ impl Keyspaces {
 
     /// Deletes again what was written to dropped keyspaces while they were dropped.
     fn finish_drops(&self) -> Result<()> {
-        let kind = catalogue_key(b'd', &[]);
-        let mut dropped = self.db.iter_with(&IterOptions { prefix: Some(&kind), ..IterOptions::default() })?;
-        dropped.seek_to_first()?;
-        while dropped.valid() {
-            let number = number_in(dropped.key().get(kind.len()..).unwrap_or_default())?;
-            let (from, to) = range_of(number, self.db.key_order());
-            let mut batch = WriteBatch::new();
-            self.db.write(batch.delete_range(&from, &to).delete(dropped.key()))?;
-            dropped.next()?;
+        for numbers in self.dropped()?.chunks(MAX_RANGES) {
+            let (mut ranges, mut records) = (WriteBatch::new(), WriteBatch::new());
+            for number in numbers {
+                let (from, to) = range_of(*number, self.db.key_order());
+                ranges.delete_range(&from, &to);
+                records.delete(&drop_key(*number));
+            }
+            self.db.write_durably(&ranges)?;
+            self.db.write(&records)?;
         }
         Ok(())
+    }
+
+    /// The numbers of keyspaces that were dropped, as far as the catalogue still has them.
+    fn dropped(&self) -> Result<Vec<u32>> {
+        let kind = catalogue_key(b'd', &[]);
+        let mut entries = self.db.iter_with(&IterOptions { prefix: Some(&kind), ..IterOptions::default() })?;
+        entries.seek_to_first()?;
+        let mut numbers = Vec::new();
+        while entries.valid() {
+            numbers.push(number_in(entries.key().get(kind.len()..).unwrap_or_default())?);
+            entries.next()?;
+        }
+        Ok(numbers)
     }
 
     /// The database.
@@ -163,19 +194,35 @@ impl Keyspaces {
         &self.db
     }
 
-    /// Creates a keyspace.
+    /// Creates a keyspace. When this returns, it is as durable as the database can make it, whatever
+    /// [`Options::durability`](crate::Options::durability) says: it survives what its keys do. So it costs two writes that
+    /// wait for the log, which gets with them what was written before and is neither there nor in tables; without a name, none
+    /// waits.
     ///
     /// # Errors
     /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes, or has other characters than letters,
     /// digits, `.`, `_`, `-`; `Full` after 16,777,215 keyspaces; as for reads and writes.
     pub fn create(&self, name: &str) -> Result<Keyspace> {
         check_name(name)?;
-        let (next_key, name_key) = (catalogue_key(b'i', &[]), name_key(name));
+        let name_key = name_key(name);
+        let taken = || Error::new(ErrorKind::AlreadyExists, format!("there is a keyspace \"{name}\" already"));
+        if self.db.get(&name_key)?.is_some() {
+            return Err(taken());
+        }
+        let number = self.take_number()?;
+        let mut batch = WriteBatch::new();
+        batch.put(&name_key, &number.to_le_bytes()).require_absent(&name_key);
+        let created = self.db.write_durably(&batch);
+        if is_conflict(&created) {
+            return Err(taken());
+        }
+        created.map(|()| Keyspace::new(&self.db, name, prefix_of(number)))
+    }
+
+    /// A number that nobody else gets, with a range that is empty.
+    fn take_number(&self) -> Result<u32> {
+        let next_key = catalogue_key(b'i', &[]);
         loop {
-            if self.db.get(&name_key)?.is_some() {
-                let message = format!("there is a keyspace \"{name}\" already");
-                return Err(Error::new(ErrorKind::AlreadyExists, message));
-            }
             let mut batch = WriteBatch::new();
             let number = match self.db.get_entry(&next_key)? {
                 Some(entry) => {
@@ -191,12 +238,27 @@ impl Keyspaces {
                 return Err(Error::new(ErrorKind::Full, "no number is left for a keyspace"));
             }
             let next = if planted(Bug::ReuseKeyspaces) { number } else { number + 1 };
-            batch.put(&next_key, &next.to_le_bytes()).put(&name_key, &number.to_le_bytes());
-            let created = self.db.write(batch.require_absent(&name_key));
-            if !is_conflict(&created) {
-                return created.map(|()| Keyspace::new(&self.db, name, prefix_of(number)));
+            let taken = self.db.write_durably(batch.put(&next_key, &next.to_le_bytes()));
+            if is_conflict(&taken) {
+                continue;
             }
+            taken?;
+            self.empty(number)?;
+            return Ok(number);
         }
+    }
+
+    /// Deletes what the range of a new number holds: of a keyspace whose name was lost while others could see it already,
+    /// or that a build created which did not make it durable.
+    fn empty(&self, number: u32) -> Result<()> {
+        let prefix = prefix_of(number);
+        let mut keys = self.db.iter_with(&IterOptions { prefix: Some(&prefix), ..IterOptions::default() })?;
+        keys.seek_to_first()?;
+        if !keys.valid() {
+            return Ok(());
+        }
+        let (from, to) = range_of(number, self.db.key_order());
+        self.db.write_durably(WriteBatch::new().delete_range(&from, &to))
     }
 
     /// The keyspace with this name.
@@ -240,7 +302,7 @@ impl Keyspaces {
             let (from, to) = range_of(number, self.db.key_order());
             let mut batch = WriteBatch::new();
             batch.delete(&name_key).require_stamp(&name_key, entry.stamp);
-            batch.put(&catalogue_key(b'd', &number.to_le_bytes()), &[]).delete_range(&from, &to);
+            batch.put(&drop_key(number), &[]).delete_range(&from, &to);
             let dropped = self.db.write(&batch);
             if !is_conflict(&dropped) {
                 return dropped;
@@ -257,7 +319,7 @@ mod tests {
     fn golden_keys() {
         assert_eq!(prefix_of(0x0001_0203), [1, 2, 3, 0]);
         assert_eq!(name_key("a"), [0, 0, 0, 0, b'n', b'a']);
-        assert_eq!(catalogue_key(b'd', &7u32.to_le_bytes()), [0, 0, 0, 0, b'd', 7, 0, 0, 0]);
+        assert_eq!(drop_key(7), [0, 0, 0, 0, b'd', 7, 0, 0, 0]);
         assert_eq!(number_in(&[7, 0, 0, 0]).unwrap(), 7);
         assert_eq!(number_in(&[7, 0, 0]).unwrap_err().kind(), ErrorKind::Corrupt);
         assert_eq!(number_in(&[7, 0, 0, 0, 0]).unwrap_err().kind(), ErrorKind::Corrupt);
