@@ -188,6 +188,26 @@ fn a_drop_is_finished_before_it_is_forgotten() {
     });
 }
 
+#[test]
+fn what_is_written_to_a_dropped_keyspace_goes_with_the_process() {
+    let cluster = Cluster::start(64 << 20);
+    let options = Options { name: Some("db".to_owned()), ..small_options() };
+    let db = cluster.open(options.clone());
+    let keyspaces = Keyspaces::open(&db).unwrap();
+    let dropped = keyspaces.create("dropped").unwrap();
+    keyspaces.drop("dropped").unwrap();
+    Keyspaces::open(&db).unwrap();
+    fill(&dropped);
+    db.close().unwrap();
+    drop((db, keyspaces, dropped));
+    let db = cluster.open(options);
+    Keyspaces::open(&db).unwrap();
+    db.compact_range(None, None).unwrap();
+    // Format and next number.
+    assert_eq!(db.statistics().levels.iter().map(|level| level.entries).sum::<u64>(), 2);
+    db.close().unwrap();
+}
+
 struct Run {
     random: Random,
     order: KeyOrder,

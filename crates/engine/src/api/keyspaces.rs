@@ -11,7 +11,7 @@
 //!  "f"                 →  u8 format, 1
 //!  "i"                 →  u32 number of the next keyspace
 //!  "n", name           →  u32 number of the keyspace with this name
-//!  "d", u32            →  empty: the keyspace with this number was dropped
+//!  "d", u32            →  empty: the keyspace with this number was dropped, and may have been written to since
 //! ```
 //!
 //! Integers are little-endian, but for the number at the front. No key continues a number with another byte than zero, so a
@@ -119,8 +119,8 @@ fn is_conflict(result: &Result<()>) -> bool {
 }
 
 impl Keyspaces {
-    /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops have left,
-    /// unless the database is open to be read only.
+    /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops of earlier
+    /// processes have left, unless the database is open to be read only.
     ///
     /// # Errors
     /// `Invalid` when the database has keys that are in no keyspace; `Unsupported` when a newer build made it; `Corrupt`;
@@ -160,9 +160,16 @@ impl Keyspaces {
         Ok(keyspaces)
     }
 
-    /// Deletes again what was written to dropped keyspaces while they were dropped.
+    /// Deletes what was written to keyspaces after they were dropped. Those that this process has dropped are left to the
+    /// next one: whoever has one of them may still write to it.
     fn finish_drops(&self) -> Result<()> {
-        for numbers in self.dropped()?.chunks(MAX_RANGES) {
+        let mut left = Vec::new();
+        for number in self.dropped()? {
+            if self.was_dropped_before(number)? {
+                left.push(number);
+            }
+        }
+        for numbers in left.chunks(MAX_RANGES) {
             let (mut ranges, mut records) = (WriteBatch::new(), WriteBatch::new());
             for number in numbers {
                 let (from, to) = range_of(*number, self.db.key_order());
@@ -173,6 +180,13 @@ impl Keyspaces {
             self.db.write(&records)?;
         }
         Ok(())
+    }
+
+    /// Whether a keyspace was dropped before the database was opened. Nobody in this process has it then.
+    fn was_dropped_before(&self, number: u32) -> Result<bool> {
+        let Some(entry) = self.db.get_entry(&drop_key(number))? else { return Ok(false) };
+        let opened_at = self.db.opened_at().get(entry.stamp.shard as usize).copied();
+        Ok(opened_at.is_some_and(|opened_at| entry.stamp.sequence <= opened_at))
     }
 
     /// The numbers of keyspaces that were dropped, as far as the catalogue still has them.
@@ -290,7 +304,7 @@ impl Keyspaces {
 
     /// Drops a keyspace and all its keys. Costs a few records, however many keys there are. Snapshots and iterators still
     /// see them. What others write to it through a [`Keyspace`] that they have is not seen any more; it is deleted when the
-    /// keyspaces are next opened.
+    /// next process opens the keyspaces.
     ///
     /// # Errors
     /// `NotFound`; as for reads and writes.
