@@ -4,6 +4,7 @@ use crate::common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, IterOptions, Options, Snapshot, WriteBatch};
 use forebay_env::Random;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const GROUPS: u64 = 20;
@@ -187,5 +188,53 @@ fn bad_ranges_and_many() {
     for group in 0..3000 {
         assert_eq!(db.get(&member(group, 0)).unwrap(), None);
         assert!(db.get(&member(group, 1)).unwrap().is_some());
+    }
+}
+
+/// Tables in levels that the options know no more go down as before.
+#[test]
+fn a_database_opens_with_fewer_levels_than_it_has() {
+    for levels in [2, 3, 5] {
+        let cluster = Cluster::start(256 << 20);
+        let options = Options { name: Some("db".to_owned()), level1_bytes: 16 << 10, levels: 7, ..small_options() };
+        let options = Options { level_size_multiplier: 2, ..options };
+        let mut random = Random::seeded(levels as u64);
+        let mut model = BTreeMap::new();
+        for levels in [7, levels, 7, levels] {
+            let db = cluster.open(Options { levels, ..options.clone() });
+            for _ in 0..3000 {
+                let group = random.below(200);
+                if random.one_in(1, 20) {
+                    delete_groups(&db, group, group + 3);
+                    model.retain(|key: &Vec<u8>, _| *key < member(group, 0) || *key >= member(group + 3, 0));
+                    continue;
+                }
+                let (key, value) = (member(group, random.below(MEMBERS)), random.word().to_le_bytes().repeat(8));
+                db.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+            db.wait_for_compactions().unwrap();
+            let deepest = db.statistics().levels.iter().rposition(|level| level.tables > 0).unwrap();
+            assert!(deepest > levels || levels == 7 || levels == 5, "{deepest}");
+            for group in 0..200 {
+                for i in 0..MEMBERS {
+                    let key = member(group, i);
+                    assert_eq!(db.get(&key).unwrap(), model.get(&key).cloned());
+                }
+            }
+            let property = format!("forebay.num-files-at-level{deepest}");
+            assert!(db.property(&property).is_some_and(|tables| tables != "0"), "{property}");
+            db.close().unwrap();
+        }
+        let db = cluster.open(Options { levels, ..options });
+        db.compact_range(None, None).unwrap();
+        let mut iterator = db.iter().unwrap();
+        iterator.seek_to_first().unwrap();
+        for (key, value) in &model {
+            assert_eq!((iterator.key(), iterator.value()), (&key[..], &value[..]));
+            iterator.next().unwrap();
+        }
+        assert!(!iterator.valid());
+        db.close().unwrap();
     }
 }

@@ -60,7 +60,7 @@ impl Db {
         }
         if let Some(level) = name.strip_prefix(TABLES_AT_LEVEL) {
             let level: usize = level.parse().ok()?;
-            let is_there = level < self.levels();
+            let is_there = level < self.levels(&statistics);
             return is_there.then(|| statistics.levels.get(level).map_or(0, |level| level.tables).to_string());
         }
         (name == "levelstats").then(|| level_lines(&statistics))
@@ -72,7 +72,7 @@ impl Db {
         let statistics = self.statistics();
         let numbers =
             NUMBERS.iter().map(|(name, number)| (format!("{PREFIX}{name}"), number(self, &statistics).to_string()));
-        let levels = (0..self.levels()).map(|level| {
+        let levels = (0..self.levels(&statistics)).map(|level| {
             let tables = statistics.levels.get(level).map_or(0, |level| level.tables);
             (format!("{PREFIX}{TABLES_AT_LEVEL}{level}"), tables.to_string())
         });
@@ -80,8 +80,9 @@ impl Db {
         numbers.chain(levels).chain(std::iter::once(lines)).collect()
     }
 
-    fn levels(&self) -> usize {
-        self.shards().first().map_or(0, |shard| shard.tree.options.levels)
+    fn levels(&self, statistics: &Statistics) -> usize {
+        let of_options = self.shards().first().map_or(0, |shard| shard.tree.options.levels);
+        statistics.levels.len().max(of_options)
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn next(picker: &Picker<'_>, manual: &mut ManualCompaction) -> Step {
         // Whoever emptied it may still hold what was there.
         return if picker.busy.is_empty() { Step::Done } else { Step::Wait };
     };
-    let deepest = deepest.max(1).min(picker.options.levels - 1);
+    let deepest = deepest.max(1);
     while manual.level <= deepest {
         if let Some(pick) = next_in_level(picker, manual, deepest) {
             if !picker.is_free(&pick) {

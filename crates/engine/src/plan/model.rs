@@ -179,6 +179,11 @@ impl Tree {
         }
     }
 
+    /// The database is opened with another number of levels: more, or fewer than have tables.
+    pub(crate) fn reopen(&mut self) {
+        self.options.levels = 2 + self.random.below(6) as usize;
+    }
+
     /// Bytes of the records that a reader sees, and of their index entries.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.newest.values().map(|bytes| bytes + INDEX_BYTES[0]).sum()
@@ -279,6 +284,8 @@ impl Tree {
     pub(crate) fn compact(&mut self, pick: &Pick) {
         self.tier = pick.tier;
         let first = self.next;
+        let goes_up = |(level, _): &(u8, _)| *level > pick.output_level;
+        assert!(!pick.inputs.iter().any(goes_up), "newer tables may lie above it: {pick:?}");
         let mut edit = VersionEdit {
             removed_tables: pick.inputs.iter().map(|(level, table)| (*level, table.id)).collect(),
             ..VersionEdit::default()

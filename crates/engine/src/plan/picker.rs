@@ -254,6 +254,11 @@ impl<'a> Picker<'a> {
         (0..self.version.levels().len()).rev().find(|&level| !self.version.level(level).is_empty())
     }
 
+    /// Number of levels: those of the options, and deeper ones that have tables since the options knew more.
+    fn levels(&self) -> usize {
+        self.deepest().map_or(0, |deepest| deepest + 1).max(self.options.levels)
+    }
+
     /// Record bytes at which `level`, from 1 on, is compacted. When memory is short, its share of what the last level
     /// holds, below which none is begun before it is as large as that one were to be.
     fn target_bytes(&self, level: usize) -> u64 {
@@ -287,7 +292,7 @@ impl<'a> Picker<'a> {
     /// The most urgent compaction, if any is due and free. When memory is short, what may free some is due
     /// earlier.
     pub(crate) fn pick(&self, cursors: &mut Cursors) -> Option<Pick> {
-        let mut scores: Vec<_> = (0..self.options.levels - 1).map(|level| (Some(level), self.score(level))).collect();
+        let mut scores: Vec<_> = (0..self.levels() - 1).map(|level| (Some(level), self.score(level))).collect();
         if !self.room.is_plenty() {
             scores.push((None, self.garbage_score()));
         }
@@ -598,7 +603,7 @@ impl<'a> Picker<'a> {
         moves: impl FnOnce(bool, usize, &[Arc<TableMetadata>], &[Arc<TableMetadata>]) -> (Clustering, BTreeSet<SegmentId>),
     ) -> Pick {
         let order = self.version.identity().key_order;
-        let output = (level + 1).min(self.options.levels - 1);
+        let output = (level + 1).min(self.levels() - 1);
         let below = self.overlapping(output, &range(order, tables.iter()));
         // The tables below reach beyond those above, and so may their deletions hide what lies deeper.
         let whole = range(order, tables.iter().chain(&below));
@@ -645,8 +650,7 @@ impl<'a> Picker<'a> {
 
     /// Whether tables stay in a level to which so many bytes more come: it is then not about to be compacted.
     fn comes_to_rest(&self, level: usize, more_bytes: u64) -> bool {
-        level + 1 >= self.options.levels
-            || self.level_bytes(level).saturating_add(more_bytes) <= self.target_bytes(level)
+        level + 1 >= self.levels() || self.level_bytes(level).saturating_add(more_bytes) <= self.target_bytes(level)
     }
 
     /// Whether more of the tables' bytes lie outside of runs than may. Large records do not count: they stay where

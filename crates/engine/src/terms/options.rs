@@ -232,7 +232,8 @@ pub struct Options {
     pub level1_bytes: u64,
     /// Each further level may be this many times larger than the one before.
     pub level_size_multiplier: u64,
-    /// Number of levels, level 0 included.
+    /// Number of levels, level 0 included. A database that has tables in deeper levels, as it had more of them before, goes on
+    /// with those.
     pub levels: usize,
     /// Threads for the flushes and compactions of all shards. With none, background work runs in the thread that waits
     /// for it, and in [`Db::run_background_step`](crate::Db::run_background_step).

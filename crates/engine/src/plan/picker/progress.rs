@@ -1,6 +1,6 @@
 //! Picking comes to an end: what makes a compaction due is gone once that compaction is done.
 //!
-//! The picker meets random trees. Without room some compactions find none.
+//! The picker meets random trees, also such that have more levels than the options. Without room some compactions find none.
 
 use super::*;
 use crate::plan::model::Tree;
@@ -57,6 +57,9 @@ fn picking_comes_to_an_end() {
         for _ in 0..FLUSHES {
             run.tree.flush();
             run.cursors.begin_moves();
+            if run.tree.random.one_in(1, 10) {
+                run.tree.reopen();
+            }
             let random = &mut run.tree.random;
             let memtables = if random.one_in(1, 2) { 100 } else { random.below(10) };
             let (scratch_bytes, is_wanted) = (random.below(1 << 20), random.one_in(1, 2));

@@ -39,27 +39,29 @@ fn merge(is_bottommost: bool, clustering: Clustering) -> Work {
     Work::Merge { is_bottommost, clustering, vacated: BTreeSet::new() }
 }
 
+/// The same version, of which the table with this number has a range deletion, and has another number.
+fn deleting(version: &Version, id: u64) -> Version {
+    let mut edit = VersionEdit::default();
+    let (level, table) = version
+        .levels()
+        .iter()
+        .zip(0u8..)
+        .find_map(|(tables, level)| Some((level, tables.iter().find(|table| table.id.0 == id)?)))
+        .unwrap();
+    let mut table = table.as_ref().clone();
+    edit.removed_tables.push((level, table.id));
+    let mut properties = table.properties.as_ref().clone();
+    properties.range_deletions = 1;
+    table.id = TableId(id + 50);
+    table.properties = properties.into();
+    edit.added_tables.push((level, table));
+    version.apply(&edit).unwrap()
+}
+
 #[test]
 fn range_deletions_go_down_until_nothing_lies_under_them() {
     let tables = [(1, 1, "a", "f", 10, true), (2, 2, "c", "d", 10, true), (3, 3, "a", "b", 10, true)];
-    let deleting = |version: Version, id: u64| {
-        let mut edit = VersionEdit::default();
-        let (level, table) = version
-            .levels()
-            .iter()
-            .zip(0u8..)
-            .find_map(|(tables, level)| Some((level, tables.iter().find(|table| table.id.0 == id)?)))
-            .unwrap();
-        let mut table = table.as_ref().clone();
-        edit.removed_tables.push((level, table.id));
-        let mut properties = table.properties.as_ref().clone();
-        properties.range_deletions = 1;
-        table.id = TableId(id + 50);
-        table.properties = properties.into();
-        edit.added_tables.push((level, table));
-        version.apply(&edit).unwrap()
-    };
-    let found = |id| pick(&deleting(version(&tables, 10), id), &options(), &mut Cursors::default(), false);
+    let found = |id| pick(&deleting(&version(&tables, 10), id), &options(), &mut Cursors::default(), false);
     assert_eq!(ids(&found(1).unwrap()), [(1, 51), (2, 2)]);
     assert_eq!(found(2), None);
     assert_eq!(found(3), None);
@@ -442,6 +444,33 @@ fn a_manual_compaction_ends_at_the_last_level() {
     assert_eq!(pick_manual(&version, &options(), &mut manual), None);
     let mut elsewhere = ManualCompaction { lower: Some(b"x".to_vec()), ..ManualCompaction::default() };
     assert_eq!(pick_manual(&version, &options(), &mut elsewhere), None);
+}
+
+#[test]
+fn levels_that_the_options_know_no_more_are_gone_on_with() {
+    let options = Options { levels: 2, ..options() };
+    let tables = [
+        (1, 4, "a", "f", 10, true),
+        (3, 3, "a", "f", 10, true),
+        (4, 2, "a", "b", 10, true),
+        (5, 1, "a", "f", 10, true),
+    ];
+    let with_deletion = |id: u64| deleting(&version(&tables, 10), id);
+    let found = |id| {
+        pick(&with_deletion(id), &options, &mut Cursors::default(), false).map(|pick| (ids(&pick), pick.output_level))
+    };
+    assert_eq!(found(4), Some((vec![(1, 54)], 2)));
+    assert_eq!(found(3), Some((vec![(3, 53), (4, 2)], 4)));
+    assert_eq!(found(2), Some((vec![(4, 52), (5, 1)], 5)));
+    assert_eq!(found(1), None);
+    // A level that is too large goes down as well, and the last one does not.
+    let large = [(1, 2, "a", "f", 2000, true), (2, 1, "a", "f", 50_000, true)];
+    assert_eq!(ids(&pick(&version(&large, 10), &options, &mut Cursors::default(), false).unwrap()), [(1, 2), (2, 1)]);
+    assert_eq!(pick(&version(&large[1..], 10), &options, &mut Cursors::default(), false), None);
+    let mut manual = ManualCompaction::default();
+    let mut picks = std::iter::from_fn(|| pick_manual(&version(&tables, 10), &options, &mut manual));
+    let taken: Vec<_> = picks.by_ref().take(9).map(|pick| (ids(&pick), pick.output_level)).collect();
+    assert_eq!(taken, [(vec![(1, 4)], 2), (vec![(3, 3), (4, 2)], 4), (vec![(4, 2), (5, 1)], 5), (vec![(5, 1)], 5)]);
 }
 
 /// A version whose segments of these tables lie in storage.

@@ -388,6 +388,7 @@ fn what_was_begun_has_its_memory_and_what_is_dead_is_freed() {
             }
             if run.tree.random.one_in(1, 16) {
                 run.rest();
+                run.tree.reopen();
             }
             if run.tree.random.one_in(1, 4) {
                 run.let_others_act();
