@@ -34,7 +34,7 @@ const BRACKET: &str = "test.bracket";
 
 fn merging(name: &str) -> Options {
     let mut merge_operators = MergeOperators::default();
-    merge_operators.register(BRACKET, Arc::new(Bracket));
+    merge_operators.register(BRACKET, Arc::new(Bracket)).unwrap();
     Options { merge_operator: Some(name.to_owned()), merge_operators, ..small_options() }
 }
 
@@ -401,6 +401,29 @@ fn options_change_nothing() {
     }
 }
 
+/// The memory node knows the built-in operators by name. Nobody registers another one so, and it refuses names that it does not know.
+#[test]
+fn a_memory_node_runs_no_other_operator_than_is_meant() {
+    let registered = MergeOperators::default().register("last", Arc::new(Bracket)).map(|_| ());
+    assert_eq!(registered.unwrap_err().kind(), ErrorKind::Invalid);
+    for (name, runs_there) in [("append", true), (BRACKET, false)] {
+        let cluster = Cluster::start(256 << 20);
+        let db = cluster.open(merging(name));
+        for operand in [b"1", b"2", b"3"] {
+            db.merge(b"key", operand).unwrap();
+            db.flush().unwrap();
+        }
+        db.compact_range(None, None).unwrap();
+        let expected = if runs_there { &b"123"[..] } else { b"nothing[1][2][3]" };
+        assert_eq!(db.get(b"key").unwrap().as_deref(), Some(expected));
+        let statistics = db.statistics();
+        assert_eq!(statistics.levels.iter().map(|level| level.entries).sum::<u64>(), 1, "it is merged");
+        let counts = [statistics.near_data_compactions > 0, statistics.refused_compactions > 0];
+        assert_eq!(counts, [runs_there, !runs_there], "{name}");
+        db.close().unwrap();
+    }
+}
+
 /// Makes a long value of any operand, and counts how often.
 #[derive(Debug, Default)]
 struct Swell(AtomicUsize);
@@ -423,7 +446,7 @@ fn a_scan_merges_a_value_when_it_comes_to_it() {
     let cluster = Cluster::start(256 << 20);
     let swell = Arc::new(Swell::default());
     let mut merge_operators = MergeOperators::default();
-    merge_operators.register("test.swell", Arc::clone(&swell) as Arc<dyn MergeOperator>);
+    merge_operators.register("test.swell", Arc::clone(&swell) as Arc<dyn MergeOperator>).unwrap();
     let db =
         cluster.open(Options { merge_operator: Some("test.swell".to_owned()), merge_operators, ..small_options() });
     let keys: Vec<_> = (0..20).map(|i| format!("{i:03}").into_bytes()).collect();

@@ -57,6 +57,11 @@ pub enum Error {
     /// No operator has this name here.
     #[error("the merge operator {0:?} is not known here: register it under this name where the database is opened")]
     UnknownOperator(String),
+    /// A built-in operator has this name.
+    #[error(
+        "the merge operator {0:?} is built in, and memory nodes and workers run that one: register yours under another name"
+    )]
+    BuiltInOperator(String),
     /// The owner of the job asked it to stop.
     #[error("the job was cancelled")]
     Cancelled,
@@ -132,7 +137,7 @@ impl Error {
         match self {
             Self::Damaged { .. } | Self::Inconsistent { .. } | Self::BadRecord { .. } => ErrorKind::Corrupt,
             Self::Unknown { .. } | Self::UnknownOperator(_) => ErrorKind::Unsupported,
-            Self::Invalid(_) => ErrorKind::Invalid,
+            Self::Invalid(_) | Self::BuiltInOperator(_) => ErrorKind::Invalid,
             Self::OverBudget { .. } => ErrorKind::Full,
             Self::Cancelled => ErrorKind::Closed,
             Self::Io { kind, .. } => *kind,

@@ -53,12 +53,21 @@ pub trait MergeOperator: Debug + Send + Sync {
 pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
 
 impl MergeOperators {
-    /// Adds an operator under a name, in place of one that had it. All processes that open the database must mean the same
-    /// by it. Memory nodes and workers know the built-in operators only: compactions of a database with another one run
-    /// at the compute node.
-    pub fn register(&mut self, name: &str, operator: Arc<dyn MergeOperator>) -> &mut Self {
+    /// Adds an operator under a name, in place of one that was registered so. All processes that open the database must mean
+    /// the same by it. Memory nodes and workers know the built-in operators only: compactions of a database with another
+    /// one run at the compute node.
+    ///
+    /// # Errors
+    /// [`Error::BuiltInOperator`] for the names above, also with any separator; [`Error::Invalid`] for none.
+    pub fn register(&mut self, name: &str, operator: Arc<dyn MergeOperator>) -> Result<&mut Self> {
+        if name.is_empty() {
+            return Err(Error::Invalid("a merge operator needs a name"));
+        }
+        if built_in(name).is_some() {
+            return Err(Error::BuiltInOperator(name.to_owned()));
+        }
         self.0.insert(name.to_owned(), operator);
-        self
+        Ok(self)
     }
 
     /// The operator of this name.
@@ -66,16 +75,19 @@ impl MergeOperators {
     /// # Errors
     /// [`Error::UnknownOperator`].
     pub fn get(&self, name: &str) -> Result<Arc<dyn MergeOperator>> {
-        if let Some(registered) = self.0.get(name) {
-            return Ok(Arc::clone(registered));
-        }
-        match (name, name.strip_prefix(APPEND_WITH)) {
-            (COUNTER, _) => Ok(Arc::new(Counter)),
-            (LAST, _) => Ok(Arc::new(Last)),
-            (APPEND, _) => Ok(Arc::new(Append { separator: Vec::new() })),
-            (_, Some(separator)) => Ok(Arc::new(Append { separator: separator.as_bytes().to_vec() })),
-            _ => Err(Error::UnknownOperator(name.to_owned())),
-        }
+        let registered = || self.0.get(name).map(Arc::clone);
+        built_in(name).or_else(registered).ok_or_else(|| Error::UnknownOperator(name.to_owned()))
+    }
+}
+
+/// The operator that this name means in every process.
+fn built_in(name: &str) -> Option<Arc<dyn MergeOperator>> {
+    match (name, name.strip_prefix(APPEND_WITH)) {
+        (COUNTER, _) => Some(Arc::new(Counter)),
+        (LAST, _) => Some(Arc::new(Last)),
+        (APPEND, _) => Some(Arc::new(Append { separator: Vec::new() })),
+        (_, Some(separator)) => Some(Arc::new(Append { separator: separator.as_bytes().to_vec() })),
+        _ => None,
     }
 }
 
@@ -137,6 +149,7 @@ impl MergeOperator for Last {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_base::ErrorKind;
     use proptest::prelude::*;
 
     fn operator(name: &str) -> Arc<dyn MergeOperator> {
@@ -157,14 +170,19 @@ mod tests {
         assert_eq!(full("last", Some(b"a"), &[b"b", b"c"]), Some(b"c".to_vec()));
         let unknown = MergeOperators::default().get("most").unwrap_err();
         assert!(unknown.to_string().contains("\"most\""), "{unknown}");
-        assert_eq!(unknown.kind(), forebay_base::ErrorKind::Unsupported);
+        assert_eq!(unknown.kind(), ErrorKind::Unsupported);
     }
 
     #[test]
-    fn registered_operators_come_first() {
+    fn a_name_means_one_operator() {
         let mut operators = MergeOperators::default();
-        operators.register("counter", Arc::new(Last));
-        assert_eq!(operators.get("counter").unwrap().full(b"k", None, &[b"x"]), Some(b"x".to_vec()));
+        for name in ["counter", "last", "append", "append:", "append:-"] {
+            let refused = operators.register(name, Arc::new(Last)).unwrap_err();
+            assert_eq!((&refused, refused.kind()), (&Error::BuiltInOperator(name.to_owned()), ErrorKind::Invalid));
+        }
+        assert_eq!(operators.register("", Arc::new(Last)).unwrap_err().kind(), ErrorKind::Invalid);
+        operators.register("most", Arc::new(Counter)).unwrap().register("most", Arc::new(Last)).unwrap();
+        assert_eq!(operators.get("most").unwrap().full(b"k", None, &[b"x"]), Some(b"x".to_vec()));
     }
 
     proptest! {

@@ -462,7 +462,7 @@ impl MergeOperator for Swell {
 fn operands_that_are_too_long_together_stay() {
     let swell = Arc::new(Swell::default());
     let mut operators = MergeOperators::default();
-    operators.register("test.swell", Arc::clone(&swell) as Arc<dyn MergeOperator>);
+    operators.register("test.swell", Arc::clone(&swell) as Arc<dyn MergeOperator>).unwrap();
     for (operands, left, merges) in [(7, 1, 6), (100, 100, MAX_VALUE_BYTES / Swell::BYTES + 1)] {
         let mut store = Store::new(KeyOrder::Bytewise);
         (0..operands).for_each(|_| store.write(b"a", Kind::Merge, b"", None));

@@ -27,7 +27,7 @@ impl Operator {
     /// What a process must register to know it.
     pub(crate) fn registered() -> MergeOperators {
         let mut operators = MergeOperators::default();
-        operators.register(Self::Bracket.name(), Arc::new(Bracket));
+        operators.register(Self::Bracket.name(), Arc::new(Bracket)).expect("no built-in one has the name");
         operators
     }
 
