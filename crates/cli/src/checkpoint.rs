@@ -128,9 +128,25 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
         1 => Durability::None,
         copies => Durability::Memory { copies },
     };
-    let options = Options { error_if_exists: true, key_order, shards, shard_bounds, durability, ..Options::default() };
+    // In storage, nobody opens it before it is whole.
+    let unfinished = stored.storage.is_some();
+    let options = Options {
+        unfinished,
+        error_if_exists: true,
+        key_order,
+        shards,
+        shard_bounds,
+        durability,
+        ..Options::default()
+    };
     let store = arguments.open(&stored, options)?;
-    match store.load(&arguments.file).and_then(|summary| store.close().map(|()| summary)) {
+    let restored = store.load(&arguments.file).and_then(|summary| {
+        if unfinished {
+            store.finish()?;
+        }
+        store.close().map(|()| summary)
+    });
+    match restored {
         Ok(summary) => arguments.tell("restored", summary),
         Err(error) => {
             drop(store);

@@ -1,9 +1,12 @@
 //! Checkpoints are consistent while others write, equal after loading, and refused when damaged.
 
+use crate::common::process::Process;
+use crate::common::stored::{of_objects, options};
 use crate::common::{Cluster, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{Db, Options, WriteBatch};
+use forebay_engine::{Db, Options, Syncing, WriteBatch};
 use forebay_env::Random;
+use forebay_storage::{MemoryObjects, ObjectStorage};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -169,4 +172,56 @@ fn a_damaged_checkpoint_is_refused() {
     let client = cluster.client();
     assert!(Db::restore(std::slice::from_ref(&client), named, &damaged).is_err());
     assert!(Db::list(std::slice::from_ref(&client)).unwrap().is_empty());
+}
+
+/// In storage, a database that is restored is there as a whole, or nobody opens it.
+#[test]
+fn a_restored_database_in_storage_is_whole() {
+    let folder = Folder::new("stored");
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(small_options());
+    // In two blocks, of which the second one is damaged.
+    (0..20u32).for_each(|i| db.put(&i.to_be_bytes(), &[i as u8; 20 << 10]).unwrap());
+    let (file, damaged) = (folder.file("db"), folder.file("damaged"));
+    db.checkpoint(&file).unwrap();
+    let expected = contents(&db);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[300 << 10] ^= 1;
+    std::fs::write(&damaged, &bytes).unwrap();
+    let stored = |objects: &MemoryObjects| options(&of_objects(objects), Syncing::Flush);
+    let opened = |objects: &MemoryObjects| {
+        let options = Options { create_if_missing: false, ..stored(&objects.handle()) };
+        let process = Process::with_empty_memory();
+        process.try_open(options).map(|db| contents(&db))
+    };
+    let restored = |objects: &MemoryObjects, file| {
+        let process = Process::with_empty_memory();
+        let options = Options { background_threads: 0, ..stored(&objects.handle()) };
+        let restored = Db::restore(&process.clients, options, file).map(|db| contents(&db));
+        process.lose_links();
+        restored
+    };
+    let objects = MemoryObjects::new();
+    assert_eq!(restored(&objects, &damaged).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(opened(&objects).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(restored(&objects, &file).unwrap() == expected);
+    assert!(opened(&objects).unwrap() == expected);
+    assert_eq!(restored(&objects, &file).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    // The process ends at each step.
+    for step in 0.. {
+        let objects = MemoryObjects::new();
+        let handle = objects.handle();
+        handle.end_at(handle.steps() + step);
+        let process = Process::with_empty_memory();
+        let quiet = Options { background_threads: 0, ..stored(&handle) };
+        let made = Db::restore(&process.clients, quiet, &file).map(|db| process.kill(db));
+        if made.is_ok() {
+            assert!(step > 5);
+            break;
+        }
+        let kind = if objects.list(None).unwrap().is_empty() { ErrorKind::NotFound } else { ErrorKind::Busy };
+        assert_eq!(opened(&objects).unwrap_err().kind(), kind, "step {step}");
+        assert!(restored(&objects, &file).unwrap() == expected, "step {step}");
+        assert!(opened(&objects).unwrap() == expected, "step {step}");
+    }
 }

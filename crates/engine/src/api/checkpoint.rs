@@ -117,23 +117,37 @@ impl Db {
     /// Creates a database and loads a checkpoint into it. A named database must not exist yet; if loading fails, it is
     /// dropped again.
     ///
+    /// In storage, nobody opens the database before it is whole ([`Options::unfinished`]). What a process leaves there that
+    /// ends in the middle, the next one that restores under the name drops first. On memory nodes alone, such a process
+    /// leaves a part of the database under the name, and [`Db::destroy`] drops it.
+    ///
     /// # Errors
-    /// As [`Db::open`] and [`Db::load`].
+    /// As [`Db::open`], [`Db::load`] and [`Db::finish`].
     pub fn restore(clients: &[Arc<MemoryClient>], options: Options, path: impl AsRef<Path>) -> Result<Self> {
-        let name = options.name.clone();
-        let db = Self::open(clients, Options { error_if_exists: true, ..options })?;
-        if let Err(error) = db.load(path) {
+        let unfinished = options.storage.is_some();
+        let options = Options { create_if_missing: true, error_if_exists: true, unfinished, ..options };
+        let db = Self::open(clients, options.clone())?;
+        let loaded = db.load(path).and_then(|_| if unfinished { db.finish() } else { Ok(()) });
+        if let Err(error) = loaded {
             // The first error is the one to report.
             let _ = db.close();
             drop(db);
-            if let Some(name) = name
-                && let Err(error) = Self::destroy(clients, &name)
-            {
-                tracing::warn!(%error, name, "dropping a database that could not be restored");
+            if let Err(error) = Self::destroy_named(clients, &options) {
+                tracing::warn!(%error, name = options.name, "dropping a database that could not be restored");
             }
             return Err(error);
         }
         Ok(db)
+    }
+
+    /// Drops the database that the options name, if they do, wherever it lies.
+    fn destroy_named(clients: &[Arc<MemoryClient>], options: &Options) -> Result<()> {
+        match (&options.name, &options.storage, &options.register) {
+            (None, ..) => Ok(()),
+            (Some(name), Some(storage), _) => Self::destroy_stored(storage, clients, name),
+            (Some(name), None, Some(register)) => Self::destroy_copied(register, clients, name),
+            (Some(name), None, None) => Self::destroy(clients, name),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Versio
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What it means that a database is unfinished.
-pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair does, has not finished, \
+pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair and restore do, has not finished, \
                                      and, if it ended, must begin again";
 
 /// Where a database lies in a storage.
