@@ -26,7 +26,7 @@ impl Entry<'_> {
             Err(Error::invalid(format!("a {what} of {length} bytes: it may have {most}")))
         };
         fits("key", self.key.len(), MAX_KEY_BYTES)?;
-        fits("value", self.value.len(), MAX_VALUE_BYTES)
+        fits("value", self.value.len(), MAX_VALUE_BYTES).map_err(|error| error.at(self.key.escape_ascii()))
     }
 }
 

@@ -52,7 +52,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Writes the keys of a database, or of a keyspace of it, as of now. `progress` is told from time to time.
 ///
 /// # Errors
-/// `Invalid` when the range ends before it starts; those of reads and of the output.
+/// `Invalid` when the range ends before it starts, or for a value that operands have made longer than 64 MiB, which could not
+/// be loaded: the message names its key; those of reads and of the output.
 pub fn write(
     db: &Db,
     keyspace: Option<&Keyspace>,
@@ -79,6 +80,8 @@ pub fn write(
     };
     cursor.seek_to_first()?;
     while let Some(entry) = cursor.entry() {
+        // Operands of merges can make a longer value than can be loaded.
+        entry.check()?;
         dumped.keys += 1;
         dumped.entry_bytes += (entry.key.len() + entry.value.len()) as u64;
         match (&mut binary, format) {
@@ -133,5 +136,26 @@ impl Cursor {
             Self::Keyspace(cursor) => (cursor.valid(), cursor.key(), cursor.value(), cursor.expiry_ms()),
         };
         is_valid.then(|| Entry { key: key.into(), value: value.into(), expiry_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay::{ErrorKind, Options, Store};
+
+    /// What is written can be loaded.
+    #[test]
+    fn a_value_that_cannot_be_loaded_is_refused_by_its_key() {
+        let options = Options { merge_operator: Some("append".to_owned()), ..Options::default() };
+        let store = Store::embedded(512 << 20, Options { write_buffer_bytes: 8 << 20, ..options }).unwrap();
+        let operand = vec![b'.'; 1 << 20];
+        (0..65).for_each(|_| store.merge(b"long\xff", &operand).unwrap());
+        for format in [Format::Tsv, Format::Json, Format::Binary] {
+            let refused =
+                write(&store, None, &Range::default(), format, &mut std::io::sink(), &mut |_| ()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            assert!(refused.to_string().contains("long\\xff"), "{refused}");
+        }
     }
 }

@@ -174,6 +174,29 @@ fn a_damaged_checkpoint_is_refused() {
     assert!(Db::list(std::slice::from_ref(&client)).unwrap().is_empty());
 }
 
+/// What is written can be loaded.
+#[test]
+fn a_value_that_cannot_be_loaded_is_refused_by_its_key() {
+    let folder = Folder::new("merged");
+    let cluster = Cluster::start(4 << 30);
+    let options = Options { merge_operator: Some("append".to_owned()), ..Options::default() };
+    let db = cluster.open(Options { write_buffer_bytes: 8 << 20, ..options });
+    let operand = vec![b'.'; 1 << 20];
+    (0..64).for_each(|_| db.merge(b"long\xff", &operand).unwrap());
+    let file = folder.file("db");
+    db.checkpoint(&file).unwrap();
+    db.load(&file).unwrap();
+    db.merge(b"long\xff", b".").unwrap();
+    assert_eq!(db.get(b"long\xff").unwrap().map(|value| value.len()), Some((64 << 20) + 1));
+    let before = std::fs::metadata(&file).unwrap().len();
+    let refused = db.checkpoint(&file).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("long\\xff"), "{refused}");
+    // The one before stays.
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), before);
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
+}
+
 /// In storage, a database that is restored is there as a whole, or nobody opens it.
 #[test]
 fn a_restored_database_in_storage_is_whole() {

@@ -10,7 +10,7 @@
 use crate::api::db::Db;
 use crate::terms::{Error, Options, Result};
 use crate::write::batch::WriteBatch;
-use forebay_base::{ErrorKind, KeyOrder};
+use forebay_base::{ErrorKind, KeyOrder, MAX_VALUE_BYTES};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::spawn;
 use forebay_memory_client::MemoryClient;
@@ -72,7 +72,8 @@ impl Db {
     /// once the new one is complete and synced.
     ///
     /// # Errors
-    /// `Io` for the file; as [`Db::get`].
+    /// `Io` for the file; `Invalid` for a value that operands have made longer than 64 MiB, which could not be loaded: the
+    /// message names its key; as [`Db::get`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
         let path = path.as_ref();
         let partial = partial(path)?;
@@ -187,6 +188,7 @@ fn write_file(db: &Db, path: &Path) -> Result<CheckpointSummary> {
     iterator.seek_to_first()?;
     while iterator.valid() {
         let (key, value, expiry_ms) = (iterator.key(), iterator.value(), iterator.expiry_ms());
+        check_loadable(key, value)?;
         writer.push(BlockEntry { key, value, expiry_ms }, &mut out)?;
         iterator.next()?;
         file.write_all(&out).map_err(failed("writing", path))?;
@@ -197,6 +199,18 @@ fn write_file(db: &Db, path: &Path) -> Result<CheckpointSummary> {
     let file = file.into_inner().map_err(|error| failed("writing", path)(error.into_error()))?;
     file.sync_all().map_err(failed("syncing", path))?;
     Ok(CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() })
+}
+
+/// Refuses what no database would take from the file: operands of merges can make a longer value than one that is put.
+fn check_loadable(key: &[u8], value: &[u8]) -> Result<()> {
+    if value.len() <= MAX_VALUE_BYTES {
+        return Ok(());
+    }
+    let (key, bytes) = (key.escape_ascii(), value.len());
+    Err(Error::invalid(format!(
+        "the value of {key} is merged to {bytes} bytes, and at most {MAX_VALUE_BYTES} can be loaded: put a shorter one, or \
+         delete the key"
+    )))
 }
 
 fn open_file(path: &Path) -> Result<File> {
