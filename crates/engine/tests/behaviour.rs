@@ -1,11 +1,15 @@
 //! Behaviour that users rely on, beyond the model.
 
-use crate::common::{Cluster, SetWhenDropped, expect_remote_bytes, small_options};
+use crate::common::model::contents;
+use crate::common::process::Process;
+use crate::common::stored::{self, of_objects};
+use crate::common::{Cluster, SetWhenDropped, copied, expect_remote_bytes, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Options, WriteBatch};
+use forebay_engine::{Db, Durability, Options, Syncing, WriteBatch};
 use forebay_fabric::{Listener, tcp};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
+use forebay_storage::MemoryObjects;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,6 +37,52 @@ fn limits_are_said_and_kept() {
     assert_eq!(db.get(&[0]).unwrap(), None);
     db.write(&WriteBatch::new()).unwrap();
     assert!(forebay_engine::Db::open(&[cluster.client()], Options { levels: 1, ..small_options() }).is_err());
+}
+
+/// Wherever the database lies, and whatever the iterator has brought, it says that the database is closed.
+#[test]
+fn an_iterator_of_a_closed_database_ends_with_an_error() {
+    let stored = || stored::options(&of_objects(&MemoryObjects::new()), Syncing::Flush);
+    let cases: [&dyn Fn() -> Options; 5] = [
+        &small_options,
+        &|| Options { name: Some("db".to_owned()), ..small_options() },
+        &stored,
+        &|| Options { storage_from_level: Some(1), ..stored() },
+        &|| copied::options(&copied::register(), 2),
+    ];
+    for options in cases {
+        for forward in [true, false] {
+            let options = Options { merge_operator: Some("append".to_owned()), ..options() };
+            let what = format!("{:?}, {:?}, forward {forward}", options.durability, options.storage_from_level);
+            let nodes = copied::start(2);
+            let has_copies = matches!(options.durability, Durability::Memory { .. });
+            let process = Process::start(if has_copies { &nodes } else { &nodes[..1] });
+            let db = process.open(options.clone());
+            for i in 0..2000 {
+                let key = format!("{i:05}").into_bytes();
+                if i % 7 == 0 { db.merge(&key, &[7; 100]) } else { db.put(&key, &[7; 100]) }.unwrap();
+            }
+            db.flush().unwrap();
+            let mut iterator = db.iter().unwrap();
+            if forward { iterator.seek_to_first() } else { iterator.seek_to_last() }.unwrap();
+            db.close().unwrap();
+            let failed = loop {
+                if let Err(error) = if forward { iterator.next() } else { iterator.prev() } {
+                    break error;
+                }
+                assert!(iterator.valid(), "{what}: it ended as if there were no more");
+            };
+            assert_eq!(failed.kind(), ErrorKind::Closed, "{what}: {failed}");
+            assert_eq!(iterator.seek(b"00100").unwrap_err().kind(), ErrorKind::Closed, "{what}");
+            drop((iterator, db));
+            if options.name.is_some() {
+                let db = process.open(options);
+                assert_eq!(db.missing_copies(), 0, "{what}: a copy was left out for it");
+                assert_eq!(contents(&db).len(), 2000, "{what}");
+                db.close().unwrap();
+            }
+        }
+    }
 }
 
 #[test]

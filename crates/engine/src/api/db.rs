@@ -705,9 +705,10 @@ impl Db {
         statistics
     }
 
-    /// Closes the database: flushes the memtables of a named database, stops background work, and gives its memory back
-    /// except what iterators still hold. Later calls on any clone fail with `Closed`. All steps are carried out even if
-    /// one fails. Dropping a database closes it the same way, but can only log what is lost.
+    /// Closes the database: flushes the memtables of a named database, stops background work, and gives its memory back,
+    /// except what iterators hold until they are dropped. Later calls on any clone fail with `Closed`, and iterators do when
+    /// they next have to read. All steps are carried
+    /// out even if one fails. Dropping a database closes it the same way, but can only log what is lost.
     ///
     /// # Errors
     /// The error of background work or of the last flush. The contents of the memtables are then lost.

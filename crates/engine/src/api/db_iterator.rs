@@ -62,7 +62,8 @@ impl DbIterator {
     /// Goes to the first key.
     ///
     /// # Errors
-    /// `Unavailable` when a memory node is gone, `Corrupt` when a checksum does not match.
+    /// `Unavailable` when a memory node is gone, `Corrupt` when a checksum does not match, `Closed` when the database was closed
+    /// meanwhile.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.open(0)?.seek_to_first()?;
         self.go_on(Direction::Forward)

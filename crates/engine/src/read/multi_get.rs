@@ -111,6 +111,7 @@ pub(crate) fn fetch<T>(
     take: &impl Fn(Found<'_>) -> T,
 ) -> Result<Vec<T>> {
     let judged = |error: Error, source: &Source<'_>| match error.kind() {
+        _ if source.tree.is_closed() => source.tree.why_closed(),
         // The shard that the record was read for is one of them.
         ErrorKind::Corrupt | ErrorKind::NotFound => source.tree.judged(error),
         _ => error,

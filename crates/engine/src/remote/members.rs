@@ -29,7 +29,7 @@ use forebay_fabric::NodeIdentity;
 use forebay_memory_client::StoreHandle;
 use std::fmt::Debug;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Who knows the members of a database's shards, whatever happens to any of them.
@@ -117,6 +117,8 @@ pub(crate) struct Members {
     several: Option<Several>,
     /// Held while a member's standing changes.
     changing: Mutex<()>,
+    /// The database is closed: what fails is not made again, and no member is left out for it.
+    is_released: AtomicBool,
 }
 
 impl Deref for Members {
@@ -146,7 +148,8 @@ impl Members {
     fn with(remote: Arc<Remote>, several: Option<Several>) -> Self {
         let serving = Arc::clone(remote.serving());
         serving.set(remote.member());
-        Self { first: Member::new(remote, Standing::Active), serving, several, changing: Mutex::default() }
+        let (first, changing) = (Member::new(remote, Standing::Active), Mutex::default());
+        Self { first, serving, several, changing, is_released: AtomicBool::new(false) }
     }
 
     fn all(&self) -> impl Iterator<Item = &Member> {
@@ -287,7 +290,8 @@ impl Members {
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
         // Once another process took over, no copy serves this one any more. What the register refuses, it refuses whoever
         // serves.
-        if !self.are_several() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced {
+        if !self.are_several() || self.is_released() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced
+        {
             return false;
         }
         if self.serving.get() != before {
@@ -307,7 +311,7 @@ impl Members {
     /// Whether the failed operation may succeed if it is made again.
     pub(crate) fn may_retry(&self, error: &Error) -> bool {
         let serving = self.serving.get();
-        self.deref().may_retry(error) || self.serves_again(error, serving)
+        !self.is_released() && (self.deref().may_retry(error) || self.serves_again(error, serving))
     }
 
     /// The meaning of a failure, as [`Remote::judged`] gives it. Where a shard has several copies, the register says
@@ -361,8 +365,14 @@ impl Members {
         self.written().for_each(|remote| remote.give_back());
     }
 
+    fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Acquire)
+    }
+
     /// Releases the shard at all members.
     pub(crate) fn release(&self) {
+        // Release: before a member refuses anything for it.
+        self.is_released.store(true, Ordering::Release);
         self.written().for_each(|remote| remote.release());
     }
 }

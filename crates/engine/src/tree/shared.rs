@@ -257,7 +257,13 @@ impl Tree {
         self.fenced.get().cloned().unwrap_or_else(Error::closed)
     }
 
-    /// The meaning of a failed read: if another process took over, that is the cause.
+    /// The meaning of a failed read. A tree that is closed has given back what was read, and asks nobody any more.
+    #[cold]
+    pub(crate) fn why_unread(&self, error: Error) -> Error {
+        if self.is_closed() { self.why_closed() } else { self.judged(error) }
+    }
+
+    /// The meaning of a failure: if another process took over, that is the cause.
     #[cold]
     pub(crate) fn judged(&self, error: Error) -> Error {
         let error = self.remote.judged(error);
