@@ -143,7 +143,8 @@ impl DurabilityArguments {
     /// # Errors
     /// `Invalid`.
     pub fn check_options(&self, options: &Options) -> Result<(), forebay::Error> {
-        let stand_in = |is_named: bool| is_named.then(|| Storage::open("memory:", StorageOptions::default())).transpose();
+        let stand_in =
+            |is_named: bool| is_named.then(|| Storage::open("memory:", StorageOptions::default())).transpose();
         let storage = stand_in(self.has_storage()).map_err(EngineError::from)?;
         let register = stand_in(self.register.is_some()).map_err(EngineError::from)?;
         let name = options.name.clone().or_else(|| self.path.as_ref().map(|_| DEFAULT_NAME.to_owned()));

@@ -6,9 +6,9 @@ use crate::failure::Failure;
 use crate::{durability, nodes, units};
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use forebay::{
-    CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, Db, DbIterator, Delegation, DirectoryOptions, ErrorKind,
-    FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds, Storage, StorageCounts,
-    Store as Database, WriteBatch,
+    CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, Db, DbIterator, Delegation, DirectoryOptions,
+    ErrorKind, FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds, Storage,
+    StorageCounts, Store as Database, WriteBatch,
 };
 use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_workload::keys::KeyBuffer;

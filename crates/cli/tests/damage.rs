@@ -297,7 +297,10 @@ fn a_record_that_is_too_long_for_a_repair_names_the_flag_for_more_memory() {
     for flags in ["--into saved --local-memory-size 128MiB", "--into again"] {
         run(&format!("repair {place} {flags}")).expect(0);
     }
-    assert_eq!(run(&format!("dump {place} --db again --local-memory-size 256MiB")).expect(0).out.len(), value.len() + 5);
+    assert_eq!(
+        run(&format!("dump {place} --db again --local-memory-size 256MiB")).expect(0).out.len(),
+        value.len() + 5
+    );
 }
 
 #[test]

@@ -159,7 +159,8 @@ fn no_benchmark_writes_into_the_store_of_a_server() {
     stop(serve(&format!("--path={}", folder.display())).0);
     for command in ["bench --use_existing_db", "bench --use_existing_db --benchmarks=fillseq", "ycsb", "replay"] {
         let file = if command == "replay" { trace.display().to_string() } else { String::new() };
-        let refused = run(&format!("{command} --path={} --local-memory-size=256MiB {file}", folder.display())).expect(2);
+        let refused =
+            run(&format!("{command} --path={} --local-memory-size=256MiB {file}", folder.display())).expect(2);
         assert!(refused.error.contains("a store of forebay serve"), "{command}: {refused:?}");
     }
     stop(serve(&format!("--path={}", folder.display())).0);

@@ -8,7 +8,8 @@ fn help_and_version_go_to_standard_output() {
     for line in ["--help", "bench --help", "replay --help", "memory-node --help", "fabric-test --help"] {
         assert!(run(line).expect(0).out.contains("Usage: forebay"), "{line}");
     }
-    for (line, like) in [("help", "--help"), ("help bench", "bench --help"), ("help backup copy", "backup copy --help")] {
+    for (line, like) in [("help", "--help"), ("help bench", "bench --help"), ("help backup copy", "backup copy --help")]
+    {
         assert_eq!(run(line).expect(0).out, run(like).expect(0).out, "{line}");
     }
     assert!(run("help benhc").expect(2).error.contains("benhc"));

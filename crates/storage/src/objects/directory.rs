@@ -143,9 +143,8 @@ impl Inner {
 /// Whether a file in [`TEMPORARY`] has such a name as [`Inner::temporary`] gives. Others were not put there by this crate.
 fn is_temporary(name: &str) -> bool {
     let is_of = |text: &str, radix| !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
-    name.split_once('-').is_some_and(|(nonce, count)| {
-        nonce.len() == NONCE_DIGITS && is_of(nonce, 16) && is_of(count, 10)
-    })
+    name.split_once('-')
+        .is_some_and(|(nonce, count)| nonce.len() == NONCE_DIGITS && is_of(nonce, 16) && is_of(count, 10))
 }
 
 impl ObjectStorage for DirectoryObjects {
