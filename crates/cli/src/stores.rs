@@ -17,7 +17,6 @@ use forebay_workload::{
     StorageFigures, Store, StoreError,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -68,10 +68,12 @@ fn a_database_in_a_directory_is_not_taken_from_a_server() {
         // Looking takes nothing.
         run(&format!("verify {place}")).expect(0);
         assert_eq!(cli(&["set", "key", "other"]), "OK\n");
-        // A server that hangs may be taken over. It writes nothing when it goes on, and ends.
+        // A server that hangs may be taken over. It writes nothing when it goes on, and ends once it tries to.
         server.signal(Signal::STOP);
         let (other, other_port) = serve(&format!("{place} --takeover"));
         server.signal(Signal::CONT);
+        let late = try_to_ask("redis-cli", &port, &["set", "key", "late"], "");
+        assert_ne!(late.stdout, b"OK\n");
         let ended = server.wait();
         assert!(ended.code == Some(7) && ended.error.contains("fenced"), "{ended:?}");
         assert_eq!(ask("redis-cli", &other_port, &["get", "key"], ""), "other\n");
