@@ -117,8 +117,8 @@ pub(crate) struct Members {
     several: Option<Several>,
     /// Held while a member's standing changes.
     changing: Mutex<()>,
-    /// The database is closed: what fails is not made again, and no member is left out for it.
-    is_released: AtomicBool,
+    /// The database is closed: what fails is not tried again.
+    is_closed: AtomicBool,
 }
 
 impl Deref for Members {
@@ -149,7 +149,7 @@ impl Members {
         let serving = Arc::clone(remote.serving());
         serving.set(remote.member());
         let (first, changing) = (Member::new(remote, Standing::Active), Mutex::default());
-        Self { first, serving, several, changing, is_released: AtomicBool::new(false) }
+        Self { first, serving, several, changing, is_closed: AtomicBool::new(false) }
     }
 
     fn all(&self) -> impl Iterator<Item = &Member> {
@@ -290,7 +290,7 @@ impl Members {
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
         // Once another process took over, no copy serves this one any more. What the register refuses, it refuses whoever
         // serves.
-        if !self.are_several() || self.is_released() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced
+        if !self.are_several() || self.is_closed() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced
         {
             return false;
         }
@@ -311,7 +311,7 @@ impl Members {
     /// Whether the failed operation may succeed if it is made again.
     pub(crate) fn may_retry(&self, error: &Error) -> bool {
         let serving = self.serving.get();
-        !self.is_released() && (self.deref().may_retry(error) || self.serves_again(error, serving))
+        !self.is_closed() && (self.deref().may_retry(error) || self.serves_again(error, serving))
     }
 
     /// The meaning of a failure, as [`Remote::judged`] gives it. Where a shard has several copies, the register says
@@ -365,14 +365,17 @@ impl Members {
         self.written().for_each(|remote| remote.give_back());
     }
 
-    fn is_released(&self) -> bool {
-        self.is_released.load(Ordering::Acquire)
+    /// The database is being closed. What it gives back and ends from here on makes others fail.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Releases the shard at all members.
     pub(crate) fn release(&self) {
-        // Release: before a member refuses anything for it.
-        self.is_released.store(true, Ordering::Release);
         self.written().for_each(|remote| remote.release());
     }
 }

@@ -226,6 +226,7 @@ impl Tree {
     /// Refuses later calls.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
+        self.remote.close();
     }
 
     /// Refuses later calls: another process took the tree over.
