@@ -304,6 +304,31 @@ fn a_database_opens_with_a_node_that_came_back_empty() {
     assert!(contents(&process.open(sharded(&register, 2))) == model);
 }
 
+/// The register fails when it is to name a node that has joined. The node has everything, and is named later.
+#[test]
+fn a_node_that_joined_is_named_when_the_register_is_back() {
+    let (mut nodes, objects) = (start(3), MemoryObjects::new());
+    let handle = objects.handle();
+    let failing = Storage::of_objects(Arc::new(handle.clone()), StorageOptions::default());
+    let options = || Options { background_threads: 0, ..options(&failing, 2) };
+    let process = Process::start(&nodes);
+    let db = process.open(options());
+    db.put(b"a", b"1").unwrap();
+    nodes.remove(1).stop();
+    db.put(b"b", b"1").unwrap();
+    assert_eq!(db.missing_copies(), 1);
+    handle.fail_at(handle.steps() + 1, ObjectFault::Refused(ErrorKind::Unavailable));
+    db.run_background_step();
+    assert_eq!(db.missing_copies(), 1, "the register may not name it");
+    db.put(b"c", b"1").unwrap();
+    db.run_background_step();
+    assert_eq!(db.missing_copies(), 0);
+    process.kill(db);
+    nodes.remove(0).stop();
+    let process = Process::start(&nodes);
+    assert_eq!(contents(&process.open(options())).len(), 3);
+}
+
 #[test]
 fn whatever_is_lost() {
     (0..2).for_each(torture);

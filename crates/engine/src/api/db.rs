@@ -654,7 +654,7 @@ impl Db {
     #[must_use]
     pub fn missing_copies(&self) -> usize {
         let copies = self.inner.options.copies();
-        self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.active().count())).sum()
+        self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.copies())).sum()
     }
 
     /// The error with which a shard's background work has failed for good, if it has: every later write to that shard

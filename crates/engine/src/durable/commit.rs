@@ -9,10 +9,11 @@
 //!
 //! A database in storage whose log leads its tables records nothing here: storage gets a later version ([`Recorded`]).
 
-use crate::durable::copies;
+use crate::durable::copies::{self, NotHeld};
 use crate::durable::manifest::{self, Manifest};
 use crate::durable::recorded::Recorded;
 use crate::remote::objects::object_of;
+use crate::remote::segment::Segment;
 use crate::terms::planted::{Bug, when_planted};
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
@@ -94,32 +95,36 @@ impl Commits {
     }
 
     /// Has a node join as the member of this number, and names it in the register. Nothing is committed meanwhile: `copy_rest`
-    /// has it hold what it lacks still, and `begin` begins the manifest there.
+    /// gives the copies that it lacks still, each with the segment that it is of, and `begin` begins the manifest there.
     ///
     /// # Errors
-    /// Those of copying and of recording: the node has not joined. Those of the register: it may have.
+    /// Those of copying and of recording: the node has not joined, and has what it had. Those of the register: it has, and may not
+    /// be named yet.
     pub(crate) fn admit(
         &self,
         tree: &Tree,
         number: usize,
-        copy_rest: impl FnOnce() -> Result<()>,
+        copy_rest: impl FnOnce() -> Result<Vec<(Arc<Segment>, Arc<Segment>)>, NotHeld>,
         begin: impl FnOnce(&Version) -> Result<manifest::Log>,
-    ) -> Result<()> {
-        let _turn = self.begin()?;
+    ) -> Result<(), NotHeld> {
+        let _turn = self.begin().map_err(NotHeld::Another)?;
         let Record::Memory(manifest) = &self.record else { return Ok(()) };
-        copy_rest()?;
+        let rest = copy_rest()?;
         let before = Arc::clone(&tree.view.load().version);
         let mut change = Change::default();
         for segment in before.segments().filter(|segment| !segment.is_stored()) {
             let Some(entry) = before.version.segment(segment.id()) else { continue };
-            let placements = segment.placements(|member| tree.remote.is_written(member));
+            let mut placements = segment.placements(|member| tree.remote.is_written(member));
+            let copied = rest.iter().filter(|(of, _)| of.id() == segment.id());
+            placements.extend(copied.flat_map(|(_, copy)| copy.info().placements.iter().cloned()));
             change.edit.moved_segments.push((segment.id(), SegmentInfo { placements, ..(**entry).clone() }));
         }
-        let version = Arc::new(before.apply(&mut change)?);
-        manifest.record(&change, &version, &tree.remote)?;
+        let version = Arc::new(before.apply(&mut change).map_err(NotHeld::Another)?);
+        manifest.record(&change, &version, &tree.remote).map_err(NotHeld::Another)?;
+        rest.into_iter().for_each(|(segment, copy)| segment.add_copy(copy));
         tree.install(Arc::clone(&version), &[]);
-        manifest.add(begin(&version.version)?);
-        tree.remote.activate(number)
+        manifest.add(begin(&version.version).map_err(NotHeld::Itself)?);
+        tree.remote.activate(number).map_err(NotHeld::Another)
     }
 
     fn begin(&self) -> Result<MutexGuard<'_, Turn>> {

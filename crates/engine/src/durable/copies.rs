@@ -5,6 +5,9 @@
 //!
 //! A new part of the log is one that records are still written to, and that only active members get. So a joining one
 //! has no copy of it, until it gets the part with what was written (`joining`).
+//!
+//! Two members take part in a copy, and either can fail. [`NotHeld`] says which: a member is left out for its own failure only.
+//! Where a segment cannot be read, whoever made it makes it again, at the member that serves by then.
 
 use crate::remote::members::Members;
 use crate::remote::pipeline::{Pipeline, read_range};
@@ -21,10 +24,27 @@ use std::sync::Arc;
 /// Bytes that are read before they are written.
 const PIECE_BYTES: u64 = 4 << 20;
 
+/// Why a member does not hold what it is to hold.
+#[derive(Debug)]
+pub(crate) enum NotHeld {
+    /// The member failed.
+    Itself(Error),
+    /// Another member or the register failed, or the database is closed. The member may be well.
+    Another(Error),
+}
+
+impl From<NotHeld> for Error {
+    fn from(cause: NotHeld) -> Self {
+        match cause {
+            NotHeld::Itself(error) | NotHeld::Another(error) => error,
+        }
+    }
+}
+
 /// Has all members hold the segments that a change adds, and adds these placements to the change.
 ///
 /// # Errors
-/// `Full` when a member has no room; those of the fabric, where the segments lie; those of leaving a member out.
+/// `Full` when a member has no room; those of the fabric, when a segment cannot be read; those of leaving a member out.
 pub(crate) fn spread(tree: &Tree, change: &mut Change) -> Result<()> {
     spread_by(&tree.remote, change, |segment, remote| {
         let copied = copy(segment, remote)?;
@@ -44,7 +64,7 @@ pub(crate) fn spread_zeroed(tree: &Tree, change: &mut Change) -> Result<()> {
 fn spread_by(
     members: &Members,
     change: &mut Change,
-    copy: impl Fn(&Segment, &Arc<Remote>) -> Result<Arc<Segment>>,
+    copy: impl Fn(&Segment, &Arc<Remote>) -> Result<Arc<Segment>, NotHeld>,
 ) -> Result<()> {
     if !members.are_several() || planted(Bug::OneCopy) {
         return Ok(());
@@ -57,9 +77,10 @@ fn spread_by(
         for remote in members.written().filter(gets_it) {
             match copy(segment, remote) {
                 Ok(copy) => segment.add_copy(copy),
-                Err(error) if error.kind() == ErrorKind::Full => return Err(error.during("copying a segment")),
-                // Whichever of the two was lost.
-                Err(error) => leave_out(members, segment.remote(), remote, &error)?,
+                Err(NotHeld::Itself(error)) if error.kind() != ErrorKind::Full => {
+                    members.leave_out(remote.member(), &error)?;
+                }
+                Err(cause) => return Err(Error::from(cause).during("copying a segment")),
             }
         }
         if let Some(added) = change.edit.added_segment(segment.id()) {
@@ -67,14 +88,6 @@ fn spread_by(
         }
     }
     Ok(())
-}
-
-/// Leaves out the one of two members that is lost, of which the first one was read.
-fn leave_out(members: &Members, from: &Remote, to: &Remote, error: &Error) -> Result<()> {
-    match from.memory_node().link().is_alive() || !to.memory_node().link().is_alive() {
-        true => members.leave_out(to.member(), error),
-        false => Err(error.clone()),
-    }
 }
 
 fn allocate(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
@@ -86,28 +99,34 @@ fn allocate(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
 }
 
 /// Memory for a copy of a segment at a member: zeros.
-pub(crate) fn zeroed(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
-    let copy = allocate(segment, remote)?;
-    remote.zero(&copy)?;
+pub(crate) fn zeroed(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>, NotHeld> {
+    let copy = allocate(segment, remote).map_err(NotHeld::Itself)?;
+    remote.zero(&copy).map_err(NotHeld::Itself)?;
     Ok(copy)
 }
 
 /// Copies a segment to a member, from where it is read.
-pub(crate) fn copy(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
-    let copy = allocate(segment, remote)?;
+pub(crate) fn copy(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>, NotHeld> {
+    let copy = allocate(segment, remote).map_err(NotHeld::Itself)?;
     copy_into(segment, &copy, segment.info().length)?;
     Ok(copy)
 }
 
 /// Copies the first `length` bytes of a segment into another one.
-pub(crate) fn copy_into(segment: &Segment, copy: &Arc<Segment>, length: u64) -> Result<()> {
-    let mut from = segment.served_remote().background()?;
-    let mut to = Pipeline::new(copy.remote().background()?);
+pub(crate) fn copy_into(segment: &Segment, copy: &Arc<Segment>, length: u64) -> Result<(), NotHeld> {
+    // Another member may serve before all is read.
+    let source = segment.served();
+    let mut from = source.remote().background().map_err(NotHeld::Another)?;
+    let mut to = Pipeline::new(copy.remote().background().map_err(NotHeld::Itself)?);
     let mut offset = 0;
     while offset < length {
         let piece = PIECE_BYTES.min(length - offset);
-        to.write(copy, offset, &read_range(&mut from, segment.served_at(offset)?, piece)?)?;
+        let read = source.at(offset).and_then(|at| read_range(&mut from, at, piece)).map_err(NotHeld::Another)?;
+        to.write(copy, offset, &read).map_err(NotHeld::Itself)?;
         offset += piece;
     }
-    to.drain()
+    to.drain().map_err(NotHeld::Itself)
 }
+
+#[cfg(test)]
+mod tests;

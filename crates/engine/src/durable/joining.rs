@@ -8,9 +8,13 @@
 //!     commit         the version with the new places, at the members; at the new one a manifest with all of it
 //!     register       names it: from here on it is one of the members that may be all that is left
 //! ```
+//!
+//! A node that fails while it joins is left out, and then it is a member no more in this life. When another one fails, such as the
+//! one that is read, the node keeps what it has got, and the next attempt goes on from there. It gets nothing that is still written
+//! elsewhere before the last moment, so what it has stays right.
 
 use crate::durable::commit::Commits;
-use crate::durable::copies;
+use crate::durable::copies::{self, NotHeld};
 use crate::durable::log::Log;
 use crate::durable::manifest;
 use crate::durable::recovery::free_orphans;
@@ -29,19 +33,32 @@ use std::sync::Arc;
 /// Has a node join the members of a shard, if there are too few and there is one. Returns whether there was.
 ///
 /// # Errors
-/// Why the node does not join, or has joined and may not be in the register.
+/// Why the node has not joined, or has joined and may not be in the register. The next call goes on with it, unless it failed
+/// itself.
 pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
-    let Some((node, store, number)) = tree.remote.candidate(tree.options.copies()) else { return Ok(false) };
-    let member = Joining::begin(tree, &node, &store, number)?;
-    let joined = member.join(tree, commits, log);
-    if let Err(error) = &joined
-        && let Err(error) = tree.remote.leave_out(number, error)
-    {
-        tracing::debug!(%error, "leaving out a memory node that did not join");
+    tree.remote.name_joined()?;
+    let begun = tree.remote.joining().and_then(Joining::begun);
+    let member = match begun {
+        Some(member) => member,
+        None => match tree.remote.candidate(tree.options.copies()) {
+            Some((node, store, number)) => Joining::begin(tree, &node, &store, number)?,
+            None => return Ok(false),
+        },
+    };
+    match member.join(tree, commits, log) {
+        Ok(()) => {
+            let node = member.remote.memory_node().client().node();
+            tracing::info!(%node, shard = tree.remote.shard(), "a memory node has joined");
+            Ok(true)
+        }
+        Err(NotHeld::Another(error)) => Err(error),
+        Err(NotHeld::Itself(error)) => {
+            if let Err(error) = tree.remote.leave_out(member.remote.member(), &error) {
+                tracing::debug!(%error, "leaving out a memory node that did not join");
+            }
+            Err(error)
+        }
     }
-    joined?;
-    tracing::info!(node = %node.client().node(), shard = tree.remote.shard(), "a memory node has joined");
-    Ok(true)
 }
 
 /// Becomes the owner of the shard at a node that joins. Somebody may have it there: an earlier owner, or a later one whose
@@ -81,15 +98,20 @@ impl Joining {
         Ok(Self { owner, remote })
     }
 
+    /// The node of an attempt that another one's failure has ended.
+    fn begun(remote: &Arc<Remote>) -> Option<Self> {
+        remote.owner().map(|owner| Self { owner: Arc::clone(owner), remote: Arc::clone(remote) })
+    }
+
     /// Copies what the member lacks, and makes it one of those that have everything.
-    fn join(&self, tree: &Tree, commits: &Commits, log: &Log) -> Result<()> {
+    fn join(&self, tree: &Tree, commits: &Commits, log: &Log) -> Result<(), NotHeld> {
         let number = self.remote.member();
         self.copy(tree, log)?;
         log.at_rest(|open| commits.admit(tree, number, || self.copy_rest(tree, open), |version| self.manifest(version)))
     }
 
     /// Copies what the version names and is not written any more.
-    fn copy(&self, tree: &Tree, log: &Log) -> Result<()> {
+    fn copy(&self, tree: &Tree, log: &Log) -> Result<(), NotHeld> {
         loop {
             let version = Arc::clone(&tree.view.load().version);
             // A part that the version names may be one that the log is just about to write to.
@@ -99,7 +121,7 @@ impl Joining {
             let lacks = |segment: &&Arc<_>| self.lacks(segment) && !open.contains(&segment.id());
             let Some(first) = version.segments().find(lacks) else { return Ok(()) };
             for segment in std::iter::once(first).chain(version.segments().filter(lacks)) {
-                tree.check_open()?;
+                tree.check_open().map_err(NotHeld::Another)?;
                 if self.lacks(segment) {
                     segment.add_copy(copies::copy(segment, &self.remote)?);
                 }
@@ -111,18 +133,21 @@ impl Joining {
         !segment.is_stored() && segment.at_member(self.remote.member()).is_none()
     }
 
-    /// Copies the rest, while nothing is written and nothing is committed.
-    fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<()> {
+    /// Copies the rest, while nothing is written and nothing is committed. Each segment comes with its copy. The copies count
+    /// once this member does, since the segments are written on after that only.
+    fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<Vec<(Arc<Segment>, Arc<Segment>)>, NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
-        let segments: Vec<_> = version.segments().cloned().collect();
-        for segment in segments.iter().filter(|segment| self.lacks(segment)) {
+        let mut rest = Vec::new();
+        for segment in version.segments().filter(|segment| self.lacks(segment)) {
             let copy = match planted(Bug::JoinWithoutLog) && open.contains(&segment.id()) {
                 true => copies::zeroed(segment, &self.remote)?,
                 false => copies::copy(segment, &self.remote)?,
             };
-            segment.add_copy(copy);
+            rest.push((Arc::clone(segment), copy));
         }
-        self.remote.adopt(&segments)
+        let held: Vec<_> = version.segments().chain(rest.iter().map(|(_, copy)| copy)).cloned().collect();
+        self.remote.adopt(&held).map_err(NotHeld::Itself)?;
+        Ok(rest)
     }
 
     /// Begins the manifest there.

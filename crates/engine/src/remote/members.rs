@@ -17,6 +17,10 @@
 //! A lost member is *left out*: the register names the others, and only then is anything acknowledged that it lacks.
 //! A member that comes back is a new member.
 //!
+//! From then on the others are all that is left. So a member is left out for its own failure only, and once one of the others
+//! has answered a call that was made after it: a link that is there proves nothing, as that of a node that hangs is. Where none
+//! answers, nobody is left out, and what failed is tried again.
+//!
 //! Members are only added, so a reference to one is good for as long as the shard is.
 
 use crate::remote::segment::{Node, Remote};
@@ -115,6 +119,8 @@ pub(crate) struct Members {
     serving: Arc<Serving>,
     /// What there is besides where there may be several; `None` for one copy.
     several: Option<Several>,
+    /// A member has joined that the register may not name yet.
+    is_unnamed: AtomicBool,
     /// Held while a member's standing changes.
     changing: Mutex<()>,
     /// The database is closed: what fails is not tried again.
@@ -149,7 +155,8 @@ impl Members {
         let serving = Arc::clone(remote.serving());
         serving.set(remote.member());
         let (first, changing) = (Member::new(remote, Standing::Active), Mutex::default());
-        Self { first, serving, several, changing, is_closed: AtomicBool::new(false) }
+        let (is_unnamed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { first, serving, several, is_unnamed, changing, is_closed }
     }
 
     fn all(&self) -> impl Iterator<Item = &Member> {
@@ -163,6 +170,16 @@ impl Members {
     /// The members that hold everything.
     pub(crate) fn active(&self) -> impl Iterator<Item = &Arc<Remote>> {
         self.all().filter(|member| member.is(Standing::Active)).map(|member| &member.remote)
+    }
+
+    /// How many copies of all that was acknowledged a successor would find.
+    pub(crate) fn copies(&self) -> usize {
+        self.active().count().saturating_sub(usize::from(self.is_unnamed.load(Ordering::Acquire)))
+    }
+
+    /// The member that joins, if one does.
+    pub(crate) fn joining(&self) -> Option<&Arc<Remote>> {
+        self.all().find(|member| member.is(Standing::Joining)).map(|member| &member.remote)
     }
 
     /// The members that get what is written to tables.
@@ -225,46 +242,66 @@ impl Members {
         }
     }
 
-    /// Names a member, which has everything by now, in the register, and counts it as active.
+    /// Counts a member, which has everything by now, as active, and names it in the register.
     ///
     /// # Errors
-    /// Those of the register; it may or may not name the member then, which is left out.
+    /// Those of the register, which may or may not name the member then; [`Members::name_joined`] names it again.
     pub(crate) fn activate(&self, number: usize) -> Result<()> {
-        let _changing = lock(&self.changing);
-        let (Some(member), Some(several)) = (self.at(number), &self.several) else { return Ok(()) };
-        if !member.is(Standing::Joining) {
-            return Err(Error::new(ErrorKind::Unavailable, "a memory node was lost while it joined"));
+        {
+            let _changing = lock(&self.changing);
+            let Some(member) = self.at(number) else { return Ok(()) };
+            if !member.is(Standing::Joining) {
+                return Err(Error::new(ErrorKind::Unavailable, "a memory node was lost while it joined"));
+            }
+            // It gets what is written from here on: whatever happens now, the register may name it.
+            self.is_unnamed.store(true, Ordering::Release);
+            member.set(Standing::Active);
         }
-        // It gets what is written from here on: if this fails, the register may name it.
-        member.set(Standing::Active);
-        let members: Vec<_> = self.active().map(|remote| remote.memory_node().client().node()).collect();
-        several.register.name(several.shard, &members)
+        self.name_joined()
     }
 
-    /// Leaves a member out that was lost, because of `cause`. Another one serves in its place at once.
+    /// Names the active members in the register, if one of them has joined and may not be named yet.
     ///
     /// # Errors
-    /// `cause` when no other member can be reached; `Fenced` when another process took over; others of the register. The member
-    /// is not left out then.
+    /// Those of the register.
+    pub(crate) fn name_joined(&self) -> Result<()> {
+        let _changing = lock(&self.changing);
+        match self.is_unnamed.load(Ordering::Acquire) {
+            true => self.name(&self.active().collect::<Vec<_>>()),
+            false => Ok(()),
+        }
+    }
+
+    /// Names these in the register: all members that are active from now on.
+    fn name(&self, members: &[&Arc<Remote>]) -> Result<()> {
+        let Some(several) = &self.several else { return Ok(()) };
+        let members: Vec<_> = members.iter().map(|remote| remote.memory_node().client().node()).collect();
+        several.register.name(several.shard, &members)?;
+        self.is_unnamed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Leaves a member out that was lost, because of `cause`, which is its own failure. Another one serves in its place at once.
+    ///
+    /// # Errors
+    /// `Unavailable`, or `Fenced` if that is the cause, when no other member answers; `Fenced` when another process took over;
+    /// others of the register. The member is not left out then.
     pub(crate) fn leave_out(&self, number: usize, cause: &Error) -> Result<()> {
         let _changing = lock(&self.changing);
-        let (Some(member), Some(several)) = (self.at(number), &self.several) else {
-            return Err(cause.clone());
-        };
+        let Some(member) = self.at(number) else { return Err(cause.clone()) };
         if member.is(Standing::Out) {
             return Ok(());
         }
         if member.is(Standing::Active) {
             let others: Vec<_> = self.active().filter(|remote| remote.member() != number).collect();
-            // Where none can be reached, it is rather this process that is cut off.
-            let reached = others.iter().find(|remote| remote.memory_node().link().is_alive());
-            let Some(next) = reached else { return Err(cause.clone()) };
+            // Where none answers, it is rather this process that is cut off, or all of them hang.
+            let answering = others.iter().find(|remote| remote.memory_node().answers());
+            let Some(next) = answering else { return Err(unanswered(cause)) };
             if self.serving.get() == number && !planted(Bug::ReadLeftOut) {
                 self.serving.set(next.member());
             }
-            let others: Vec<_> = others.iter().map(|remote| remote.memory_node().client().node()).collect();
             if !planted(Bug::LeaveOutUnrecorded) {
-                several.register.name(several.shard, &others).map_err(|error| error.during("leaving a copy out"))?;
+                self.name(&others).map_err(|error| error.during("leaving a copy out"))?;
             }
         }
         member.set(Standing::Out);
@@ -378,4 +415,10 @@ impl Members {
     pub(crate) fn release(&self) {
         self.written().for_each(|remote| remote.release());
     }
+}
+
+/// The failure of a member where no other one answers. It is not known to be lost, so only that another process took over is final.
+fn unanswered(cause: &Error) -> Error {
+    let kind = if cause.kind() == ErrorKind::Fenced { ErrorKind::Fenced } else { ErrorKind::Unavailable };
+    Error::new(kind, format!("{cause}; and no other memory node with a copy answers"))
 }

@@ -165,6 +165,12 @@ impl Node {
         self.client.link()
     }
 
+    /// Whether the node answers a call of this session that is made now, within the time for one. That the link is there says
+    /// less: that to a node that hangs is, too.
+    pub(crate) fn answers(&self) -> bool {
+        self.client.renew().is_ok()
+    }
+
     /// The budget for point indexes; `None` without one.
     pub(crate) fn index_cache(&self) -> Option<&Arc<IndexCache>> {
         self.index_cache.as_ref()
@@ -239,6 +245,11 @@ impl Remote {
     /// The shard's objects, if the database is on storage.
     pub(crate) fn objects(&self) -> Option<&Arc<Objects>> {
         self.objects.as_ref()
+    }
+
+    /// The owner of the shard of a named store.
+    pub(crate) fn owner(&self) -> Option<&Arc<Owner>> {
+        self.owner.as_ref()
     }
 
     /// Whether the database has a name, so that another process can take it over.
@@ -677,22 +688,9 @@ impl Segment {
 
     /// The copy that is read.
     #[inline]
-    fn served(&self) -> &Self {
+    pub(crate) fn served(&self) -> &Self {
         let serving = self.remote.serving.get();
         if serving == self.remote.member { self } else { self.at_member(serving).unwrap_or(self) }
-    }
-
-    /// The member that it is read from.
-    pub(crate) fn served_remote(&self) -> &Remote {
-        &self.served().remote
-    }
-
-    /// As [`Segment::at`], of the copy that is read.
-    ///
-    /// # Errors
-    /// As [`Segment::at`].
-    pub(crate) fn served_at(&self, offset: u64) -> Result<RemoteAddress> {
-        self.served().at(offset)
     }
 
     /// Where it lies at these members.

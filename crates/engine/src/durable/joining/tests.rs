@@ -56,3 +56,52 @@ fn a_node_has_what_was_written_while_it_joined() {
         assert!(all_there(&db));
     }
 }
+
+/// The member that is read hangs while another node joins: before the last moment, and in it. That node goes on where it was.
+#[test]
+fn a_node_joins_although_the_one_that_is_read_hung() {
+    for in_the_last_moment in [false, true] {
+        let nodes = [1, 2, 3];
+        let network = start(&nodes);
+        let db = open(&network, &nodes[..2]);
+        db.add_memory_node(&connect(&network, nodes[2])).unwrap();
+        let (shard, log, commits) = shard(&db);
+        let tree = &shard.tree;
+        let mut left = keys();
+        let mut write = |some| left.by_ref().take(some).for_each(|key| db.put(&key, &VALUE).unwrap());
+        write(40);
+        db.flush().unwrap();
+        network.crash(nodes[1]);
+        write(1);
+        assert_eq!(db.missing_copies(), 1);
+
+        let (node, store, number) = tree.remote.candidate(2).unwrap();
+        if in_the_last_moment {
+            let member = Joining::begin(tree, &node, &store, number).unwrap();
+            member.copy(tree, log).unwrap();
+            let copied_last = |open: &[SegmentId]| {
+                let rest = member.copy_rest(tree, open);
+                network.partition(nodes[0]);
+                rest
+            };
+            let joined =
+                log.at_rest(|open| commits.admit(tree, number, || copied_last(open), |version| member.manifest(version)));
+            assert!(matches!(joined, Err(NotHeld::Another(_))), "{joined:?}");
+        } else {
+            network.partition(nodes[0]);
+            mend(tree, commits, log).unwrap_err();
+        }
+        assert_eq!(db.missing_copies(), 1);
+        network.heal(nodes[0]);
+        // The log goes on where the node has got nothing of it.
+        write(100);
+        // A commit that got no reply may have counted.
+        assert!((0..3).any(|_| mend(tree, commits, log).unwrap_or(false)));
+        assert_eq!(db.missing_copies(), 0);
+        assert!(segments_at(tree, 0) == segments_at(tree, number));
+
+        network.crash(nodes[0]);
+        write(59);
+        assert!(all_there(&db));
+    }
+}

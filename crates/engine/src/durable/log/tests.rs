@@ -40,7 +40,8 @@ fn step(nodes: &[Mutex<MemoryNode>]) {
     for node in nodes {
         // What a node does waits, too.
         if let Ok(mut node) = node.try_lock() {
-            node.step(Duration::ZERO).unwrap();
+            // One that has crashed serves nobody any more.
+            let _ = node.step(Duration::ZERO);
         }
     }
 }
