@@ -249,6 +249,55 @@ fn a_failed_sync_is_not_believed_until_the_log_is_begun_anew() {
     }
 }
 
+/// Who writes learns whether a write that failed can be read.
+#[test]
+fn an_error_tells_whether_the_write_is_visible() {
+    let fails_to = |syncing, shards: fn(Options) -> Options, fault, write: &dyn Fn(&Db) -> Result<(), Error>| {
+        let disk = SimDisk::new();
+        let handle = disk.handle();
+        let cluster = Cluster::start(64 << 20);
+        let process = Process::start([&cluster]);
+        let usual = Options { background_threads: 0, ..options(&of_disk(&handle, 1), syncing) };
+        let db = process.open(shards(usual));
+        db.put(&key(3), b"").unwrap();
+        db.sync().unwrap();
+        (0..20).for_each(|step| handle.fail_at(handle.steps() + step, fault));
+        let found = [(); 2].map(|()| {
+            let error = write(&db).unwrap_err();
+            (error.kind(), error.is_of_storage(), error.is_published(), db.get(&key(7)).unwrap().is_some())
+        });
+        process.kill(db);
+        found
+    };
+    let put = |db: &Db| db.put(&key(7), b"value");
+    let across = |db: &Db| {
+        let mut batch = WriteBatch::new();
+        batch.put(&key(7), b"value").put(&key(1700), b"value");
+        db.write(&batch)
+    };
+    let one_shard = |options| options;
+    let full = DiskFault::Refused(ErrorKind::Full);
+    let visible = (ErrorKind::Full, true, true, true);
+    assert_eq!(fails_to(Syncing::Sync, one_shard, full, &put), [visible; 2]);
+    assert_eq!(fails_to(Syncing::Sync, four_shards, full, &put), [visible; 2]);
+    assert_eq!(fails_to(Syncing::Sync, four_shards, full, &across), [visible; 2]);
+    // Once the log is lost, nothing is written any more.
+    let lost = [(ErrorKind::Io, true, true, true), (ErrorKind::Io, true, false, true)];
+    assert_eq!(fails_to(Syncing::Sync, one_shard, DiskFault::Lost, &put), lost);
+    // A sync failed that nobody waited for.
+    let after_a_sync = |db: &Db| {
+        let _failed = db.sync();
+        db.put(&key(7), b"value")
+    };
+    let interval = Syncing::Interval(Duration::from_secs(3600));
+    let refused = (ErrorKind::Full, true, false, false);
+    let write_first = |db: &Db| {
+        let _first = db.put(&key(9), b"value");
+        after_a_sync(db)
+    };
+    assert_eq!(fails_to(interval, one_shard, full, &write_first), [refused; 2]);
+}
+
 #[test]
 fn closing_writes_what_a_log_lacks_whose_sync_failed() {
     let disk = SimDisk::new();

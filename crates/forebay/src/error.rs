@@ -28,6 +28,19 @@ impl Error {
             Self::Below { kind, .. } => *kind,
         }
     }
+
+    /// Whether the write that failed is visible all the same: it was not made durable, and it may survive. Of any other write that
+    /// failed nothing is visible.
+    #[must_use]
+    pub const fn is_published(&self) -> bool {
+        matches!(self, Self::Engine(error) if error.is_published())
+    }
+
+    /// Whether storage failed, and not the memory nodes or the fabric.
+    #[must_use]
+    pub fn is_of_storage(&self) -> bool {
+        matches!(self, Self::Engine(error) if error.is_of_storage())
+    }
 }
 
 impl std::fmt::Display for Error {

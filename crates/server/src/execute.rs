@@ -15,7 +15,8 @@
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
 //! kept back until the batch is written: if that fails, all of the run is answered with the error. When one batch cannot hold
-//! the run, or its replies are too long, its first command goes alone.
+//! the run, or its replies are too long, its first command goes alone. A batch that is written and not durable is an error, too,
+//! but everybody sees it, so whatever follows from it happens as for any other.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
@@ -391,7 +392,7 @@ impl<'s> Executor<'s> {
         let databases = self.shared.spaces.databases();
         let (start, replies) = (out.len(), session.replies);
         out.begin(self.shared.max_reply_bytes);
-        let mut starts = Vec::with_capacity(calls.len());
+        let (mut carried, mut waits) = (0, None);
         if let Some((command, _)) = calls.last() {
             Self::describe(session, command, keys.now_ms());
         }
@@ -403,14 +404,13 @@ impl<'s> Executor<'s> {
         for (command, arguments) in calls {
             let is_long =
                 || out.len() - start > MAX_REPLY_BYTES || keys.held_bytes() + arguments.size_bytes() > WRITE_BYTES;
-            if failed.is_some() || (!starts.is_empty() && is_long()) {
+            if failed.is_some() || (carried > 0 && is_long()) {
                 break;
             }
-            starts.push(out.len());
+            carried += 1;
             match self.call(session, (command, *arguments), &databases, &mut keys, out, &mut at) {
-                Ok(None) => {}
                 // Nobody waits within a run of several: such commands go alone.
-                Ok(Some(wait)) => self.leave_waiter(session, *arguments, &wait, start, out),
+                Ok(wait) => waits = wait.map(|wait| (wait, *arguments)),
                 Err(failure) => failed = Some(failure),
             }
             // Those who wait come before the commands that follow.
@@ -419,25 +419,34 @@ impl<'s> Executor<'s> {
             }
         }
         let finished = self.finish(failed, &mut keys);
+        if let (Ok(None), Some((wait, arguments))) = (&finished, waits) {
+            self.leave_waiter(session, arguments, &wait, start, out);
+        }
         drop(locked);
-        self.time(calls, starts.len(), begun);
-        if let Err(failure) = finished {
+        self.time(calls, carried, begun);
+        if let (Err(failure), [first, _, ..]) = (&finished, calls)
+            && failure.is_of_batch()
+        {
             out.truncate(start);
             session.replies = replies;
-            if let ([first, _, ..], true) = (calls, failure.is_of_batch()) {
-                drop(keys);
-                return self.run(session, std::slice::from_ref(first), out);
-            }
-            starts.clear();
-            for _ in calls {
-                starts.push(out.len());
-                self.fail(out, out.len(), &failure);
-                Self::hold_back(session, out, starts.last().copied().unwrap_or(start));
-            }
-        } else {
+            drop(keys);
+            return self.run(session, std::slice::from_ref(first), out);
+        }
+        if finished.is_ok() {
             self.serve_waiters(&keys);
         }
-        (starts.len(), keys.writes().fetched_bytes())
+        if let Some(failure) = finished.unwrap_or_else(Some) {
+            out.truncate(start);
+            session.replies = replies;
+            // Those that were not carried out come next, unless none was.
+            carried = if carried == 0 { calls.len() } else { carried };
+            for _ in 0..carried {
+                let start = out.len();
+                self.fail(out, start, &failure);
+                Self::hold_back(session, out, start);
+            }
+        }
+        (carried, keys.writes().fetched_bytes())
     }
 
     fn transaction(&self) -> Transaction<'s> {
@@ -643,28 +652,36 @@ impl<'s> Executor<'s> {
         Self::describe(&session, command, keys.now_ms());
         let mut at = self.shared.clock.now();
         let result = self.call(&mut session, (command, arguments), &databases, &mut keys, &mut out, &mut at);
-        let result = result.and_then(|wait| self.finish(None, &mut keys).map(|()| wait));
-        match result {
-            Ok(None) => Some((out.take(), keys.touched())),
-            Ok(Some(_)) => None,
+        let result = result.and_then(|wait| self.finish(None, &mut keys).map(|doubt| (wait, doubt)));
+        let touched = match result {
+            Ok((Some(_), _)) => return None,
+            Ok((None, None)) => keys.touched(),
+            Ok((None, Some(failure))) => {
+                self.fail(&mut out, 0, &failure);
+                keys.touched()
+            }
             Err(failure) => {
                 self.fail(&mut out, 0, &failure);
-                Some((out.take(), Vec::new()))
+                Vec::new()
             }
-        }
+        };
+        Some((out.take(), touched))
     }
 
-    /// Writes what a run changed and says so, unless it failed.
-    fn finish(&self, failed: Option<Failure>, keys: &mut Transaction<'_>) -> Outcome {
+    /// Writes what a run changed and says so, unless it failed. What is returned says why it is not durable, if it is not.
+    ///
+    /// # Errors
+    /// The run's own; those of the database. Nothing was written then.
+    pub fn finish(&self, failed: Option<Failure>, keys: &mut Transaction<'_>) -> Outcome<Option<Failure>> {
         let _traced = trace_span!(target: "forebay_trace", "commit").entered();
         let committed = failed.map_or(Ok(()), Err).and_then(|()| keys.commit());
-        committed.inspect_err(|_| self.shared.scripts.doubt())?;
+        let doubt = committed.inspect_err(|_| self.shared.scripts.doubt())?;
         Counters::add(&self.shared.counters.expired, keys.expired());
         if !self.shared.watches.is_empty() {
             self.shared.watches.changed(&keys.touched());
         }
         self.shared.tell(keys);
-        Ok(())
+        Ok(doubt)
     }
 
     fn fail(&self, out: &mut Reply, start: usize, failure: &Failure) {
@@ -846,9 +863,9 @@ impl<'s> Executor<'s> {
         let finished = self.finish(failed, &mut keys);
         drop(locked);
         self.time(&calls, calls.len(), begun);
-        finished?;
+        let doubt = finished?;
         self.serve_waiters(&keys);
-        Ok(())
+        doubt.map_or(Ok(()), Err)
     }
 }
 

@@ -159,14 +159,110 @@ const fn address() -> SocketAddr {
 mod tests {
     use super::*;
     use crate::state::channels::Topic;
-    use forebay::Options;
+    use forebay::{Durability, Options, Storage, StorageOptions, Syncing};
     use forebay_env::ManualClock;
+    use forebay_storage::{DiskFault, SimDisk};
     use std::time::Duration;
 
     fn server(clock: &Arc<ManualClock>) -> LocalServer {
         let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
         let options = Options { background_threads: 0, clock: Arc::clone(&clock), ..Options::default() };
         LocalServer::new(Store::embedded(64 << 20, options).unwrap(), clock, &["config"]).unwrap()
+    }
+
+    /// A server whose writes wait for this disk.
+    fn server_on(disk: &SimDisk, clock: &Arc<ManualClock>, syncing: Syncing) -> LocalServer {
+        let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
+        let options = Options {
+            name: Some("db".to_owned()),
+            storage: Some(Storage::of_disk(Arc::new(disk.clone()), 1, StorageOptions::default())),
+            durability: Durability::Storage(syncing),
+            takeover: true,
+            background_threads: 0,
+            clock: Arc::clone(&clock),
+            ..Options::default()
+        };
+        LocalServer::new(Store::embedded(64 << 20, options).unwrap(), clock, &[]).unwrap()
+    }
+
+    /// Whatever the disk is asked from now on, it is full.
+    fn fill(disk: &SimDisk) {
+        (0..10_000).for_each(|step| disk.fail_at(disk.steps() + step, DiskFault::Refused(ErrorKind::Full)));
+    }
+
+    /// What such a write is answered, up to the disk's own words.
+    const IN_DOUBT: &str = "-ERR storage failed, and the write may have taken effect: ";
+
+    #[test]
+    fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
+        let (disk, clock) = (SimDisk::new(), Arc::new(ManualClock::new()));
+        let handle = disk.handle();
+        let server = server_on(&handle, &clock, Syncing::Sync);
+        let is_in_doubt = |request: &str| {
+            let sent = told(&server, request);
+            assert!(sent.starts_with(IN_DOUBT) && sent.contains("full") && sent.lines().count() == 1, "{request}: {sent}");
+        };
+        assert_eq!(told(&server, "CONFIG SET notify-keyspace-events KEA; SET kept 1"), "+OK\r\n+OK\r\n");
+        let (mut waits, mut watches, mut learns) = (server.connect(), server.connect(), server.connect());
+        assert!(waits.send(b"BLPOP list 0\r\n").is_empty());
+        assert_eq!(watches.send(b"WATCH watched\r\nMULTI\r\nPING\r\n"), b"+OK\r\n+OK\r\n+QUEUED\r\n");
+        learns.send(b"SUBSCRIBE __keyspace@0__:new\r\n");
+        fill(&handle);
+        let executor = Executor { shared: &server.shared, registry: &server.registry };
+        let mut writes = server.connect();
+        writes.dialogue.requests.push(b"RPUSH list x y\r\n");
+        writes.dialogue.carry_out(&executor);
+        assert!(String::from_utf8_lossy(writes.dialogue.out.bytes()).starts_with(IN_DOUBT));
+        // Who waited has lost the element, and does not know whether for good.
+        let served = waits.send(b"");
+        assert!(served.starts_with(IN_DOUBT.as_bytes()) && waits.may_go_on(), "{}", served.escape_ascii());
+        assert_eq!(told(&server, "LRANGE list 0 -1"), "*1\r\n$1\r\ny\r\n");
+        is_in_doubt("SET watched 1");
+        assert_eq!(watches.send(b"EXEC\r\n"), b"*-1\r\n");
+        writes.dialogue.out.forget();
+        writes.dialogue.requests.push(b"SET new 1\r\n");
+        writes.dialogue.carry_out(&executor);
+        assert!(learns.send(b"").ends_with(b"$3\r\nset\r\n"));
+        // A pipeline, a transaction and a script.
+        let sent = told(&server, "SET a 1; GET a; SET b 1; MULTI; SET c 1; EXEC; EVAL \"redis.call('SET', 'd', 1)\" 0");
+        assert!(sent.lines().filter(|line| line.starts_with(IN_DOUBT)).count() == 5, "{sent}");
+        assert_eq!(sent.lines().filter(|line| ["+OK", "+QUEUED"].contains(line)).count(), 2, "{sent}");
+        assert_eq!(told(&server, "MGET a b c d; DBSIZE"), format!("*4\r\n{}:8\r\n", "$1\r\n1\r\n".repeat(4)));
+        // What expires is removed, and counted.
+        (0..300).for_each(|key| is_in_doubt(&format!("SET expires{key} 1 PX 10")));
+        assert!(told(&server, "INFO keyspace").contains("db0:keys=308,expires=300\r\n"));
+        clock.advance(Duration::from_millis(20));
+        (0..2).for_each(|_| assert!(server.sweep().is_err()));
+        assert!(told(&server, "INFO keyspace").contains("db0:keys=8,expires=0\r\n"));
+        // Once there is room, what is there is what was counted.
+        let room = disk.handle();
+        drop((waits, watches, learns, writes));
+        drop(server);
+        let server = server_on(&room, &clock, Syncing::Sync);
+        let keys = told(&server, "KEYS *").lines().filter(|line| !line.starts_with(['*', '$'])).count();
+        assert_eq!(told(&server, "DBSIZE"), format!(":{keys}\r\n"));
+    }
+
+    /// Storage and memory that are full are two things, and so are a write that is refused and one that is not durable.
+    #[test]
+    fn what_is_full_is_named() {
+        let disk = SimDisk::new();
+        let hour = Duration::from_secs(3600);
+        let server = server_on(&disk, &Arc::default(), Syncing::Interval(hour));
+        assert_eq!(told(&server, "SET a 1"), "+OK\r\n");
+        fill(&disk);
+        // A sync fails that no write waits for. Those to come are refused.
+        for request in ["SAVE", "SET b 1", "RPUSH c x"] {
+            let sent = told(&server, request);
+            assert!(sent.starts_with("-ERR storage is full: "), "{request}: {sent}");
+        }
+        assert_eq!(told(&server, "DBSIZE; EXISTS b c"), ":1\r\n:0\r\n");
+        let options = Options { background_threads: 0, ..Options::default() };
+        let small = Store::embedded(16 << 20, options).unwrap();
+        let server = LocalServer::new(small, Arc::new(ManualClock::new()), &[]).unwrap();
+        let sent = (0..100).map(|key| told(&server, &format!("SETRANGE {key} 300000 x")));
+        let refused = sent.filter(|sent| sent.starts_with('-')).next_back().unwrap();
+        assert_eq!(refused, "-OOM command not allowed when used memory > 'maxmemory'.\r\n");
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl Db {
     ///
     /// # Errors
     /// See [`Db::put`]; `Invalid` when the write is to be more durable than a database without a name can be. When
-    /// making it durable fails, the write is visible, and it is unknown what it survives.
+    /// making it durable fails, the write is visible, and it is unknown what it survives ([`Error::is_published`]).
     pub fn put_with(&self, key: &[u8], value: &[u8], options: &WriteOptions) -> Result<()> {
         self.router().write_one(key, &Write { kind: Kind::Put, key, value, expiry_ms: None }, self.is_durable(options)?)
     }

@@ -216,7 +216,7 @@ impl Router {
     pub(crate) fn write_one(&self, key: &[u8], write: &impl Writes, is_durable: bool) -> Result<()> {
         if let Some(only) = self.only() {
             let last = only.write(write)?;
-            return if is_durable { only.make_durable(last) } else { Ok(()) };
+            return if is_durable { make_durable(only, last) } else { Ok(()) };
         }
         let mut pause = Pause::default();
         loop {
@@ -230,7 +230,7 @@ impl Router {
             let tried = shard.try_write(write)?;
             drop(assignment);
             match tried {
-                Tried::Written(last) if is_durable => return shard.make_durable(last),
+                Tried::Written(last) if is_durable => return make_durable(shard, last),
                 Tried::Written(_) => return Ok(()),
                 Tried::Ended(ended) => shard.switch(&ended, write.need(), &mut pause)?,
             }
@@ -244,7 +244,7 @@ impl Router {
         }
         if let Some(only) = self.only() {
             let last = only.write(batch)?;
-            return if is_durable { only.make_durable(last) } else { Ok(()) };
+            return if is_durable { make_durable(only, last) } else { Ok(()) };
         }
         batch.check(self.order, u64::MAX)?;
         let mut pause = Pause::default();
@@ -269,7 +269,7 @@ impl Router {
             let tried = shard.try_write(batch)?;
             drop(assignment);
             match tried {
-                Tried::Written(last) if is_durable => return shard.make_durable(last),
+                Tried::Written(last) if is_durable => return make_durable(shard, last),
                 Tried::Written(_) => return Ok(()),
                 Tried::Ended(ended) => shard.switch(&ended, batch.need(), &mut pause)?,
             }
@@ -290,7 +290,7 @@ impl Router {
         let placed = self.place_and_publish(&parts)?;
         drop(assignment);
         if is_durable {
-            self.make_durable(&placed)?;
+            make_all_durable(&placed)?;
         }
         Ok(true)
     }
@@ -313,10 +313,6 @@ impl Router {
             shard.make_room(part.need(), pause)?;
         }
         Ok(())
-    }
-
-    pub(super) fn make_durable(&self, placed: &[(&Shard, Placed)]) -> Result<()> {
-        placed.iter().try_for_each(|(shard, numbers)| shard.make_durable(numbers.last))
     }
 
     fn place_and_publish(&self, parts: &[Part<'_>]) -> Result<Vec<(&Shard, Placed)>> {
@@ -461,6 +457,22 @@ impl Router {
         let source_of = |key: usize| owners.get(key).and_then(|owner| involved.binary_search(owner).ok()).unwrap_or(0);
         fetch(&sources, &source_of)
     }
+}
+
+/// Returns when a write is durable, which is published up to this number.
+///
+/// # Errors
+/// Those of the log. They say that the write is published.
+pub(super) fn make_durable(shard: &Shard, last: SequenceNumber) -> Result<()> {
+    shard.make_durable(last).map_err(Error::of_published)
+}
+
+/// The same for the parts of a batch.
+///
+/// # Errors
+/// As [`make_durable`].
+pub(super) fn make_all_durable(placed: &[(&Shard, Placed)]) -> Result<()> {
+    placed.iter().try_for_each(|(shard, numbers)| make_durable(shard, numbers.last))
 }
 
 /// What an iterator needs from a shard's tree.

@@ -12,7 +12,7 @@
 //! 2. The gate of the [`Cut`](crate::tree::cut::Cut) is held meanwhile, for as long as such writers take to insert.
 
 use crate::read::multi_get::Source;
-use crate::sharding::router::Router;
+use crate::sharding::router::{Router, make_all_durable, make_durable};
 use crate::sharding::split::{Part, set_marks, split};
 use crate::terms::{Error, Result};
 use crate::tree::cut::Turn;
@@ -52,7 +52,7 @@ impl Router {
                 let tried = shard.try_write_if(part, conditions(part))?;
                 drop(assignment);
                 match tried {
-                    Tried::Written(last) if is_durable => return shard.make_durable(last),
+                    Tried::Written(last) if is_durable => return make_durable(shard, last),
                     Tried::Written(_) => return Ok(()),
                     Tried::Ended(ended) => shard.switch(&ended, part.need(), &mut pause)?,
                 }
@@ -90,7 +90,7 @@ impl Router {
         let (verdict, placed) = attempt.run()?;
         drop(assignment);
         match verdict {
-            Verdict::Holds if is_durable => self.make_durable(&placed)?,
+            Verdict::Holds if is_durable => make_all_durable(&placed)?,
             Verdict::Holds => {}
             Verdict::Unknown => return Ok(false),
             Verdict::Refused(error) => return Err(error),

@@ -13,6 +13,7 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    is_published: bool,
 }
 
 impl Error {
@@ -23,7 +24,7 @@ impl Error {
     }
 
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, is_published: false }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -49,17 +50,31 @@ impl Error {
     }
 
     fn from_source(kind: ErrorKind, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self { kind, message: source.to_string(), source: Some(Arc::new(source)) }
+        Self { kind, message: source.to_string(), source: Some(Arc::new(source)), is_published: false }
+    }
+
+    /// Whether the write that failed is visible all the same: it was not made durable, and it may survive. Of any other write that
+    /// failed nothing is visible.
+    #[must_use]
+    pub const fn is_published(&self) -> bool {
+        self.is_published
+    }
+
+    /// The same error of a write that is visible.
+    pub(crate) const fn of_published(mut self) -> Self {
+        self.is_published = true;
+        self
     }
 
     /// Whether storage failed, and not the memory nodes or the fabric.
-    pub(crate) fn is_of_storage(&self) -> bool {
+    #[must_use]
+    pub fn is_of_storage(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.is::<forebay_storage::Error>())
     }
 
     /// A register of memory nodes did not take what was to be written.
     pub(crate) fn of_register(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: Some(Arc::new(OfRegister)) }
+        Self { kind, message: message.into(), source: Some(Arc::new(OfRegister)), is_published: false }
     }
 
     /// Whether the register of copies failed, in memory nodes or in storage, and not whoever holds the copies.

@@ -72,6 +72,12 @@ impl Failure {
         Self::of_run(format!("ERR storage: {what}"))
     }
 
+    /// What the run wrote is there, and is not durable.
+    #[must_use]
+    pub fn of_durability(error: &forebay::Error) -> Self {
+        Self::of_run(format!("ERR storage failed, and the write may have taken effect: {error}"))
+    }
+
     /// Whether all of the run failed, most often because the store did, and not one command.
     #[must_use]
     pub const fn is_of_store(&self) -> bool {
@@ -94,6 +100,9 @@ impl Failure {
 impl From<forebay::Error> for Failure {
     fn from(error: forebay::Error) -> Self {
         match error.kind() {
+            ErrorKind::Full if error.is_of_storage() => {
+                Self::of_run(format!("ERR storage is full: {error}"))
+            }
             ErrorKind::Full => Self::of_run("OOM command not allowed when used memory > 'maxmemory'.".into()),
             ErrorKind::Invalid => Self::of_batch(format!("ERR storage: {error}")),
             _ => Self::of_run(format!("ERR storage: {error}")),

@@ -467,15 +467,15 @@ impl<'s> Transaction<'s> {
         self.spaces.counts(space).0 + own
     }
 
-    /// Writes everything as one batch.
+    /// Writes everything as one batch. What is returned says why it is not durable, if it is not: it counts all the same.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn commit(&mut self) -> Outcome {
-        self.writes.commit()?;
+    /// Those of the database. Nothing was written then.
+    pub fn commit(&mut self) -> Outcome<Option<Failure>> {
+        let doubt = self.writes.commit()?;
         self.plain.drain().for_each(|tag| self.spaces.plain().learn(tag));
         self.spaces.add(&std::mem::take(&mut self.deltas));
-        Ok(())
+        Ok(doubt)
     }
 }
 

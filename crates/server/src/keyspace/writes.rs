@@ -12,7 +12,7 @@
 //! What was only read is forgotten when it is much, and read again when it is asked for. What was written must stay, so
 //! whoever carries a run out ends it in time ([`Writes::written_bytes`]).
 
-use crate::keyspace::failure::{Outcome, of_database};
+use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::layout::Range;
 use bytes::Bytes;
 use forebay::{DbIterator, IterOptions, Store, WriteBatch};
@@ -343,11 +343,12 @@ impl<'s> Writes<'s> {
         self.deleted.is_empty() && self.known.values().all(|known| !known.is_written)
     }
 
-    /// Writes everything as one batch. Nothing was written when it fails, as far as is known.
+    /// Writes everything as one batch. What is returned says why it is not durable, if it is not: everybody sees it, and it may
+    /// survive.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn commit(&mut self) -> Outcome {
+    /// Those of the database. Nothing was written then.
+    pub fn commit(&mut self) -> Outcome<Option<Failure>> {
         let mut batch = WriteBatch::new();
         self.read_bytes += std::mem::take(&mut self.written_bytes);
         for (from, to) in self.deleted.drain(..) {
@@ -361,7 +362,14 @@ impl<'s> Writes<'s> {
                 };
             }
         }
-        if batch.is_empty() { Ok(()) } else { self.store.write(&batch).map_err(of_database) }
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        match self.store.write(&batch).map_err(forebay::Error::from) {
+            Ok(()) => Ok(None),
+            Err(error) if error.is_published() => Ok(Some(Failure::of_durability(&error))),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -458,7 +466,7 @@ mod tests {
                         prop_assert_eq!(writes.get(&bytes(key)).unwrap(), model.get(&key).map(|&value| bytes(value)));
                     }
                     Step::Fetch(keys) => writes.fetch(keys.into_iter().map(bytes)).unwrap(),
-                    Step::Commit => writes.commit().unwrap(),
+                    Step::Commit => assert_eq!(writes.commit().unwrap(), None),
                 }
                 check_counts(&writes);
                 for direction in [Direction::Forward, Direction::Backward] {

@@ -7,7 +7,6 @@ use crate::execute::Executor;
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::layout::{self, DATABASES};
 use crate::keyspace::writes::{Direction, Writes};
-use crate::state::counters::Counters;
 use bytes::Bytes;
 
 /// Keys that are removed at a time, of each database.
@@ -49,11 +48,8 @@ fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
         // Somebody may have changed it before it was locked.
         keys.expire(space, key)?;
     }
-    keys.commit()?;
-    Counters::add(&shared.counters.expired, keys.expired());
-    shared.watches.changed(&keys.touched());
-    shared.tell(&keys);
+    let doubt = executor.finish(None, &mut keys)?;
     drop(locked);
     executor.serve_waiters(&keys);
-    Ok(found.len())
+    doubt.map_or(Ok(found.len()), Err)
 }
