@@ -23,7 +23,6 @@ use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flag
 use crate::commands::{monitored, permission};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
-use crate::keyspace::layout::{DATABASES, Space};
 use crate::keyspace::locks::Locked;
 use crate::keyspace::transaction::{Name, Transaction};
 use crate::protocol::reply::{Protocol, Reply};
@@ -389,7 +388,6 @@ impl<'s> Executor<'s> {
         let named = self.named(calls);
         let locked = self.lock(calls, &named);
         let mut keys = self.transaction();
-        let databases = self.shared.spaces.databases();
         let (start, replies) = (out.len(), session.replies);
         out.begin(self.shared.max_reply_bytes);
         let (mut carried, mut waits) = (0, None);
@@ -397,7 +395,7 @@ impl<'s> Executor<'s> {
             Self::describe(session, command, keys.now_ms());
         }
         let mut failed = match &locked {
-            Ok(_) => self.fetch(session, calls, &named, &databases, &mut keys).err(),
+            Ok(_) => self.fetch(session, calls, &named, &mut keys).err(),
             Err(failure) => Some(failure.clone()),
         };
         let mut at = self.shared.clock.now();
@@ -408,7 +406,7 @@ impl<'s> Executor<'s> {
                 break;
             }
             carried += 1;
-            match self.call(session, (command, *arguments), &databases, &mut keys, out, &mut at) {
+            match self.call(session, (command, *arguments), &mut keys, out, &mut at) {
                 // Nobody waits within a run of several: such commands go alone.
                 Ok(wait) => waits = wait.map(|wait| (wait, *arguments)),
                 Err(failure) => failed = Some(failure),
@@ -453,16 +451,9 @@ impl<'s> Executor<'s> {
         self.shared.transaction(self.shared.clock.wall_ms())
     }
 
-    fn fetch(
-        &self,
-        session: &Session,
-        calls: &[Call<'_>],
-        named: &[Named<'_>],
-        databases: &[Space; DATABASES],
-        keys: &mut Transaction<'_>,
-    ) -> Outcome {
+    fn fetch(&self, session: &Session, calls: &[Call<'_>], named: &[Named<'_>], keys: &mut Transaction<'_>) -> Outcome {
         let _traced = trace_span!(target: "forebay_trace", "fetch", keys = named.len() as i64).entered();
-        let space = databases.get(session.database).copied().unwrap_or(0);
+        let space = keys.space_of(session.database);
         keys.fetch(space, named.iter().map(|named| (named.hash, named.key, named.is_overwritten)))?;
         if calls.len() == 1 {
             // A command fetches its own elements.
@@ -498,7 +489,6 @@ impl<'s> Executor<'s> {
         &self,
         session: &mut Session,
         (command, arguments): Call<'_>,
-        databases: &[Space; DATABASES],
         keys: &mut Transaction<'s>,
         out: &mut Reply,
         at: &mut Nanos,
@@ -515,7 +505,7 @@ impl<'s> Executor<'s> {
         if session.woken_by.is_none() {
             monitored::show(shared, session, command, arguments, now_ms);
         }
-        let mut context = Context { shared, registry, session, keys, out, databases: *databases, wait: None };
+        let mut context = Context { shared, registry, session, keys, out, wait: None };
         let result = handler(&mut context, arguments);
         let wait = context.wait.take();
         let begun = std::mem::replace(at, shared.clock.now());
@@ -641,17 +631,16 @@ impl<'s> Executor<'s> {
             return None;
         };
         let mut keys = self.transaction();
-        let databases = self.shared.spaces.databases();
         // A key of another type is none to wait for.
         if let Some(kind) = waiter.kind {
-            let space = databases.get(waiter.database).copied().unwrap_or(0);
+            let space = keys.space_of(waiter.database);
             if keys.header(space, key).is_ok_and(|header| header.is_none_or(|header| header.kind() != kind)) {
                 return None;
             }
         }
         Self::describe(&session, command, keys.now_ms());
         let mut at = self.shared.clock.now();
-        let result = self.call(&mut session, (command, arguments), &databases, &mut keys, &mut out, &mut at);
+        let result = self.call(&mut session, (command, arguments), &mut keys, &mut out, &mut at);
         let result = result.and_then(|wait| self.finish(None, &mut keys).map(|doubt| (wait, doubt)));
         let touched = match result {
             Ok((Some(_), _)) => return None,
@@ -763,7 +752,7 @@ impl<'s> Executor<'s> {
             arguments.from(1).iter().map(|key| self.shared.locks.stripe(layout.hash(key))).collect();
         let _locked = self.until(|| self.shared.locks.try_lock(&mut stripes, false))?;
         let mut keys = self.transaction();
-        let space = self.shared.spaces.databases().get(session.database).copied().unwrap_or(0);
+        let space = keys.space_of(session.database);
         keys.fetch(space, arguments.from(1).iter().map(|key| (layout.hash(key), *key, false)))?;
         for key in arguments.from(1) {
             let expires_ms = keys.header(space, key)?.and_then(|header| header.expires_ms);
@@ -835,8 +824,7 @@ impl<'s> Executor<'s> {
             out.null_array();
             return Ok(());
         }
-        let databases = self.shared.spaces.databases();
-        let mut failed = self.fetch(session, &calls, &named, &databases, &mut keys).err();
+        let mut failed = self.fetch(session, &calls, &named, &mut keys).err();
         out.array(calls.len());
         session.is_in_transaction = true;
         let mut at = self.shared.clock.now();
@@ -853,11 +841,9 @@ impl<'s> Executor<'s> {
                 )));
                 continue;
             }
-            // SWAPDB changes them.
-            let databases = self.shared.spaces.databases();
             // Nobody waits in a transaction: what the command has replied is its reply.
             Self::describe(session, command, keys.now_ms());
-            failed = self.call(session, (command, *arguments), &databases, &mut keys, out, &mut at).err();
+            failed = self.call(session, (command, *arguments), &mut keys, out, &mut at).err();
         }
         session.is_in_transaction = false;
         let finished = self.finish(failed, &mut keys);

@@ -200,7 +200,10 @@ mod tests {
         let server = server_on(&handle, &clock, Syncing::Sync);
         let is_in_doubt = |request: &str| {
             let sent = told(&server, request);
-            assert!(sent.starts_with(IN_DOUBT) && sent.contains("full") && sent.lines().count() == 1, "{request}: {sent}");
+            assert!(
+                sent.starts_with(IN_DOUBT) && sent.contains("full") && sent.lines().count() == 1,
+                "{request}: {sent}"
+            );
         };
         assert_eq!(told(&server, "CONFIG SET notify-keyspace-events KEA; SET kept 1"), "+OK\r\n+OK\r\n");
         let (mut waits, mut watches, mut learns) = (server.connect(), server.connect(), server.connect());
@@ -624,6 +627,81 @@ mod tests {
             assert_eq!(told(&server, &format!("EVAL \"{script}\" 0")), expected, "{script}");
         }
         assert_eq!(told(&server, "TYPE new"), "+set\r\n");
+    }
+
+    #[test]
+    fn databases_are_exchanged_with_the_rest_of_a_transaction_or_script() {
+        let mut server = server(&Arc::default());
+        let value = "v".repeat(300);
+        server.set("notify-keyspace-events", "KE$").unwrap();
+        told(&server, &format!("SET k {value}; SELECT 1; SET k one; SET l x"));
+        server.shared.max_reply_bytes = 1000;
+        let refusal = "-ERR too much is replied at once: at most 512 MiB\r\n";
+        let is_as_before = || {
+            let sent = told(&server, "STRLEN k; DBSIZE; SELECT 1; GET k; DBSIZE");
+            assert_eq!(sent, ":300\r\n:1\r\n+OK\r\n$3\r\none\r\n:2\r\n");
+        };
+        let mut waits = server.connect();
+        assert!(waits.send(b"BLPOP list 0\r\n").is_empty());
+        for failing in [
+            "MULTI; SWAPDB 0 1; RPUSH list x; SELECT 1; MGET k k k k; EXEC",
+            "EVAL \"redis.call('SWAPDB', 0, 1) redis.call('SELECT', 1) return redis.call('MGET', 'k', 'k', 'k', 'k')\" 0",
+        ] {
+            let sent = told(&server, failing);
+            assert!(sent.ends_with(refusal), "{sent}");
+            is_as_before();
+        }
+        assert!(waits.send(b"").is_empty() && !waits.may_go_on());
+        // What follows in the same transaction or script sees it, and twice is as before.
+        let sent = told(&server, "MULTI; SWAPDB 0 1; GET k; DBSIZE; SELECT 1; DBSIZE; SWAPDB 1 0; DBSIZE; EXEC");
+        assert!(sent.ends_with("*7\r\n+OK\r\n$3\r\none\r\n:2\r\n+OK\r\n:1\r\n+OK\r\n:2\r\n"), "{sent}");
+        is_as_before();
+        let script = "EVAL \"redis.call('SWAPDB', 0, 1) redis.call('SET', 'k', 2) return redis.call('GET', 'k')\" 0";
+        assert_eq!(told(&server, script), "$1\r\n2\r\n");
+        assert_eq!(told(&server, "GET k; SELECT 1; STRLEN k"), "$1\r\n2\r\n+OK\r\n:300\r\n");
+        // An event names the database in which the key was then, and who waits is served in the one in which it is.
+        let mut learns = server.connect();
+        learns.send(b"PSUBSCRIBE __key*\r\n");
+        let mut writes = server.connect();
+        let executor = Executor { shared: &server.shared, registry: &server.registry };
+        writes.dialogue.requests.push(b"SELECT 1\r\nMULTI\r\nSET new 1\r\nRPUSH list x\r\nSWAPDB 0 1\r\nEXEC\r\n");
+        while writes.dialogue.carry_out(&executor) {}
+        let mail = server.mailbox.take();
+        let told_of = |channel: &[u8]| {
+            let is_of = |message: &&Message| matches!(message, Message::Send { letter, .. } if letter.bytes().windows(channel.len()).any(|found| found == channel));
+            mail.iter().filter(is_of).count()
+        };
+        assert_eq!((told_of(b"__keyspace@1__:new"), told_of(b"__keyspace@0__:new")), (1, 0));
+        let id = waits.dialogue.session.client.id;
+        let is_served = |message: &Message| matches!(message, Message::Unblock { client, .. } if *client == id);
+        assert!(mail.iter().any(is_served));
+    }
+
+    #[test]
+    fn an_exchange_is_in_doubt_with_its_batch_and_stays() {
+        let (disk, clock) = (SimDisk::new(), Arc::new(ManualClock::new()));
+        let handle = disk.handle();
+        let server = server_on(&handle, &clock, Syncing::Sync);
+        told(&server, "SET k zero; SELECT 1; SET k one");
+        fill(&handle);
+        assert!(told(&server, "SWAPDB 0 1").starts_with(IN_DOUBT));
+        assert_eq!(told(&server, "GET k"), "$3\r\none\r\n");
+        drop(server);
+        let server = server_on(&disk.handle(), &clock, Syncing::Sync);
+        let found = told(&server, "GET k; SELECT 1; GET k");
+        assert!(
+            ["$3\r\none\r\n+OK\r\n$4\r\nzero\r\n", "$4\r\nzero\r\n+OK\r\n$3\r\none\r\n"].contains(&&found[..]),
+            "{found}"
+        );
+        // A write that is refused exchanges nothing.
+        let handle = disk.handle();
+        drop(server);
+        let server = server_on(&handle, &clock, Syncing::Interval(Duration::from_secs(3600)));
+        told(&server, "SET other 1");
+        fill(&handle);
+        told(&server, "SAVE");
+        assert!(told(&server, "SWAPDB 0 1").starts_with("-ERR storage is full: "));
+        assert_eq!(told(&server, "GET k; SELECT 1; GET k"), found);
     }
 
     #[test]

@@ -489,8 +489,6 @@ pub struct Context<'a, 's> {
     pub keys: &'a mut Transaction<'s>,
     /// The replies.
     pub out: &'a mut Reply,
-    /// The space of each database.
-    pub databases: [Space; DATABASES],
     /// What the command waits for, which has found nothing.
     pub wait: Option<Wait>,
 }
@@ -524,7 +522,7 @@ impl Context<'_, '_> {
     /// The space of a database.
     #[must_use]
     pub fn space_of(&self, database: usize) -> Space {
-        self.databases.get(database).copied().unwrap_or(0)
+        self.keys.space_of(database)
     }
 
     /// The command has found nothing. It is carried out again when one of these keys changes and is of this type; until then the

@@ -156,7 +156,7 @@ fn cluster(_: &Context<'_, '_>, text: &mut String) {
 }
 
 fn keyspace(cx: &Context<'_, '_>, text: &mut String) {
-    for (database, space) in cx.databases.iter().enumerate() {
+    for (database, space) in cx.keys.databases().iter().enumerate() {
         let (_, expiring) = cx.shared.spaces.counts(*space);
         let keys = cx.keys.size(*space);
         if keys > 0 {

@@ -92,7 +92,7 @@ fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let statistics = cx.shared.store.statistics();
     let described = cx.shared.clients.all().into_iter().map(|client| client.described());
     let clients: usize = described.map(|described| described.request_bytes + described.reply_bytes).sum();
-    let keys: i64 = cx.databases.iter().map(|space| cx.keys.size(*space)).sum();
+    let keys: i64 = cx.keys.databases().iter().map(|space| cx.keys.size(*space)).sum();
     let keys = u64::try_from(keys).unwrap_or(0);
     let overhead = statistics.cached_index_bytes + statistics.memtable_bytes;
     let total = statistics.remote_bytes + overhead;

@@ -128,7 +128,7 @@ fn flushall(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     check_flush(arguments)?;
     let all: Vec<usize> = (0..DATABASES).collect();
     break_marks(cx, &all)?;
-    for space in cx.databases {
+    for space in *cx.keys.databases() {
         cx.keys.clear(space);
     }
     cx.keys.touch_all();
@@ -148,8 +148,7 @@ fn swapdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     };
     if a != b {
         break_marks(cx, &[a, b])?;
-        cx.shared.spaces.swap(&cx.shared.store, a, b)?;
-        cx.keys.touch_all();
+        cx.keys.swap(a, b);
     }
     cx.out.ok();
     Ok(())

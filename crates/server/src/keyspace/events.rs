@@ -3,7 +3,6 @@
 //! `notify-keyspace-events` chooses classes of events by letters, and in which of two forms they are told: `K` for a channel
 //! of each key, `E` for a channel of each event.
 
-use crate::keyspace::layout::Space;
 use bytes::Bytes;
 
 /// A class of events, or a form in which they are told.
@@ -121,8 +120,8 @@ impl Wanted {
 pub struct Event {
     /// What.
     pub name: &'static str,
-    /// Where the key is.
-    pub space: Space,
+    /// Where the key was then.
+    pub database: usize,
     /// The key.
     pub key: Bytes,
 }

@@ -100,9 +100,7 @@ impl Failure {
 impl From<forebay::Error> for Failure {
     fn from(error: forebay::Error) -> Self {
         match error.kind() {
-            ErrorKind::Full if error.is_of_storage() => {
-                Self::of_run(format!("ERR storage is full: {error}"))
-            }
+            ErrorKind::Full if error.is_of_storage() => Self::of_run(format!("ERR storage is full: {error}")),
             ErrorKind::Full => Self::of_run("OOM command not allowed when used memory > 'maxmemory'.".into()),
             ErrorKind::Invalid => Self::of_batch(format!("ERR storage: {error}")),
             _ => Self::of_run(format!("ERR storage: {error}")),

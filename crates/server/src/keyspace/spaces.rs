@@ -20,7 +20,7 @@ use crate::keyspace::plain::PlainKeys;
 use bytes::{Buf, BufMut, Bytes};
 use forebay::{Db, EngineError, IterOptions, Store};
 use forebay_env::Random;
-use forebay_env::sync::{Mutex, RwLock, lock};
+use forebay_env::sync::{Mutex, MutexGuard, RwLock, lock};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -75,6 +75,28 @@ impl StoreRecord {
 /// Those of the database.
 pub fn is_served(database: &Db) -> Result<bool, EngineError> {
     Ok(database.get(&layout::server_record(RECORD))?.is_some())
+}
+
+/// Databases that are being exchanged. Nobody else changes the record meanwhile.
+#[derive(Debug)]
+pub struct Exchange<'s> {
+    spaces: &'s Spaces,
+    record: MutexGuard<'s, StoreRecord>,
+    changed: StoreRecord,
+}
+
+impl Exchange<'_> {
+    /// What is to be written: a key of the engine, and its value.
+    #[must_use]
+    pub fn entry(&self) -> (Bytes, Bytes) {
+        (layout::server_record(RECORD), self.changed.encode().into())
+    }
+
+    /// It is written.
+    pub fn end(mut self) {
+        *self.record = self.changed;
+        *self.spaces.databases.write().unwrap_or_else(PoisonError::into_inner) = self.changed.databases;
+    }
 }
 
 /// What an open store knows of itself.
@@ -153,26 +175,11 @@ impl Spaces {
         *self.databases.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The database whose space this is.
+    /// Has the databases be these spaces, once [`Exchange::end`] says so. The caller holds the lock of all keys.
     #[must_use]
-    pub fn database_of(&self, space: Space) -> usize {
-        self.databases().iter().position(|&other| other == space).unwrap_or(usize::from(space))
-    }
-
-    /// Exchanges two databases. The caller holds the lock of all keys.
-    ///
-    /// # Errors
-    /// Those of the database; nothing has changed then.
-    pub fn swap(&self, store: &Store, a: usize, b: usize) -> Outcome {
-        let mut record = lock(&self.record);
-        let mut changed = *record;
-        if a < DATABASES && b < DATABASES {
-            changed.databases.swap(a, b);
-        }
-        write(store, &changed)?;
-        *record = changed;
-        *self.databases.write().unwrap_or_else(PoisonError::into_inner) = changed.databases;
-        Ok(())
+    pub fn exchange(&self, databases: [Space; DATABASES]) -> Exchange<'_> {
+        let record = lock(&self.record);
+        Exchange { spaces: self, changed: StoreRecord { databases, ..*record }, record }
     }
 
     /// An id that no collection has had.
@@ -241,7 +248,13 @@ mod tests {
         let store = Store::embedded(64 << 20, Options::default()).unwrap();
         let spaces = Spaces::open(&store).unwrap();
         let first = spaces.new_id(&store).unwrap();
-        spaces.swap(&store, 0, 3).unwrap();
+        let mut databases = spaces.databases();
+        databases.swap(0, 3);
+        let exchange = spaces.exchange(databases);
+        let (key, record) = exchange.entry();
+        store.put(&key, &record).unwrap();
+        exchange.end();
+        assert_eq!(spaces.databases()[..4], [3, 1, 2, 0]);
         let header = Header { expires_ms: Some(1), ..Header::string("v") };
         store.put(&spaces.layout().header(5, b"k"), &header.encode()).unwrap();
         let again = Spaces::open(&store).unwrap();

@@ -10,9 +10,9 @@
 use crate::keyspace::events::{Class, Event, Wanted};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
-use crate::keyspace::layout::{self, Layout, Range, Space};
+use crate::keyspace::layout::{self, DATABASES, Layout, Range, Space};
 use crate::keyspace::plain::Tag;
-use crate::keyspace::spaces::{Deltas, Spaces};
+use crate::keyspace::spaces::{Deltas, Exchange, Spaces};
 use crate::keyspace::writes::{Direction, Writes};
 use bytes::Bytes;
 use forebay::Store;
@@ -43,6 +43,8 @@ struct Place {
 pub struct Transaction<'s> {
     spaces: &'s Spaces,
     writes: Writes<'s>,
+    /// The space of each database.
+    databases: [Space; DATABASES],
     now_ms: u64,
     deltas: Deltas,
     /// Keys that this run made plain.
@@ -73,13 +75,28 @@ impl<'s> Transaction<'s> {
         let (deltas, plain, events) = (Deltas::default(), HashSet::default(), Vec::new());
         let touched = is_awaited.then(BTreeMap::new);
         let (expired, is_of_all, events_bytes) = (0, false, 0);
-        Self { spaces, writes, now_ms, deltas, plain, touched, expired, is_of_all, wanted, events, events_bytes }
+        let databases = spaces.databases();
+        Self {
+            spaces,
+            writes,
+            databases,
+            now_ms,
+            deltas,
+            plain,
+            touched,
+            expired,
+            is_of_all,
+            wanted,
+            events,
+            events_bytes,
+        }
     }
 
     /// Something happened to a key.
     pub fn notify(&mut self, class: Class, name: &'static str, space: Space, key: &[u8]) {
         if self.wanted.has(class) {
-            self.events.push(Event { name, space, key: Bytes::copy_from_slice(key) });
+            let database = self.database_of(space);
+            self.events.push(Event { name, database, key: Bytes::copy_from_slice(key) });
             self.events_bytes += size_of::<Event>() + key.len();
         }
     }
@@ -126,6 +143,31 @@ impl<'s> Transaction<'s> {
         self.spaces
     }
 
+    /// The space of each database, as this run sees it.
+    #[must_use]
+    pub const fn databases(&self) -> &[Space; DATABASES] {
+        &self.databases
+    }
+
+    /// The space of a database, as this run sees it.
+    #[must_use]
+    pub fn space_of(&self, database: usize) -> Space {
+        self.databases.get(database).copied().unwrap_or(0)
+    }
+
+    /// The database whose space this is.
+    fn database_of(&self, space: Space) -> usize {
+        self.databases.iter().position(|&other| other == space).unwrap_or(usize::from(space))
+    }
+
+    /// Exchanges two databases. The caller holds the lock of all keys.
+    pub fn swap(&mut self, a: usize, b: usize) {
+        if a < DATABASES && b < DATABASES {
+            self.databases.swap(a, b);
+        }
+        self.touch_all();
+    }
+
     /// The engine's keys and values.
     pub const fn writes(&mut self) -> &mut Writes<'s> {
         &mut self.writes
@@ -136,7 +178,7 @@ impl<'s> Transaction<'s> {
     pub fn touched(&self) -> Vec<Name> {
         let mut touched: Vec<_> = self.touched.iter().flatten().collect();
         touched.sort_unstable_by_key(|(_, order)| **order);
-        touched.into_iter().map(|((space, key), _)| (self.spaces.database_of(*space), key.clone())).collect()
+        touched.into_iter().map(|((space, key), _)| (self.database_of(*space), key.clone())).collect()
     }
 
     /// Whether keys changed without being named: databases were exchanged or emptied.
@@ -472,7 +514,12 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// Those of the database. Nothing was written then.
     pub fn commit(&mut self) -> Outcome<Option<Failure>> {
+        let exchange = (self.databases != self.spaces.databases()).then(|| self.spaces.exchange(self.databases));
+        if let Some((key, record)) = exchange.as_ref().map(Exchange::entry) {
+            self.writes.put(key, record);
+        }
         let doubt = self.writes.commit()?;
+        exchange.into_iter().for_each(Exchange::end);
         self.plain.drain().for_each(|tag| self.spaces.plain().learn(tag));
         self.spaces.add(&std::mem::take(&mut self.deltas));
         Ok(doubt)
@@ -546,6 +593,25 @@ mod tests {
         assert_eq!(keys_of(store, &elements), expected);
         let expiring = model.values().filter(|(expires, _)| expires.is_some()).count();
         assert_eq!(spaces.counts(0), (model.len() as i64, expiring as i64));
+    }
+
+    /// The record of the store has the databases and the ids, and both change.
+    #[test]
+    fn an_exchange_is_written_with_what_is_known_then() {
+        let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let spaces = Spaces::open(&store).unwrap();
+        let mut keys = Transaction::new(&store, &spaces, 0, Wanted::default(), false);
+        keys.swap(0, 3);
+        // Ids are reserved meanwhile.
+        let last = (0..=1 << 20).map(|_| keys.new_id().unwrap()).last().unwrap();
+        assert_eq!((keys.space_of(0), spaces.databases()[0]), (3, 0));
+        keys.commit().unwrap();
+        let again = Spaces::open(&store).unwrap();
+        assert_eq!(
+            (spaces.databases()[..4].to_vec(), again.databases()[..4].to_vec()),
+            (vec![3, 1, 2, 0], vec![3, 1, 2, 0])
+        );
+        assert!(again.new_id(&store).unwrap() > last);
     }
 
     proptest! {

@@ -143,7 +143,7 @@ impl Shared {
     pub fn tell(&self, keys: &Transaction<'_>) {
         let wanted = self.config.events();
         for event in keys.events() {
-            let database = self.spaces.database_of(event.space);
+            let database = event.database;
             if wanted.by_key() {
                 let channel = [format!("__keyspace@{database}__:").as_bytes(), &event.key].concat();
                 self.channels.publish(Topic::Channel, &channel, event.name.as_bytes());

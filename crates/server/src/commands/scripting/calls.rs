@@ -129,14 +129,12 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
             return Err(Failure::text("ERR Write commands are not allowed from read-only scripts."));
         }
         monitored::show(self.cx.shared, &self.session, command, arguments, self.cx.keys.now_ms());
-        let databases = self.cx.shared.spaces.databases();
         let mut context = Context {
             shared: self.cx.shared,
             registry: self.cx.registry,
             session: &mut self.session,
             keys: &mut *self.cx.keys,
             out,
-            databases,
             wait: None,
         };
         let outcome = handler(&mut context, arguments);
