@@ -327,8 +327,7 @@ impl Members {
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
         // Once another process took over, no copy serves this one any more. What the register refuses, it refuses whoever
         // serves.
-        if !self.are_several() || self.is_closed() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced
-        {
+        if !self.are_several() || self.is_closed() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced {
             return false;
         }
         if self.serving.get() != before {

@@ -350,12 +350,12 @@ mod tests {
         let mut writer = one.writer(&name()).unwrap();
         writer.write(Bytes::from_static(b"one")).unwrap();
         // What a process left that was killed, and what somebody else has put there.
-        let name = "00000000000000ff-3";
+        let killed = "00000000000000ff-3";
         let foreign = ["left", "notes-2", "0000000000000001-", "0000000000000001-1.bak"];
-        for name in foreign.into_iter().chain([name]) {
+        for name in foreign.into_iter().chain([killed]) {
             std::fs::write(folder.join(TEMPORARY).join(name), b"four").unwrap();
         }
-        let left = Unfinished { path: format!("{TEMPORARY}/{name}"), bytes: 4 };
+        let left = Unfinished { path: format!("{TEMPORARY}/{killed}"), bytes: 4 };
         assert_eq!(other.unfinished().unwrap(), [left]);
         assert_eq!((other.sweep().unwrap(), other.sweep().unwrap()), (1, 0));
         assert!(foreign.iter().all(|name| folder.join(TEMPORARY).join(name).exists()));

@@ -84,8 +84,8 @@ fn a_node_joins_although_the_one_that_is_read_hung() {
                 network.partition(nodes[0]);
                 rest
             };
-            let joined =
-                log.at_rest(|open| commits.admit(tree, number, || copied_last(open), |version| member.manifest(version)));
+            let joined = log
+                .at_rest(|open| commits.admit(tree, number, || copied_last(open), |version| member.manifest(version)));
             assert!(matches!(joined, Err(NotHeld::Another(_))), "{joined:?}");
         } else {
             network.partition(nodes[0]);
