@@ -52,7 +52,7 @@ impl Tree {
             match self.find(key, snapshot, |record| found.take().map(|found| found(record))) {
                 // Another member serves.
                 Err(error) if self.remote.serves_again(&error, server) => {}
-                result => return result.map_err(|error| self.why_unread(error)),
+                result => return result.map_err(|error| self.why_failed(error)),
             }
         }
     }
@@ -150,7 +150,7 @@ impl Tree {
     /// Opens another endpoint after a failure. Returns the failure when that would not help.
     pub(crate) fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
         if *reopens == REOPENS || !self.remote.may_retry(&failure) {
-            return Err(self.why_unread(failure));
+            return Err(self.why_failed(failure));
         }
         tracing::debug!(%failure, "reading again over a new endpoint");
         *reopens += 1;

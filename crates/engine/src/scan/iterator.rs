@@ -219,7 +219,7 @@ impl ShardIterator {
     /// Goes on behind the batch's last entry.
     fn go_on(&mut self) -> Result<()> {
         if !self.tree.remote.are_several() {
-            return self.refill().map_err(|error| self.tree.why_unread(error));
+            return self.refill().map_err(|error| self.tree.why_failed(error));
         }
         let (server, direction) = (self.tree.remote.server(), self.direction);
         let last = self.batch.key(self.batch.len().saturating_sub(1)).unwrap_or_default().to_vec();
@@ -232,7 +232,7 @@ impl ShardIterator {
                 };
                 self.start(direction, Some(target), Tables::Read)
             }
-            refilled => refilled.map_err(|error| self.tree.why_unread(error)),
+            refilled => refilled.map_err(|error| self.tree.why_failed(error)),
         }
     }
 
@@ -251,7 +251,7 @@ impl ShardIterator {
             let server = self.tree.remote.server();
             match self.try_start(direction, target, tables) {
                 Err(error) if self.tree.remote.serves_again(&error, server) => self.reopen()?,
-                started => return started.map_err(|error| self.tree.why_unread(error)),
+                started => return started.map_err(|error| self.tree.why_failed(error)),
             }
         }
     }
@@ -342,7 +342,7 @@ impl ShardIterator {
                 failed => {
                     self.clear();
                     let failure = failed.err().unwrap_or_else(|| Error::corrupt("an operand of a merge is gone"));
-                    return Err(self.tree.why_unread(failure));
+                    return Err(self.tree.why_failed(failure));
                 }
             }
         }

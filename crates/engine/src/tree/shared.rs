@@ -258,9 +258,10 @@ impl Tree {
         self.fenced.get().cloned().unwrap_or_else(Error::closed)
     }
 
-    /// The meaning of a failed read. A tree that is closed has given back what was read, and asks nobody any more.
+    /// The meaning of a failed read, or of background work that failed. A tree that is closed has given back what they need, and
+    /// asks nobody any more.
     #[cold]
-    pub(crate) fn why_unread(&self, error: Error) -> Error {
+    pub(crate) fn why_failed(&self, error: Error) -> Error {
         if self.is_closed() { self.why_closed() } else { self.judged(error) }
     }
 

@@ -630,7 +630,7 @@ impl Shard {
     /// Notes that background work failed. A full memory node is not for good, and an endpoint that
     /// broke need not be: it is tried again.
     pub(crate) fn failed(&self, error: Error) {
-        let error = self.tree.judged(error);
+        let error = self.tree.why_failed(error);
         let may_retry = self.tree.remote.may_retry(&error);
         let mut state = self.lock();
         let had_failed = state.failure.is_some();
