@@ -111,6 +111,16 @@ enum Planned {
     Foreign,
 }
 
+/// What became of a waiter when its command was carried out again.
+enum Attempt {
+    /// The command found nothing.
+    Waits,
+    /// Its client is not there any more.
+    HasGone,
+    /// Its reply, and the keys that the command has changed.
+    Served(Vec<u8>, Vec<Name>),
+}
+
 impl<'s> Executor<'s> {
     /// Carries requests out from the first one on, and returns how many. Stops early when the connection is to end, or much
     /// is to be sent.
@@ -601,25 +611,25 @@ impl<'s> Executor<'s> {
         while let Some(name) = changed.pop_front() {
             for waiter in self.shared.waiting.at(&name) {
                 let Some(claim) = waiter.claim() else { continue };
-                if waiter.client.has_hung_up() {
-                    claim.end();
-                    self.shared.waiting.remove(&waiter);
+                let attempt = self.try_again(&waiter, &name.1);
+                if matches!(attempt, Attempt::Waits) {
                     continue;
                 }
-                let Some((bytes, touched)) = self.try_again(&waiter, &name.1) else { continue };
                 claim.end();
                 self.shared.waiting.remove(&waiter);
-                waiter.client.unblock(bytes);
-                changed.extend(touched);
+                if let Attempt::Served(bytes, touched) = attempt {
+                    waiter.client.unblock(bytes);
+                    changed.extend(touched);
+                }
             }
         }
     }
 
-    /// Carries a waiter's command out for a key that has changed. `None` when it still finds nothing.
-    fn try_again(&self, waiter: &Waiter, key: &Bytes) -> Option<(Vec<u8>, Vec<Name>)> {
+    /// Carries a waiter's command out for a key that has changed.
+    fn try_again(&self, waiter: &Waiter, key: &Bytes) -> Attempt {
         let words: Vec<&[u8]> = waiter.request.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
-        let command = self.registry.resolve(arguments).ok()?;
+        let Ok(command) = self.registry.resolve(arguments) else { return Attempt::Waits };
         let mut session = Session::new(Arc::clone(&waiter.client), None);
         session.database = waiter.database;
         session.woken_by = Some(key.clone());
@@ -628,14 +638,18 @@ impl<'s> Executor<'s> {
         let calls = [(command, arguments)];
         let Ok(_locked) = self.lock(&calls, &self.named(&calls)) else {
             self.shared.scripts.miss();
-            return None;
+            return Attempt::Waits;
         };
+        // What came into the key after it was said that the client has gone is not for the client.
+        if waiter.client.has_hung_up() {
+            return Attempt::HasGone;
+        }
         let mut keys = self.transaction();
         // A key of another type is none to wait for.
         if let Some(kind) = waiter.kind {
             let space = keys.space_of(waiter.database);
             if keys.header(space, key).is_ok_and(|header| header.is_none_or(|header| header.kind() != kind)) {
-                return None;
+                return Attempt::Waits;
             }
         }
         Self::describe(&session, command, keys.now_ms());
@@ -643,7 +657,7 @@ impl<'s> Executor<'s> {
         let result = self.call(&mut session, (command, arguments), &mut keys, &mut out, &mut at);
         let result = result.and_then(|wait| self.finish(None, &mut keys).map(|doubt| (wait, doubt)));
         let touched = match result {
-            Ok((Some(_), _)) => return None,
+            Ok((Some(_), _)) => return Attempt::Waits,
             Ok((None, None)) => keys.touched(),
             Ok((None, Some(failure))) => {
                 self.fail(&mut out, 0, &failure);
@@ -654,7 +668,7 @@ impl<'s> Executor<'s> {
                 Vec::new()
             }
         };
-        Some((out.take(), touched))
+        Attempt::Served(out.take(), touched)
     }
 
     /// Writes what a run changed and says so, unless it failed. What is returned says why it is not durable, if it is not.

@@ -125,7 +125,7 @@ impl LocalConnection<'_> {
 
     /// Whether requests are carried out: the connection has not ended, and waits for nothing.
     #[must_use]
-    pub const fn may_go_on(&self) -> bool {
+    pub fn may_go_on(&self) -> bool {
         self.dialogue.session.may_go_on()
     }
 
@@ -733,6 +733,68 @@ mod tests {
         server.shared.channels.publish(Topic::Channel, b"news", &message);
         assert_eq!(server.mailbox.take().len(), 2);
         drop(subscribers);
+    }
+
+    #[test]
+    fn what_comes_after_a_client_was_killed_is_not_for_it() {
+        let server = server(&Arc::default());
+        told(&server, "ACL SETUSER guest on nopass ~* &* +@all");
+        let killings: [fn(u64) -> String; 6] = [
+            |id| format!("CLIENT KILL ID {id}; RPUSH list x"),
+            |_| "CLIENT KILL 127.0.0.1:0; RPUSH list x".to_owned(),
+            |_| "CLIENT KILL ADDR 127.0.0.1:0; RPUSH list x".to_owned(),
+            |_| "CLIENT KILL TYPE normal USER guest; RPUSH list x".to_owned(),
+            |id| format!("MULTI; CLIENT KILL ID {id}; RPUSH list x; EXEC"),
+            |_| "ACL DELUSER guest; RPUSH list x".to_owned(),
+        ];
+        for killing in killings {
+            let mut waits = server.connect();
+            assert_eq!(waits.send(b"AUTH guest x\r\nBLPOP list 0\r\nSET late 1\r\n"), b"+OK\r\n");
+            let requests = killing(waits.dialogue.session.client.id);
+            told(&server, &requests);
+            assert_eq!(server.shared.waiting.count(), 0, "{requests}");
+            assert_eq!(told(&server, "LRANGE list 0 -1; DEL list"), "*1\r\n$1\r\nx\r\n:1\r\n", "{requests}");
+            assert_eq!(waits.send(b"SET late 1\r\n"), b"", "{requests}");
+            assert!(!waits.may_go_on() && told(&server, "EXISTS late") == ":0\r\n", "{requests}");
+        }
+    }
+
+    /// Somebody who carries its command out may not have come to the keys yet.
+    #[test]
+    fn who_is_killed_while_its_command_is_tried_gets_nothing() {
+        let server = server(&Arc::default());
+        let mut waits = server.connect();
+        waits.send(b"BLPOP list 0\r\n");
+        let id = waits.dialogue.session.client.id;
+        let waiter = server.shared.waiting.of_client(id).unwrap();
+        let claim = waiter.claim().unwrap();
+        assert_eq!(told(&server, &format!("CLIENT KILL ID {id}")), ":1\r\n");
+        drop(claim);
+        assert_eq!(server.shared.waiting.count(), 1);
+        assert_eq!(told(&server, "RPUSH list x; LLEN list"), ":1\r\n:1\r\n");
+        assert_eq!(server.shared.waiting.count(), 0);
+    }
+
+    #[test]
+    fn who_kills_itself_is_answered_first() {
+        let server = server(&Arc::default());
+        for (requests, replies) in [
+            ("CLIENT KILL ID {id} SKIPME no; PING", ":1\r\n"),
+            ("CLIENT KILL TYPE normal; PING", ":0\r\n+PONG\r\n"),
+            ("CLIENT KILL 127.0.0.1:0; PING", "+OK\r\n"),
+            (
+                "MULTI; SET k 1; CLIENT KILL ID {id} SKIPME no; EXEC; PING",
+                "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:1\r\n",
+            ),
+        ] {
+            let mut connection = server.connect();
+            let id = connection.dialogue.session.client.id.to_string();
+            let requests = format!("{requests}\r\n").replace("{id}", &id).replace("; ", "\r\n");
+            let sent = connection.send(requests.as_bytes());
+            assert_eq!(String::from_utf8(sent).unwrap(), replies, "{requests}");
+            assert_eq!(connection.may_go_on(), replies.ends_with("PONG\r\n"), "{requests}");
+        }
+        assert_eq!(told(&server, "GET k"), "$1\r\n1\r\n");
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn end_subscribers(cx: &mut Context<'_, '_>, user: &User) {
             std::iter::once(&rules.root).chain(&rules.selectors).any(|selector| selector.allows_channel(&channel))
         });
         if !may_stay {
-            client.kill();
+            cx.shared.end(&client);
         }
     }
 }
@@ -164,7 +164,7 @@ fn end_connections(cx: &mut Context<'_, '_>, user: &User) {
         if client.id == cx.session.client.id {
             cx.session.is_closing = true;
         } else {
-            client.kill();
+            cx.shared.end(&client);
         }
     }
 }

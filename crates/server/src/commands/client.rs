@@ -164,7 +164,7 @@ fn end(cx: &mut Context<'_, '_>, client: &Arc<Client>) {
     if client.id == cx.session.client.id {
         cx.session.is_closing = true;
     } else {
-        client.kill();
+        cx.shared.end(client);
     }
 }
 

@@ -32,6 +32,7 @@ pub struct Client {
     /// Bytes that wait for it in the mailbox.
     waiting: Arc<AtomicUsize>,
     is_given_up: AtomicBool,
+    is_killed: AtomicBool,
     described: Mutex<Described>,
 }
 
@@ -72,8 +73,11 @@ impl Client {
         self.socket.get_or_init(|| Arc::downgrade(socket));
     }
 
-    /// Whether the client has let go of its connection, also when the thread that serves it does not know yet.
+    /// Whether its connection is to end, or the client has let go of it, also when the thread that serves it does not know yet.
     pub fn has_hung_up(&self) -> bool {
+        if self.is_killed() {
+            return true;
+        }
         let Some(socket) = self.socket.get() else { return false };
         let Some(socket) = socket.upgrade() else { return true };
         // An end and an error are told of unasked.
@@ -113,8 +117,15 @@ impl Client {
         self.mailbox.send(Message::Release(self.id));
     }
 
-    /// Ends the connection.
+    /// Whether its connection is to end.
+    pub fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::Acquire)
+    }
+
+    /// Ends the connection. Nothing is carried out for the client that has not begun when this returns.
     pub fn kill(&self) {
+        // Release: whoever has seen what follows this call sees it.
+        self.is_killed.store(true, Ordering::Release);
         self.mailbox.send(Message::Kill(self.id));
     }
 
@@ -194,6 +205,7 @@ impl Clients {
             socket: OnceLock::new(),
             waiting: Arc::default(),
             is_given_up: AtomicBool::new(false),
+            is_killed: AtomicBool::new(false),
             described: Mutex::new(described),
         });
         lock(&self.connected).insert(id, Arc::clone(&client));

@@ -117,8 +117,8 @@ pub struct Session {
 impl Session {
     /// Whether its requests are carried out: it does not wait, and is not to end.
     #[must_use]
-    pub const fn may_go_on(&self) -> bool {
-        !self.is_closing && self.blocked.is_none() && self.held_until.is_none()
+    pub fn may_go_on(&self) -> bool {
+        !self.is_closing && self.blocked.is_none() && self.held_until.is_none() && !self.client.is_killed()
     }
 
     /// It is another user from now on.

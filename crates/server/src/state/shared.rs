@@ -155,6 +155,17 @@ impl Shared {
         }
     }
 
+    /// Ends a client's connection, and the command in which it waits.
+    pub fn end(&self, client: &Client) {
+        client.kill();
+        let waiter = self.waiting.of_client(client.id);
+        // Whoever carries its command out now looks at the client once the keys are locked.
+        if let Some((waiter, claim)) = waiter.as_ref().and_then(|waiter| Some((waiter, waiter.try_claim()?))) {
+            claim.end();
+            self.waiting.remove(waiter);
+        }
+    }
+
     /// A random word that need not be secret.
     pub fn random(&self) -> u64 {
         lock(&self.random).word()
