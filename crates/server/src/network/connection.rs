@@ -117,12 +117,12 @@ impl Connection {
         self.active_at = executor.shared.clock.now();
         self.dialogue.requests.borrow_memory(spare);
         let turn = self.rounds(executor).unwrap_or(Turn::Ends);
+        self.dialogue.requests.return_memory(spare);
         let (request_bytes, reply_bytes) = (self.dialogue.requests.size_bytes(), self.dialogue.out.len() - self.sent);
         self.dialogue.session.client.describe(|described| {
             described.request_bytes = request_bytes;
             described.reply_bytes = reply_bytes;
         });
-        self.dialogue.requests.return_memory(spare);
         turn
     }
 

@@ -10,6 +10,8 @@
 //!              └─ taken together by `consume` ─┘
 //! ```
 //!
+//! What is held is in proportion to what was received: who announces much has not sent it.
+//!
 //! Invariants: every stretch lies within `bytes`; those of whole requests lie before `begun`.
 
 use crate::text::words;
@@ -29,6 +31,8 @@ const MAX_STRANGER_BULK_BYTES: i64 = 16 << 10;
 const READ_BYTES: usize = 16 << 10;
 /// How much is read at once, at most.
 const MAX_READ_BYTES: usize = 1 << 20;
+/// Room for so many arguments, and so many requests, is kept when they are answered.
+const KEPT_ARGUMENTS: usize = 1 << 10;
 
 /// A request that breaks the protocol. The connection cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +79,11 @@ impl Requests {
     /// Those of `source`.
     pub fn fill(&mut self, source: &mut impl Read) -> std::io::Result<(usize, bool)> {
         let wanted = self.bulk.map_or(0, |bulk| (self.at + bulk + 2).saturating_sub(self.filled));
-        let end = self.filled + wanted.clamp(READ_BYTES, MAX_READ_BYTES);
+        let room = wanted.clamp(READ_BYTES, self.filled.max(READ_BYTES));
+        let end = self.filled + room.min(MAX_READ_BYTES);
+        if self.bytes.capacity() < end {
+            self.bytes.reserve_exact((self.filled + room).saturating_sub(self.bytes.len()));
+        }
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
@@ -93,10 +101,12 @@ impl Requests {
         self.filled = self.bytes.len();
     }
 
-    /// Bytes that are held.
+    /// Memory that is held.
     #[must_use]
     pub const fn size_bytes(&self) -> usize {
-        self.filled
+        self.bytes.capacity()
+            + self.arguments.capacity() * size_of::<Range<usize>>()
+            + self.ends.capacity() * size_of::<usize>()
     }
 
     /// Takes over memory for what comes, if there is none.
@@ -106,14 +116,17 @@ impl Requests {
         }
     }
 
-    /// Gives memory back that is not needed.
+    /// Gives memory back that is not needed. What is kept is no more than twice what was received, or what one read takes.
     pub fn return_memory(&mut self, spare: &mut Vec<u8>) {
-        if self.filled == 0 && self.bytes.len() <= MAX_READ_BYTES {
-            std::mem::swap(&mut self.bytes, spare);
+        if self.filled == 0 || self.bytes.capacity() > 2 * self.filled.max(READ_BYTES) {
+            let kept = self.received().to_vec();
+            let all = std::mem::replace(&mut self.bytes, kept);
+            if all.capacity() <= MAX_READ_BYTES {
+                *spare = all;
+            }
         }
-        if self.filled == 0 {
-            self.bytes = Vec::new();
-        }
+        self.arguments.shrink_to(KEPT_ARGUMENTS.max(2 * self.arguments.len()));
+        self.ends.shrink_to(KEPT_ARGUMENTS.max(2 * self.ends.len()));
     }
 
     fn received(&self) -> &[u8] {
@@ -354,8 +367,65 @@ mod tests {
             requests.push(b"\r\n*0\r\n*-1\r\n   \r\n");
             requests.parse(MANY, BULK, true).unwrap();
             requests.consume(0);
-            assert_eq!((requests.len(), requests.size_bytes()), (0, 0));
+            assert_eq!((requests.len(), requests.filled), (0, 0));
         }
+    }
+
+    /// A socket that has so many bytes, and gives up to so many at once.
+    struct Socket<'a>(&'a [u8], usize);
+
+    impl Read for Socket<'_> {
+        fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+            let most = room.len().min(self.1);
+            self.0.read(&mut room[..most])
+        }
+    }
+
+    #[test]
+    fn what_was_announced_takes_no_memory_before_it_comes() {
+        let value = vec![b'v'; 50_000_000];
+        let mut bytes = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len()).into_bytes();
+        bytes.extend_from_slice(&value);
+        bytes.extend_from_slice(b"\r\nGET k");
+        for at_once in [700, 20_000, usize::MAX] {
+            let (mut requests, mut spare) = (Requests::default(), vec![0; MAX_READ_BYTES]);
+            // As long as a little of it is there, and when all is.
+            let bytes = if at_once == 700 { &bytes[..100_000] } else { &bytes };
+            let mut socket = Socket(bytes, at_once);
+            let mut turns = 0;
+            while !socket.0.is_empty() {
+                requests.borrow_memory(&mut spare);
+                requests.fill(&mut socket).unwrap();
+                requests.parse(MANY, value.len(), true).unwrap();
+                requests.return_memory(&mut spare);
+                turns += 1;
+                let (held, received) = (requests.size_bytes(), requests.filled);
+                assert!(held <= 2 * received.max(READ_BYTES) + 1000, "{held} bytes are held of {received}");
+                assert!(requests.bytes.len() <= received + MAX_READ_BYTES);
+            }
+            if at_once == 700 {
+                assert_eq!((requests.len(), spare.len()), (0, MAX_READ_BYTES));
+                continue;
+            }
+            // It grows by what has come, and then by a MiB a read.
+            assert!(at_once < usize::MAX || turns < 60, "{turns}");
+            assert_eq!((requests.len(), requests.filled), (1, bytes.len()));
+            requests.consume(1);
+            requests.return_memory(&mut spare);
+            assert!(requests.size_bytes() < 1000 && requests.filled == 5 && spare.len() <= MAX_READ_BYTES);
+        }
+    }
+
+    #[test]
+    fn many_arguments_are_forgotten_with_their_request() {
+        let bytes = [&b"*100000\r\n"[..], &b"$0\r\n\r\n".repeat(100_000)].concat();
+        let (mut requests, mut spare) = (Requests::default(), Vec::new());
+        requests.push(&bytes);
+        requests.parse(MANY, BULK, true).unwrap();
+        assert!(requests.size_bytes() > 100_000 * size_of::<Range<usize>>());
+        requests.consume(1);
+        requests.return_memory(&mut spare);
+        assert!(requests.size_bytes() <= KEPT_ARGUMENTS * (size_of::<Range<usize>>() + size_of::<usize>()));
     }
 
     #[test]
@@ -401,7 +471,7 @@ mod tests {
                 if rest.is_empty() { break; }
             }
             prop_assert_eq!(found, requests);
-            prop_assert_eq!(reader.size_bytes(), 0);
+            prop_assert_eq!(reader.filled, 0);
         }
 
         #[test]

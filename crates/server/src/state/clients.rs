@@ -55,7 +55,7 @@ pub struct Described {
     pub queued: Option<usize>,
     /// Channels that it subscribed to, and patterns.
     pub subscriptions: (usize, usize),
-    /// Bytes of requests that are held.
+    /// Memory that is held for requests.
     pub request_bytes: usize,
     /// Bytes of replies that are held.
     pub reply_bytes: usize,
