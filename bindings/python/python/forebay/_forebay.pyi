@@ -8,7 +8,7 @@ from typing_extensions import Buffer
 _T = TypeVar("_T")
 _E = TypeVar("_E", covariant=True)
 
-__all__ = ["Batch", "Database", "Entries", "Snapshot", "__version__", "destroy", "open"]
+__all__ = ["Batch", "Database", "Entries", "Snapshot", "__version__", "_forked", "_sync_open", "destroy", "open"]
 
 __version__: str
 
