@@ -30,12 +30,14 @@ use forebay_table::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Has a node join the members of a shard, if there are too few and there is one. Returns whether there was.
+/// Leaves out the members whose nodes are lost, also those of a shard that nobody uses, and has a node join if there are too few and
+/// there is one. Returns whether there was.
 ///
 /// # Errors
 /// Why the node has not joined, or has joined and may not be in the register. The next call goes on with it, unless it failed
 /// itself.
 pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
+    tree.remote.leave_out_lost()?;
     tree.remote.name_joined()?;
     let begun = tree.remote.joining().and_then(Joining::begun);
     let member = match begun {

@@ -15,7 +15,7 @@
 //!
 //! All active members hold the same, so any of them can serve. When the one that serves is lost, another one does at once.
 //! A lost member is *left out*: the register names the others, and only then is anything acknowledged that it lacks.
-//! A member that comes back is a new member.
+//! A member that comes back is a new member, over a new session.
 //!
 //! From then on the others are all that is left. So a member is left out for its own failure only, and once one of the others
 //! has answered a call that was made after it: a link that is there proves nothing, as that of a node that hangs is. Where none
@@ -200,8 +200,8 @@ impl Members {
         self.several.is_some()
     }
 
-    /// Where another member may be, if there are fewer than `copies`, with the number that it would have. A node in one of its
-    /// lives is a member once at most: what it held as one may still be let go of.
+    /// Where another member may be, if there are fewer than `copies`, with the number that it would have. A session at a node is a
+    /// member once at most: what it wrote as one may still arrive, until the node refuses it.
     pub(crate) fn candidate(&self, copies: usize) -> Option<(Arc<Node>, StoreHandle, usize)> {
         let several = self.several.as_ref()?;
         if self.written().count() >= copies {
@@ -210,9 +210,9 @@ impl Members {
         let places = lock(&several.places.0);
         let start = several.shard % places.len().max(1);
         let mut in_turn = places.iter().cycle().skip(start).take(places.len());
-        let is_member =
-            |node: &Node| self.all().any(|at| at.remote.memory_node().client().node() == node.client().node());
-        let (node, store) = in_turn.find(|(node, _)| node.link().is_alive() && !is_member(node))?;
+        let was_member = |node: &Arc<Node>| self.all().any(|at| Arc::ptr_eq(at.remote.memory_node(), node));
+        let is_member = |node: &Node| self.written().any(|at| at.memory_node().client().node() == node.client().node());
+        let (node, store) = in_turn.find(|(node, _)| node.lost().is_none() && !was_member(node) && !is_member(node))?;
         let number = self.all().map(|member| member.remote.member() + 1).max().unwrap_or(0);
         Some((Arc::clone(node), store.clone(), number))
     }
@@ -327,7 +327,12 @@ impl Members {
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
         // Once another process took over, no copy serves this one any more. What the register refuses, it refuses whoever
         // serves.
-        if !self.are_several() || self.is_closed() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced {
+        if !self.are_several() || self.is_closed() || failure.is_of_register() {
+            return false;
+        }
+        let lost = self.at(before).and_then(|member| member.remote.memory_node().lost());
+        let failure = lost.as_ref().unwrap_or(failure);
+        if failure.kind() == ErrorKind::Fenced {
             return false;
         }
         if self.serving.get() != before {
@@ -358,6 +363,7 @@ impl Members {
         if judged.kind() != ErrorKind::Fenced || judged.is_of_register() || !self.are_several() {
             return judged;
         }
+        let judged = self.at(serving).and_then(|member| member.remote.memory_node().lost()).unwrap_or(judged);
         match self.leave_out(serving, &judged) {
             Ok(()) => Error::new(ErrorKind::Unavailable, judged.to_string()),
             Err(error) => error,
@@ -373,17 +379,37 @@ impl Members {
             return self.deref().check_owner();
         }
         for remote in self.active() {
-            let checked = remote.check_owner().and_then(|()| match remote.memory_node().link().is_alive() {
-                true => Ok(()),
-                false => Err(Error::new(ErrorKind::Unavailable, "the memory node is gone")),
-            });
-            let Err(error) = checked else { continue };
-            match self.leave_out(remote.member(), &error) {
-                Err(error) if error.kind() == ErrorKind::Fenced => return Err(error),
-                _ => {}
+            let checked = remote.check_owner();
+            if let Some(cause) = remote.memory_node().lost().or(checked.err()) {
+                self.leave_out_if_possible(remote, &cause)?;
             }
         }
         Ok(())
+    }
+
+    /// Leaves out the members that are of no use to this process any more, without asking them.
+    ///
+    /// # Errors
+    /// `Fenced` when another process took over.
+    pub(crate) fn leave_out_lost(&self) -> Result<()> {
+        for remote in self.written() {
+            if let Some(cause) = remote.memory_node().lost() {
+                self.leave_out_if_possible(remote, &cause)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Members::leave_out`]. What does not go now, the next one who looks tries again.
+    fn leave_out_if_possible(&self, remote: &Remote, cause: &Error) -> Result<()> {
+        match self.leave_out(remote.member(), cause) {
+            Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "leaving out a memory node that is lost");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// As [`Remote::has_frees`], of all members.

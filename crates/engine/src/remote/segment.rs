@@ -165,6 +165,17 @@ impl Node {
         self.client.link()
     }
 
+    /// Why the node is of no use to this process any more, whatever it does: the session has ended, as when the node hung past
+    /// its lease, or the link has.
+    pub(crate) fn lost(&self) -> Option<Error> {
+        let lost = |cause: String| Error::new(ErrorKind::Unavailable, cause);
+        match self.client.check() {
+            Err(ended) => Some(lost(ended.to_string())),
+            Ok(()) if !self.link().is_alive() => Some(lost("the memory node is gone".to_owned())),
+            Ok(()) => None,
+        }
+    }
+
     /// Whether the node answers a call of this session that is made now, within the time for one. That the link is there says
     /// less: that to a node that hangs is, too.
     pub(crate) fn answers(&self) -> bool {

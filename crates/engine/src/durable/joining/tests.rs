@@ -3,7 +3,9 @@
 use super::*;
 use crate::durable::log::tests::{VALUE, all_there, connect, keys, open, shard, start};
 use crate::remote::pipeline::read_range;
+use forebay_fabric::sim::SimNetwork;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Bytes of all segments of the version, as a member has them.
 fn segments_at(tree: &Tree, member: usize) -> BTreeMap<SegmentId, Vec<u8>> {
@@ -102,6 +104,59 @@ fn a_node_joins_although_the_one_that_is_read_hung() {
 
         network.crash(nodes[0]);
         write(59);
+        assert!(all_there(&db));
+    }
+}
+
+/// Lets a node hang until its session here has lapsed, while the other nodes' sessions go on.
+fn hang_past_the_lease(network: &SimNetwork, node: u32, tree: &Tree) {
+    network.partition(node);
+    for _ in 0..4 {
+        network.clock().sleep(Duration::from_secs(3));
+        let others = tree.remote.active().map(|remote| remote.memory_node().client());
+        others.filter(|client| client.node().node != node).for_each(|client| client.renew().unwrap());
+    }
+}
+
+/// Nobody reads or writes meanwhile. The node comes back, its link is there, and the session is not.
+#[test]
+fn a_copy_behind_a_session_that_has_ended_is_made_again_by_another_session() {
+    // Whether this process notices the end while the node hangs, or is told by the node.
+    for notices in [false, true] {
+        let nodes = [1, 2];
+        let network = start(&nodes);
+        let db = open(&network, &nodes);
+        let tree = &shard(&db).0.tree;
+        let mut left = keys();
+        let mut write = |some| left.by_ref().take(some).for_each(|key| db.put(&key, &VALUE).unwrap());
+        write(100);
+        db.flush().unwrap();
+        let second = Arc::clone(tree.remote.active().nth(1).unwrap());
+        hang_past_the_lease(&network, nodes[1], tree);
+        if notices {
+            second.memory_node().client().renew().unwrap_err();
+        }
+        network.heal(nodes[1]);
+        assert!(second.memory_node().link().is_alive());
+
+        // The other one does not answer just now: then this is no takeover, and nobody is left out.
+        network.partition(nodes[0]);
+        tree.remote.check_owner().unwrap();
+        assert_eq!(db.missing_copies(), 0);
+        network.heal(nodes[0]);
+
+        network.clock().sleep(Duration::from_secs(2));
+        while db.run_background_step() && db.missing_copies() == 0 {}
+        assert_eq!(db.missing_copies(), 1);
+
+        db.add_memory_node(&connect(&network, nodes[1])).unwrap();
+        while db.run_background_step() && db.missing_copies() > 0 {}
+        assert_eq!(db.missing_copies(), 0);
+        let number = tree.remote.active().last().unwrap().member();
+        assert!(segments_at(tree, 0) == segments_at(tree, number));
+        network.crash(nodes[0]);
+        write(100);
+        db.flush().unwrap();
         assert!(all_there(&db));
     }
 }
