@@ -118,17 +118,18 @@ impl Spaces {
     pub fn open(store: &Store) -> Outcome<Self> {
         let secret = || Random::secret().map_err(|error| Failure::new(format!("ERR randomness: {error}")));
         let found = store.get(&layout::server_record(RECORD)).map_err(of_database)?;
-        let mut record = match found {
+        let record = match found {
             Some(bytes) => StoreRecord::decode(&bytes)?,
             None => {
                 let mut databases = [0; DATABASES];
                 databases.iter_mut().zip(0..).for_each(|(space, number)| *space = number);
-                StoreRecord { seed: secret()? as u64, next_id: 1, databases }
+                let begun = StoreRecord { seed: secret()? as u64, next_id: 1, databases };
+                write(store, &begun)?;
+                begun
             }
         };
+        // The first id that is drawn takes a block of them: a full store opens without a write.
         let next_id = record.next_id;
-        record.next_id = next_id.saturating_add(ID_BLOCK);
-        write(store, &record)?;
         let spaces = Self {
             layout: Layout::new(record.seed),
             databases: RwLock::new(record.databases),
