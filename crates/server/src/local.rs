@@ -263,8 +263,8 @@ mod tests {
         let options = Options { background_threads: 0, ..Options::default() };
         let small = Store::embedded(16 << 20, options).unwrap();
         let server = LocalServer::new(small, Arc::new(ManualClock::new()), &[]).unwrap();
-        let sent = (0..100).map(|key| told(&server, &format!("SETRANGE {key} 300000 x")));
-        let refused = sent.filter(|sent| sent.starts_with('-')).next_back().unwrap();
+        let mut sent = (0..100).map(|key| told(&server, &format!("SETRANGE {key} 300000 x")));
+        let refused = sent.rfind(|sent| sent.starts_with('-')).unwrap();
         assert_eq!(refused, "-OOM command not allowed when used memory > 'maxmemory'.\r\n");
     }
 

@@ -9,11 +9,10 @@
 //!
 //! A database in storage whose log leads its tables records nothing here: storage gets a later version ([`Recorded`]).
 
-use crate::durable::copies::{self, NotHeld};
+use crate::durable::copies::{self, Copied, NotHeld};
 use crate::durable::manifest::{self, Manifest};
 use crate::durable::recorded::Recorded;
 use crate::remote::objects::object_of;
-use crate::remote::segment::Segment;
 use crate::terms::planted::{Bug, when_planted};
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
@@ -104,7 +103,7 @@ impl Commits {
         &self,
         tree: &Tree,
         number: usize,
-        copy_rest: impl FnOnce() -> Result<Vec<(Arc<Segment>, Arc<Segment>)>, NotHeld>,
+        copy_rest: impl FnOnce() -> Result<Copied, NotHeld>,
         begin: impl FnOnce(&Version) -> Result<manifest::Log>,
     ) -> Result<(), NotHeld> {
         let _turn = self.begin().map_err(NotHeld::Another)?;

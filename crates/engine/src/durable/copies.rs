@@ -33,6 +33,9 @@ pub(crate) enum NotHeld {
     Another(Error),
 }
 
+/// Segments, each with its copy at another member, which does not count yet.
+pub(crate) type Copied = Vec<(Arc<Segment>, Arc<Segment>)>;
+
 impl From<NotHeld> for Error {
     fn from(cause: NotHeld) -> Self {
         match cause {

@@ -14,7 +14,7 @@
 //! elsewhere before the last moment, so what it has stays right.
 
 use crate::durable::commit::Commits;
-use crate::durable::copies::{self, NotHeld};
+use crate::durable::copies::{self, Copied, NotHeld};
 use crate::durable::log::Log;
 use crate::durable::manifest;
 use crate::durable::recovery::free_orphans;
@@ -137,7 +137,7 @@ impl Joining {
 
     /// Copies the rest, while nothing is written and nothing is committed. Each segment comes with its copy. The copies count
     /// once this member does, since the segments are written on after that only.
-    fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<Vec<(Arc<Segment>, Arc<Segment>)>, NotHeld> {
+    fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<Copied, NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
         let mut rest = Vec::new();
         for segment in version.segments().filter(|segment| self.lacks(segment)) {
