@@ -87,6 +87,19 @@ fn service_goes_on_when_a_node_is_lost() {
     }
 }
 
+/// What closing ends at one of the nodes does not count as the node's loss.
+#[test]
+fn closing_leaves_no_copy_out() {
+    for round in 0..20 {
+        let nodes = start(2);
+        let process = Process::start(&nodes);
+        let db = process.open(options(&register(), 2));
+        write(&db, &mut Model::new(), &mut Random::seeded(round), 1000);
+        db.close().unwrap();
+        assert_eq!(db.missing_copies(), 0, "round {round}");
+    }
+}
+
 #[test]
 fn a_copy_that_was_left_out_is_not_opened() {
     left_out();

@@ -123,7 +123,7 @@ pub(crate) struct Members {
     is_unnamed: AtomicBool,
     /// Held while a member's standing changes.
     changing: Mutex<()>,
-    /// The database is closed: what fails is not tried again.
+    /// The database is closed: what fails is not tried again, and no member is left out for it.
     is_closed: AtomicBool,
 }
 
@@ -284,13 +284,16 @@ impl Members {
     /// Leaves a member out that was lost, because of `cause`, which is its own failure. Another one serves in its place at once.
     ///
     /// # Errors
-    /// `Unavailable`, or `Fenced` if that is the cause, when no other member answers; `Fenced` when another process took over;
-    /// others of the register. The member is not left out then.
+    /// `Unavailable`, or `Fenced` if that is the cause, when no other member answers; `Closed`; `Fenced` when another process took
+    /// over; others of the register. The member is not left out then.
     pub(crate) fn leave_out(&self, number: usize, cause: &Error) -> Result<()> {
         let _changing = lock(&self.changing);
         let Some(member) = self.at(number) else { return Err(cause.clone()) };
         if member.is(Standing::Out) {
             return Ok(());
+        }
+        if self.is_closed() {
+            return Err(Error::closed());
         }
         if member.is(Standing::Active) {
             let others: Vec<_> = self.active().filter(|remote| remote.member() != number).collect();
