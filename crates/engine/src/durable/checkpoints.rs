@@ -278,7 +278,7 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
         if found != length {
             return Err(Error::corrupt(format!("the object {name} is of {found} bytes, the segment of {length}")));
         }
-        copy(&opened, to.writer(&object)?)?;
+        copy(&opened, to.writer(&object)?).map_err(|error| missing(place, checkpoint, &bytes, error))?;
         summary.objects_copied += 1;
         summary.bytes_copied += stored_bytes;
     }
@@ -488,7 +488,7 @@ fn without_memory(committed: &Committed) -> Result<Committed> {
 }
 
 /// Copies an object as it is stored, and verifies it.
-fn copy(from: &BlockObject, mut to: Box<dyn ObjectWriter>) -> Result<()> {
+fn copy(from: &BlockObject, mut to: Box<dyn ObjectWriter>) -> forebay_storage::Result<()> {
     from.stored(PIECE_BYTES).try_for_each(|piece| to.write(piece?))?;
-    Ok(to.finish()?)
+    to.finish()
 }
