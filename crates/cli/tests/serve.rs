@@ -1,14 +1,26 @@
 //! `forebay serve`, with Redis's own command-line client and benchmark, which `cargo xtask setup` installs.
 
-use crate::common::{Running, run, start};
+use crate::common::{Running, run, start, start_within};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A server at a free port, and that port.
 fn serve(flags: &str) -> (Running, String) {
-    let mut server = start(&format!("serve --listen=127.0.0.1:0 --admin=none --local-memory-size=512MiB {flags}"));
+    ready(start(&line(flags)))
+}
+
+fn line(flags: &str) -> String {
+    format!("serve --listen=127.0.0.1:0 --admin=none --local-memory-size=512MiB {flags}")
+}
+
+/// A server once it serves, and its port.
+fn ready(mut server: Running) -> (Running, String) {
     let ready = server.until(|out| out.contains('\n'));
     let port = ready.lines().next().unwrap().rsplit(':').next().unwrap().to_owned();
     assert!(ready.starts_with("ready redis://127.0.0.1:"), "{ready}");
@@ -50,6 +62,62 @@ fn redis_cli_and_redis_benchmark() {
     assert!(report.contains("LRANGE_100") && !report.contains("Error"), "{report}");
     server.signal(Signal::INT);
     server.wait_stopped();
+}
+
+/// A connection that asks whether somebody is there.
+fn ping(port: &str) -> TcpStream {
+    let mut connection = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    connection.write_all(b"PING\r\n").unwrap();
+    connection
+}
+
+fn answer(mut connection: &TcpStream) -> String {
+    let mut line = [0; 64];
+    let length = connection.read(&mut line).unwrap();
+    String::from_utf8_lossy(&line[..length]).into_owned()
+}
+
+#[test]
+fn as_many_clients_are_served_as_the_system_lets_files_be_open() {
+    for (files, most, clients) in [(60, 100, 50), (100, 100, 50), (700, 700, 444)] {
+        let (server, port) = ready(start_within(&line("--durability=none"), files, most));
+        let cli = |arguments: &[&str]| ask("redis-cli", &port, arguments, "");
+        assert_eq!(cli(&["config", "get", "maxclients"]), format!("maxclients\n{clients}\n"));
+        let refused = cli(&["config", "set", "maxclients", &(clients + 1).to_string()]);
+        assert!(refused.contains(&format!("try with {clients}")), "{refused}");
+        assert!(server.problem().contains("fewer clients can be connected"), "{}", server.problem());
+        let served: Vec<_> = (0..clients).map(|_| ping(&port)).collect();
+        served.iter().for_each(|connection| assert_eq!(answer(connection), "+PONG\r\n"));
+        assert_eq!(answer(&ping(&port)), "-ERR max number of clients reached\r\n");
+        // Storage and the server itself have files left.
+        drop(served);
+        server.signal(Signal::INT);
+        server.wait_stopped();
+    }
+    let (server, port) = ready(start_within(&line("--durability=none"), 300, 10_300));
+    assert_eq!(ask("redis-cli", &port, &["config", "get", "maxclients"], ""), "maxclients\n10000\n");
+    assert_eq!(server.problem(), "");
+}
+
+/// Who could not be accepted is, once others have gone. The system tells of a connection once.
+#[test]
+fn connections_wait_for_files_and_are_served() {
+    for threads in [1, 3] {
+        let (server, port) = serve(&format!("--durability=none --threads={threads}"));
+        // Two more files than are open: they have the lowest numbers that are free.
+        let open = std::fs::read_dir(format!("/proc/{}/fd", server.id().as_raw_nonzero())).unwrap().count() as u64;
+        let limit = Rlimit { current: Some(open + 2), ..getrlimit(Resource::Nofile) };
+        prlimit(Some(server.id()), Resource::Nofile, limit).unwrap();
+        let mut waiting: VecDeque<_> = (0..20).map(|_| ping(&port)).collect();
+        // The first ones are served in turn, and then leave their places to others.
+        while let Some(next) = waiting.pop_front() {
+            next.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            assert_eq!(answer(&next), "+PONG\r\n", "{} are left: {}", waiting.len(), server.problem());
+        }
+        assert_eq!(server.problem().matches("accepting a connection").count(), 1, "{}", server.problem());
+        server.signal(Signal::INT);
+        server.wait_stopped();
+    }
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! What the system says of this process. Nothing where it does not say.
+//! What the system says of this process, and lets it do. Nothing where it does not say.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Physical memory that the process has, in bytes.
 #[must_use]
@@ -12,6 +14,20 @@ pub fn processor_seconds() -> Option<(f64, f64)> {
     let (system, user) = ticks_in(&std::fs::read_to_string("/proc/self/stat").ok()?)?;
     let per_second = rustix::param::clock_ticks_per_second() as f64;
     Some((system as f64 / per_second, user as f64 / per_second))
+}
+
+/// How many files and sockets the process may have open at once. The limit is raised to `wanted` if it is lower, as far as the
+/// system allows.
+#[must_use]
+pub fn allow_open_files(wanted: u64) -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let (now, most) = (current.unwrap_or(u64::MAX), maximum.unwrap_or(u64::MAX));
+    let raised = wanted.min(most);
+    if raised > now && setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).is_ok() {
+        raised
+    } else {
+        now
+    }
 }
 
 fn resident_in(status: &str) -> Option<u64> {
@@ -31,6 +47,13 @@ fn ticks_in(stat: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_is_high_enough_stays() {
+        let now = allow_open_files(0);
+        assert!(now > 0);
+        assert_eq!((allow_open_files(1), allow_open_files(now)), (now, now));
+    }
 
     #[test]
     fn figures_are_found_in_what_the_system_says() {

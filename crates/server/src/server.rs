@@ -6,6 +6,7 @@ use crate::commands::table;
 use crate::execute::Executor;
 use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
+use crate::state::clients;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::shared::Shared;
 use forebay::admission::Admission;
@@ -153,6 +154,15 @@ impl Server {
         }
         let shared = Shared::new(store, users, address, options.threads, options.clock)
             .map_err(|failure| Error { kind: ErrorKind::Io, message: failure.message().to_owned() })?;
+        let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
+        let possible = clients::possible(wanted);
+        if possible < wanted {
+            tracing::warn!(
+                maxclients = possible,
+                "fewer clients can be connected: the system lets too few files be open"
+            );
+            shared.config.set_at_start("maxclients", possible.to_string());
+        }
         let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port()).to_string();
         shared.config.set_at_start("port", port(plain.as_ref().map(|(_, address)| *address)));
         shared.config.set_at_start("tls-port", port(tls_address));

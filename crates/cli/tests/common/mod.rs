@@ -93,9 +93,22 @@ pub fn start(line: &str) -> Running {
 
 /// Starts `forebay` with variables.
 pub fn start_with(line: &str, variables: &[(&str, &str)]) -> Running {
+    start_by(Command::new("env"), line, variables)
+}
+
+/// Starts `forebay`, which may have `files` open, and raise that to `most`.
+pub fn start_within(line: &str, files: u64, most: u64) -> Running {
+    let mut shell = Command::new("sh");
+    let limits = format!("ulimit -S -n {files} && ulimit -H -n {most} && exec env \"$@\"");
+    shell.args(["-c", &limits, "sh"]);
+    start_by(shell, line, &[])
+}
+
+/// Starts `forebay` by `env`, or a command that takes its arguments.
+fn start_by(mut env: Command, line: &str, variables: &[(&str, &str)]) -> Running {
     let (out, error) = (fresh_path(".out"), fresh_path(".err"));
     let clock = SystemClock::new();
-    let child = Command::new("env")
+    let child = env
         .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_forebay")])
         .args(line.split_whitespace())
         .envs(variables.iter().copied())
@@ -158,7 +171,12 @@ impl Running {
 
     /// Sends a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        rustix::process::kill_process(self.id(), signal).unwrap();
+    }
+
+    /// The number of the process.
+    pub fn id(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
     }
 
     /// Waits until `done` accepts the standard output.

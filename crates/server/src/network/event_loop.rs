@@ -19,7 +19,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,8 @@ const TLS_LISTENER: Token = Token(2);
 const CONNECTIONS: usize = 3;
 /// How long a client may take to prove that it speaks TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How often the first thread looks for keys that have expired, and for a script that is busy.
+/// How often the first thread looks for keys that have expired, for a script that is busy, and for connections that the system
+/// refused to accept.
 const SWEEP: Duration = Duration::from_millis(100);
 /// How often a thread looks for clients that do nothing.
 const LOOK: Duration = Duration::from_secs(1);
@@ -59,6 +60,8 @@ pub struct EventLoop {
     going_on: BTreeSet<u64>,
     spare: Vec<u8>,
     door: Option<Door>,
+    /// When to try again to accept connections, which the system refused.
+    refused_until: Option<Nanos>,
 }
 
 impl std::fmt::Debug for EventLoop {
@@ -99,7 +102,8 @@ impl EventLoop {
             }
         }
         let (connections, deadlines, going_on) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Ok(Self { shared, registry, poll, mailbox, connections, deadlines, going_on, spare: Vec::new(), door })
+        let (spare, refused_until) = (Vec::new(), None);
+        Ok(Self { shared, registry, poll, mailbox, connections, deadlines, going_on, spare, door, refused_until })
     }
 
     /// Serves until it is told to stop.
@@ -111,7 +115,7 @@ impl EventLoop {
         loop {
             let timeout = self.timeout(may_accept || may_sweep);
             if let Err(error) = self.poll.poll(&mut events, timeout)
-                && error.kind() != std::io::ErrorKind::Interrupted
+                && error.kind() != ErrorKind::Interrupted
             {
                 tracing::error!(%error, "waiting for connections");
                 self.shared.stop();
@@ -162,7 +166,7 @@ impl EventLoop {
                     Message::Stop => return self.end_all(),
                 }
             }
-            if may_accept {
+            if may_accept || self.refused_until.is_some_and(|until| until <= self.shared.clock.now()) {
                 may_accept = self.accept(&mut ready);
             }
             self.end_waits(&mut ready);
@@ -188,7 +192,8 @@ impl EventLoop {
             return Some(Duration::ZERO);
         }
         let now = self.shared.clock.now();
-        let next = self.deadlines.first().map(|(until, _)| Duration::from_nanos(until.saturating_sub(now)));
+        let next = self.deadlines.first().map(|(until, _)| *until).into_iter().chain(self.refused_until).min();
+        let next = next.map(|until| Duration::from_nanos(until.saturating_sub(now)));
         let look = if self.door.is_some() { SWEEP } else { LOOK };
         // The system counts in milliseconds, and rounds up.
         Some(next.map_or(look, |next| next.min(look)))
@@ -283,10 +288,17 @@ impl EventLoop {
                         _ => self.admit(socket, tls, ready),
                     }
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.refused_until = None;
+                    return false;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
-                    // Out of descriptors, for example: try again when something happens.
-                    tracing::warn!(%error, "accepting a connection");
+                    // Out of descriptors, for example. The system does not tell again of those who wait.
+                    if self.refused_until.is_none() {
+                        tracing::warn!(%error, "accepting a connection");
+                    }
+                    self.refused_until = Some(self.shared.clock.now().saturating_add(SWEEP.as_nanos() as u64));
                     return false;
                 }
             }
@@ -326,6 +338,8 @@ impl EventLoop {
         self.going_on.remove(&id);
         self.forget_deadline(id);
         let Some(mut connection) = self.connections.remove(&id) else { return };
+        // Its descriptor may be what another one waits for.
+        self.refused_until = self.refused_until.map(|_| 0);
         connection.close();
         let executor = Executor { shared: &self.shared, registry: &self.registry };
         executor.forget(&mut connection.dialogue.session);
@@ -342,11 +356,11 @@ impl Door {
     fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr, Option<Arc<Admission>>)> {
         if let Some(plain) = &self.plain {
             match plain.accept() {
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 accepted => return accepted.map(|(socket, address)| (socket, address, None)),
             }
         }
-        let Some((listener, admission)) = &self.tls else { return Err(std::io::ErrorKind::WouldBlock.into()) };
+        let Some((listener, admission)) = &self.tls else { return Err(ErrorKind::WouldBlock.into()) };
         let (socket, address) = listener.accept()?;
         Ok((socket, address, Some(Arc::clone(admission))))
     }

@@ -3,6 +3,7 @@
 use crate::acl::users::DEFAULT;
 use crate::state::mailbox::{Letter, Mailbox, Message};
 use bytes::Bytes;
+use forebay_env::process;
 use forebay_env::sync::{Mutex, lock};
 use mio::net::TcpStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +15,17 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// A client that was sent more than this without asking, and does not take it, is given up.
 pub const MAX_UNASKED_BYTES: usize = 32 << 20;
+
+/// Files and sockets that are left for storage, memory nodes and the server itself. Where there are few, half of them are.
+const RESERVED_FILES: u64 = 256;
+
+/// How many of so many clients can be connected at once, by what the system lets the process open. Its limit is raised if need
+/// be.
+#[must_use]
+pub fn possible(wanted: u64) -> u64 {
+    let files = process::allow_open_files(wanted.saturating_add(RESERVED_FILES));
+    wanted.min(files - RESERVED_FILES.min(files / 2))
+}
 
 /// What is known about a connected client.
 #[derive(Debug)]

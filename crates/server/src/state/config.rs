@@ -3,6 +3,7 @@
 //! Those that do nothing here are shown with the value that says so, as tools ask for them, and cannot be changed.
 
 use crate::keyspace::events::Wanted;
+use crate::state::clients;
 use crate::text::{number, pattern};
 use bytes::Bytes;
 use forebay_env::sync::RwLock;
@@ -17,6 +18,8 @@ enum Change {
     Never,
     /// To a number within these limits.
     Number(i64, i64),
+    /// To a number of clients that the system lets be connected.
+    Clients,
     /// To letters of events.
     Events,
     /// To any text.
@@ -49,7 +52,7 @@ const PARAMETERS: &[Parameter] = &[
     ("hll-sparse-max-bytes", "3000", Change::Number(0, i64::MAX)),
     ("latency-monitor-threshold", "0", Change::Never),
     ("list-max-listpack-size", "-2", Change::Never),
-    ("maxclients", "10000", Change::Number(1, u32::MAX as i64)),
+    ("maxclients", "10000", Change::Clients),
     ("maxmemory", "0", Change::Never),
     ("maxmemory-policy", "noeviction", Change::Never),
     ("notify-keyspace-events", "", Change::Events),
@@ -183,6 +186,17 @@ fn check(change: Change, value: &[u8]) -> Result<(), String> {
         Change::Text => Ok(()),
         Change::Events if Wanted::parse(value).is_some() => Ok(()),
         Change::Events => Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into()),
+        Change::Clients => {
+            check(Change::Number(1, u32::MAX.into()), value)?;
+            let wanted = number::unsigned(value).unwrap_or(0);
+            let possible = clients::possible(wanted);
+            if possible < wanted {
+                return Err(format!(
+                    "The operating system is not able to handle the specified number of clients, try with {possible}"
+                ));
+            }
+            Ok(())
+        }
         Change::Number(least, most) => match number::integer(value) {
             None => Err("argument couldn't be parsed into an integer".into()),
             Some(number) if number < least || number > most => {
@@ -214,11 +228,13 @@ mod tests {
             ("zset-max-listpack-value", "1", "immutable"),
             ("timeout", "-1", "between 0 and"),
             ("timeout", "x", "integer"),
+            ("maxclients", "0", "between 1 and"),
+            ("maxclients", "4294967295", "not able to handle"),
             ("notify-keyspace-events", "KEq", "Invalid event class"),
         ] {
-            let error = config.set(&[(b"maxclients", b"9"), (name.as_bytes(), value.as_bytes())]).unwrap_err();
+            let error = config.set(&[(b"slowlog-max-len", b"9"), (name.as_bytes(), value.as_bytes())]).unwrap_err();
             assert!(error.contains(why), "{error}");
-            assert_eq!(config.number("maxclients"), 10_000);
+            assert_eq!(config.number("slowlog-max-len"), 128);
         }
         assert_eq!(config.matching(b"MAX*").len(), 3);
         config.set(&[(b"LUA-time-limit", b"7")]).unwrap();
