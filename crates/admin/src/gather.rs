@@ -128,6 +128,7 @@ impl Database {
             storage: settings.storage.clone(),
             shards: property("forebay.num-shards"),
             failed_shards: property("forebay.background-errors"),
+            missing_copies: store.missing_copies() as u64,
             snapshots: property("forebay.num-snapshots"),
             entries: property("forebay.estimate-num-keys"),
             sealed_memtables: property("forebay.num-immutable-mem-table"),

@@ -298,6 +298,11 @@ const DATABASE: Things<Database> = Things {
         now("forebay_failed_shards", "Shards whose background work has failed for good.", |database| {
             database.failed_shards
         }),
+        now(
+            "forebay_missing_copies",
+            "Copies of shards that are missing, because memory nodes were lost.",
+            |database| database.missing_copies,
+        ),
         now("forebay_snapshots", "Snapshots that are held.", |database| database.snapshots),
         now("forebay_table_entries", "Index entries of tables; a key may have several.", |database| database.entries),
         now("forebay_sealed_memtables", "Memtables that wait for their flush.", |database| database.sealed_memtables),

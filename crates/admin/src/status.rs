@@ -132,6 +132,8 @@ pub struct Database {
     pub shards: u64,
     /// Shards whose background work has failed for good.
     pub failed_shards: u64,
+    /// Copies of shards in memory that are missing, because memory nodes were lost.
+    pub missing_copies: u64,
     /// Snapshots that are held.
     pub snapshots: u64,
     /// Index entries of tables.

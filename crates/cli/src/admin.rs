@@ -79,9 +79,12 @@ pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, setting
         if database.failed_shards > 0 {
             status.process.not_ready = format!("background work of {} shards has failed", database.failed_shards);
         }
-        match store.node_statistics() {
+        match store.placed_statistics() {
             Ok(nodes) => {
-                let named = nodes.iter().enumerate().map(|(place, node)| MemoryNode::of(place.to_string(), node));
+                if nodes.is_empty() {
+                    status.process.not_ready = "no memory node answers".to_owned();
+                }
+                let named = nodes.iter().map(|(place, node)| MemoryNode::of(place.to_string(), node));
                 status.memory_nodes = named.collect();
             }
             Err(error) => {

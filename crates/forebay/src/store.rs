@@ -190,8 +190,21 @@ impl Store {
     /// # Errors
     /// `Unavailable` when a node is gone.
     pub fn node_statistics(&self) -> Result<Vec<NodeStatistics>, Error> {
-        let counted = self.clients.iter().filter(|client| !self.has_copies || client.link().is_alive());
-        counted.map(|client| Ok(client.node_statistics()?)).collect()
+        Ok(self.placed_statistics()?.into_iter().map(|(_, statistics)| statistics).collect())
+    }
+
+    /// The same, each with the place that its node has among those that the database was opened with.
+    ///
+    /// # Errors
+    /// As [`Store::node_statistics`].
+    pub fn placed_statistics(&self) -> Result<Vec<(usize, NodeStatistics)>, Error> {
+        let asked = self.clients.iter().enumerate().filter(|(_, client)| !self.has_copies || client.link().is_alive());
+        let told = asked.filter_map(|(place, client)| match client.node_statistics() {
+            // The others have what it had.
+            Err(_) if self.has_copies => None,
+            told => Some(told.map(|statistics| (place, statistics)).map_err(Error::from)),
+        });
+        told.collect()
     }
 }
 

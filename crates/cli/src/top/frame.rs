@@ -189,6 +189,12 @@ fn background(lines: &mut Lines, database: &Database, rates: &Rates) {
         if places.is_empty() { "" } else { "; " },
         places.join(", ")
     ));
+    if database.missing_copies > 0 {
+        lines.add(
+            Tone::Bad,
+            &format!("{} copies of shards are missing: memory nodes were lost", database.missing_copies),
+        );
+    }
     if database.failed_shards > 0 {
         lines.add(Tone::Bad, &format!("background work of {} shards has failed: see the log", database.failed_shards));
     }
