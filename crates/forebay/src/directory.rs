@@ -262,7 +262,10 @@ mod tests {
         let path = folder.path().join("database");
         drop(Store::open_with(&path, options(|_| {})).unwrap());
         let foreign = [".tmp/mine", "default/log/mine", "default/commit/00000000000000000001.bak"];
-        foreign.iter().for_each(|name| std::fs::write(path.join(name), "").unwrap());
+        for name in foreign.map(|name| path.join(name)) {
+            std::fs::create_dir_all(name.parent().unwrap()).unwrap();
+            std::fs::write(name, "").unwrap();
+        }
         drop(Store::open_with(&path, options(|_| {})).unwrap());
         Store::destroy_path(&path).unwrap();
         for name in foreign {
