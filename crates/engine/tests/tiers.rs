@@ -174,7 +174,7 @@ fn a_database_opens_with_less_memory() {
             db.put(&key(number), &value(number, *version, 2000)).unwrap();
         }
         let statistics = db.statistics();
-        assert!(statistics.live_bytes > 7 << 20 && statistics.remote_bytes <= memory_bytes, "{statistics:?}");
+        assert!(statistics.live_bytes > 6 << 20 && statistics.remote_bytes <= memory_bytes, "{statistics:?}");
         let expected =
             (0..records).zip(&versions).map(|(number, &version)| (key(number), value(number, version, 2000)));
         assert!(scanned(&db, false).into_iter().eq(expected), "with {memory_bytes} bytes");

@@ -206,6 +206,8 @@ mod tests {
             );
         };
         assert_eq!(told(&server, "CONFIG SET notify-keyspace-events KEA; SET kept 1"), "+OK\r\n+OK\r\n");
+        // The first id of a collection takes a block of them from the store.
+        assert_eq!(told(&server, "SADD first x; DEL first"), ":1\r\n:1\r\n");
         let (mut waits, mut watches, mut learns) = (server.connect(), server.connect(), server.connect());
         assert!(waits.send(b"BLPOP list 0\r\n").is_empty());
         assert_eq!(watches.send(b"WATCH watched\r\nMULTI\r\nPING\r\n"), b"+OK\r\n+OK\r\n+QUEUED\r\n");

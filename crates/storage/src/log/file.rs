@@ -124,8 +124,10 @@ impl FileLog {
         let folder = folder.as_str().to_owned();
         make_folders(&*disk, &folder)?;
         let header = SegmentHeader { is_seal: false, log, number: 1, start: 0 };
-        let active = create_segment(&*disk, &folder, header, &options)?;
-        settle_segment(&*disk, &folder, &active)?;
+        let path = segment_path(&folder, header.number);
+        let active = begin_segment(&*disk, &folder, disk.create(&path)?, header, &options)
+            // So that it can be tried again where there was no room.
+            .map_err(|(error, _)| remove_if_there(&*disk, &path).err().unwrap_or(error))?;
         refuse_sealed(&*disk, &folder)?;
         let writer = Writer {
             active,
@@ -170,20 +172,22 @@ impl FileLog {
         writer.active.file.sync().map_err(|error| writer.break_off(&self.folder, error))?;
         let number = writer.active.number.saturating_add(1);
         let header = SegmentHeader { is_seal: false, log: self.log, number, start: writer.end };
-        let create = || create_segment(&*self.disk, &self.folder, header, &self.options);
-        // Where it fails, nothing was lost, and it can be tried again.
-        let next = create().or_else(|error| match error.kind() {
-            // This writer left it. Nobody else begins segments of its log.
-            ErrorKind::AlreadyExists => {
-                remove_if_there(&*self.disk, &segment_path(&self.folder, number))?;
-                create()
-            }
+        let path = segment_path(&self.folder, number);
+        // Where that fails, nothing was begun, and it can be tried again.
+        let file = self.disk.create(&path).or_else(|error| match error.kind() {
+            // This writer left it, and nothing is in it. Nobody else begins segments of its log.
+            ErrorKind::AlreadyExists => remove_if_there(&*self.disk, &path).and_then(|()| self.disk.create(&path)),
             _ => Err(error),
         })?;
-        settle_segment(&*self.disk, &self.folder, &next).map_err(|error| match error.kind() {
-            ErrorKind::Full => error,
-            _ => writer.break_off(&self.folder, error),
-        })?;
+        let next = match begin_segment(&*self.disk, &self.folder, file, header, &self.options) {
+            Ok(next) => next,
+            Err((error, lost_nothing)) => {
+                // A power failure must not bring it back: this segment may get more frames, and would seem to end before.
+                let away = remove_if_there(&*self.disk, &path).and_then(|()| self.disk.sync_folder(&self.folder));
+                let goes_on = lost_nothing && away.is_ok();
+                return Err(if goes_on { error } else { writer.break_off(&self.folder, error) });
+            }
+        };
         // From now on the log does not end in this one.
         let full = Arc::clone(&writer.active.file);
         let closed = full.truncate(writer.active.offset(writer.end)).and_then(|()| full.sync());
@@ -319,21 +323,22 @@ fn segment_path(folder: &str, number: u64) -> String {
     path_in(folder, &format!("{number:020}{LOG}"))
 }
 
-/// Creates a segment with its first room.
-fn create_segment(disk: &dyn Disk, folder: &str, header: SegmentHeader, options: &FileLogOptions) -> Result<Segment> {
-    let path = segment_path(folder, header.number);
-    let file = disk.create(&path)?;
+/// Begins a segment in a file that was created. It survives with its first room when this has returned. An error comes with whether
+/// it can be tried again with another file: no sync failed but for want of room.
+fn begin_segment(
+    disk: &dyn Disk,
+    folder: &str,
+    file: Arc<dyn DiskFile>,
+    header: SegmentHeader,
+    options: &FileLogOptions,
+) -> std::result::Result<Segment, (Error, bool)> {
     let reserved = options.length_over(SEGMENT_HEADER_BYTES as u64);
     let written = file.reserve(reserved).and_then(|()| file.write_at(0, &header.encode()));
-    let segment = Segment { file, number: header.number, start: header.start, reserved };
-    removing_on_error(disk, &path, written).map(|()| segment)
-}
-
-/// Has a segment that was created survive.
-fn settle_segment(disk: &dyn Disk, folder: &str, segment: &Segment) -> Result<()> {
-    let synced = segment.file.sync();
+    written.map_err(|error| (error, true))?;
+    let synced = file.sync();
     let synced = if planted(Bug::FolderIsNotSynced) { synced } else { synced.and_then(|()| disk.sync_folder(folder)) };
-    removing_on_error(disk, &segment_path(folder, segment.number), synced)
+    synced.map_err(|error| (error.clone(), error.kind() == ErrorKind::Full))?;
+    Ok(Segment { file, number: header.number, start: header.start, reserved })
 }
 
 /// Removes the file that was worked on where that failed, so that it takes no room.
