@@ -96,7 +96,7 @@ fn as_many_clients_are_served_as_the_system_lets_files_be_open() {
     }
     let (server, port) = ready(start_within(&line("--durability=none"), 300, 10_300));
     assert_eq!(ask("redis-cli", &port, &["config", "get", "maxclients"], ""), "maxclients\n10000\n");
-    assert_eq!(server.problem(), "");
+    assert!(!server.problem().contains("fewer clients can be connected"), "{}", server.problem());
 }
 
 /// Who could not be accepted is, once others have gone. The system tells of a connection once.
