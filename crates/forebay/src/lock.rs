@@ -5,9 +5,9 @@
 //!   PATH/LOCK.NAME   of another database
 //! ```
 //!
-//! The system frees the lock of a process that ends. A child that was forked meanwhile has the file open as well, and the lock with it;
-//! so the process that took the lock releases it, and no other does. Who takes a database over removes the file that the other process has
-//! locked, and locks a new one of that name: a lock counts as long as its file has the name.
+//! The system frees the lock of a process that ends. A child that was forked meanwhile has the file open as well, and the lock
+//! with it; so the process that took the lock releases it, and no other does. Who takes a database over removes the file that the
+//! other process has locked, and locks a new one of that name: a lock counts as long as its file has the name.
 
 use crate::Error;
 use forebay_base::ErrorKind;

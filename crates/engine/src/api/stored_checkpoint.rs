@@ -110,9 +110,9 @@ impl Db {
     /// copies. A call that failed can be repeated, and goes on. The database may be open.
     ///
     /// # Errors
-    /// `NotFound` when there is no such checkpoint; `Busy` when another one got its name meanwhile; `Corrupt`, naming the object, when what it names is damaged or missing;
-    /// `Invalid` when a database of that name lives in the other storage, or another one was backed up to it; those of the
-    /// storages.
+    /// `NotFound` when there is no such checkpoint; `Busy` when another one got its name meanwhile; `Corrupt`, naming the object,
+    /// when what it names is damaged or missing; `Invalid` when a database of that name lives in the other storage, or another
+    /// one was backed up to it; those of the storages.
     pub fn back_up(storage: &Storage, name: &str, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
         checkpoints::back_up(&Place::new(storage, name)?, checkpoint, to)
     }

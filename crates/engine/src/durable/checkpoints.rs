@@ -236,8 +236,9 @@ fn check_free(target: &Place) -> Result<()> {
 /// verified.
 ///
 /// # Errors
-/// `NotFound`; `Busy` when another checkpoint got its name meanwhile; `Corrupt`, naming the object that is damaged or missing; `Invalid` when a database lives at that place, or it has
-/// backups of another one; those of the storages: call again, and it goes on.
+/// `NotFound`; `Busy` when another checkpoint got its name meanwhile; `Corrupt`, naming the object that is damaged or missing;
+/// `Invalid` when a database lives at that place, or it has backups of another one; those of the storages: call again, and it
+/// goes on.
 pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
     let target = place.in_storage(to);
     let (from, to) = (place.storage.objects(), to.objects());

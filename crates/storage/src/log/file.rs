@@ -341,12 +341,6 @@ fn begin_segment(
     Ok(Segment { file, number: header.number, start: header.start, reserved })
 }
 
-/// Removes the file that was worked on where that failed, so that it takes no room.
-fn removing_on_error<T>(disk: &dyn Disk, path: &str, done: Result<T>) -> Result<T> {
-    // What stays all the same is of no other harm.
-    done.inspect_err(|_| drop(remove_if_there(disk, path)))
-}
-
 fn refuse_sealed(disk: &dyn Disk, folder: &str) -> Result<()> {
     if planted(Bug::SealIsNotSeen) || !disk.exists(&path_in(folder, SEAL))? {
         return Ok(());
@@ -541,7 +535,8 @@ fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
     let (new, file) = create_new(disk, folder)?;
     let written = file.write_at(0, &bytes);
     let synced = if planted(Bug::RecoveredIsNotSynced) { written } else { written.and_then(|()| file.sync()) };
-    removing_on_error(disk, &new, synced)?;
+    // What failed takes no room. If it stays all the same, it is of no other harm.
+    synced.inspect_err(|_| drop(remove_if_there(disk, &new)))?;
     let end = path_in(folder, END);
     let linked = if planted(Bug::RecoveryReplaces) { disk.rename(&new, &end) } else { disk.link(&new, &end) };
     let is_first = match linked {
