@@ -173,6 +173,7 @@ fn a_database_opens_with_less_memory() {
             *version += 1;
             db.put(&key(number), &value(number, *version, 2000)).unwrap();
         }
+        db.flush().unwrap();
         let statistics = db.statistics();
         assert!(statistics.live_bytes > 6 << 20 && statistics.remote_bytes <= memory_bytes, "{statistics:?}");
         let expected =
