@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Builds use at most this many cores: the smallest machine that Forebay is checked on has two.
 pub(crate) const MAX_JOBS: usize = 2;
@@ -110,9 +110,18 @@ impl Step {
         })
     }
 
-    /// Runs it in silence; what it writes goes to a file.
-    pub(crate) fn write_to(mut self, file: std::fs::File) -> std::io::Result<ExitStatus> {
-        self.command.stdout(file.try_clone()?).stderr(file).status()
+    /// Runs it in silence; what it writes goes to a file. One that has not ended within `limit` is killed, and has no status.
+    pub(crate) fn write_to(mut self, file: std::fs::File, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+        let mut child = self.command.stdout(file.try_clone()?).stderr(file).spawn()?;
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.kill()?;
+        child.wait().map(|_| None)
     }
 
     fn run_as(mut self, run: impl FnOnce(&mut Command) -> std::io::Result<ExitStatus>) -> Outcome {
@@ -177,6 +186,17 @@ mod tests {
     fn a_line_shows_what_changes_the_build() {
         let step = Workspace::at("/".into()).program("/bin/tool").arguments(["a", "b"]).environment("FLAGS", "--x y");
         assert_eq!(step.line(), "FLAGS=\"--x y\" tool a b");
+    }
+
+    #[test]
+    fn what_hangs_is_killed() -> std::io::Result<()> {
+        let run = |argument, limit| {
+            let file = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+            Workspace::at("/".into()).program("sleep").arguments([argument]).write_to(file, Duration::from_secs(limit))
+        };
+        assert!(run("1000", 0)?.is_none());
+        assert!(run("0", 100)?.is_some_and(|status| status.success()));
+        Ok(())
     }
 
     #[test]

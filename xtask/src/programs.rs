@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// No program takes longer, unless it hangs: then it is killed, and what it wrote tells which of its tests did not end.
+const LIMIT: Duration = Duration::from_secs(900);
+
 /// A program that runs tests.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
@@ -71,10 +74,11 @@ impl Program {
             Start::Slice(suite) => OsStr::new(suite.name),
         });
         let step = self.step(workspace).environment("RUST_TEST_THREADS", threads.to_string());
-        let status = File::create(&written).and_then(|file| step.write_to(file));
+        let status = File::create(&written).and_then(|file| step.write_to(file, LIMIT));
         let time = start.elapsed();
         let failed = match status {
-            Ok(status) => (!status.success()).then(|| status.to_string()),
+            Ok(Some(status)) => (!status.success()).then(|| status.to_string()),
+            Ok(None) => Some("did not end, and was killed".to_owned()),
             Err(error) => Some(format!("cannot be started: {error}")),
         };
         let mut out = std::io::stdout().lock();
