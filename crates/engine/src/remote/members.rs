@@ -287,30 +287,45 @@ impl Members {
     /// `Unavailable`, or `Fenced` if that is the cause, when no other member answers; `Closed`; `Fenced` when another process took
     /// over; others of the register. The member is not left out then.
     pub(crate) fn leave_out(&self, number: usize, cause: &Error) -> Result<()> {
-        let _changing = lock(&self.changing);
         let Some(member) = self.at(number) else { return Err(cause.clone()) };
-        if member.is(Standing::Out) {
+        loop {
+            // Asking may take long, so nobody is kept from changing members meanwhile.
+            let asked =
+                member.is(Standing::Active).then(|| self.others(number).find(|remote| remote.memory_node().answers()));
+            let _changing = lock(&self.changing);
+            if member.is(Standing::Out) {
+                return Ok(());
+            }
+            if self.is_closed() {
+                return Err(Error::closed());
+            }
+            if member.is(Standing::Active) {
+                // It has joined only now.
+                let Some(answering) = asked else { continue };
+                // Where none answers, it is rather this process that is cut off, or all of them hang.
+                let Some(next) = answering else { return Err(unanswered(cause)) };
+                let others: Vec<_> = self.others(number).collect();
+                // The one that answers was itself left out meanwhile.
+                if !others.iter().any(|remote| Arc::ptr_eq(remote, next)) {
+                    continue;
+                }
+                if self.serving.get() == number && !planted(Bug::ReadLeftOut) {
+                    self.serving.set(next.member());
+                }
+                if !planted(Bug::LeaveOutUnrecorded) {
+                    self.name(&others).map_err(|error| error.during("leaving a copy out"))?;
+                }
+            }
+            member.set(Standing::Out);
+            let node = member.remote.memory_node().client().node();
+            tracing::warn!(%node, copies = self.active().count(), %cause, "a memory node is left out");
             return Ok(());
         }
-        if self.is_closed() {
-            return Err(Error::closed());
-        }
-        if member.is(Standing::Active) {
-            let others: Vec<_> = self.active().filter(|remote| remote.member() != number).collect();
-            // Where none answers, it is rather this process that is cut off, or all of them hang.
-            let answering = others.iter().find(|remote| remote.memory_node().answers());
-            let Some(next) = answering else { return Err(unanswered(cause)) };
-            if self.serving.get() == number && !planted(Bug::ReadLeftOut) {
-                self.serving.set(next.member());
-            }
-            if !planted(Bug::LeaveOutUnrecorded) {
-                self.name(&others).map_err(|error| error.during("leaving a copy out"))?;
-            }
-        }
-        member.set(Standing::Out);
-        let node = member.remote.memory_node().client().node();
-        tracing::warn!(%node, copies = self.active().count(), %cause, "a memory node is left out");
-        Ok(())
+    }
+
+    /// The active members but this one.
+    fn others(&self, number: usize) -> impl Iterator<Item = &Arc<Remote>> {
+        self.active().filter(move |remote| remote.member() != number)
     }
 
     /// The part of the member that serves now, for what must not change over to another one.

@@ -1,7 +1,8 @@
 //! Nodes hang: their links are there, and nothing is answered.
 
 use super::*;
-use crate::durable::log::tests::{VALUE, open, shard, start};
+use crate::durable::log::tests::{VALUE, nodes_of, open, shard, start, step};
+use forebay_fabric::sim::{SimNetwork, SimOptions};
 use forebay_table::SegmentKind;
 
 const NODES: [u32; 2] = [1, 2];
@@ -79,4 +80,26 @@ fn another_member_serves_when_the_one_that_does_hangs() {
     assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&VALUE[..]));
     db.put(b"b", &VALUE).unwrap();
     assert_eq!(active(tree), [1]);
+}
+
+#[test]
+fn members_may_change_while_another_one_is_asked_whether_it_answers() {
+    let network = SimNetwork::new(1, SimOptions::default());
+    let nodes = Arc::new(nodes_of(&network, &NODES));
+    let served = Arc::clone(&nodes);
+    network.set_progress_hook(move || step(&served));
+    let db = Arc::new(open(&network, &NODES));
+    db.put(b"a", &VALUE).unwrap();
+    db.flush().unwrap();
+    // Whoever waits for a node has members named meanwhile.
+    let named = Arc::downgrade(&db);
+    network.set_progress_hook(move || {
+        step(&nodes);
+        if let Some(db) = named.upgrade() {
+            shard(&db).0.tree.remote.name_joined().unwrap();
+        }
+    });
+    network.partition(NODES[0]);
+    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&VALUE[..]));
+    assert_eq!(active(&shard(&db).0.tree), [1]);
 }

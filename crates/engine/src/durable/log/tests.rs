@@ -25,7 +25,7 @@ pub(crate) fn start(nodes: &[u32]) -> SimNetwork {
     network
 }
 
-fn nodes_of(network: &SimNetwork, nodes: &[u32]) -> Vec<Mutex<MemoryNode>> {
+pub(crate) fn nodes_of(network: &SimNetwork, nodes: &[u32]) -> Vec<Mutex<MemoryNode>> {
     let start = |number: &u32| {
         let options = forebay_memory_node::Options {
             clock: network.clock(),
@@ -36,7 +36,7 @@ fn nodes_of(network: &SimNetwork, nodes: &[u32]) -> Vec<Mutex<MemoryNode>> {
     nodes.iter().map(start).collect()
 }
 
-fn step(nodes: &[Mutex<MemoryNode>]) {
+pub(crate) fn step(nodes: &[Mutex<MemoryNode>]) {
     for node in nodes {
         // What a node does waits, too.
         if let Ok(mut node) = node.try_lock() {
