@@ -56,10 +56,21 @@ impl fmt::Display for Broken {
 /// Most characters of a text that may quote the peer.
 const MAX_QUOTED: usize = 300;
 
+/// Whether the socket's other end is the socket itself. The system connects it so when nobody listens at a port of this
+/// machine, and it gives the socket that very port: who tries again and again to reach a node that is away meets it, and
+/// would keep the port from the node.
+fn is_connected_to_itself(socket: &TcpStream) -> std::io::Result<bool> {
+    Ok(socket.local_addr()? == socket.peer_addr()?)
+}
+
 impl Socket {
     /// Connects within `limit`.
     pub(super) fn connect(address: SocketAddr, limit: Duration, socket_bytes: Option<usize>) -> std::io::Result<Self> {
-        Self::adopt(TcpStream::connect_timeout(&address, limit)?, socket_bytes)
+        let socket = TcpStream::connect_timeout(&address, limit)?;
+        if is_connected_to_itself(&socket)? {
+            return Err(std::io::ErrorKind::ConnectionRefused.into());
+        }
+        Self::adopt(socket, socket_bytes)
     }
 
     /// Takes an accepted or connected socket. With `socket_bytes`, the system's buffers for it are
@@ -135,5 +146,24 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketType, bind, connect, getsockname, socket};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn a_socket_that_is_connected_to_itself_is_told_from_one_of_a_server() {
+        let own = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&own, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let place = SocketAddr::try_from(getsockname(&own).unwrap()).unwrap();
+        connect(&own, &place).unwrap();
+        assert!(is_connected_to_itself(&TcpStream::from(own)).unwrap());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!is_connected_to_itself(&client).unwrap());
     }
 }
