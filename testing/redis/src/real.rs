@@ -48,7 +48,7 @@ impl Redis {
             .unwrap_or_else(|error| panic!("redis-server cannot be started ({error}): run `cargo xtask setup`"));
         let mut redis = Self { child, port, folder };
         let clock = SystemClock::new();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while !is_served(port) {
             assert!(Duration::from_nanos(clock.now()) < PATIENCE, "redis-server does not answer");
             let ended = redis.child.try_wait().expect("its state can be asked for");
             assert!(ended.is_none(), "redis-server ended at once ({ended:?})");
@@ -56,4 +56,9 @@ impl Redis {
         }
         redis
     }
+}
+
+/// Whether somebody listens. While nobody does, the system may connect a socket with itself.
+fn is_served(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
 }

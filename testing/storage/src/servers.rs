@@ -17,6 +17,8 @@ const AZURE_SETUP: &str = "cargo xtask storage-azure";
 /// How long a server may take to start: builds share the machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 const INTERVAL: Duration = Duration::from_millis(50);
+/// How long a server may take to answer once it is connected, before it is asked again.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// A server that runs until this is dropped.
 #[derive(Debug)]
@@ -189,7 +191,7 @@ impl Server {
     }
 }
 
-/// Creates the bucket, if the server answers.
+/// Creates the bucket, if the server answers in time.
 fn made_bucket(port: u16, Creation { request, header, body }: &Creation) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let request = format!(
@@ -197,8 +199,12 @@ fn made_bucket(port: u16, Creation { request, header, body }: &Creation) -> bool
          {body}",
         body.len()
     );
+    // While nobody listens, the system may connect a socket with itself, if the port is among those that it gives out.
+    let is_server = stream.local_addr().ok() != stream.peer_addr().ok();
     let mut reply = String::new();
-    stream.write_all(request.as_bytes()).is_ok()
+    is_server
+        && stream.set_read_timeout(Some(ANSWER)).is_ok()
+        && stream.write_all(request.as_bytes()).is_ok()
         && stream.read_to_string(&mut reply).is_ok()
         && matches!(reply.split_whitespace().nth(1), Some("200" | "201"))
 }
@@ -220,7 +226,12 @@ pub fn hdfs() -> Server {
     let child = start(command.current_dir(&folder), Stdio::piped(), "HDFS (java)");
     let mut server = Server { child, port, folder: Some(folder) };
     let output = server.child.stdout.take().expect("it is piped");
-    let is_ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == "ready");
+    let (said, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let is_ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == "ready");
+        let _ = said.send(is_ready);
+    });
+    let is_ready = told.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("HDFS was not ready within {PATIENCE:?}"));
     assert!(is_ready, "HDFS ended before it was ready: run `{SETUP}` again");
     server
 }
