@@ -11,7 +11,8 @@
 //!
 //! A command that has found nothing leaves a waiter at its keys. Whoever changes one of them, carries the command out again
 //! for the waiter once it has let its own keys go. The command looks at this key alone then. The others have changed before,
-//! or come next. A waiter whose client has hung up gets nothing.
+//! or come next. When the key is not of the type that a waiter waits for, nobody else who waits for that type is tried there:
+//! whoever makes the key one of that type serves them. A waiter whose client has hung up gets nothing.
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
 //! kept back until the batch is written: if that fails, all of the run is answered with the error. When one batch cannot hold
@@ -113,8 +114,10 @@ enum Planned {
 
 /// What became of a waiter when its command was carried out again.
 enum Attempt {
-    /// The command found nothing.
+    /// The command found nothing, or could not be carried out. That says nothing of others.
     Waits,
+    /// The key is not of this type, which the command waits for: others find nothing either.
+    NothingOf(Kind),
     /// Its client is not there any more.
     HasGone,
     /// Its reply, and the keys that the command has changed.
@@ -609,15 +612,21 @@ impl<'s> Executor<'s> {
     /// The same for those who wait at these keys.
     fn serve_at(&self, mut changed: VecDeque<Name>) {
         while let Some(name) = changed.pop_front() {
-            for waiter in self.shared.waiting.at(&name) {
+            let mut line = self.shared.waiting.line(&name);
+            while let Some(waiter) = line.next() {
                 let Some(claim) = waiter.claim() else { continue };
-                let attempt = self.try_again(&waiter, &name.1);
-                if matches!(attempt, Attempt::Waits) {
-                    continue;
-                }
+                let served = match self.try_again(&waiter, &name.1) {
+                    Attempt::Waits => continue,
+                    Attempt::NothingOf(kind) => {
+                        line.pass(kind);
+                        continue;
+                    }
+                    Attempt::HasGone => None,
+                    Attempt::Served(bytes, touched) => Some((bytes, touched)),
+                };
                 claim.end();
                 self.shared.waiting.remove(&waiter);
-                if let Attempt::Served(bytes, touched) = attempt {
+                if let Some((bytes, touched)) = served {
                     waiter.client.unblock(bytes);
                     changed.extend(touched);
                 }
@@ -649,7 +658,7 @@ impl<'s> Executor<'s> {
         if let Some(kind) = waiter.kind {
             let space = keys.space_of(waiter.database);
             if keys.header(space, key).is_ok_and(|header| header.is_none_or(|header| header.kind() != kind)) {
-                return Attempt::Waits;
+                return Attempt::NothingOf(kind);
             }
         }
         Self::describe(&session, command, keys.now_ms());

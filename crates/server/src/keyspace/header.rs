@@ -28,7 +28,7 @@ const EXPIRES: u8 = 0x80;
 const TYPES: [Kind; 6] = [Kind::String, Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet, Kind::Stream];
 
 /// The type of a key's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Bytes.
     String,

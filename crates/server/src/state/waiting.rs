@@ -8,6 +8,9 @@
 //!
 //! Exactly one of these ends a waiter: it claims it first ([`Waiter::claim`]), and nobody claims one that has ended. As
 //! the waiter is left while the keys are locked, no change is missed.
+//!
+//! Many may wait at a key, and most changes are for few of them. So whoever serves them takes them from a [`Line`] one by
+//! one, and passes over those who cannot find anything.
 
 use crate::keyspace::header::Kind;
 use crate::keyspace::transaction::Name;
@@ -16,7 +19,8 @@ use crate::state::clients::Client;
 use bytes::Bytes;
 use forebay_env::Nanos;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,7 +43,15 @@ pub struct Waiter {
     pub until: Option<Nanos>,
     /// Whether it has ended.
     has_ended: Mutex<bool>,
-    names: Mutex<Vec<Name>>,
+    left: Mutex<Left>,
+}
+
+/// Where a waiter was left.
+#[derive(Debug, Default)]
+struct Left {
+    /// Its place in the order in which waiters came.
+    turn: u64,
+    names: Vec<Name>,
 }
 
 /// The right to end a waiter.
@@ -65,8 +77,8 @@ impl Waiter {
         nothing: Vec<u8>,
         until: Option<Nanos>,
     ) -> Self {
-        let (has_ended, names) = (Mutex::new(false), Mutex::new(Vec::new()));
-        Self { client, database, protocol, request, kind, nothing, until, has_ended, names }
+        let (has_ended, left) = (Mutex::new(false), Mutex::default());
+        Self { client, database, protocol, request, kind, nothing, until, has_ended, left }
     }
 
     /// Whether it waits for a script, which is carried out whether somebody waits or not.
@@ -90,10 +102,21 @@ impl Waiter {
     }
 }
 
+/// Who waits at a key, by the type that they wait for and by their turns.
+type Queues = BTreeMap<Option<Kind>, BTreeMap<u64, Arc<Waiter>>>;
+
+/// Who waits where.
+#[derive(Debug, Default)]
+struct Places {
+    queues: BTreeMap<Name, Queues>,
+    /// The turn of who comes next.
+    next_turn: u64,
+}
+
 /// All clients that wait.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    by_name: Mutex<BTreeMap<Name, VecDeque<Arc<Waiter>>>>,
+    places: Mutex<Places>,
     by_client: Mutex<BTreeMap<u64, Arc<Waiter>>>,
     count: AtomicUsize,
 }
@@ -107,24 +130,32 @@ impl Waiting {
 
     /// Leaves a waiter at keys, which the caller has locked.
     pub fn add(&self, waiter: &Arc<Waiter>, names: Vec<Name>) {
-        let mut by_name = lock(&self.by_name);
+        let mut places = lock(&self.places);
+        let turn = places.next_turn;
+        places.next_turn = turn.saturating_add(1);
         for name in &names {
-            by_name.entry(name.clone()).or_default().push_back(Arc::clone(waiter));
+            let queue = places.queues.entry(name.clone()).or_default().entry(waiter.kind).or_default();
+            queue.insert(turn, Arc::clone(waiter));
         }
-        *lock(&waiter.names) = names;
+        *lock(&waiter.left) = Left { turn, names };
         lock(&self.by_client).insert(waiter.client.id, Arc::clone(waiter));
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes a waiter away.
     pub fn remove(&self, waiter: &Arc<Waiter>) {
-        let mut by_name = lock(&self.by_name);
-        for name in lock(&waiter.names).drain(..) {
-            if let Some(waiters) = by_name.get_mut(&name) {
-                waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-                if waiters.is_empty() {
-                    by_name.remove(&name);
+        let mut places = lock(&self.places);
+        let Left { turn, names } = std::mem::take(&mut *lock(&waiter.left));
+        for name in names {
+            let Some(queues) = places.queues.get_mut(&name) else { continue };
+            if let Some(queue) = queues.get_mut(&waiter.kind) {
+                queue.remove(&turn);
+                if queue.is_empty() {
+                    queues.remove(&waiter.kind);
                 }
+            }
+            if queues.is_empty() {
+                places.queues.remove(&name);
             }
         }
         if lock(&self.by_client).remove(&waiter.client.id).is_some() {
@@ -135,21 +166,53 @@ impl Waiting {
     /// Whether there is a waiter at a key.
     #[must_use]
     pub fn is_at(&self, name: &Name) -> bool {
-        lock(&self.by_name).contains_key(name)
+        lock(&self.places).queues.contains_key(name)
     }
 
     /// The waiters at a key, the oldest first.
-    pub fn at(&self, name: &Name) -> Vec<Arc<Waiter>> {
-        lock(&self.by_name).get(name).map(|waiters| waiters.iter().cloned().collect()).unwrap_or_default()
+    #[must_use]
+    pub fn line<'w>(&'w self, name: &'w Name) -> Line<'w> {
+        let turns = 0..lock(&self.places).next_turn;
+        Line { waiting: self, name, turns, passed: Vec::new() }
     }
 
     /// The names at which somebody waits.
     pub fn names(&self) -> Vec<Name> {
-        lock(&self.by_name).keys().cloned().collect()
+        lock(&self.places).queues.keys().cloned().collect()
     }
 
     /// The waiter of a client.
     pub fn of_client(&self, client: u64) -> Option<Arc<Waiter>> {
         lock(&self.by_client).get(&client).cloned()
+    }
+}
+
+/// Those who wait at a key, the oldest first, without those who come later: they have seen the key as it is now.
+#[derive(Debug)]
+pub struct Line<'w> {
+    waiting: &'w Waiting,
+    name: &'w Name,
+    /// The turns of those who are still to come.
+    turns: Range<u64>,
+    passed: Vec<Option<Kind>>,
+}
+
+impl Line<'_> {
+    /// Passes over those who wait for this type.
+    pub fn pass(&mut self, kind: Kind) {
+        self.passed.push(Some(kind));
+    }
+}
+
+impl Iterator for Line<'_> {
+    type Item = Arc<Waiter>;
+
+    fn next(&mut self) -> Option<Arc<Waiter>> {
+        let places = lock(&self.waiting.places);
+        let queues = places.queues.get(self.name)?.iter().filter(|(kind, _)| !self.passed.contains(kind));
+        let firsts = queues.filter_map(|(_, queue)| queue.range(self.turns.clone()).next());
+        let (turn, waiter) = firsts.min_by_key(|(turn, _)| **turn)?;
+        self.turns.start = turn.saturating_add(1);
+        Some(Arc::clone(waiter))
     }
 }
