@@ -376,6 +376,11 @@ impl<'s> Executor<'s> {
             Err(failure) => self.fail(&mut out, 0, &failure),
         }
         job.client.unblock(out.take());
+        self.serve_missed();
+    }
+
+    /// A script has ended: carries the commands out that could not be carried out because of it.
+    fn serve_missed(&self) {
         if self.shared.scripts.take_missed() {
             self.serve_at(self.shared.waiting.names().into());
         }
@@ -645,9 +650,14 @@ impl<'s> Executor<'s> {
         let mut out = Reply::new(waiter.protocol);
         out.begin(self.shared.max_reply_bytes);
         let calls = [(command, arguments)];
-        let Ok(_locked) = self.lock(&calls, &self.named(&calls)) else {
-            self.shared.scripts.miss();
-            return Attempt::Waits;
+        let named = self.named(&calls);
+        let _locked = loop {
+            match self.lock(&calls, &named) {
+                Ok(locked) => break locked,
+                Err(_) if self.shared.scripts.miss() => return Attempt::Waits,
+                // The script has ended just now.
+                Err(_) => {}
+            }
         };
         // What came into the key after it was said that the client has gone is not for the client.
         if waiter.client.has_hung_up() {
@@ -872,6 +882,8 @@ impl<'s> Executor<'s> {
         let finished = self.finish(failed, &mut keys);
         drop(locked);
         self.time(&calls, calls.len(), begun);
+        // One of the commands may have been a script.
+        self.serve_missed();
         let doubt = finished?;
         self.serve_waiters(&keys);
         doubt.map_or(Ok(()), Err)

@@ -158,6 +158,7 @@ const fn address() -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::progress::{Kind, Running};
     use crate::state::channels::Topic;
     use forebay::{Durability, Options, Storage, StorageOptions, Syncing};
     use forebay_env::{ManualClock, Nanos};
@@ -458,24 +459,20 @@ mod tests {
         assert!(!server.shared.is_stopping());
     }
 
+    /// A script that is busy.
+    fn busy_script(clock: &ManualClock) -> Running {
+        let (name, request, now) = (String::new(), Vec::new(), clock.now());
+        Running { kind: Kind::Script, name, request, began_at: now, busy_at: now, ends_when_busy: false }
+    }
+
     /// Only who gives up what was not saved ends a script with the server.
     #[test]
     fn a_busy_script_is_not_ended_in_passing() {
         let clock = Arc::new(ManualClock::new());
         for (request, stops) in [("SHUTDOWN", false), ("SHUTDOWN SAVE NOW", false), ("SHUTDOWN NOSAVE", true)] {
             let server = server(&clock);
-            let (name, request_of_script) = (String::new(), Vec::new());
-            let (kind, began_at) = (crate::script::progress::Kind::Script, clock.now());
-            let running = crate::script::progress::Running {
-                kind,
-                name,
-                request: request_of_script,
-                began_at,
-                busy_at: began_at,
-                ends_when_busy: false,
-            };
-            let begun = server.shared.scripts.progress.begin(running);
-            let expected = if stops { String::new() } else { format!("-{}\r\n", kind.busy()) };
+            let begun = server.shared.scripts.progress.begin(busy_script(&clock));
+            let expected = if stops { String::new() } else { format!("-{}\r\n", Kind::Script.busy()) };
             assert_eq!(told(&server, request), expected, "{request}");
             assert_eq!(server.shared.is_stopping(), stops, "{request}");
             drop(begun);
@@ -879,6 +876,43 @@ mod tests {
         assert_eq!((server.shared.waiting.count(), told(&server, "EXISTS a b c")), (1, ":0\r\n".to_owned()));
         drop(last);
         assert_eq!(server.shared.waiting.count(), 0);
+    }
+
+    #[test]
+    fn who_was_missed_because_of_a_script_is_served_after_the_next_one() {
+        let clock = Arc::new(ManualClock::new());
+        for script in ["EVAL 'return 1' 0", "MULTI; EVAL 'return 1' 0; EXEC"] {
+            let server = server(&clock);
+            let waiting = waiters(&server, "BLPOP k 0", 1);
+            let waiter = server.shared.waiting.of_client(waiting[0].dialogue.session.client.id).unwrap();
+            let claim = waiter.claim().unwrap();
+            std::thread::scope(|scope| {
+                let push = scope.spawn(|| told(&server, "RPUSH k x"));
+                while told(&server, "LLEN k") == ":0\r\n" {
+                    std::thread::yield_now();
+                }
+                let locked = server.shared.locks.try_lock_all().unwrap();
+                let begun = server.shared.scripts.progress.begin(busy_script(&clock));
+                drop(claim);
+                assert_eq!(push.join().unwrap(), ":1\r\n");
+                drop((begun, locked));
+            });
+            assert_eq!(wait(&server, &waiting), [true]);
+            told(&server, script);
+            assert_eq!((wait(&server, &waiting), told(&server, "LLEN k")), (vec![false], ":0\r\n".to_owned()));
+        }
+    }
+
+    /// Otherwise nobody may come who serves those that were missed.
+    #[test]
+    fn nobody_is_missed_because_of_a_script_that_has_ended() {
+        let clock = Arc::new(ManualClock::new());
+        let scripts = &server(&clock).shared.scripts;
+        assert!(!scripts.miss());
+        let begun = scripts.progress.begin(busy_script(&clock));
+        assert!(scripts.miss());
+        drop(begun);
+        assert!(!scripts.miss() && scripts.take_missed() && !scripts.take_missed());
     }
 
     #[test]

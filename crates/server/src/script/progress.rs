@@ -114,6 +114,11 @@ impl Progress {
         Begun(self)
     }
 
+    /// Whether something runs. What was done before is seen by whoever ends it.
+    pub fn is_running(&self) -> bool {
+        lock(&self.running).is_some()
+    }
+
     /// What runs, and for how long it has: nanoseconds.
     pub fn running(&self) -> Option<(Running, Nanos)> {
         let running = lock(&self.running).clone()?;

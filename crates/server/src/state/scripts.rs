@@ -140,12 +140,13 @@ impl Scripts {
         self.changed.notify_all();
     }
 
-    /// Those who wait for keys must be looked at when the script has ended.
-    pub fn miss(&self) {
+    /// Those who wait for keys must be looked at when the script has ended. False when none runs: then nobody may come to do so.
+    pub fn miss(&self) -> bool {
         self.missed.store(true, Ordering::Release);
+        self.progress.is_running()
     }
 
-    /// Whether they must, which is forgotten. Pairs with [`Scripts::miss`].
+    /// Whether they must, which is forgotten. Pairs with [`Scripts::miss`]. Called after each script.
     pub fn take_missed(&self) -> bool {
         self.missed.swap(false, Ordering::Acquire)
     }
