@@ -573,6 +573,66 @@ mod tests {
         assert_eq!(figure("mem_fragmentation_ratio"), None);
     }
 
+    /// Replies to ranges of sorted sets are written as members are read.
+    #[test]
+    fn a_range_that_is_too_long_is_not_read_to_its_end() {
+        let mut server = server(&Arc::default());
+        for from in (0..20_000).step_by(250) {
+            let members: String = (from..from + 250).map(|place| format!(" 1 {place:0200}")).collect();
+            told(&server, &format!("ZADD set{members}"));
+        }
+        told(&server, "ZADD other 1 a 2 b 3 c");
+        server.store().flush().unwrap();
+        server.shared.max_reply_bytes = 10_000;
+        let read = || server.store().statistics().foreground.bytes_read;
+        let refusal = "-ERR too much is replied at once: at most 512 MiB\r\n";
+        for request in [
+            "ZRANGE set 0 -1",
+            "ZRANGE set 0 -1 WITHSCORES",
+            "ZREVRANGE set 0 -1",
+            "ZRANGE set 5 -1 REV",
+            "ZRANGEBYSCORE set -inf +inf",
+            "ZREVRANGEBYSCORE set +inf -inf LIMIT 3 15000",
+            "ZRANGE set 0 2 BYSCORE",
+            "ZRANGEBYLEX set - +",
+            "ZREVRANGEBYLEX set + [0",
+        ] {
+            let before = read();
+            assert_eq!(told(&server, request), refusal, "{request}");
+            let took = read() - before;
+            assert!(took < 1 << 20, "{request} read {took} bytes");
+        }
+        assert_eq!(told(&server, "ZRANGE other - + BYLEX LIMIT 1 1"), "*1\r\n$1\r\nb\r\n");
+        assert_eq!(told(&server, "ZRANGE other (a + BYLEX LIMIT 1 9"), "*1\r\n$1\r\nc\r\n");
+        assert_eq!(told(&server, "ZRANGE other 5 9; ZRANGE none 0 1"), "*0\r\n*0\r\n");
+        assert_eq!(
+            told(&server, "HELLO 3; ZRANGE other 2 3 BYSCORE WITHSCORES").split_once("*2\r\n").unwrap().1,
+            "*2\r\n$1\r\nb\r\n,2\r\n*2\r\n$1\r\nc\r\n,3\r\n"
+        );
+    }
+
+    #[test]
+    fn ranges_by_rank_are_the_same_from_either_end() {
+        let server = server(&Arc::default());
+        let size = 1200;
+        let all: String = (0..size).map(|place| format!(" {place} {place}")).collect();
+        told(&server, &format!("ZADD set{all}"));
+        for (from, to) in
+            [(0, 3), (3, 899), (700, 1000), (800, 1199), (1100, 1199), (600, 1199), (1199, 1199), (0, 1199)]
+        {
+            let bulk = |place: i32| format!("${}\r\n{place}\r\n", place.to_string().len());
+            let count = to - from + 1;
+            let expected: String = (from..=to).map(bulk).collect();
+            let reversed: String = (from..=to).map(|place| bulk(size - 1 - place)).collect();
+            for (from, to) in [(from, to), (from - size, to - size)] {
+                let sent = told(&server, &format!("ZRANGE set {from} {to}"));
+                assert_eq!(sent, format!("*{count}\r\n{expected}"), "{from} {to}");
+                let sent = told(&server, &format!("ZRANGE set {from} {to} REV"));
+                assert_eq!(sent, format!("*{count}\r\n{reversed}"), "{from} {to}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_replied_at_once_is_bounded() {
         let mut server = server(&Arc::default());
@@ -868,9 +928,10 @@ mod tests {
         // The first two take four elements, the next two move one each for those who wait at the other key.
         told(&server, "RPUSH a 1 2 3 4 5 6");
         assert_eq!(server.shared.waiting.count(), 3);
-        assert_eq!([wait(&server, &both), wait(&server, &moves), wait(&server, &sorted)].concat(), [
-            false, false, false, false, true, true
-        ]);
+        assert_eq!(
+            [wait(&server, &both), wait(&server, &moves), wait(&server, &sorted)].concat(),
+            [false, false, false, false, true, true]
+        );
         assert_eq!(wait(&server, &last), [false, false, true]);
         told(&server, "ZADD b 1 m; RPUSH c x; DEL c; ZADD c 1 m");
         assert_eq!((server.shared.waiting.count(), told(&server, "EXISTS a b c")), (1, ":0\r\n".to_owned()));

@@ -34,7 +34,7 @@ impl Whole {
             Content::Collection(Kind::List, list) => Self::List(lists::elements(cx, list)?),
             Content::Collection(Kind::SortedSet, set) => {
                 let all = layout::all_scored(cx.space(), set.id);
-                Self::SortedSet(members::scan(cx, &all, Direction::Forward, 0, u64::MAX)?)
+                Self::SortedSet(members::scan(cx.keys.writes(), &all, Direction::Forward, (0, u64::MAX))?)
             }
             Content::Collection(Kind::Hash, hash) => Self::Hash(collections::entries(cx, hash.id, HASHED)?),
             Content::Collection(_, set) => {

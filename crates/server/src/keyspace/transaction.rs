@@ -112,7 +112,15 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// See above; it takes back all of the run.
     pub fn check_size(&self) -> Outcome {
-        if self.held_bytes() > MAX_WRITTEN_BYTES {
+        self.make_room(0)
+    }
+
+    /// The same when so many bytes come to it, which a command holds to write at least as many.
+    ///
+    /// # Errors
+    /// See above; it takes back all of the run.
+    pub fn make_room(&self, bytes: usize) -> Outcome {
+        if self.held_bytes().saturating_add(bytes) > MAX_WRITTEN_BYTES {
             let most = MAX_WRITTEN_BYTES >> 20;
             return Err(Failure::of_batch(format!("ERR too much is written at once: at most {most} MiB")));
         }
@@ -171,6 +179,12 @@ impl<'s> Transaction<'s> {
     /// The engine's keys and values.
     pub const fn writes(&mut self) -> &mut Writes<'s> {
         &mut self.writes
+    }
+
+    /// The same, to read them.
+    #[must_use]
+    pub const fn reads(&self) -> &Writes<'s> {
+        &self.writes
     }
 
     /// The keys that were changed, in the order of their first changes, as far as somebody waits for that.

@@ -242,6 +242,17 @@ impl Reply {
         self.header(b'*', length as i64);
     }
 
+    /// Puts the head of an array of this many replies in front of what was written from `start` on: for who counts replies as they
+    /// are written.
+    pub fn array_from(&mut self, start: usize, length: usize) {
+        let end = self.bytes.len();
+        self.array(length);
+        let head = self.bytes.len() - end;
+        if let Some(replies) = self.bytes.get_mut(start.min(end)..) {
+            replies.rotate_right(head);
+        }
+    }
+
     /// Lines of text, as an array.
     pub fn lines(&mut self, lines: &[&str]) {
         self.array(lines.len());
@@ -299,6 +310,24 @@ mod tests {
             written(Protocol::Three),
             "+OK\r\n-ERR two  lines\r\n:-7\r\n$4\r\na\r\nb\r\n=5\r\ntxt:t\r\n_\r\n_\r\n,0.5\r\n#t\r\n*1\r\n%2\r\n~3\r\n>4\r\n"
         );
+    }
+
+    #[test]
+    fn the_head_of_an_array_may_come_last() {
+        let mut reply = Reply::new(Protocol::Two);
+        reply.ok();
+        let start = reply.len();
+        reply.array_from(start, 0);
+        let start = reply.len();
+        reply.bulk("a");
+        reply.integer(7);
+        reply.array_from(start, 2);
+        assert_eq!(reply.take(), b"+OK\r\n*0\r\n*2\r\n$1\r\na\r\n:7\r\n");
+        // Without room for it, all is lost.
+        reply.begin(29);
+        reply.bulk("a");
+        reply.array_from(0, 1);
+        assert!(reply.is_full());
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn input(cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome<Vec<Scored>> {
         None => Ok(Vec::new()),
         Some(Content::Collection(Kind::SortedSet, set)) => {
             let all = layout::all_scored(cx.space(), set.id);
-            members::scan(cx, &all, Direction::Forward, 0, u64::MAX)
+            members::scan(cx.keys.writes(), &all, Direction::Forward, (0, u64::MAX))
         }
         Some(Content::Collection(Kind::Set, set)) => {
             let members = collections::entries(cx, set.id, HASHED)?;
@@ -204,7 +204,7 @@ fn result(
 
 fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, operation: Operation, command: &str) -> Outcome {
     let (members, with_scores) = result(cx, arguments, operation, false, command)?;
-    members::reply(cx, &members, with_scores);
+    members::reply(cx.out, &members, with_scores);
     Ok(())
 }
 

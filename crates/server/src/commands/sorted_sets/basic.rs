@@ -241,7 +241,7 @@ fn rank(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, from_end: bool) -> O
     let (from, to) = layout::all_scored(cx.space(), set.id);
     let member = layout::scored(cx.space(), set.id, score, arguments.at(2));
     let range = if from_end { (layout::after(&member), to) } else { (from, member) };
-    let rank = members::count(cx, &range)?;
+    let rank = members::count(cx.keys.writes(), &range)?;
     cx.out.count(rank);
     Ok(())
 }
@@ -302,7 +302,7 @@ fn zrandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let chosen: Vec<Scored> = chosen.into_iter().map(scored).collect();
     match count {
         None => cx.out.bulk_or_null(chosen.first().map(|(member, _)| member)),
-        Some(_) => members::reply(cx, &chosen, with_scores),
+        Some(_) => members::reply(cx.out, &chosen, with_scores),
     }
     Ok(())
 }

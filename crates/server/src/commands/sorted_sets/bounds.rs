@@ -1,15 +1,17 @@
 //! Ranges of sorted sets: by rank, by score, by member.
 
-use super::members::{self, Scored};
+use super::members::{self, Scored, Visit};
 use crate::commands::arguments::integer;
-use crate::commands::command::Context;
 use crate::commands::strings::clamp_list;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Collection;
-use crate::keyspace::layout::{self, Range};
-use crate::keyspace::writes::Direction;
+use crate::keyspace::layout::{self, Range, Space};
+use crate::keyspace::writes::{Direction, Writes};
 use crate::text::number;
 use bytes::Bytes;
+
+/// Up to so many members are held to be passed on in the other order.
+const FEW: u64 = 256;
 
 /// A bound of a range of scores.
 #[derive(Debug, Clone, Copy)]
@@ -95,61 +97,88 @@ impl Part {
     pub(super) fn members(from: &[u8], to: &[u8]) -> Outcome<Self> {
         Ok(Self::Members(LexBound::parse(from)?, LexBound::parse(to)?))
     }
+}
 
-    /// The members of this part of a set, in the given direction, without the first `skip`, up to `most`.
-    pub(super) fn read(
-        &self,
-        cx: &mut Context<'_, '_>,
-        set: &Collection,
-        direction: Direction,
-        skip: u64,
-        most: u64,
-    ) -> Outcome<Vec<Scored>> {
-        match self {
-            Self::Ranks(from, to) => by_rank(cx, set, *from, *to, direction),
-            Self::Scores(from, to) => {
-                let range = scores(cx, set, *from, *to);
-                members::scan(cx, &range, direction, skip, most)
-            }
-            Self::Members(from, to) => match same_score(cx, set)? {
-                Some(score) => match lex_range(cx, set, score, from, to) {
-                    Some(range) => members::scan(cx, &range, direction, skip, most),
-                    None => Ok(Vec::new()),
+/// The members of a part of a sorted set that a command asks for.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    /// The part.
+    pub part: Part,
+    /// The order.
+    pub direction: Direction,
+    /// So many of the part, in this order, are left out; of ranks, none is.
+    pub skip: u64,
+    /// At most so many of the others are chosen; of ranks, all are.
+    pub most: u64,
+}
+
+impl Choice {
+    /// All of a part.
+    pub(super) const fn all(part: Part) -> Self {
+        Self { part, direction: Direction::Forward, skip: 0, most: u64::MAX }
+    }
+
+    /// Passes the members of a set that are chosen to `visit`, in order, as they are read.
+    pub(super) fn each(&self, writes: &Writes<'_>, space: Space, set: &Collection, visit: Visit<'_>) -> Outcome {
+        let (direction, bounds) = (self.direction, (self.skip, self.most));
+        match &self.part {
+            Part::Ranks(from, to) => by_rank(writes, space, set, (*from, *to), direction, visit),
+            Part::Scores(from, to) => members::each(writes, &scores(space, set, *from, *to), direction, bounds, visit),
+            Part::Members(from, to) => match same_score(writes, space, set)? {
+                Some(score) => match lex_range(space, set, score, from, to) {
+                    Some(range) => members::each(writes, &range, direction, bounds, visit),
+                    None => Ok(()),
                 },
                 None => {
-                    let all = layout::all_scored(cx.space(), set.id);
-                    let mut found = members::scan(cx, &all, direction, 0, u64::MAX)?;
-                    found.retain(|(member, _)| from.admits_above(member) && to.admits_below(member));
-                    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-                    let most = usize::try_from(most).unwrap_or(usize::MAX);
-                    Ok(found.into_iter().skip(skip).take(most).collect())
+                    let (mut skip, mut most) = bounds;
+                    let all = layout::all_scored(space, set.id);
+                    members::each(writes, &all, direction, (0, u64::MAX), &mut |member, score| {
+                        if !from.admits_above(member) || !to.admits_below(member) {
+                            return Ok(true);
+                        }
+                        if skip > 0 {
+                            skip -= 1;
+                            return Ok(true);
+                        }
+                        most = most.saturating_sub(1);
+                        Ok(visit(member, score)? && most > 0)
+                    })
                 }
             },
         }
     }
 
-    /// Number of members.
-    pub(super) fn count(&self, cx: &mut Context<'_, '_>, set: &Collection) -> Outcome<u64> {
-        match self {
-            Self::Scores(from, to) => {
-                let range = scores(cx, set, *from, *to);
-                members::count(cx, &range)
-            }
-            _ => Ok(self.read(cx, set, Direction::Forward, 0, u64::MAX)?.len() as u64),
-        }
+    /// The members of a set that are chosen.
+    pub(super) fn read(&self, writes: &Writes<'_>, space: Space, set: &Collection) -> Outcome<Vec<Scored>> {
+        let mut found = Vec::new();
+        self.each(writes, space, set, &mut |member, score| {
+            found.push((Bytes::copy_from_slice(member), score));
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// How many members of a set are chosen.
+    pub(super) fn count(&self, writes: &Writes<'_>, space: Space, set: &Collection) -> Outcome<u64> {
+        let mut count = 0;
+        self.each(writes, space, set, &mut |_, _| {
+            count += 1;
+            Ok(true)
+        })?;
+        Ok(count)
     }
 }
 
-fn scores(cx: &Context<'_, '_>, set: &Collection, from: ScoreBound, to: ScoreBound) -> Range {
-    let bound = |score, is_end| layout::scored_bound(cx.space(), set.id, score, is_end);
+fn scores(space: Space, set: &Collection, from: ScoreBound, to: ScoreBound) -> Range {
+    let bound = |score, is_end| layout::scored_bound(space, set.id, score, is_end);
     (bound(from.score, from.is_open), bound(to.score, !to.is_open))
 }
 
 /// The score of all members, if they have the same.
-fn same_score(cx: &mut Context<'_, '_>, set: &Collection) -> Outcome<Option<f64>> {
-    let all = layout::all_scored(cx.space(), set.id);
-    let first = members::scan(cx, &all, Direction::Forward, 0, 1)?;
-    let last = members::scan(cx, &all, Direction::Backward, 0, 1)?;
+fn same_score(writes: &Writes<'_>, space: Space, set: &Collection) -> Outcome<Option<f64>> {
+    let all = layout::all_scored(space, set.id);
+    let first = members::scan(writes, &all, Direction::Forward, (0, 1))?;
+    let last = members::scan(writes, &all, Direction::Backward, (0, 1))?;
     Ok(match (first.first(), last.first()) {
         (Some((_, first)), Some((_, last))) if first == last => Some(*first),
         _ => None,
@@ -157,46 +186,69 @@ fn same_score(cx: &mut Context<'_, '_>, set: &Collection) -> Outcome<Option<f64>
 }
 
 /// The keys between two members of the same score; `None` when there can be none.
-fn lex_range(cx: &Context<'_, '_>, set: &Collection, score: f64, from: &LexBound, to: &LexBound) -> Option<Range> {
-    let (space, id) = (cx.space(), set.id);
+fn lex_range(space: Space, set: &Collection, score: f64, from: &LexBound, to: &LexBound) -> Option<Range> {
     let next = |member: &Bytes, is_after: bool| {
-        let key = layout::scored(space, id, score, member);
+        let key = layout::scored(space, set.id, score, member);
         if is_after { layout::after(&key) } else { key }
     };
     let lower = match from {
-        LexBound::Least => layout::scored_bound(space, id, score, false),
+        LexBound::Least => layout::scored_bound(space, set.id, score, false),
         LexBound::Most => return None,
         LexBound::At(member, is_open) => next(member, *is_open),
     };
     let upper = match to {
         LexBound::Least => return None,
-        LexBound::Most => layout::scored_bound(space, id, score, true),
+        LexBound::Most => layout::scored_bound(space, set.id, score, true),
         LexBound::At(member, is_open) => next(member, !is_open),
     };
     Some((lower, upper))
 }
 
-/// Members by their ranks, read from the nearer end.
+/// Members by their ranks, read from the nearer end. What lies nearer to the other end comes in the wrong order: a few members are
+/// held and turned round; of more, the first one is looked for, and they are read from there.
 fn by_rank(
-    cx: &mut Context<'_, '_>,
+    writes: &Writes<'_>,
+    space: Space,
     set: &Collection,
-    from: i64,
-    to: i64,
+    (from, to): (i64, i64),
     direction: Direction,
-) -> Outcome<Vec<Scored>> {
+    visit: Visit<'_>,
+) -> Outcome {
     let size = usize::try_from(set.a).unwrap_or(usize::MAX);
-    let Some(part) = clamp_list(from, to, size) else { return Ok(Vec::new()) };
-    let all = layout::all_scored(cx.space(), set.id);
-    let (before, behind) = (part.start as u64, (size - part.end) as u64);
-    let other = match direction {
+    let Some(part) = clamp_list(from, to, size) else { return Ok(()) };
+    let (before, most, behind) = (part.start as u64, part.len() as u64, size.saturating_sub(part.end) as u64);
+    let all = layout::all_scored(space, set.id);
+    let back = match direction {
         Direction::Forward => Direction::Backward,
         Direction::Backward => Direction::Forward,
     };
-    let most = (part.end - part.start) as u64;
     if before <= behind {
-        return members::scan(cx, &all, direction, before, most);
+        return members::each(writes, &all, direction, (before, most), visit);
     }
-    let mut found = members::scan(cx, &all, other, behind, most)?;
-    found.reverse();
-    Ok(found)
+    if most <= FEW {
+        let found = members::scan(writes, &all, back, (behind, most))?;
+        for (member, score) in found.iter().rev() {
+            if !visit(member, *score)? {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    let mut left = behind.saturating_add(most);
+    if before <= left {
+        return members::each(writes, &all, direction, (before, most), visit);
+    }
+    let mut first = Bytes::new();
+    writes.scan(&all, back, |key, _| {
+        left = left.saturating_sub(1);
+        if left == 0 {
+            first = Bytes::copy_from_slice(key);
+        }
+        Ok(left > 0)
+    })?;
+    let rest = match direction {
+        Direction::Forward => (first, all.1),
+        Direction::Backward => (all.0, layout::after(&first)),
+    };
+    members::each(writes, &rest, direction, (0, most), visit)
 }

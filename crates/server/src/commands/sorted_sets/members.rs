@@ -4,8 +4,8 @@ use crate::commands::collections::{Open, check_element};
 use crate::commands::command::Context;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::{self, Range};
-use crate::keyspace::writes::Direction;
-use crate::protocol::reply::Protocol;
+use crate::keyspace::writes::{Direction, Writes};
+use crate::protocol::reply::{Protocol, Reply};
 use bytes::Bytes;
 
 /// A member with its score.
@@ -48,33 +48,49 @@ pub(crate) fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], scor
     set.now.a = set.now.a.saturating_sub(1);
 }
 
-/// The members of a range in the order of scores, without the first `skip` ones, up to `most`.
-pub(crate) fn scan(
-    cx: &mut Context<'_, '_>,
+/// What members of a sorted set are passed to, one by one, until it returns false.
+pub(crate) type Visit<'v> = &'v mut dyn FnMut(&[u8], f64) -> Outcome<bool>;
+
+/// Passes the members of a range on in the order of scores, without the first `skip` ones, up to `most`.
+pub(crate) fn each(
+    writes: &Writes<'_>,
     range: &Range,
     direction: Direction,
-    mut skip: u64,
-    most: u64,
-) -> Outcome<Vec<Scored>> {
-    let mut found = Vec::new();
+    (mut skip, mut most): (u64, u64),
+    visit: Visit<'_>,
+) -> Outcome {
     if most == 0 {
-        return Ok(found);
+        return Ok(());
     }
-    cx.keys.writes().scan(range, direction, |key, _| {
+    writes.scan(range, direction, |key, _| {
         if skip > 0 {
             skip -= 1;
             return Ok(true);
         }
-        found.push((Bytes::copy_from_slice(layout::member_part(key)), layout::scored_part(key)));
-        Ok((found.len() as u64) < most)
+        most = most.saturating_sub(1);
+        Ok(visit(layout::member_part(key), layout::scored_part(key))? && most > 0)
+    })
+}
+
+/// The members that [`each`] passes on.
+pub(crate) fn scan(
+    writes: &Writes<'_>,
+    range: &Range,
+    direction: Direction,
+    (skip, most): (u64, u64),
+) -> Outcome<Vec<Scored>> {
+    let mut found = Vec::new();
+    each(writes, range, direction, (skip, most), &mut |member, score| {
+        found.push((Bytes::copy_from_slice(member), score));
+        Ok(true)
     })?;
     Ok(found)
 }
 
 /// Number of members of a range.
-pub(crate) fn count(cx: &mut Context<'_, '_>, range: &Range) -> Outcome<u64> {
+pub(crate) fn count(writes: &Writes<'_>, range: &Range) -> Outcome<u64> {
     let mut count = 0;
-    cx.keys.writes().scan(range, Direction::Forward, |_, _| {
+    writes.scan(range, Direction::Forward, |_, _| {
         count += 1;
         Ok(true)
     })?;
@@ -82,16 +98,23 @@ pub(crate) fn count(cx: &mut Context<'_, '_>, range: &Range) -> Outcome<u64> {
 }
 
 /// Replies with members, and with their scores if they are wanted: in RESP3 as pairs.
-pub(crate) fn reply(cx: &mut Context<'_, '_>, members: &[Scored], with_scores: bool) {
-    let nested = with_scores && cx.out.protocol() == Protocol::Three;
-    cx.out.array(members.len() * if with_scores && !nested { 2 } else { 1 });
-    for (member, score) in members {
-        if nested {
-            cx.out.array(2);
-        }
-        cx.out.bulk(member);
-        if with_scores {
-            cx.out.double(*score);
-        }
+pub(crate) fn reply(out: &mut Reply, members: &[Scored], with_scores: bool) {
+    out.array(replies(out, members.len(), with_scores));
+    members.iter().for_each(|(member, score)| reply_one(out, member, *score, with_scores));
+}
+
+/// How many replies so many members are, as the elements of an array.
+pub(crate) fn replies(out: &Reply, members: usize, with_scores: bool) -> usize {
+    if with_scores && out.protocol() == Protocol::Two { members.saturating_mul(2) } else { members }
+}
+
+/// One of the replies of [`reply`].
+pub(crate) fn reply_one(out: &mut Reply, member: &[u8], score: f64, with_scores: bool) {
+    if with_scores && out.protocol() == Protocol::Three {
+        out.array(2);
+    }
+    out.bulk(member);
+    if with_scores {
+        out.double(score);
     }
 }

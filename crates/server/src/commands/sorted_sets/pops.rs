@@ -33,7 +33,7 @@ pub const COMMANDS: &[Command] = &[
 fn pop(cx: &mut Context<'_, '_>, key: &[u8], end: Direction, count: u64) -> Outcome<Option<Vec<Scored>>> {
     let Some(mut set) = Open::existing(cx, key, Kind::SortedSet)? else { return Ok(None) };
     let all = layout::all_scored(cx.space(), set.now.id);
-    let popped = members::scan(cx, &all, end, 0, count)?;
+    let popped = members::scan(cx.keys.writes(), &all, end, (0, count))?;
     for (member, score) in &popped {
         members::take(cx, &mut set, member, *score);
     }
@@ -58,7 +58,7 @@ fn pop_some(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: Direction) 
             cx.out.bulk(member);
             cx.out.double(*score);
         }
-        _ => members::reply(cx, &popped, true),
+        _ => members::reply(cx.out, &popped, true),
     }
     Ok(())
 }

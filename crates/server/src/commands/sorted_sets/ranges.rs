@@ -1,6 +1,6 @@
 //! Commands about ranges of sorted sets.
 
-use super::bounds::Part;
+use super::bounds::{Choice, Part};
 use super::members::{self, Scored};
 use crate::commands::arguments::{Arguments, Words, integer};
 use crate::commands::collections::Open;
@@ -8,8 +8,9 @@ use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
-use crate::keyspace::header::Kind;
+use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::writes::Direction;
+use bytes::Bytes;
 
 const FAMILY: Family = Family::SortedSet;
 
@@ -59,15 +60,6 @@ enum By {
     Member,
 }
 
-/// A range as a command asks for it.
-struct Query {
-    part: Part,
-    direction: Direction,
-    skip: u64,
-    most: u64,
-    with_scores: bool,
-}
-
 /// What is fixed by the command, and what its options may say.
 #[derive(Clone, Copy)]
 struct Form {
@@ -76,7 +68,8 @@ struct Form {
     is_stored: bool,
 }
 
-fn query(arguments: Arguments<'_>, place: usize, form: Form) -> Outcome<Query> {
+/// The members that a command asks for, and whether it wants their scores.
+fn query(arguments: Arguments<'_>, place: usize, form: Form) -> Outcome<(Choice, bool)> {
     let (mut by, mut direction) = (form.by, form.direction);
     let (mut limit, mut with_scores) = (None, false);
     let mut words: Words<'_> = arguments.words(place + 2);
@@ -113,20 +106,23 @@ fn query(arguments: Arguments<'_>, place: usize, form: Form) -> Outcome<Query> {
     // A negative number to skip skips everything, a negative number of members is no limit.
     let (skip, most) = limit.unwrap_or((0, -1));
     let (skip, most) = (u64::try_from(skip).unwrap_or(u64::MAX), u64::try_from(most).unwrap_or(u64::MAX));
-    Ok(Query { part, direction, skip, most, with_scores })
+    Ok((Choice { part, direction, skip, most }, with_scores))
 }
 
-fn read(cx: &mut Context<'_, '_>, key: &[u8], query: &Query) -> Outcome<Vec<Scored>> {
-    match cx.collection(key, Kind::SortedSet)? {
-        Some(set) => query.part.read(cx, &set, query.direction, query.skip, query.most),
-        None => Ok(Vec::new()),
-    }
-}
-
+/// Replies with members as they are read, and stops where there is no more room for replies.
 fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, by: Option<By>, direction: Option<Direction>) -> Outcome {
-    let query = query(arguments, 2, Form { by, direction, is_stored: false })?;
-    let found = read(cx, arguments.at(1), &query)?;
-    members::reply(cx, &found, query.with_scores);
+    let (choice, with_scores) = query(arguments, 2, Form { by, direction, is_stored: false })?;
+    let (start, space, mut count) = (cx.out.len(), cx.space(), 0);
+    if let Some(set) = cx.collection(arguments.at(1), Kind::SortedSet)? {
+        let out = &mut *cx.out;
+        choice.each(cx.keys.writes(), space, &set, &mut |member, score| {
+            count += 1;
+            members::reply_one(out, member, score, with_scores);
+            Ok(!out.is_full())
+        })?;
+    }
+    let replies = members::replies(cx.out, count, with_scores);
+    cx.out.array_from(start, replies);
     Ok(())
 }
 
@@ -155,11 +151,27 @@ fn zrevrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome
 }
 
 fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let query = query(arguments, 3, Form { by: None, direction: None, is_stored: true })?;
-    let found = read(cx, arguments.at(2), &query)?;
+    let (choice, _) = query(arguments, 3, Form { by: None, direction: None, is_stored: true })?;
+    let found = match cx.collection(arguments.at(2), Kind::SortedSet)? {
+        Some(set) => read_to_store(cx, &choice, &set)?,
+        None => Vec::new(),
+    };
     store(cx, arguments.at(1), &found, "zrangestore")?;
     cx.out.count(found.len());
     Ok(())
+}
+
+/// The members that are chosen, unless they are more than can be written at once.
+fn read_to_store(cx: &mut Context<'_, '_>, choice: &Choice, set: &Collection) -> Outcome<Vec<Scored>> {
+    let (space, mut found, mut bytes) = (cx.space(), Vec::new(), 0);
+    let keys = &*cx.keys;
+    choice.each(keys.reads(), space, set, &mut |member, score| {
+        bytes += size_of::<Scored>() + member.len();
+        keys.make_room(bytes)?;
+        found.push((Bytes::copy_from_slice(member), score));
+        Ok(true)
+    })?;
+    Ok(found)
 }
 
 /// Replaces what a key holds by these members, which is an event of this name.
@@ -181,9 +193,10 @@ pub(crate) fn replace(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored]) ->
     set.save(cx, key, true)
 }
 
-fn count(cx: &mut Context<'_, '_>, key: &[u8], part: &Part) -> Outcome {
+fn count(cx: &mut Context<'_, '_>, key: &[u8], part: Part) -> Outcome {
+    let space = cx.space();
     let count = match cx.collection(key, Kind::SortedSet)? {
-        Some(set) => part.count(cx, &set)?,
+        Some(set) => Choice::all(part).count(cx.keys.writes(), space, &set)?,
         None => 0,
     };
     cx.out.count(count);
@@ -192,20 +205,21 @@ fn count(cx: &mut Context<'_, '_>, key: &[u8], part: &Part) -> Outcome {
 
 fn zcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::scores(arguments.at(2), arguments.at(3))?;
-    count(cx, arguments.at(1), &part)
+    count(cx, arguments.at(1), part)
 }
 
 fn zlexcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::members(arguments.at(2), arguments.at(3))?;
-    count(cx, arguments.at(1), &part)
+    count(cx, arguments.at(1), part)
 }
 
-fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: &Part, event: &'static str) -> Outcome {
+fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: Part, event: &'static str) -> Outcome {
     let Some(mut set) = Open::existing(cx, key, Kind::SortedSet)? else {
         cx.out.integer(0);
         return Ok(());
     };
-    let found = part.read(cx, &set.now, Direction::Forward, 0, u64::MAX)?;
+    let space = cx.space();
+    let found = Choice::all(part).read(cx.keys.writes(), space, &set.now)?;
     if !found.is_empty() {
         cx.notify(Class::SORTED_SET, event, key);
     }
@@ -224,15 +238,15 @@ fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: &Part, event: &'static str
 
 fn zremrangebyrank(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::ranks(arguments.at(2), arguments.at(3))?;
-    remove(cx, arguments.at(1), &part, "zremrangebyrank")
+    remove(cx, arguments.at(1), part, "zremrangebyrank")
 }
 
 fn zremrangebyscore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::scores(arguments.at(2), arguments.at(3))?;
-    remove(cx, arguments.at(1), &part, "zremrangebyscore")
+    remove(cx, arguments.at(1), part, "zremrangebyscore")
 }
 
 fn zremrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::members(arguments.at(2), arguments.at(3))?;
-    remove(cx, arguments.at(1), &part, "zremrangebylex")
+    remove(cx, arguments.at(1), part, "zremrangebylex")
 }
