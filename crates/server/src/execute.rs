@@ -26,6 +26,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::locks::Locked;
 use crate::keyspace::transaction::{Name, Transaction};
+use crate::keyspace::writes::{FIRST_PORTION, PORTION_BYTES, Writes};
 use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
 use crate::state::channels::Topic;
@@ -46,34 +47,37 @@ use tracing::{debug_span, trace_span};
 pub const MAX_REPLY_BYTES: usize = 1 << 20;
 /// Most commands of a run.
 const MAX_RUN: usize = 256;
-/// Runs get shorter when they fetch more than this.
-const FETCH_BYTES: usize = 4 << 20;
 /// A run ends before a command with which it would write more than this: the command may make much out of little, and all of
 /// a run is one batch.
 const WRITE_BYTES: usize = 4 << 20;
 /// Most bytes that may wait in a transaction.
 const MAX_QUEUE_BYTES: usize = 256 << 20;
 
-/// How many commands the runs of a connection have. It begins low: nothing is known about the sizes of values.
+/// How many commands the runs of a connection have, and how many keys they fetch together at first. Both begin low: nothing is
+/// known about the sizes of values.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace(usize);
+pub struct Pace {
+    commands: usize,
+    keys: usize,
+}
 
 impl Default for Pace {
     fn default() -> Self {
-        Self(16)
+        Self { commands: 16, keys: FIRST_PORTION }
     }
 }
 
 impl Pace {
-    /// A run of `commands` has fetched this much.
-    fn learn(&mut self, commands: usize, fetched_bytes: usize) {
-        self.0 = if fetched_bytes > FETCH_BYTES {
-            (commands * FETCH_BYTES / fetched_bytes).max(1)
-        } else if commands >= self.0 {
-            (self.0 * 2).min(MAX_RUN)
-        } else {
-            self.0
-        };
+    /// A run of `commands` has fetched this.
+    fn learn(&mut self, commands: usize, fetched: &Writes<'_>) {
+        let bytes = fetched.fetched_bytes();
+        if bytes > PORTION_BYTES {
+            self.commands = commands.saturating_mul(PORTION_BYTES) / bytes;
+        } else if commands >= self.commands {
+            self.commands = self.commands.saturating_mul(2);
+        }
+        self.commands = self.commands.clamp(1, MAX_RUN);
+        self.keys = fetched.portion().min(MAX_RUN);
     }
 }
 
@@ -138,7 +142,7 @@ impl<'s> Executor<'s> {
             words.clear();
             let mut run: Vec<(&'static Command, usize)> = Vec::new();
             let mut end = None;
-            while done + run.len() < requests.len() && run.len() < pace.0 {
+            while done + run.len() < requests.len() && run.len() < pace.commands {
                 let from = words.len();
                 words.extend(requests.arguments(done + run.len()));
                 let arguments = Arguments::new(words.get(from..).unwrap_or_default());
@@ -278,7 +282,7 @@ impl<'s> Executor<'s> {
                     return;
                 }
                 _ => {
-                    self.run(session, &[(command, arguments)], out);
+                    self.run(session, &[(command, arguments)], out, &mut Pace::default());
                     return;
                 }
             },
@@ -304,9 +308,7 @@ impl<'s> Executor<'s> {
             calls.push((*command, Arguments::new(words.get(from..*to).unwrap_or_default())));
             from = *to;
         }
-        let (carried, fetched_bytes) = self.run(session, &calls, out);
-        pace.learn(carried, fetched_bytes);
-        carried
+        self.run(session, &calls, out, pace)
     }
 
     /// The keys that these commands name.
@@ -371,7 +373,7 @@ impl<'s> Executor<'s> {
         let mut out = Reply::new(job.protocol);
         match self.registry.resolve(arguments) {
             Ok(command) => {
-                self.run(&mut session, &[(command, arguments)], &mut out);
+                self.run(&mut session, &[(command, arguments)], &mut out, &mut Pace::default());
             }
             Err(failure) => self.fail(&mut out, 0, &failure),
         }
@@ -398,14 +400,15 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// Carries commands out together. Returns how many, and how many bytes they fetched.
-    fn run(&self, session: &mut Session, calls: &[Call<'_>], out: &mut Reply) -> (usize, usize) {
+    /// Carries commands out together, and returns how many.
+    fn run(&self, session: &mut Session, calls: &[Call<'_>], out: &mut Reply, pace: &mut Pace) -> usize {
         let first = calls.first().map_or("", |(command, _)| command.name);
         let _traced = debug_span!(target: "forebay_trace", "commands", first, count = calls.len() as i64).entered();
         let begun = self.shared.clock.now();
         let named = self.named(calls);
         let locked = self.lock(calls, &named);
         let mut keys = self.transaction();
+        keys.writes().set_portion(pace.keys.max(calls.len()));
         let (start, replies) = (out.len(), session.replies);
         out.begin(self.shared.max_reply_bytes);
         let (mut carried, mut waits) = (0, None);
@@ -446,7 +449,7 @@ impl<'s> Executor<'s> {
             out.truncate(start);
             session.replies = replies;
             drop(keys);
-            return self.run(session, std::slice::from_ref(first), out);
+            return self.run(session, std::slice::from_ref(first), out, pace);
         }
         if finished.is_ok() {
             self.serve_waiters(&keys);
@@ -462,7 +465,8 @@ impl<'s> Executor<'s> {
                 Self::hold_back(session, out, start);
             }
         }
-        (carried, keys.writes().fetched_bytes())
+        pace.learn(carried, keys.reads());
+        carried
     }
 
     fn transaction(&self) -> Transaction<'s> {

@@ -634,6 +634,17 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_for_many_keys_gets_all_in_order() {
+        let server = server(&Arc::default());
+        told(&server, "SETRANGE k 9 x");
+        let keys: Vec<String> =
+            (0..1000).map(|place| if place % 3 == 0 { "k".to_owned() } else { place.to_string() }).collect();
+        let sent = told(&server, &format!("MGET {}", keys.join(" ")));
+        let found = "$10\r\n\0\0\0\0\0\0\0\0\0x\r\n";
+        assert_eq!(sent, format!("*1000\r\n{found}{}", format!("$-1\r\n$-1\r\n{found}").repeat(333)));
+    }
+
+    #[test]
     fn what_is_replied_at_once_is_bounded() {
         let mut server = server(&Arc::default());
         let value = "v".repeat(300);

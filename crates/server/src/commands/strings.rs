@@ -12,6 +12,8 @@ use bytes::Bytes;
 
 const FAMILY: Family = Family::String;
 const SET: u32 = WRITE | DENYOOM;
+/// Keys that `MGET` reads together, behind those that the run has fetched.
+const FETCHED: usize = 256;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -229,11 +231,21 @@ fn getset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn mget(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let (layout, space) = (cx.keys.layout(), cx.space());
     cx.out.array(arguments.len() - 1);
-    for key in arguments.from(1) {
-        match cx.look_up(key)?.map(|header| header.content) {
-            Some(Content::String(bytes)) => cx.out.bulk(bytes),
-            _ => cx.out.null(),
+    for (place, keys) in arguments.from(1).chunks(FETCHED).enumerate() {
+        // The run has fetched the first ones.
+        if place > 0 {
+            cx.keys.fetch(space, keys.iter().map(|key| (layout.hash(key), *key, false)))?;
+        }
+        for key in keys {
+            match cx.look_up(key)?.map(|header| header.content) {
+                Some(Content::String(bytes)) => cx.out.bulk(bytes),
+                _ => cx.out.null(),
+            }
+        }
+        if cx.out.is_full() {
+            break;
         }
     }
     Ok(())

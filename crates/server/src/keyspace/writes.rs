@@ -10,7 +10,8 @@
 //! then on.
 //!
 //! What was only read is forgotten when it is much, and read again when it is asked for. What was written must stay, so
-//! whoever carries a run out ends it in time ([`Writes::written_bytes`]).
+//! whoever carries a run out ends it in time ([`Writes::written_bytes`]). Nobody knows how long values are before they are
+//! there. So keys are fetched in portions, each as long as those before let expect, and no more once much is held.
 
 use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::layout::Range;
@@ -25,6 +26,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const MAX_READ_BYTES: usize = 64 << 20;
 /// What a key costs beside its bytes and those of its value.
 const KEY_BYTES: usize = 64;
+/// A portion of keys that are fetched together is to bring no more than this.
+pub const PORTION_BYTES: usize = 4 << 20;
+/// Most keys of a portion.
+const MAX_PORTION: usize = 1 << 12;
+/// Keys of the first portion, when nothing is known.
+pub const FIRST_PORTION: usize = 16;
+/// A portion is at most so many times as long as the one before.
+const GROWTH: usize = 8;
 
 /// Reads and writes of a run. See the module.
 #[derive(Debug)]
@@ -34,6 +43,8 @@ pub struct Writes<'s> {
     /// The keys of `known`.
     order: OnceCell<BTreeSet<Bytes>>,
     deleted: Vec<Range>,
+    /// Keys of the next portion that is fetched.
+    portion: usize,
     fetched_bytes: usize,
     /// Bytes of `known` that were only read.
     read_bytes: usize,
@@ -104,10 +115,22 @@ impl<'s> Writes<'s> {
             known,
             order: OnceCell::new(),
             deleted: Vec::new(),
+            portion: FIRST_PORTION,
             fetched_bytes: 0,
             read_bytes: 0,
             written_bytes: 0,
         }
+    }
+
+    /// The next portion of keys that are fetched together has so many.
+    pub const fn set_portion(&mut self, portion: usize) {
+        self.portion = portion;
+    }
+
+    /// How many keys the next portion has, after what was fetched so far.
+    #[must_use]
+    pub const fn portion(&self) -> usize {
+        self.portion
     }
 
     /// Makes room for so many keys more.
@@ -163,29 +186,51 @@ impl<'s> Writes<'s> {
         self.written_bytes
     }
 
-    /// Reads keys together, which later reads will find here.
+    /// Reads keys together, which later reads will find here. Once much is held, the others are left to those reads.
     ///
     /// # Errors
     /// Those of the database.
     pub fn fetch(&mut self, keys: impl IntoIterator<Item = Bytes>) -> Outcome {
-        let mut missing: Vec<Bytes> = keys.into_iter().filter(|key| !self.is_known(key)).collect();
+        let mut keys = keys.into_iter();
+        let before = self.fetched_bytes;
+        let mut missing = self.missing(&mut keys);
+        if !missing.is_empty() {
+            self.forget_much();
+        }
+        while !missing.is_empty() && self.fetched_bytes.saturating_sub(before) <= MAX_READ_BYTES {
+            self.fetch_portion(missing)?;
+            missing = self.missing(&mut keys);
+        }
+        Ok(())
+    }
+
+    /// The next portion of keys of which nothing is known.
+    fn missing(&self, keys: &mut impl Iterator<Item = Bytes>) -> Vec<Bytes> {
+        keys.filter(|key| !self.is_known(key)).take(self.portion).collect()
+    }
+
+    fn fetch_portion(&mut self, mut missing: Vec<Bytes>) -> Outcome {
+        let before = self.fetched_bytes;
         if missing.len() > 1 {
             missing.sort_unstable();
             missing.dedup();
         }
-        if !missing.is_empty() {
-            self.forget_much();
-        }
         let values = match missing.as_slice() {
-            [] => return Ok(()),
             [key] => vec![self.store.get(key).map_err(of_database)?],
             keys => {
                 let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
                 self.store.multi_get(&keys).map_err(of_database)?
             }
         };
+        let count = missing.len();
         for (key, value) in missing.into_iter().zip(values) {
             self.learn(key, value.map(Bytes::from));
+        }
+        // A few short values say little of others; long ones say enough.
+        let bytes = self.fetched_bytes.saturating_sub(before).max(1);
+        if bytes > PORTION_BYTES || count >= self.portion {
+            let most = self.portion.saturating_mul(GROWTH).min(MAX_PORTION);
+            self.portion = (count.saturating_mul(PORTION_BYTES) / bytes).clamp(1, most);
         }
         Ok(())
     }
@@ -439,6 +484,30 @@ mod tests {
             assert!(writes.read_bytes <= MAX_READ_BYTES + value.len() + 100);
             check_counts(&writes);
         }
+    }
+
+    /// Nobody knows how long values are before they are there.
+    #[test]
+    fn what_is_fetched_together_is_bounded() {
+        let store = Store::embedded(256 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let key = |number: u32| Bytes::copy_from_slice(&number.to_be_bytes());
+        let value = vec![7; 1 << 20];
+        (0..150).for_each(|number| store.put(&key(number), &value).unwrap());
+        let mut writes = Writes::new(&store, 7);
+        writes.put(key(0), bytes(1));
+        writes.fetch((0..150).map(key)).unwrap();
+        assert!(writes.fetched_bytes() > MAX_READ_BYTES);
+        assert!(writes.read_bytes < MAX_READ_BYTES + 2 * PORTION_BYTES && writes.portion() == 4);
+        check_counts(&writes);
+        // What was not fetched is there all the same, and what is held stays bounded.
+        for number in 1..150 {
+            assert_eq!(writes.peek(&key(number)).unwrap().unwrap().len(), value.len());
+            assert!(writes.read_bytes < MAX_READ_BYTES + 2 * PORTION_BYTES);
+        }
+        // Short values come in few portions.
+        let mut writes = Writes::new(&store, 7);
+        writes.fetch((1000..2000).map(key)).unwrap();
+        assert_eq!((writes.known.len(), writes.portion()), (1000, 16 * GROWTH * GROWTH));
     }
 
     proptest! {
