@@ -252,6 +252,18 @@ fn no_benchmark_writes_into_the_store_of_a_server() {
 }
 
 #[test]
+fn a_database_of_others_is_not_served() {
+    let folder = crate::common::fresh_path(".data");
+    let at = format!("--path={} --local-memory-size=256MiB", folder.display());
+    run(&format!("bench {at} --benchmarks=fillseq --num=10")).expect(0);
+    let dump = format!("dump --storage={} --local-memory-size=256MiB", folder.display());
+    let before = run(&dump).expect(0).out;
+    let refused = run(&format!("serve --listen=127.0.0.1:0 --admin=none {at}")).expect(2);
+    assert!(refused.error.contains("keys that forebay serve has not written"), "{refused:?}");
+    assert_eq!(run(&dump).expect(0).out, before);
+}
+
+#[test]
 fn a_store_in_a_folder_has_storage() {
     let flags = "--storage-from-level=2 --storage-lag=4 --block-cache=1MiB --memory-cache=1MiB \
                  --memory-cache-after=1ms --compression=zstd --block-size=8KiB";

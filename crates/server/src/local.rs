@@ -8,10 +8,9 @@ use crate::commands::command::Registry;
 use crate::commands::table;
 use crate::dialogue::Dialogue;
 use crate::execute::Executor;
-use crate::keyspace::failure::Failure;
 use crate::network::event_loop::MAIL;
 use crate::network::expiry;
-use crate::server::Error;
+use crate::server::{Error, shared};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
 use crate::state::shared::Shared;
@@ -45,14 +44,14 @@ impl LocalServer {
     /// A server of a store, without the commands of these names, in small letters.
     ///
     /// # Errors
-    /// Those of the store; `Io` when the system refuses what a mailbox needs.
+    /// Those of the store; `Invalid` when it has keys, and no server has written them; `Io` when the system refuses what a mailbox
+    /// needs.
     pub fn new(store: Store, clock: Arc<dyn Clock>, without: &[&str]) -> Result<Self, Error> {
-        let failed = |failure: Failure| Error::new(ErrorKind::Io, failure.message().to_owned());
         let io = Error::io("preparing a mailbox");
         let all = table::registry();
         let users = Users::new(table::catalogue(&all), None).map_err(|text| Error::new(ErrorKind::Invalid, text))?;
         let registry = Registry::new(all.all().iter().copied().filter(|command| !without.contains(&command.name)));
-        let shared = Shared::new(store, users, address(), 1, clock).map_err(failed)?;
+        let shared = shared(store, users, address(), 1, clock)?;
         let poll = Poll::new().and_then(|poll| Waker::new(poll.registry(), MAIL).map(|waker| (poll, waker)));
         let (poll, waker) = poll.map_err(io)?;
         Ok(Self { shared, registry, mailbox: Arc::new(Mailbox::new(waker)), _poll: poll })
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
     use crate::script::progress::{Kind, Running};
     use crate::state::channels::Topic;
-    use forebay::{Durability, Options, Storage, StorageOptions, Syncing};
+    use forebay::{Durability, Keyspaces, Options, Storage, StorageOptions, Syncing};
     use forebay_env::{ManualClock, Nanos};
     use forebay_storage::{DiskFault, SimDisk};
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -175,16 +174,57 @@ mod tests {
     /// A server whose writes wait for this disk.
     fn server_on(disk: &SimDisk, clock: &Arc<ManualClock>, syncing: Syncing) -> LocalServer {
         let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
+        LocalServer::new(store_on(disk, &clock, syncing), clock, &[]).unwrap()
+    }
+
+    fn store_on(disk: &SimDisk, clock: &Arc<dyn Clock>, syncing: Syncing) -> Store {
         let options = Options {
             name: Some("db".to_owned()),
             storage: Some(Storage::of_disk(Arc::new(disk.clone()), 1, StorageOptions::default())),
             durability: Durability::Storage(syncing),
             takeover: true,
             background_threads: 0,
-            clock: Arc::clone(&clock),
+            clock: Arc::clone(clock),
             ..Options::default()
         };
-        LocalServer::new(Store::embedded(64 << 20, options).unwrap(), clock, &[]).unwrap()
+        Store::embedded(64 << 20, options).unwrap()
+    }
+
+    /// Keys that no server has written, in a database without keyspaces and in one with some, are neither hidden nor changed.
+    #[test]
+    fn a_store_of_others_is_refused_and_stays_as_it_is() {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+        let entries = |store: &Store| {
+            let (mut keys, mut found) = (store.iter().unwrap(), Vec::new());
+            keys.seek_to_first().unwrap();
+            while keys.valid() {
+                found.push((keys.key().to_vec(), keys.value().to_vec()));
+                keys.next().unwrap();
+            }
+            found
+        };
+        let wrote: [fn(&Store); 3] = [
+            |store| store.put(b"key", b"value").unwrap(),
+            |store| store.put(b"\x02key", b"value").unwrap(),
+            |store| _ = Keyspaces::open(store).unwrap().create("some").unwrap(),
+        ];
+        for write in wrote {
+            let disk = SimDisk::new();
+            let store = store_on(&disk.handle(), &clock, Syncing::Sync);
+            write(&store);
+            let before = entries(&store);
+            let refused = LocalServer::new(store, Arc::clone(&clock), &[]).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            assert!(refused.to_string().contains("forebay serve has not written"), "{refused}");
+            assert_eq!(entries(&store_on(&disk, &clock, Syncing::Sync)), before);
+        }
+        // What a server has written is its own, also when all keys were removed.
+        let disk = SimDisk::new();
+        for request in ["SET key value", "DEL key", "FLUSHALL"] {
+            let server =
+                LocalServer::new(store_on(&disk.handle(), &clock, Syncing::Sync), Arc::clone(&clock), &[]).unwrap();
+            assert!(!told(&server, request).starts_with('-'));
+        }
     }
 
     /// Whatever the disk is asked from now on, it is full.

@@ -4,6 +4,7 @@ use crate::acl::users::Users;
 use crate::commands::command::Registry;
 use crate::commands::table;
 use crate::execute::Executor;
+use crate::keyspace::spaces::is_of_others;
 use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
 use crate::state::clients;
@@ -133,7 +134,8 @@ impl Server {
     /// Serves a store.
     ///
     /// # Errors
-    /// Those of [`ServerOptions::check`]; `Io` when the address is taken, or the system refuses threads; those of the store.
+    /// Those of [`ServerOptions::check`]; `Io` when the address is taken, or the system refuses threads; `Invalid` when the store has
+    /// keys, and no server has written them; those of the store.
     pub fn start(store: Store, options: ServerOptions) -> Result<Self, Error> {
         let registry = table::registry();
         let users = options.users(&registry)?;
@@ -152,8 +154,7 @@ impl Server {
         if let Some(password) = &options.password {
             users.set_default_password(password);
         }
-        let shared = Shared::new(store, users, address, options.threads, options.clock)
-            .map_err(|failure| Error { kind: ErrorKind::Io, message: failure.message().to_owned() })?;
+        let shared = shared(store, users, address, options.threads, options.clock)?;
         let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
         let possible = clients::possible(wanted);
         if possible < wanted {
@@ -260,6 +261,26 @@ impl Server {
             }
         }
     }
+}
+
+/// What connections to this address share. A store of others is left as it is.
+///
+/// # Errors
+/// `Invalid` for such a store; those of the store.
+pub(crate) fn shared(
+    store: Store,
+    users: Users,
+    address: SocketAddr,
+    threads: usize,
+    clock: Arc<dyn Clock>,
+) -> Result<Shared, Error> {
+    if is_of_others(&store).map_err(|error| Error { kind: error.kind(), message: error.to_string() })? {
+        let message = "the database has keys that forebay serve has not written: clients would not see them, or a part of them would \
+                       be taken for keys of clients. Name another database, or an empty one";
+        return Err(Error { kind: ErrorKind::Invalid, message: message.to_owned() });
+    }
+    Shared::new(store, users, address, threads, clock)
+        .map_err(|failure| Error { kind: ErrorKind::Io, message: failure.message().to_owned() })
 }
 
 fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {

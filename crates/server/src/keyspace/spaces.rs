@@ -77,6 +77,20 @@ pub fn is_served(database: &Db) -> Result<bool, EngineError> {
     Ok(database.get(&layout::server_record(RECORD))?.is_some())
 }
 
+/// Whether a database has keys, and no server keeps those of clients in it. Clients would not see these keys, and a server would
+/// take those whose first byte is 1 to 4 for its own.
+///
+/// # Errors
+/// Those of the database.
+pub fn is_of_others(database: &Db) -> Result<bool, EngineError> {
+    if is_served(database)? {
+        return Ok(false);
+    }
+    let mut keys = database.iter()?;
+    keys.seek_to_first()?;
+    Ok(keys.valid())
+}
+
 /// Databases that are being exchanged. Nobody else changes the record meanwhile.
 #[derive(Debug)]
 pub struct Exchange<'s> {
