@@ -162,6 +162,7 @@ mod tests {
     use forebay::{Durability, Keyspaces, Options, Storage, StorageOptions, Syncing};
     use forebay_env::{ManualClock, Nanos};
     use forebay_storage::{DiskFault, SimDisk};
+    use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
@@ -648,6 +649,87 @@ mod tests {
         assert_eq!(
             told(&server, "HELLO 3; ZRANGE other 2 3 BYSCORE WITHSCORES").split_once("*2\r\n").unwrap().1,
             "*2\r\n$1\r\nb\r\n,2\r\n*2\r\n$1\r\nc\r\n,3\r\n"
+        );
+    }
+
+    #[test]
+    fn what_is_made_of_sets_is_not_read_to_its_end_when_it_is_too_long() {
+        let mut server = server(&Arc::default());
+        for from in (0..20_000).step_by(250) {
+            let members: String = (from..from + 250).map(|place| format!(" {place:0200}")).collect();
+            told(&server, &format!("SADD set{members}"));
+        }
+        server.store().flush().unwrap();
+        server.shared.max_reply_bytes = 10_000;
+        let read = || server.store().statistics().foreground.bytes_read;
+        for request in ["SUNION set none", "SDIFF set none", "SINTER set set"] {
+            let before = read();
+            assert!(told(&server, request).starts_with("-ERR too much is replied at once"), "{request}");
+            let took = read() - before;
+            assert!(took < 2 << 20, "{request} read {took} bytes");
+        }
+        let before = read();
+        assert_eq!(told(&server, "SINTERCARD 2 set set LIMIT 7"), ":7\r\n");
+        assert!(read() - before < 2 << 20);
+    }
+
+    /// Portions are short where many sets are read together.
+    #[test]
+    fn sets_are_combined_in_portions() {
+        let server = server(&Arc::default());
+        let multiples = |of: usize| (0..3000).step_by(of).map(|number| format!(" {number}")).collect::<String>();
+        let scored = |of: usize| (0..3000).step_by(of).map(|number| format!(" {number} {number}")).collect::<String>();
+        told(&server, &format!("SADD two{}; SADD three{}; SADD five{}", multiples(2), multiples(3), multiples(5)));
+        told(&server, &format!("ZADD ztwo{}; ZADD zthree{}", scored(2), scored(3)));
+        let numbers = |is_in: fn(&usize) -> bool| {
+            (0..3000).filter(is_in).map(|number| number.to_string()).collect::<BTreeSet<_>>()
+        };
+        let members = |reply: String| {
+            let mut lines = reply.lines();
+            let count: usize = lines.next().unwrap()[1..].parse().unwrap();
+            let members: Vec<String> = lines.skip(1).step_by(2).map(str::to_owned).collect();
+            assert_eq!(members.len(), count);
+            let distinct: BTreeSet<String> = members.into_iter().collect();
+            assert_eq!(distinct.len(), count);
+            distinct
+        };
+        let many = |sets: &str| vec![sets; 100].join(" ");
+        let union = numbers(|number| number % 2 == 0 || number % 3 == 0);
+        let both = numbers(|number| number % 6 == 0);
+        let rest = numbers(|number| number % 5 == 0 && number % 2 != 0 && number % 3 != 0);
+        assert_eq!(members(told(&server, &format!("SUNION {}", many("two three")))), union);
+        assert_eq!(members(told(&server, &format!("SINTER {}", many("two three")))), both);
+        assert_eq!(members(told(&server, &format!("SDIFF five {}", many("two three none")))), rest);
+        assert_eq!(told(&server, "SDIFF none five; SINTER two none; SUNION none"), "*0\r\n*0\r\n*0\r\n");
+        for (request, expected) in [
+            (format!("SUNIONSTORE made {}", many("two three")), &union),
+            (format!("SINTERSTORE made {}", many("two three")), &both),
+            (format!("SDIFFSTORE made five {}", many("two three")), &rest),
+            ("SUNIONSTORE two two three".to_owned(), &union),
+        ] {
+            assert_eq!(told(&server, &request), format!(":{}\r\n", expected.len()), "{request}");
+            let made = if request.contains("made") { "made" } else { "two" };
+            assert_eq!(told(&server, &format!("SCARD {made}")), format!(":{}\r\n", expected.len()));
+            assert_eq!(&members(told(&server, &format!("SMEMBERS {made}"))), expected, "{request}");
+        }
+        assert_eq!(told(&server, "SINTERSTORE made two none; EXISTS made"), ":0\r\n:0\r\n");
+        let count = |is_in: fn(&usize) -> bool| (0..3000).filter(is_in).count();
+        // Sets of both kinds, each many times: the scores of their members are added.
+        let sent = told(&server, &format!("ZUNIONSTORE made 200 {}; ZSCORE made 6; ZSCORE made 3", many("ztwo three")));
+        let size = count(|number| number % 2 == 0 || number % 3 == 0);
+        assert_eq!(sent, format!(":{size}\r\n$3\r\n700\r\n$3\r\n100\r\n"));
+        let sent =
+            told(&server, &format!("ZINTERSTORE made 200 {}; ZSCORE made 6; ZSCORE made 3", many("ztwo zthree")));
+        assert_eq!(sent, format!(":{}\r\n$4\r\n1200\r\n$-1\r\n", both.len()));
+        let sent = told(&server, "ZDIFFSTORE made 2 ztwo three; ZRANGE made 0 0; ZINTERCARD 2 ztwo zthree LIMIT 3");
+        assert_eq!(sent, format!(":{}\r\n*1\r\n$1\r\n2\r\n:3\r\n", count(|number| number % 2 == 0 && number % 3 != 0)));
+        let sent = told(&server, "ZUNION 2 ztwo zthree WEIGHTS 1 2 AGGREGATE MAX WITHSCORES");
+        assert!(
+            sent.starts_with(
+                "*4000\r\n$1\r\n0\r\n$1\r\n0\r\n$1\r\n2\r\n$1\r\n2\r\n$1\r\n4\r\n$1\r\n4\r\n$1\r\n3\r\n$1\r\n6\r\n"
+            ),
+            "{}",
+            &sent[..200]
         );
     }
 

@@ -3,14 +3,19 @@
 use crate::commands::command::Context;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
-use crate::keyspace::layout::{self, Range};
-use crate::keyspace::writes::Direction;
+use crate::keyspace::layout::{self, Range, Space};
+use crate::keyspace::writes::{Direction, PORTION_BYTES, Writes};
 use crate::protocol::reply::Reply;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 /// A collection of up to this many elements is read as a whole to choose from it.
 const FEW: u64 = 512;
+/// The first portion that is read of elements which may not all be wanted.
+const FIRST_PORTION_BYTES: usize = 64 << 10;
+/// A later portion has so many times as many bytes as the one before.
+const PORTION_GROWTH: usize = 4;
 /// Elements among which one is chosen at a random place of a larger one.
 const CANDIDATES: usize = 16;
 /// Most elements that a command chooses with repetition.
@@ -136,6 +141,103 @@ pub(crate) fn reply_each(
         return Ok(());
     }
     Err(Failure::damaged("a collection has not as many elements as it should"))
+}
+
+/// Which elements of several collections are passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Merged {
+    /// Those of any.
+    OfAny,
+    /// Those of the first one.
+    OfFirst,
+    /// Those of all.
+    OfAll,
+}
+
+/// A collection that is merged with others; `None` is an empty one.
+pub(crate) type Input = Option<(u64, Hashed)>;
+
+/// An element with its hash and its value.
+type Placed = (u64, Bytes, Bytes);
+
+/// The elements of a collection, which are read in portions.
+pub(crate) struct Elements {
+    /// What was not read yet, and what reads its keys.
+    rest: Option<(Range, Hashed)>,
+    portion: std::vec::IntoIter<Placed>,
+    portion_bytes: usize,
+    most_bytes: usize,
+}
+
+impl Elements {
+    /// All elements. The first portion is short, as they may not all be wanted. None has many more bytes than `most_bytes`, but for an
+    /// element that has.
+    pub(crate) fn new(space: Space, input: Input, most_bytes: usize) -> Self {
+        let rest = input.map(|(id, hashed)| ((hashed.from)(space, id, 0), hashed));
+        let portion_bytes = most_bytes.min(FIRST_PORTION_BYTES);
+        Self { rest, portion: Vec::new().into_iter(), portion_bytes, most_bytes }
+    }
+
+    /// The next element, in the order of hashes.
+    pub(crate) fn next(&mut self, writes: &Writes<'_>) -> Outcome<Option<Placed>> {
+        if let Some(next) = self.portion.next() {
+            return Ok(Some(next));
+        }
+        let Some((range, hashed)) = self.rest.take() else { return Ok(None) };
+        let (mut portion, mut bytes, mut last) = (Vec::new(), 0, None);
+        writes.scan(&range, Direction::Forward, |key, value| {
+            let element = Bytes::copy_from_slice((hashed.element)(key));
+            bytes += size_of::<Placed>() + element.len() + value.len();
+            portion.push(((hashed.hash)(key), element, Bytes::copy_from_slice(value)));
+            if bytes >= self.portion_bytes {
+                last = Some(layout::after(key));
+            }
+            Ok(last.is_none())
+        })?;
+        self.portion_bytes = self.portion_bytes.saturating_mul(PORTION_GROWTH).min(self.most_bytes);
+        self.rest = last.map(|last| ((last, range.1), hashed));
+        self.portion = portion.into_iter();
+        Ok(self.portion.next())
+    }
+}
+
+/// What [`merge`] passes elements to, until it returns false: an element, and the places of the collections that have it, in
+/// ascending order, with its value there.
+pub(crate) type VisitMerged<'v> = &'v mut dyn FnMut(&mut Context<'_, '_>, &[u8], &[(usize, Bytes)]) -> Outcome<bool>;
+
+/// Reads collections once and together, in the order of hashes, which is the same in all of them, and passes elements on as they come. A
+/// portion of each collection is held, all of them together in a few megabytes or an element of each.
+pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, visit: VisitMerged<'_>) -> Outcome {
+    let (space, most_bytes) = (cx.space(), PORTION_BYTES / inputs.len().max(1));
+    let mut inputs: Vec<Elements> = inputs.iter().map(|input| Elements::new(space, *input, most_bytes)).collect();
+    let mut heads = BinaryHeap::new();
+    // The element that comes first, where it is; at the beginning, the next ones of all are asked for.
+    let mut found: Vec<(usize, Bytes)> = (0..inputs.len()).map(|place| (place, Bytes::new())).collect();
+    loop {
+        for (place, _) in found.drain(..) {
+            let next = inputs.get_mut(place).map_or(Ok(None), |elements| elements.next(cx.keys.reads()))?;
+            match next {
+                Some((hash, element, value)) => heads.push(Reverse((hash, element, place, value))),
+                None if which == Merged::OfAll || (which == Merged::OfFirst && place == 0) => return Ok(()),
+                None => {}
+            }
+        }
+        let Some(Reverse((hash, element, place, value))) = heads.pop() else { return Ok(()) };
+        found.push((place, value));
+        while let Some(Reverse(head)) = heads.peek()
+            && (head.0, &head.1) == (hash, &element)
+        {
+            found.extend(heads.pop().map(|Reverse((_, _, place, value))| (place, value)));
+        }
+        let is_chosen = match which {
+            Merged::OfAny => true,
+            Merged::OfFirst => found.first().is_some_and(|(place, _)| *place == 0),
+            Merged::OfAll => found.len() == inputs.len(),
+        };
+        if is_chosen && !visit(cx, &element, &found)? {
+            return Ok(());
+        }
+    }
 }
 
 /// One step of a scan: the elements, and the cursor of the next step. Elements that share a hash are in one step.

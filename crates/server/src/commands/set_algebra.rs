@@ -1,18 +1,18 @@
 //! Unions, intersections and differences of sets.
 //!
 //! Sets are in the order of their members' hashes, all in the same. A union or a difference reads each set once, in
-//! order. An intersection reads the smallest set and asks the others for its members, many at a time.
+//! order. An intersection reads the smallest set and asks the others for its members, many at a time. What comes out is replied
+//! or written as it comes.
 
 use crate::commands::arguments::{Arguments, integer};
-use crate::commands::collections::{self, HASHED, Open};
+use crate::commands::collections::{self, Elements, HASHED, Input, Merged, Open};
 use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
-use crate::commands::sets::add;
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
+use crate::keyspace::writes::PORTION_BYTES;
 use bytes::Bytes;
-use std::collections::BTreeSet;
 
 const FAMILY: Family = Family::Set;
 const STORE: u32 = WRITE | DENYOOM;
@@ -51,78 +51,86 @@ enum Operation {
     Difference,
 }
 
-fn combine(cx: &mut Context<'_, '_>, operation: Operation, keys: &[&[u8]]) -> Outcome<Vec<Bytes>> {
-    let mut sets = Vec::with_capacity(keys.len());
-    for key in keys {
-        sets.push(cx.collection(key, Kind::Set)?);
-    }
+/// What members are passed to, until it returns false.
+type Visit<'v> = &'v mut dyn FnMut(&mut Context<'_, '_>, &[u8]) -> Outcome<bool>;
+
+/// The sets of keys.
+fn sets_of(cx: &mut Context<'_, '_>, keys: &[&[u8]]) -> Outcome<Vec<Option<Collection>>> {
+    keys.iter().map(|key| cx.collection(key, Kind::Set)).collect()
+}
+
+/// Passes on what an operation makes of sets.
+fn each(cx: &mut Context<'_, '_>, operation: Operation, keys: &[&[u8]], visit: Visit<'_>) -> Outcome {
+    let sets = sets_of(cx, keys)?;
+    let inputs: Vec<Input> = sets.iter().map(|set| set.map(|set| (set.id, HASHED))).collect();
     match operation {
-        Operation::Intersection => intersection(cx, &sets, usize::MAX),
-        Operation::Union => {
-            let mut members = BTreeSet::new();
-            for set in sets.into_iter().flatten() {
-                members.extend(collections::entries(cx, set.id, HASHED)?.into_iter().map(|(member, _)| member));
-            }
-            Ok(members.into_iter().collect())
-        }
-        Operation::Difference => {
-            let Some((Some(first), others)) = sets.split_first() else { return Ok(Vec::new()) };
-            let mut members: BTreeSet<Bytes> =
-                collections::entries(cx, first.id, HASHED)?.into_iter().map(|(member, _)| member).collect();
-            for other in others.iter().flatten() {
-                for (member, _) in collections::entries(cx, other.id, HASHED)? {
-                    members.remove(&member);
-                }
-            }
-            Ok(members.into_iter().collect())
-        }
+        Operation::Intersection => intersection(cx, &sets, visit),
+        Operation::Union => collections::merge(cx, &inputs, Merged::OfAny, &mut |cx, member, _| visit(cx, member)),
+        Operation::Difference => collections::merge(cx, &inputs, Merged::OfFirst, &mut |cx, member, found| {
+            if found.len() == 1 { visit(cx, member) } else { Ok(true) }
+        }),
     }
 }
 
-/// Up to `most` members that are in all sets.
-fn intersection(cx: &mut Context<'_, '_>, sets: &[Option<Collection>], most: usize) -> Outcome<Vec<Bytes>> {
-    let Some(mut sets) = sets.iter().copied().collect::<Option<Vec<Collection>>>() else { return Ok(Vec::new()) };
+/// Passes on the members that are in all sets.
+fn intersection(cx: &mut Context<'_, '_>, sets: &[Option<Collection>], visit: Visit<'_>) -> Outcome {
+    let Some(mut sets) = sets.iter().copied().collect::<Option<Vec<Collection>>>() else { return Ok(()) };
     sets.sort_unstable_by_key(|set| set.a);
     sets.dedup_by_key(|set| set.id);
-    let Some((smallest, others)) = sets.split_first() else { return Ok(Vec::new()) };
+    let Some((smallest, others)) = sets.split_first() else { return Ok(()) };
     let (layout, space) = (cx.keys.layout(), cx.space());
-    let mut found = Vec::new();
-    for members in collections::entries(cx, smallest.id, HASHED)?.chunks(ASKED) {
-        let mut left: Vec<&Bytes> = members.iter().map(|(member, _)| member).collect();
+    let mut members = Elements::new(space, Some((smallest.id, HASHED)), PORTION_BYTES);
+    loop {
+        let mut left = Vec::with_capacity(ASKED);
+        while left.len() < ASKED
+            && let Some((_, member, _)) = members.next(cx.keys.reads())?
+        {
+            left.push(member);
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
         for other in others {
             let keys: Vec<Bytes> = left.iter().map(|member| layout.hashed_element(space, other.id, member)).collect();
-            let values = cx.keys.writes().read_many(&keys)?;
+            let values = cx.keys.reads().read_many(&keys)?;
             let mut is_there = values.iter().map(Option::is_some);
             left.retain(|_| is_there.next().unwrap_or(false));
         }
-        found.extend(left.into_iter().take(most - found.len()).cloned());
-        if found.len() >= most {
-            break;
+        for member in &left {
+            if !visit(cx, member)? {
+                return Ok(());
+            }
         }
     }
-    Ok(found)
 }
 
 fn reply(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_>) -> Outcome {
-    let members = combine(cx, operation, arguments.from(1))?;
-    cx.out.set(members.len());
-    members.iter().for_each(|member| cx.out.bulk(member));
+    let (start, mut count) = (cx.out.len(), 0);
+    each(cx, operation, arguments.from(1), &mut |cx, member| {
+        count += 1;
+        cx.out.bulk(member);
+        Ok(!cx.out.is_full())
+    })?;
+    cx.out.set_from(start, count);
     Ok(())
 }
 
 fn store(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_>, event: &'static str) -> Outcome {
-    let members = combine(cx, operation, arguments.from(2))?;
-    if members.is_empty() {
+    let mut set = Open::fresh(cx, Kind::Set)?;
+    let (layout, space, id) = (cx.keys.layout(), cx.space(), set.now.id);
+    each(cx, operation, arguments.from(2), &mut |cx, member| {
+        set.now.a += 1;
+        cx.keys.writes().put(layout.hashed_element(space, id, member), Bytes::new());
+        cx.keys.check_size().map(|()| true)
+    })?;
+    let count = set.now.a;
+    if count == 0 {
         cx.delete(arguments.at(1))?;
     } else {
-        let mut set = Open::fresh(cx, Kind::Set)?;
-        for member in &members {
-            add(cx, &mut set, member)?;
-        }
         set.save(cx, arguments.at(1), true)?;
         cx.notify(Class::SET, event, arguments.at(1));
     }
-    cx.out.count(members.len());
+    cx.out.count(count);
     Ok(())
 }
 
@@ -182,11 +190,12 @@ pub(crate) fn cardinality_limit(arguments: Arguments<'_>, place: usize) -> Outco
 fn sintercard(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (keys, end) = counted_keys(arguments, 1)?;
     let most = cardinality_limit(arguments, end)?;
-    let mut sets = Vec::with_capacity(keys.len());
-    for key in keys {
-        sets.push(cx.collection(key, Kind::Set)?);
-    }
-    let found = intersection(cx, &sets, most)?;
-    cx.out.count(found.len());
+    let sets = sets_of(cx, keys)?;
+    let mut count = 0;
+    intersection(cx, &sets, &mut |_, _| {
+        count += 1;
+        Ok(count < most)
+    })?;
+    cx.out.count(count);
     Ok(())
 }

@@ -245,8 +245,17 @@ impl Reply {
     /// Puts the head of an array of this many replies in front of what was written from `start` on: for who counts replies as they
     /// are written.
     pub fn array_from(&mut self, start: usize, length: usize) {
+        self.head_from(start, |reply| reply.array(length));
+    }
+
+    /// The same with the head of a set.
+    pub fn set_from(&mut self, start: usize, length: usize) {
+        self.head_from(start, |reply| reply.set(length));
+    }
+
+    fn head_from(&mut self, start: usize, write: impl FnOnce(&mut Self)) {
         let end = self.bytes.len();
-        self.array(length);
+        write(self);
         let head = self.bytes.len() - end;
         if let Some(replies) = self.bytes.get_mut(start.min(end)..) {
             replies.rotate_right(head);

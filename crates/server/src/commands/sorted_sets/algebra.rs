@@ -1,19 +1,20 @@
 //! Unions, intersections and differences of sorted sets and of sets, whose members have the score 1.
+//!
+//! Members of both kinds are in the same order of hashes, so all sets are read once and together. What is stored is written as it
+//! comes; what is replied is held, as it is put in the order of scores.
 
 use super::members::{self, Scored};
-use super::ranges::store;
 use crate::commands::arguments::{Arguments, Words, integer};
-use crate::commands::collections::{self, HASHED};
+use crate::commands::collections::{self, HASHED, Input, MEMBERS, Merged, Open};
 use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::set_algebra::cardinality_limit;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Content, Kind};
 use crate::keyspace::layout;
-use crate::keyspace::writes::Direction;
 use crate::text::number;
 use bytes::Bytes;
-use std::collections::BTreeMap;
 
 const FAMILY: Family = Family::SortedSet;
 const STORE: u32 = WRITE | DENYOOM;
@@ -84,65 +85,56 @@ fn keys<'a>(arguments: Arguments<'a>, place: usize, command: &str) -> Outcome<(&
     Ok((arguments.range(place + 1, end), end))
 }
 
-/// A set that is combined: its members with their scores, and what they are multiplied by.
-type Input = (Vec<Scored>, f64);
-
-fn input(cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome<Vec<Scored>> {
-    match cx.header(key)?.map(|header| header.content) {
-        None => Ok(Vec::new()),
-        Some(Content::Collection(Kind::SortedSet, set)) => {
-            let all = layout::all_scored(cx.space(), set.id);
-            members::scan(cx.keys.writes(), &all, Direction::Forward, (0, u64::MAX))
-        }
-        Some(Content::Collection(Kind::Set, set)) => {
-            let members = collections::entries(cx, set.id, HASHED)?;
-            Ok(members.into_iter().map(|(member, _)| (member, 1.0)).collect())
-        }
-        Some(_) => Err(Failure::WRONG_TYPE),
-    }
+/// A set that is combined: what it is, and what its scores are multiplied by.
+#[derive(Debug, Clone, Copy)]
+struct Weighted {
+    kind: Kind,
+    id: u64,
+    size: u64,
+    weight: f64,
 }
 
-fn combine(mut inputs: Vec<Input>, operation: Operation, aggregate: Aggregate) -> Vec<Scored> {
-    if operation == Operation::Difference {
-        let mut inputs = inputs.into_iter();
-        let mut result: BTreeMap<Bytes, f64> = inputs.next().unwrap_or_default().0.into_iter().collect();
-        for (members, _) in inputs {
-            for (member, _) in members {
-                result.remove(&member);
-            }
-        }
-        return in_order(result);
+/// What members of the result are passed to, until it returns false.
+type Visit<'v> = &'v mut dyn FnMut(&mut Context<'_, '_>, &[u8], f64) -> Outcome<bool>;
+
+/// Passes on what an operation makes of sets, of which some are not there, in no order that means something.
+fn each(
+    cx: &mut Context<'_, '_>,
+    mut sets: Vec<Option<Weighted>>,
+    operation: Operation,
+    aggregate: Aggregate,
+    visit: Visit<'_>,
+) -> Outcome {
+    let which = match operation {
+        Operation::Union => Merged::OfAny,
+        Operation::Intersection => Merged::OfAll,
+        Operation::Difference => Merged::OfFirst,
+    };
+    if operation != Operation::Difference {
+        // The smallest first: sums of floating-point numbers depend on the order.
+        sets.sort_by_key(|set| set.map_or(0, |set| set.size));
     }
-    // The smallest first: sums of floating-point numbers depend on the order.
-    inputs.sort_by_key(|(members, _)| members.len());
-    let mut result: BTreeMap<Bytes, f64> = BTreeMap::new();
-    for (place, (members, weight)) in inputs.into_iter().enumerate() {
+    let input = |set: Weighted| (set.id, if set.kind == Kind::Set { HASHED } else { MEMBERS });
+    let inputs: Vec<Input> = sets.iter().map(|set| set.map(input)).collect();
+    let score = |place: usize, value: &[u8]| {
+        let set = sets.get(place).copied().flatten()?;
         // In an intersection only the first set's product is made a number; a sum with another that is none is 0.
         let is_number = place == 0 || operation == Operation::Union;
-        let product = |score: f64| if is_number { not_nan(score * weight) } else { score * weight };
-        let weighted = members.into_iter().map(|(member, score)| (member, product(score)));
-        if place == 0 {
-            result.extend(weighted);
-        } else if operation == Operation::Union {
-            for (member, score) in weighted {
-                result.entry(member).and_modify(|sum| *sum = aggregate.of(*sum, score)).or_insert(score);
-            }
-        } else {
-            let found: BTreeMap<Bytes, f64> = weighted.collect();
-            result.retain(|member, sum| {
-                let score = found.get(member);
-                *sum = score.map_or(*sum, |score| aggregate.of(*sum, *score));
-                score.is_some()
-            });
+        let score = if set.kind == Kind::Set { 1.0 } else { layout::score_of(value)? };
+        Some(if is_number { not_nan(score * set.weight) } else { score * set.weight })
+    };
+    let damaged = || Failure::damaged("the score of a member is damaged");
+    collections::merge(cx, &inputs, which, &mut |cx, member, found| {
+        if operation == Operation::Difference && found.len() > 1 {
+            return Ok(true);
         }
-    }
-    in_order(result)
-}
-
-fn in_order(members: BTreeMap<Bytes, f64>) -> Vec<Scored> {
-    let mut members: Vec<Scored> = members.into_iter().collect();
-    members.sort_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.0.cmp(&b.0)));
-    members
+        let mut sum = None;
+        for (place, value) in found {
+            let score = score(*place, value).ok_or_else(damaged)?;
+            sum = Some(sum.map_or(score, |sum| aggregate.of(sum, score)));
+        }
+        visit(cx, member, sum.unwrap_or_default())
+    })
 }
 
 /// Options behind the keys.
@@ -177,34 +169,47 @@ fn options(mut words: Words<'_>, inputs: usize, operation: Operation, is_stored:
     Ok(options)
 }
 
-fn inputs(cx: &mut Context<'_, '_>, keys: &[&[u8]]) -> Outcome<Vec<Vec<Scored>>> {
-    // All types are looked at before anything is read.
-    for key in keys {
-        match cx.header(key)?.map(|header| header.kind()) {
-            None | Some(Kind::Set | Kind::SortedSet) => {}
-            Some(_) => return Err(Failure::WRONG_TYPE),
+/// The sets of keys, with the weight 1.
+fn sets_of(cx: &mut Context<'_, '_>, keys: &[&[u8]]) -> Outcome<Vec<Option<Weighted>>> {
+    let set = |key: &&[u8]| match cx.header(key)?.map(|header| header.content) {
+        None => Ok(None),
+        Some(Content::Collection(kind @ (Kind::SortedSet | Kind::Set), set)) => {
+            Ok(Some(Weighted { kind, id: set.id, size: set.a, weight: 1.0 }))
         }
-    }
-    keys.iter().map(|key| input(cx, key)).collect()
+        Some(_) => Err(Failure::WRONG_TYPE),
+    };
+    keys.iter().map(set).collect()
 }
 
-fn result(
+/// The sets of a command with their weights, and its options.
+fn request(
     cx: &mut Context<'_, '_>,
     arguments: Arguments<'_>,
     operation: Operation,
     destination: bool,
     command: &str,
-) -> Outcome<(Vec<Scored>, bool)> {
+) -> Outcome<(Vec<Option<Weighted>>, Options)> {
     let (keys, end) = keys(arguments, 1 + usize::from(destination), command)?;
-    let sets = inputs(cx, keys)?;
+    let mut sets = sets_of(cx, keys)?;
     let options = options(arguments.words(end), keys.len(), operation, destination)?;
-    let inputs = sets.into_iter().zip(options.weights).collect();
-    Ok((combine(inputs, operation, options.aggregate), options.with_scores))
+    for (set, weight) in sets.iter_mut().zip(&options.weights) {
+        set.iter_mut().for_each(|set| set.weight = *weight);
+    }
+    Ok((sets, options))
 }
 
 fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, operation: Operation, command: &str) -> Outcome {
-    let (members, with_scores) = result(cx, arguments, operation, false, command)?;
-    members::reply(cx.out, &members, with_scores);
+    let (sets, options) = request(cx, arguments, operation, false, command)?;
+    // Their order is known at the end.
+    let (mut members, mut bytes): (Vec<Scored>, usize) = (Vec::new(), 0);
+    each(cx, sets, operation, options.aggregate, &mut |cx, member, score| {
+        // A reply is a little longer than what is in it.
+        bytes += member.len() + b"$1\r\n\r\n".len();
+        members.push((Bytes::copy_from_slice(member), score));
+        cx.make_room(bytes).map(|()| true)
+    })?;
+    members.sort_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.0.cmp(&b.0)));
+    members::reply(cx.out, &members, options.with_scores);
     Ok(())
 }
 
@@ -214,9 +219,20 @@ fn store_result(
     operation: Operation,
     command: &'static str,
 ) -> Outcome {
-    let (members, _) = result(cx, arguments, operation, true, command)?;
-    store(cx, arguments.at(1), &members, command)?;
-    cx.out.count(members.len());
+    let (sets, options) = request(cx, arguments, operation, true, command)?;
+    let mut result = Open::fresh(cx, Kind::SortedSet)?;
+    each(cx, sets, operation, options.aggregate, &mut |cx, member, score| {
+        members::put(cx, &mut result, member, score, None)?;
+        cx.keys.check_size().map(|()| true)
+    })?;
+    let count = result.now.a;
+    if count == 0 {
+        cx.delete(arguments.at(1))?;
+    } else {
+        result.save(cx, arguments.at(1), true)?;
+        cx.notify(Class::SORTED_SET, command, arguments.at(1));
+    }
+    cx.out.count(count);
     Ok(())
 }
 
@@ -246,10 +262,13 @@ fn zdiffstore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn zintercard(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (keys, end) = keys(arguments, 1, "zintercard")?;
-    let sets = inputs(cx, keys)?;
+    let sets = sets_of(cx, keys)?;
     let most = cardinality_limit(arguments, end)?;
-    let inputs = sets.into_iter().map(|members| (members, 1.0)).collect();
-    let members = combine(inputs, Operation::Intersection, Aggregate::Sum);
-    cx.out.count(members.len().min(most));
+    let mut count = 0;
+    each(cx, sets, Operation::Intersection, Aggregate::Sum, &mut |_, _, _| {
+        count += 1;
+        Ok(count < most)
+    })?;
+    cx.out.count(count);
     Ok(())
 }
