@@ -103,7 +103,10 @@ pub(crate) struct Ledger {
 struct Account {
     /// Zero until the node was asked.
     extent_bytes: u64,
+    /// Extents that are free, and how many of these are left to other databases, but for what one step lacks.
     extents: u64,
+    withheld: u64,
+    step_bytes: u64,
     reserve_bytes: u64,
     /// Free bytes that the session leased for all shards; `None` when each shard has its own.
     shared_bytes: Option<u64>,
@@ -244,8 +247,8 @@ impl Account {
 
     /// The most bytes with which no more extents are needed than there are, or than are needed anyway.
     fn most(&self, needed: impl Fn(u64) -> u64) -> u64 {
-        let most_extents = self.extents.max(needed(0));
-        let (mut most, mut beyond) = (0, self.free_bytes().saturating_add(1));
+        let most_extents = self.usable().max(needed(0));
+        let (mut most, mut beyond) = (0, self.bytes_in(most_extents).saturating_add(1));
         while beyond - most > 1 {
             let middle = u64::midpoint(most, beyond);
             if needed(middle) <= most_extents { most = middle } else { beyond = middle }
@@ -253,10 +256,20 @@ impl Account {
         most
     }
 
-    fn free_bytes(&self) -> u64 {
+    /// Bytes of so many extents, and of all free pieces.
+    fn bytes_in(&self, extents: u64) -> u64 {
+        extents.saturating_mul(self.extent_bytes).saturating_add(self.pieces())
+    }
+
+    fn pieces(&self) -> u64 {
         let pieces = self.pages.values().map(|page| page.leased_bytes.saturating_add(page.outputs_bytes));
-        let free = self.extents.saturating_mul(self.extent_bytes).saturating_add(self.shared_bytes.unwrap_or(0));
-        free.saturating_add(pieces.fold(0, u64::saturating_add))
+        pieces.fold(self.shared_bytes.unwrap_or(0), u64::saturating_add)
+    }
+
+    /// Bytes that are free, less those that are left to others. Nothing that is reserved or let go here changes it.
+    fn balance(&self) -> i128 {
+        let extents = i128::from(self.extents) - i128::from(self.withheld);
+        extents * i128::from(self.extent_bytes) + i128::from(self.pieces())
     }
 
     /// Bytes of memtables that a holder may still install.
@@ -286,7 +299,7 @@ impl Account {
     }
 
     fn report(&mut self, holder: Holder, granted: &Granted, now: u64) {
-        let before = self.free_bytes();
+        let before = self.balance();
         let was_known = self.is_known();
         self.extent_bytes = granted.extent_bytes;
         self.reserve_bytes = granted.reserve_bytes.saturating_add(granted.owed_bytes);
@@ -295,24 +308,21 @@ impl Account {
         let page = self.pages.entry(holder).or_default();
         page.leased_bytes = if granted.is_shared { 0 } else { granted.leased_bytes };
         page.outputs_bytes = granted.outputs_bytes;
-        self.extents = self.usable(granted);
-        let free = self.free_bytes();
-        if was_known && free > before {
+        (self.extents, self.withheld, self.step_bytes) = (granted.extents, granted.withheld, granted.step_bytes);
+        if was_known && self.balance() > before {
             self.returns.memory += 1;
         }
-        self.pace.report(free, now);
+        self.pace.report(self.bytes_in(self.usable()), now);
     }
 
     /// Extents that the database may use: it leaves others theirs, but for what one step lacks beside free pieces and what
     /// compactions under way have reserved. Without that, nothing could free what is dead, nor take deletions, and what was
     /// borrowed would not come back.
-    fn usable(&self, granted: &Granted) -> u64 {
-        let of_page = |page: &Page| {
-            [page.leased_bytes, page.outputs_bytes, page.here, page.near].into_iter().fold(0, u64::saturating_add)
-        };
-        let own = self.pages.values().map(of_page).fold(self.shared_bytes.unwrap_or(0), u64::saturating_add);
-        let lacking = granted.step_bytes.saturating_sub(own).div_ceil(granted.extent_bytes.max(1));
-        granted.extents.saturating_sub(granted.withheld).max(granted.extents.min(lacking))
+    fn usable(&self) -> u64 {
+        let reserved = self.pages.values().map(|page| page.here.saturating_add(page.near));
+        let own = reserved.fold(self.pieces(), u64::saturating_add);
+        let lacking = self.step_bytes.saturating_sub(own).div_ceil(self.extent_bytes.max(1));
+        self.extents.saturating_sub(self.withheld).max(self.extents.min(lacking))
     }
 
     /// Takes what was written from what was reported, until the next report tells.

@@ -60,6 +60,29 @@ fn a_compaction_under_way_takes_the_reserve_before_it_takes_from_memtables() {
     assert_eq!(ledger.room(shard, EXTENT).memtables, 3);
 }
 
+/// Of what is left to others a step may take some. It is no memory that came back when the step ends without a result: what was
+/// tried in vain would be tried again, and again.
+#[test]
+fn what_a_step_had_reserved_is_no_memory_that_came_back() {
+    let lent = |extents, withheld| Granted { withheld, step_bytes: EXTENT, ..granted(extents, 0) };
+    let (mut ledger, [shard]) = ledger([lent(3, 3)]);
+    let seen = ledger.returns(shard).memory;
+    for _ in 0..3 {
+        let step = ledger.begin_with_all(shard, true);
+        assert_eq!(step.bytes, EXTENT);
+        ledger.report(shard, NODE, &lent(3, 3), 0);
+        assert!(ledger.begin(shard, 1, true).is_none(), "the others have the rest");
+        ledger.end(shard, step, 0);
+        ledger.report(shard, NODE, &lent(3, 3), 0);
+        assert_eq!(ledger.returns(shard).memory, seen);
+    }
+    for (extents, withheld) in [(4, 3), (4, 2)] {
+        let before = ledger.returns(shard).memory;
+        ledger.report(shard, NODE, &lent(extents, withheld), 0);
+        assert_eq!(ledger.returns(shard).memory, before + 1, "{extents} {withheld}");
+    }
+}
+
 #[test]
 fn what_only_one_shard_can_use_is_not_granted_to_another() {
     let (mut ledger, [first, second]) = ledger([granted(3, 5 * EXTENT), granted(3, 0)]);

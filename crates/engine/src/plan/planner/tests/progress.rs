@@ -128,6 +128,13 @@ impl Run {
         run
     }
 
+    /// Another process opens the database, with another number of levels.
+    fn reopen(&mut self) {
+        self.tree.reopen();
+        self.planner = Planner::default();
+        self.report();
+    }
+
     /// The segments that somebody names, and what they take.
     fn segments(&self) -> BTreeMap<SegmentId, u64> {
         let versions = std::iter::once(&self.tree.version).chain(&self.pinned);
@@ -388,6 +395,7 @@ fn what_was_begun_has_its_memory_and_what_is_dead_is_freed() {
             }
             if run.tree.random.one_in(1, 16) {
                 run.rest();
+                run.reopen();
             }
             if run.tree.random.one_in(1, 4) {
                 run.let_others_act();
