@@ -43,6 +43,14 @@ fn at(storage: &Storage, checkpoint: &str) -> Result<Model, Error> {
     Ok(found)
 }
 
+/// The object of a checkpoint.
+fn object_of(objects: &MemoryObjects, checkpoint: &str) -> ObjectName {
+    let folder = ObjectName::new(format!("db/checkpoint/{checkpoint}")).unwrap();
+    let mut listed = objects.list(Some(&folder)).unwrap();
+    assert_eq!(listed.len(), 1);
+    listed.remove(0).name
+}
+
 fn segments(objects: &MemoryObjects, name: &str) -> usize {
     let listed = objects.list(None).unwrap();
     listed.iter().filter(|object| object.name.as_str().starts_with(&format!("{name}/segment/"))).count()
@@ -566,6 +574,158 @@ fn an_owner_may_be_deposed_while_it_drops_a_checkpoint() {
     assert!(clones > 3 && drops > 1, "{clones} {drops}");
 }
 
+/// What an owner that was deposed does of a drop, or asked for before, arrives when another checkpoint has the name: that one stays,
+/// and so does what tells of its clone.
+#[test]
+fn a_drop_that_arrives_late_leaves_another_checkpoint_of_the_name_alone() {
+    const LATE: u64 = 1000;
+    let objects = MemoryObjects::new();
+    let quiet =
+        |storage: &Storage| Options { background_threads: 0, takeover: true, ..options(storage, Syncing::Sync) };
+    let process = Process::with_empty_memory();
+    let db = process.open(quiet(&of_objects(&objects.handle())));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    Db::clone_checkpoint(&of_objects(&objects.handle()), "db", "one", "other").unwrap();
+    process.kill(db);
+    // A clone that has rewritten all it shares leaves a note, which is deleted with the checkpoint.
+    let process = Process::with_empty_memory();
+    let other = process.open(Options { name: Some("other".to_owned()), ..quiet(&of_objects(&objects.handle())) });
+    other.compact_range(None, None).unwrap();
+    other.close().unwrap();
+    for is_late in [false, true] {
+        let mut steps = 0;
+        for step in 0.. {
+            let objects = objects.duplicate();
+            let (handle, storage) = (objects.handle(), of_objects(&objects.handle()));
+            let after = Arc::new(Mutex::new(model.clone()));
+            let renew = {
+                let (storage, after) = (storage.clone(), Arc::clone(&after));
+                move || {
+                    let process = Process::with_empty_memory();
+                    let owner = process.open(quiet(&storage));
+                    if let Err(error) = owner.drop_checkpoint("one") {
+                        assert_eq!(error.kind(), ErrorKind::NotFound);
+                    }
+                    change(&owner, &mut after.lock().unwrap(), 2);
+                    owner.create_checkpoint("one").unwrap();
+                    Db::clone_checkpoint(&storage, "db", "one", "other-2").unwrap();
+                    process.kill(owner);
+                }
+            };
+            let process = Process::with_empty_memory();
+            let deposed = process.open(quiet(&of_objects(&handle)));
+            let is_done = if is_late {
+                handle.fail_at(handle.steps() + step, ObjectFault::Late(LATE));
+                let is_done = deposed.drop_checkpoint("one").is_ok();
+                renew();
+                for _ in 0..LATE {
+                    objects.list(None).unwrap();
+                }
+                is_done
+            } else {
+                let renewed = Arc::new(AtomicBool::new(false));
+                let inner = Arc::clone(&renewed);
+                handle.interrupt_at(handle.steps() + step, move || {
+                    renew();
+                    inner.store(true, Ordering::Relaxed);
+                });
+                let _ = deposed.drop_checkpoint("one");
+                !renewed.load(Ordering::Relaxed)
+            };
+            process.kill(deposed);
+            if is_done {
+                break;
+            }
+            steps += 1;
+            let process = Process::with_empty_memory();
+            let owner = process.open(quiet(&storage));
+            assert_eq!(owner.checkpoints().unwrap(), ["one"], "step {step}, late: {is_late}");
+            owner.compact_range(None, None).unwrap();
+            while owner.run_background_step() {}
+            assert_eq!(at(&storage, "one").unwrap(), *after.lock().unwrap(), "step {step}, late: {is_late}");
+            let dropped = owner.drop_checkpoint("one");
+            assert_eq!(dropped.unwrap_err().kind(), ErrorKind::Busy, "step {step}, late: {is_late}");
+            process.kill(owner);
+        }
+        assert!(steps > 6, "{steps}");
+    }
+}
+
+/// Builds before gave the object of a checkpoint the checkpoint's name.
+#[test]
+fn a_checkpoint_of_a_build_before_is_used_and_dropped() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    process.kill(db);
+    let [made, before] = [object_of(&objects, "one"), ObjectName::new("db/checkpoint/one").unwrap()];
+    objects.put(&before, objects.get(&made).unwrap(), PutMode::IfAbsent).unwrap();
+    objects.delete(&made).unwrap();
+    let mut now = model.clone();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    change(&db, &mut now, 2);
+    db.compact_range(None, None).unwrap();
+    assert_eq!(db.checkpoints().unwrap(), ["one"]);
+    assert_eq!(db.create_checkpoint("one").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(at(&storage, "one").unwrap(), model);
+    let backup = of_objects(&MemoryObjects::new().handle());
+    Db::back_up(&storage, "db", "one", &backup).unwrap();
+    Db::clone_checkpoint(&storage, "db", "one", "copy").unwrap();
+    assert_eq!(db.drop_checkpoint("one").unwrap_err().kind(), ErrorKind::Busy);
+    Db::destroy_stored(&storage, &[], "copy").unwrap();
+    db.drop_checkpoint("one").unwrap();
+    assert_eq!(at(&storage, "one").unwrap_err().kind(), ErrorKind::NotFound);
+    db.create_checkpoint("one").unwrap();
+    assert_eq!(at(&storage, "one").unwrap(), now);
+    // The backup of the other one gives way.
+    assert_eq!(at(&backup, "one").unwrap(), model);
+    Db::back_up(&storage, "db", "one", &backup).unwrap();
+    assert_eq!((at(&backup, "one").unwrap(), problems(&backup, "db")), (now, (Vec::new(), 1)));
+    db.close().unwrap();
+}
+
+/// A clone of a backup keeps what it reads when another checkpoint of the name is copied.
+#[test]
+fn a_backup_that_a_clone_needs_stays_when_another_gets_its_name() {
+    let (objects, other) = (MemoryObjects::new(), MemoryObjects::new());
+    let (storage, backup) = (of_objects(&objects.handle()), of_objects(&other.handle()));
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let (mut model, mut moments) = (Model::new(), Vec::new());
+    for round in 1..4 {
+        change(&db, &mut model, round);
+        db.compact_range(None, None).unwrap();
+        db.create_checkpoint("one").unwrap();
+        Db::back_up(&storage, "db", "one", &backup).unwrap();
+        assert_eq!(Db::stored_checkpoints(&backup, "db").unwrap(), ["one"]);
+        assert_eq!(at(&backup, "one").unwrap(), model);
+        moments.push(model.clone());
+        if round == 1 {
+            Db::clone_checkpoint(&backup, "db", "one", "copy").unwrap();
+        }
+        db.drop_checkpoint("one").unwrap();
+    }
+    // Those of the first, which the clone reads, and of the last.
+    assert_eq!(problems(&backup, "db"), (Vec::new(), 2));
+    let reader = Process::with_empty_memory();
+    let copy = reader.open(Options { name: Some("copy".to_owned()), ..options(&backup, Syncing::Sync) });
+    assert_eq!(contents(&copy), moments[0]);
+    assert_eq!(Db::drop_backup(&backup, "db", "one").unwrap_err().kind(), ErrorKind::Busy);
+    copy.close().unwrap();
+    Db::destroy_stored(&backup, &[], "copy").unwrap();
+    assert_eq!(at(&backup, "one").unwrap(), model);
+    Db::drop_backup(&backup, "db", "one").unwrap();
+    assert_eq!((segments(&other, "db"), Db::stored_checkpoints(&backup, "db").unwrap()), (0, Vec::new()));
+    db.close().unwrap();
+}
+
 /// A checkpoint is dropped while it is cloned, and another one gets its name.
 #[test]
 fn a_clone_gives_way_to_another_checkpoint_of_the_name() {
@@ -771,7 +931,7 @@ fn what_only_a_checkpoint_names_is_verified_before_it_is_copied() {
 fn a_damaged_checkpoint_is_no_damage_of_the_database() {
     let sound = MemoryObjects::new();
     let (model, _) = with_old_checkpoint(&sound);
-    let name = ObjectName::new("db/checkpoint/one").unwrap();
+    let name = object_of(&sound, "one");
     let bytes = sound.get(&name).unwrap();
     let mutations = [
         Bytes::new(),
@@ -788,7 +948,7 @@ fn a_damaged_checkpoint_is_no_damage_of_the_database() {
         let storage = of_objects(&objects.handle());
         objects.put(&name, mutation, PutMode::Replace).unwrap();
         let (found, checkpoints) = problems(&storage, "db");
-        assert!(found.len() == 1 && found[0].starts_with("db/checkpoint/one: "), "{number}: {found:?}");
+        assert!(found.len() == 1 && found[0].starts_with(&format!("{name}: ")), "{number}: {found:?}");
         assert_eq!(checkpoints, 0);
         let quiet = || Options { background_threads: 0, ..options(&storage, Syncing::Sync) };
         let process = Process::with_empty_memory();
@@ -834,7 +994,7 @@ fn a_damaged_backup_can_be_dropped() {
         expected.insert(name, model.clone());
     }
     process.kill(db);
-    let damaged = ObjectName::new("db/checkpoint/one").unwrap();
+    let damaged = object_of(&sound, "one");
     sound.put(&damaged, Bytes::from_static(b"damaged"), PutMode::Replace).unwrap();
     for first in ["one", "two"] {
         let objects = sound.duplicate();

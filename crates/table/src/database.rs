@@ -8,8 +8,8 @@
 //!   2   name of the stores on the memory nodes that placements in memory are of; replaces the one before
 //!   3   logs that are needed, oldest first: count (varint), each u64 epoch, u64 serial; replaces those before
 //!   4 * version edit: u64 shard, and the edit after its length
-//!   5   checkpoints that are being dropped: count (varint), each its name after its length, u8 1 if that is decided, else 0;
-//!       replaces those before; a snapshot without it has none
+//!   5   checkpoints that are being dropped: count (varint), each its name and number, as its object has them, after their length,
+//!       u8 1 if that is decided, else 0; replaces those before; a snapshot without it has none
 //! ```
 //!
 //! A snapshot without field 1 says that there is no database: it was dropped. All fields are mandatory, so a build that

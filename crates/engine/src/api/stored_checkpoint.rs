@@ -32,7 +32,7 @@ impl Db {
     /// # Errors
     /// `Invalid` for a database without storage.
     pub fn checkpoints(&self) -> Result<Vec<String>> {
-        Ok(self.stored()?.kept.checkpoints())
+        Ok(checkpoints::names(&self.stored()?.kept))
     }
 
     /// Drops a checkpoint in storage. What nothing else needs is deleted in the background.
@@ -68,12 +68,13 @@ impl Db {
     /// storage, through the cache of blocks; the memory nodes hold nothing that outlives this.
     ///
     /// # Errors
-    /// `NotFound` when there is no such checkpoint, or it was dropped; as [`Db::open`].
+    /// `NotFound` when there is no such checkpoint, or it was dropped; `Busy` when another one got its name meanwhile; as
+    /// [`Db::open`].
     pub fn open_checkpoint(clients: &[Arc<MemoryClient>], options: Options, checkpoint: &str) -> Result<Self> {
         let (Some(name), Some(storage)) = (&options.name, &options.storage) else {
             return Err(Error::invalid("a checkpoint is one of a named database in a storage: name both"));
         };
-        let found = checkpoints::read(&Place::new(storage, name)?, checkpoint)?;
+        let found = checkpoints::read_named(&Place::new(storage, name)?, checkpoint)?;
         let config = found.identity.config.clone();
         // A clone, whose first commit lies in this process.
         let (view, name) = (storage.layered(), format!("{name}.{checkpoint}"));

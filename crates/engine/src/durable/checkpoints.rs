@@ -1,11 +1,17 @@
 //! Checkpoints in storage: what a database is at one moment, by reference (`docs/decisions/0053`).
 //!
 //! ```text
-//!   NAME/checkpoint/CHECKPOINT       a snapshot of the commits: identity and versions, without logs and memory
-//!   NAME/clone/CHECKPOINT/CLONE      a database that began with it, and may read what it names
-//!   NAME/dropping/CHECKPOINT         somebody is dropping this backup: no clone begins with it; has its bytes
-//!   NAME/backup                      which database the checkpoints here are of, where it does not live (a root, epoch 0)
+//!   NAME/checkpoint/CHECKPOINT/N       a snapshot of the commits: identity and versions, without logs and memory
+//!   NAME/clone/CHECKPOINT/N/CLONE      a database that began with it, and may read what it names
+//!   NAME/dropping/CHECKPOINT/N         somebody is dropping this backup: no clone begins with it; has its bytes
+//!   NAME/backup                        which database the checkpoints here are of, where it does not live (a root, epoch 0)
 //! ```
+//!
+//! N is the number of the last commit before the checkpoint was made ([`CheckpointId`]). A checkpoint may get the name of one that
+//! was dropped, and then has a higher number: what still deletes the other one, however late, does not find this one. Builds
+//! before had no number there, and what they made is read and dropped as it is. Where there are several of a name, the one
+//! of the highest number counts: the others are of owners that were deposed, or of backups that a clone needs. Their objects stay
+//! until the name is dropped.
 //!
 //! A checkpoint is an object of the bytes that a commit has, and the objects that it names stay until it is dropped: the
 //! owner knows them ([`Kept`]), and so does each later one, which reads them before it sweeps. It counts once
@@ -26,7 +32,7 @@
 //! they are of, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
 //! objects that it names, under the same names in another storage, the checkpoint last.
 
-use crate::durable::database::{Committed, Place};
+use crate::durable::database::{CheckpointId, Committed, Place};
 use crate::durable::register::{Claimed, Register};
 use crate::remote::kept::Kept;
 use crate::terms::{Error, Result};
@@ -56,25 +62,42 @@ pub struct BackupSummary {
 /// # Errors
 /// `AlreadyExists`; `Fenced`; those of the storage. Unless it was fenced, it may have been made.
 pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str) -> Result<()> {
-    let object = place.checkpoint(name)?;
-    if kept.checkpoints().iter().any(|other| other == name) {
+    CheckpointId::check_name(name)?;
+    if !kept_of(kept, name).is_empty() {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a checkpoint {name:?} already")));
     }
     // Its objects are kept before a later commit can make garbage of them.
-    let bytes = register.read(|committed| {
+    let (id, bytes) = register.read(|committed, commit| {
+        let id = CheckpointId::new(name, commit)?;
         let checkpoint = without_memory(committed)?;
-        kept.add(name, Some(checkpoint.objects()));
-        Ok(checkpoint.to_snapshot().encode()?)
+        kept.add(&id.to_string(), Some(checkpoint.objects()));
+        Ok((id, checkpoint.to_snapshot().encode()?))
     })?;
     let objects = place.storage.objects();
+    let object = place.checkpoint(&id)?;
     let put = objects.put_once(&object, bytes.into()).map_err(Error::from);
-    put.and_then(|()| register.confirm()).inspect_err(|error| {
-        // One that was there stays: it is that of whoever took over. What waits meanwhile is left to the next owner.
-        let is_anothers = error.kind() == ErrorKind::AlreadyExists;
-        if is_anothers || register.confirm().is_ok() && objects.delete(&object).is_ok() {
-            drop(kept.remove(name));
+    put.and_then(|()| register.confirm()).inspect_err(|_| {
+        // The number is that of no other one once there is another commit. What waits meanwhile is left to the next owner.
+        if register.confirm().is_ok() && objects.delete(&object).is_ok() {
+            drop(kept.remove(&id.to_string()));
         }
     })
+}
+
+/// Names of the checkpoints that are kept, in order.
+pub(crate) fn names(kept: &Kept) -> Vec<String> {
+    names_of(kept.checkpoints().iter().filter_map(|id| CheckpointId::parse(id)))
+}
+
+/// The checkpoints of a name that are kept.
+fn kept_of(kept: &Kept, name: &str) -> Vec<CheckpointId> {
+    let ids = kept.checkpoints().into_iter().filter_map(|id| CheckpointId::parse(&id));
+    ids.filter(|id| id.name() == name).collect()
+}
+
+fn names_of(ids: impl IntoIterator<Item = CheckpointId>) -> Vec<String> {
+    let names: BTreeSet<_> = ids.into_iter().map(|id| id.name().to_owned()).collect();
+    names.into_iter().collect()
 }
 
 /// Drops a checkpoint that is `kept`. Returns the objects that nothing needs any more.
@@ -82,32 +105,38 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
 /// # Errors
 /// `NotFound`; `Busy` while a clone needs it; `Fenced`; those of the storage: call again.
 pub(crate) fn drop_one(place: &Place, register: &Register, kept: &Kept, name: &str) -> Result<Vec<String>> {
-    if !kept.checkpoints().iter().any(|other| other == name) {
+    let ids = kept_of(kept, name);
+    if ids.is_empty() {
         return Err(no_checkpoint(name));
     }
-    // One that was decided may be half deleted.
-    if register.read(|committed| Ok(committed.drops.get(name).copied()))? != Some(DropStage::Decided) {
-        decide_drop(place, register, name).inspect_err(|_| {
-            if let Err(error) = register.record_drop(name, None) {
-                tracing::warn!(%error, checkpoint = name, "no clone can begin with a checkpoint until it is dropped");
-            }
-        })?;
+    let mut freed = Vec::new();
+    for id in ids {
+        // One that was decided may be half deleted.
+        if register.read(|committed, _| Ok(committed.drops.get(&id.to_string()).copied()))? != Some(DropStage::Decided)
+        {
+            decide_drop(place, register, &id).inspect_err(|_| {
+                if let Err(error) = register.record_drop(&id, None) {
+                    tracing::warn!(%error, checkpoint = name, "no clone can begin with a checkpoint until it is dropped");
+                }
+            })?;
+        }
+        delete_decided(place, &id)?;
+        register.record_drop(&id, None)?;
+        freed.append(&mut kept.remove(&id.to_string()));
     }
-    delete_decided(place, name)?;
-    register.record_drop(name, None)?;
-    Ok(kept.remove(name))
+    Ok(freed)
 }
 
-fn decide_drop(place: &Place, register: &Register, name: &str) -> Result<()> {
-    register.record_drop(name, Some(DropStage::Asked))?;
-    check_no_clone(place, name)?;
-    register.record_drop(name, Some(DropStage::Decided))
+fn decide_drop(place: &Place, register: &Register, id: &CheckpointId) -> Result<()> {
+    register.record_drop(id, Some(DropStage::Asked))?;
+    check_no_clone(place, id)?;
+    register.record_drop(id, Some(DropStage::Decided))
 }
 
 /// Deletes a checkpoint whose drop is decided: no clone needs it, and none can begin with it.
-fn delete_decided(place: &Place, name: &str) -> Result<()> {
-    place.storage.objects().delete(&place.checkpoint(name)?)?;
-    delete_notes(place, name)
+fn delete_decided(place: &Place, id: &CheckpointId) -> Result<()> {
+    place.storage.objects().delete(&place.checkpoint(id)?)?;
+    delete_notes(place, id)
 }
 
 /// Keeps what the checkpoints of a database name, and ends the drops of its owner before: none is left that `committed`
@@ -116,21 +145,22 @@ fn delete_decided(place: &Place, name: &str) -> Result<()> {
 /// # Errors
 /// Those of the storage.
 pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) -> Result<()> {
-    for (name, stage) in std::mem::take(&mut committed.drops) {
+    for (id, stage) in std::mem::take(&mut committed.drops) {
         if stage == DropStage::Decided {
-            delete_decided(place, &name)?;
+            let unknown = || Error::corrupt(format!("a commit drops a checkpoint of no such name: {id:?}"));
+            delete_decided(place, &CheckpointId::parse(&id).ok_or_else(unknown)?)?;
         }
     }
     // Builds before said with such objects that they drop a checkpoint.
     for dropping in place.storage.objects().list(Some(&place.all_dropping()?))? {
         place.storage.objects().delete(&dropping.name)?;
     }
-    for name in list(place)? {
-        let found = decode(place, &name, &read_object(place, &name)?);
+    for id in ids(place)? {
+        let found = decode(place, &id, &read_object(place, &id)?);
         let found = found.inspect_err(|error| {
             tracing::warn!(%error, "no object is deleted until this checkpoint is dropped");
         });
-        kept.add(&name, found.ok().map(|found| found.objects()));
+        kept.add(&id.to_string(), found.ok().map(|found| found.objects()));
     }
     Ok(())
 }
@@ -140,9 +170,32 @@ pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) ->
 /// # Errors
 /// Those of the storage.
 pub(crate) fn list(place: &Place) -> Result<Vec<String>> {
+    Ok(names_of(ids(place)?))
+}
+
+/// The checkpoints that lie at a place.
+///
+/// # Errors
+/// Those of the storage.
+pub(crate) fn ids(place: &Place) -> Result<Vec<CheckpointId>> {
     let prefix = place.all_checkpoints()?;
     let listed = place.storage.objects().list(Some(&prefix))?;
-    Ok(listed.iter().filter_map(|object| object.name.after(&prefix)).map(str::to_owned).collect())
+    Ok(listed.iter().filter_map(|object| CheckpointId::parse(object.name.after(&prefix)?)).collect())
+}
+
+/// The checkpoint of a name, and its bytes.
+fn find(place: &Place, name: &str) -> Result<(CheckpointId, Bytes)> {
+    let id = newest(place, name)?;
+    match read_object(place, &id) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(gone(place, &id)),
+        bytes => Ok((id, bytes?)),
+    }
+}
+
+/// The checkpoint of a name: the newest, where others are left.
+fn newest(place: &Place, name: &str) -> Result<CheckpointId> {
+    CheckpointId::check_name(name)?;
+    ids(place)?.into_iter().filter(|id| id.name() == name).max().ok_or_else(|| no_checkpoint(name))
 }
 
 /// Whether checkpoints lie at a place, or an object that belongs to some.
@@ -159,45 +212,47 @@ pub(crate) fn are_at(place: &Place) -> Result<bool> {
 /// `NotFound`; `AlreadyExists`; `Corrupt`; those of the storage.
 pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> {
     let target = Place::new(&place.storage, clone)?;
-    let bytes = read_object(place, checkpoint)?;
-    let found = decode(place, checkpoint, &bytes)?;
+    let (id, bytes) = find(place, checkpoint)?;
+    let found = decode(place, &id, &bytes)?;
     check_free(&target)?;
-    let note = place.clone_of(checkpoint, clone)?;
+    let note = place.clone_of(&id, clone)?;
     place.storage.objects().put(&note, Bytes::new(), PutMode::Replace)?;
     let claimed = begin(&target, found)?;
-    if let Err(error) = check_stays(place, checkpoint, &bytes, &note) {
+    if let Err(error) = check_stays(place, &id, &note) {
         claimed.drop_database()?;
         return Err(error);
     }
     Ok(())
 }
 
-/// Checks that nobody drops a checkpoint of these bytes, or has, so that whoever drops it from now on finds the `note`.
-fn check_stays(place: &Place, checkpoint: &str, bytes: &Bytes, note: &ObjectName) -> Result<()> {
+/// Checks that nobody drops a checkpoint, or has, so that whoever drops it from now on finds the `note`.
+fn check_stays(place: &Place, id: &CheckpointId, note: &ObjectName) -> Result<()> {
     // In this order: what says that it is being dropped goes last.
     let is_dropped = match Committed::of(&place.history()?)? {
-        Some(committed) => committed.drops.contains_key(checkpoint),
-        None => place.is_there(&place.dropping(checkpoint)?)?,
+        Some(committed) => committed.drops.contains_key(&id.to_string()),
+        None => place.is_there(&place.dropping(id)?)?,
     };
     if is_dropped {
         return Err(Error::new(
             ErrorKind::Busy,
-            format!("the checkpoint {checkpoint:?} is being dropped: if nobody does that any more, drop it again"),
+            format!("the checkpoint {:?} is being dropped: if nobody does that any more, drop it again", id.name()),
         ));
     }
-    if !place.is_there(note)? {
-        return Err(replaced(checkpoint));
-    }
-    check_same(place, checkpoint, bytes)
+    if place.is_there(note)? { check_there(place, id) } else { Err(replaced(id)) }
 }
 
-/// Checks that a checkpoint is still the one of these bytes.
-fn check_same(place: &Place, checkpoint: &str, bytes: &Bytes) -> Result<()> {
-    if read_object(place, checkpoint)? == *bytes { Ok(()) } else { Err(replaced(checkpoint)) }
+/// Checks that a checkpoint is there still.
+fn check_there(place: &Place, id: &CheckpointId) -> Result<()> {
+    if place.is_there(&place.checkpoint(id)?)? { Ok(()) } else { Err(gone(place, id)) }
 }
 
-fn replaced(checkpoint: &str) -> Error {
-    let message = format!("the checkpoint {checkpoint:?} was dropped, and another one has its name: try again");
+/// What it means that a checkpoint that was there is not.
+fn gone(place: &Place, id: &CheckpointId) -> Error {
+    newest(place, id.name()).map_or_else(|error| error, |_| replaced(id))
+}
+
+fn replaced(id: &CheckpointId) -> Error {
+    let message = format!("the checkpoint {:?} was dropped, and another one has its name: try again", id.name());
     Error::new(ErrorKind::Busy, message)
 }
 
@@ -242,8 +297,8 @@ fn check_free(target: &Place) -> Result<()> {
 pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
     let target = place.in_storage(to);
     let (from, to) = (place.storage.objects(), to.objects());
-    let bytes = read_object(place, checkpoint)?;
-    let committed = decode(place, checkpoint, &bytes)?;
+    let (id, bytes) = find(place, checkpoint)?;
+    let committed = decode(place, &id, &bytes)?;
     let number = committed.identity.database;
     if Committed::of(&target.history()?)?.is_some() {
         return Err(Error::invalid("a database of this name lives in that storage: choose another one"));
@@ -267,24 +322,31 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() })?;
     for (name, length) in committed.segments().collect::<BTreeMap<_, _>>() {
         let object = ObjectName::new(name)?;
-        let stored_bytes = from.size(&object).map_err(|error| missing(place, checkpoint, &bytes, error))?;
+        let stored_bytes = from.size(&object).map_err(|error| missing(place, &id, error))?;
         summary.objects += 1;
         // Of other databases' objects, as a clone names them, it is unknown which database of that name they are of.
         if place.owns(&object) && to.size(&object).is_ok_and(|there| there == stored_bytes) {
             continue;
         }
         let opened = from.open(&object).and_then(|reader| cache.open(reader, name, stored_bytes, object.identity()));
-        let opened = opened.map_err(|error| missing(place, checkpoint, &bytes, error))?;
+        let opened = opened.map_err(|error| missing(place, &id, error))?;
         let found = opened.directory().length();
         if found != length {
             return Err(Error::corrupt(format!("the object {name} is of {found} bytes, the segment of {length}")));
         }
-        copy(&opened, to.writer(&object)?).map_err(|error| missing(place, checkpoint, &bytes, error))?;
+        copy(&opened, to.writer(&object)?).map_err(|error| missing(place, &id, error))?;
         summary.objects_copied += 1;
         summary.bytes_copied += stored_bytes;
     }
-    check_same(place, checkpoint, &bytes)?;
-    to.put(&target.checkpoint(checkpoint)?, bytes, PutMode::Replace)?;
+    check_there(place, &id)?;
+    to.put(&target.checkpoint(&id)?, bytes, PutMode::Replace)?;
+    // Those of the name before. One that a clone needs stays.
+    for older in ids(&target)?.into_iter().filter(|other| other.name() == checkpoint && *other < id) {
+        match drop_backup_of(&target, &older) {
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            dropped => dropped?,
+        }
+    }
     Ok(summary)
 }
 
@@ -297,53 +359,58 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
     if Committed::of(&place.history()?)?.is_some() {
         return Err(Error::new(ErrorKind::Busy, "the database lives in this storage: open it to drop its checkpoints"));
     }
-    if end_drops(place)?.iter().any(|ended| ended == name) {
-        return Ok(());
+    let ended = end_drops(place)?;
+    let named: Vec<_> = ids(place)?.into_iter().filter(|id| id.name() == name).collect();
+    if named.is_empty() && ended.iter().all(|id| id.name() != name) {
+        return Err(no_checkpoint(name));
     }
-    let bytes = read_object(place, name)?;
-    let others = list(place)?.into_iter().filter(|other| other != name);
-    let needed = named_by(place, others)?;
-    begin_drop(place, name, bytes.clone())?;
-    place.storage.objects().delete(&place.checkpoint(name)?)?;
-    end_drop(place, name, &bytes, needed.as_ref())
+    named.iter().try_for_each(|id| drop_backup_of(place, id))
+}
+
+fn drop_backup_of(place: &Place, id: &CheckpointId) -> Result<()> {
+    let bytes = read_object(place, id)?;
+    let needed = named_by(place, ids(place)?.into_iter().filter(|other| other != id))?;
+    begin_drop(place, id, bytes.clone())?;
+    place.storage.objects().delete(&place.checkpoint(id)?)?;
+    end_drop(place, id, &bytes, needed.as_ref())
 }
 
 /// Says that a backup is being dropped, by an object of its bytes, and looks whether it may be. Where it fails, nobody drops it
 /// any more, unless somebody had begun before, who may have deleted it.
-fn begin_drop(place: &Place, name: &str, bytes: Bytes) -> Result<()> {
-    let (objects, dropping) = (place.storage.objects(), place.dropping(name)?);
+fn begin_drop(place: &Place, id: &CheckpointId, bytes: Bytes) -> Result<()> {
+    let (objects, dropping) = (place.storage.objects(), place.dropping(id)?);
     let said = objects.put(&dropping, bytes, PutMode::IfAbsent);
     let was_said = said.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
     let said = if was_said { Ok(()) } else { said.map_err(Error::from) };
-    said.and_then(|()| check_no_clone(place, name)).inspect_err(|_| {
+    said.and_then(|()| check_no_clone(place, id)).inspect_err(|_| {
         if !was_said && let Err(error) = objects.delete(&dropping) {
-            tracing::warn!(%error, checkpoint = name, "no clone can begin with a backup until it is dropped");
+            tracing::warn!(%error, checkpoint = id.name(), "no clone can begin with a backup until it is dropped");
         }
     })
 }
 
 /// Ends what others began who dropped backups: where the checkpoint is there, nothing else was deleted, and it stays.
-/// Returns the names of those that are dropped now.
+/// Returns those that are dropped now.
 ///
 /// # Errors
 /// Those of the storage.
-fn end_drops(place: &Place) -> Result<Vec<String>> {
+fn end_drops(place: &Place) -> Result<Vec<CheckpointId>> {
     let (objects, prefix) = (place.storage.objects(), place.all_dropping()?);
     let marks = objects.list(Some(&prefix))?;
     if marks.is_empty() {
         return Ok(Vec::new());
     }
     let mut ended = Vec::new();
-    let there = list(place)?;
+    let there = ids(place)?;
     let needed = named_by(place, there.iter().cloned())?;
     for mark in marks {
-        let Some(name) = mark.name.after(&prefix) else { continue };
-        if there.iter().any(|other| other == name) {
+        let Some(id) = mark.name.after(&prefix).and_then(CheckpointId::parse) else { continue };
+        if there.contains(&id) {
             objects.delete(&mark.name)?;
             continue;
         }
-        end_drop(place, name, &objects.get(&mark.name)?, needed.as_ref())?;
-        ended.push(name.to_owned());
+        end_drop(place, &id, &objects.get(&mark.name)?, needed.as_ref())?;
+        ended.push(id);
     }
     Ok(ended)
 }
@@ -351,9 +418,9 @@ fn end_drops(place: &Place) -> Result<Vec<String>> {
 /// Deletes what is left of a backup whose checkpoint, of these bytes, is deleted, but for objects that are `needed`. Where it
 /// was damaged, and may have named any object, none is left that is not needed. Where it is not known what is needed
 /// (`None`), all objects stay.
-fn end_drop(place: &Place, name: &str, bytes: &[u8], needed: Option<&BTreeSet<String>>) -> Result<()> {
+fn end_drop(place: &Place, id: &CheckpointId, bytes: &[u8], needed: Option<&BTreeSet<String>>) -> Result<()> {
     let objects = place.storage.objects();
-    let named = match decode(place, name, bytes) {
+    let named = match decode(place, id, bytes) {
         Ok(dropped) => dropped.objects(),
         Err(_) => {
             let listed = objects.list(Some(&place.all_segments()?))?;
@@ -366,24 +433,32 @@ fn end_drop(place: &Place, name: &str, bytes: &[u8], needed: Option<&BTreeSet<St
             objects.delete(&object)?;
         }
     }
-    delete_notes(place, name)?;
-    Ok(objects.delete(&place.dropping(name)?)?)
+    delete_notes(place, id)?;
+    Ok(objects.delete(&place.dropping(id)?)?)
+}
+
+/// The clones that began with a checkpoint, and what tells of each.
+fn clones(place: &Place, id: &CheckpointId) -> Result<Vec<(String, ObjectName)>> {
+    let prefix = place.clones(id)?;
+    let listed = place.storage.objects().list(Some(&prefix))?;
+    // Below a checkpoint that has no number there may be those of others of its name.
+    let clone = |note: &ObjectName| note.after(&prefix).filter(|clone| !clone.contains('/')).map(str::to_owned);
+    Ok(listed.into_iter().filter_map(|object| Some((clone(&object.name)?, object.name))).collect())
 }
 
 /// Deletes what tells of clones of a checkpoint.
-fn delete_notes(place: &Place, name: &str) -> Result<()> {
-    let objects = place.storage.objects();
-    for note in objects.list(Some(&place.clones(name)?))? {
-        objects.delete(&note.name)?;
+fn delete_notes(place: &Place, id: &CheckpointId) -> Result<()> {
+    for (_, note) in clones(place, id)? {
+        place.storage.objects().delete(&note)?;
     }
     Ok(())
 }
 
 /// The objects that checkpoints name; `None` when one of them is damaged, and may name any.
-fn named_by(place: &Place, checkpoints: impl IntoIterator<Item = String>) -> Result<Option<BTreeSet<String>>> {
+fn named_by(place: &Place, ids: impl IntoIterator<Item = CheckpointId>) -> Result<Option<BTreeSet<String>>> {
     let mut named = BTreeSet::new();
-    for name in checkpoints {
-        match decode(place, &name, &read_object(place, &name)?) {
+    for id in ids {
+        match decode(place, &id, &read_object(place, &id)?) {
             Ok(found) => named.append(&mut found.objects()),
             Err(error) => {
                 tracing::warn!(%error, "no object of a backup is deleted until this checkpoint is dropped");
@@ -394,35 +469,44 @@ fn named_by(place: &Place, checkpoints: impl IntoIterator<Item = String>) -> Res
     Ok(Some(named))
 }
 
+/// Reads the checkpoint of a name.
+///
+/// # Errors
+/// `NotFound`; `Busy` when another one got the name meanwhile; `Corrupt`; those of the storage.
+pub(crate) fn read_named(place: &Place, name: &str) -> Result<Committed> {
+    let (id, bytes) = find(place, name)?;
+    decode(place, &id, &bytes)
+}
+
 /// Reads a checkpoint.
 ///
 /// # Errors
 /// `NotFound`; `Corrupt`; those of the storage.
-pub(crate) fn read(place: &Place, name: &str) -> Result<Committed> {
-    decode(place, name, &read_object(place, name)?)
+pub(crate) fn read(place: &Place, id: &CheckpointId) -> Result<Committed> {
+    decode(place, id, &read_object(place, id)?)
 }
 
-fn decode(place: &Place, name: &str, bytes: &[u8]) -> Result<Committed> {
-    let object = place.checkpoint(name)?;
+fn decode(place: &Place, id: &CheckpointId, bytes: &[u8]) -> Result<Committed> {
+    let object = place.checkpoint(id)?;
     let decoded = DatabaseCommit::decode(bytes).map_err(Error::from).and_then(Committed::of_snapshot);
     let decoded = decoded.and_then(|found| found.ok_or_else(|| Error::corrupt("it names no database")));
     decoded.map_err(|error| error.during(&format!("reading {object}")))
 }
 
-/// What it means that an object cannot be found which a checkpoint of these bytes names.
-fn missing(place: &Place, checkpoint: &str, bytes: &Bytes, error: forebay_storage::Error) -> Error {
+/// What it means that an object cannot be found which a checkpoint names.
+fn missing(place: &Place, id: &CheckpointId, error: forebay_storage::Error) -> Error {
     match error.kind() {
         // Unless the checkpoint was dropped meanwhile.
-        ErrorKind::NotFound => check_same(place, checkpoint, bytes).err().unwrap_or_else(|| {
-            Error::corrupt(format!("the checkpoint {checkpoint:?} names an object that is not there: {error}"))
+        ErrorKind::NotFound => check_there(place, id).err().unwrap_or_else(|| {
+            Error::corrupt(format!("the checkpoint {:?} names an object that is not there: {error}", id.name()))
         }),
         _ => error.into(),
     }
 }
 
-fn read_object(place: &Place, name: &str) -> Result<Bytes> {
-    place.storage.objects().get(&place.checkpoint(name)?).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => no_checkpoint(name),
+fn read_object(place: &Place, id: &CheckpointId) -> Result<Bytes> {
+    place.storage.objects().get(&place.checkpoint(id)?).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => no_checkpoint(id.name()),
         _ => error.into(),
     })
 }
@@ -447,21 +531,19 @@ pub(crate) fn backed_up(place: &Place) -> Result<Option<u128>> {
 }
 
 /// Checks that no clone needs a checkpoint.
-fn check_no_clone(place: &Place, checkpoint: &str) -> Result<()> {
-    let prefix = place.clones(checkpoint)?;
-    for object in place.storage.objects().list(Some(&prefix))? {
-        let Some(clone) = object.name.after(&prefix) else { continue };
-        let target = Place::new(&place.storage, clone)?;
+fn check_no_clone(place: &Place, id: &CheckpointId) -> Result<()> {
+    for (clone, _) in clones(place, id)? {
+        let target = Place::new(&place.storage, &clone)?;
         let reads_from = |committed: &Committed| {
             committed.objects().iter().any(|name| ObjectName::new(name.as_str()).is_ok_and(|name| place.owns(&name)))
         };
         let mut needs = Committed::of(&target.history()?)?.is_some_and(|committed| reads_from(&committed));
-        for checkpoint in list(&target)? {
+        for checkpoint in ids(&target)? {
             needs |= reads_from(&read(&target, &checkpoint)?);
         }
         if needs {
-            let message =
-                format!("the database {clone:?} reads what the checkpoint {checkpoint:?} names: drop it first");
+            let name = id.name();
+            let message = format!("the database {clone:?} reads what the checkpoint {name:?} names: drop it first");
             return Err(Error::new(ErrorKind::Busy, message));
         }
     }

@@ -19,6 +19,7 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_storage::{CommitKind, History, LogReader, ObjectName, Recovery, SEAL_BYTES, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Version};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// What it means that a database is unfinished.
 pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair and restore do, has not finished, \
@@ -64,11 +65,8 @@ impl Place {
         Ok(self.root.join("log")?)
     }
 
-    pub(crate) fn checkpoint(&self, name: &str) -> Result<ObjectName> {
-        if name.contains('/') {
-            return Err(Error::invalid(format!("{name:?} is no name of a checkpoint: leave out `/`")));
-        }
-        Ok(self.all_checkpoints()?.join(name)?)
+    pub(crate) fn checkpoint(&self, id: &CheckpointId) -> Result<ObjectName> {
+        Ok(id.below(&self.all_checkpoints()?)?)
     }
 
     pub(crate) fn all_checkpoints(&self) -> Result<ObjectName> {
@@ -76,12 +74,12 @@ impl Place {
     }
 
     /// What tells that the database `clone` began with a checkpoint.
-    pub(crate) fn clone_of(&self, checkpoint: &str, clone: &str) -> Result<ObjectName> {
+    pub(crate) fn clone_of(&self, checkpoint: &CheckpointId, clone: &str) -> Result<ObjectName> {
         Ok(self.clones(checkpoint)?.join(clone)?)
     }
 
-    pub(crate) fn clones(&self, checkpoint: &str) -> Result<ObjectName> {
-        Ok(self.all_clones()?.join(checkpoint)?)
+    pub(crate) fn clones(&self, checkpoint: &CheckpointId) -> Result<ObjectName> {
+        Ok(checkpoint.below(&self.all_clones()?)?)
     }
 
     pub(crate) fn all_clones(&self) -> Result<ObjectName> {
@@ -89,8 +87,8 @@ impl Place {
     }
 
     /// What tells that somebody is dropping a backup.
-    pub(crate) fn dropping(&self, checkpoint: &str) -> Result<ObjectName> {
-        Ok(self.all_dropping()?.join(checkpoint)?)
+    pub(crate) fn dropping(&self, checkpoint: &CheckpointId) -> Result<ObjectName> {
+        Ok(checkpoint.below(&self.all_dropping()?)?)
     }
 
     pub(crate) fn all_dropping(&self) -> Result<ObjectName> {
@@ -222,6 +220,59 @@ impl Place {
     }
 }
 
+/// Which checkpoint: the name that users gave it, and the number of the last commit when it was made. Later ones of the name have
+/// higher numbers, so a request to delete one that arrives late never meets another. Builds before gave none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CheckpointId {
+    name: String,
+    commit: Option<u64>,
+}
+
+impl CheckpointId {
+    /// # Errors
+    /// `Invalid` for a name that no checkpoint can have.
+    pub(crate) fn new(name: &str, commit: u64) -> Result<Self> {
+        Self::check_name(name)?;
+        Ok(Self { name: name.to_owned(), commit: Some(commit) })
+    }
+
+    /// # Errors
+    /// `Invalid` for a name that no checkpoint can have.
+    pub(crate) fn check_name(name: &str) -> Result<()> {
+        if name.contains('/') {
+            return Err(Error::invalid(format!("{name:?} is no name of a checkpoint: leave out `/`")));
+        }
+        ObjectName::new(name)?;
+        Ok(())
+    }
+
+    /// The checkpoint that is written so; `None` for what is written otherwise.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let id = match text.split_once('/') {
+            None => Self { name: text.to_owned(), commit: None },
+            Some((name, commit)) => Self { name: name.to_owned(), commit: Some(commit.parse().ok()?) },
+        };
+        (id.to_string() == text && Self::check_name(&id.name).is_ok()).then_some(id)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn below(&self, folder: &ObjectName) -> forebay_storage::Result<ObjectName> {
+        folder.join(&self.to_string())
+    }
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.commit {
+            None => f.write_str(&self.name),
+            Some(commit) => write!(f, "{}/{commit:020}", self.name),
+        }
+    }
+}
+
 /// What the commits up to some moment say.
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {
@@ -230,7 +281,7 @@ pub(crate) struct Committed {
     pub(crate) memory_store: String,
     /// The logs that are needed, oldest first.
     pub(crate) logs: Vec<LogName>,
-    /// The checkpoints that are being dropped.
+    /// The checkpoints that are being dropped, as a [`CheckpointId`] is written.
     pub(crate) drops: BTreeMap<String, DropStage>,
     pub(crate) versions: Vec<Version>,
 }
@@ -313,5 +364,25 @@ impl Committed {
     /// Of each shard the number up to which tables hold everything.
     pub(crate) fn flushed(&self) -> Vec<SequenceNumber> {
         self.versions.iter().map(Version::last_sequence).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_read_back_as_it_is_written_and_nothing_else_is_one() {
+        let written = ["monday", "monday/00000000000000000005", "a.b=c/18446744073709551615"];
+        let ids = written.map(|text| CheckpointId::parse(text).unwrap());
+        assert_eq!(ids.each_ref().map(ToString::to_string), written);
+        assert_eq!(ids[1], CheckpointId::new("monday", 5).unwrap());
+        assert!(ids[0] < ids[1] && ids[1] < CheckpointId::new("monday", 6).unwrap());
+        for text in
+            ["", "/", "monday/", "monday/5", "monday/0000000000000000000x", "a/00000000000000000005/b", "a b", ".a"]
+        {
+            assert_eq!(CheckpointId::parse(text), None, "{text:?}");
+        }
+        assert!(CheckpointId::new("a/b", 1).is_err());
     }
 }

@@ -12,7 +12,7 @@
 //! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
 //! with the version before, and keeps all that either version names.
 
-use crate::durable::database::{Committed, Place};
+use crate::durable::database::{CheckpointId, Committed, Place};
 use crate::terms::{Error, Result};
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
@@ -171,26 +171,26 @@ impl Register {
     ///
     /// # Errors
     /// As [`Register::record`].
-    pub(crate) fn record_drop(&self, checkpoint: &str, stage: Option<DropStage>) -> Result<()> {
+    pub(crate) fn record_drop(&self, checkpoint: &CheckpointId, stage: Option<DropStage>) -> Result<()> {
         let mut state = lock(&self.state);
         state.settle()?;
         let mut drops = state.committed.drops.clone();
         match stage {
-            Some(stage) => drops.insert(checkpoint.to_owned(), stage),
-            None => drops.remove(checkpoint),
+            Some(stage) => drops.insert(checkpoint.to_string(), stage),
+            None => drops.remove(&checkpoint.to_string()),
         };
         let said = DatabaseCommit { drops: Some(drops.clone()), ..DatabaseCommit::default() };
         state.commit(Step::Drops(drops), said)
     }
 
-    /// What `read` makes of what is committed. Nothing is committed meanwhile.
+    /// What `read` makes of what is committed, and of the number of the last commit. Nothing is committed meanwhile.
     ///
     /// # Errors
     /// As [`Register::record`], and those of `read`.
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Committed) -> Result<T>) -> Result<T> {
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Committed, u64) -> Result<T>) -> Result<T> {
         let mut state = lock(&self.state);
         state.settle()?;
-        read(&state.committed)
+        read(&state.committed, state.register.last())
     }
 
     /// Makes a commit that changes nothing: this process is still the owner when it has returned.

@@ -2,7 +2,7 @@
 //! they name.
 
 use crate::durable::checkpoints;
-use crate::durable::database::{Committed, UNFINISHED};
+use crate::durable::database::{CheckpointId, Committed, UNFINISHED};
 use crate::durable::groups::Replay;
 use crate::inspect::check::{self, Tally};
 use crate::inspect::report::{Report, Section, Step};
@@ -42,8 +42,8 @@ struct Logs {
 struct Moments {
     /// What the commits say.
     current: Option<Committed>,
-    /// The checkpoints that can be read, by name.
-    checkpoints: BTreeMap<String, Committed>,
+    /// The checkpoints that can be read.
+    checkpoints: BTreeMap<CheckpointId, Committed>,
     /// Whether some cannot, and may name any object.
     lacks_checkpoints: bool,
     /// Whether these are backups of a database that lives elsewhere.
@@ -54,7 +54,7 @@ impl Moments {
     /// All of them, and what messages call their shards.
     fn all(&self) -> impl Iterator<Item = (String, &Committed)> {
         let checkpoints = self.checkpoints.iter();
-        let checkpoints = checkpoints.map(|(name, committed)| (format!("checkpoint {name:?}, "), committed));
+        let checkpoints = checkpoints.map(|(id, committed)| (format!("checkpoint {:?}, ", id.name()), committed));
         self.current.iter().map(|committed| (String::new(), committed)).chain(checkpoints)
     }
 
@@ -150,20 +150,20 @@ impl StoredDatabase {
         if !moments.are_backups {
             moments.current = self.committed(report);
         }
-        for name in checkpoints::list(&self.place)? {
-            match checkpoints::read(&self.place, &name) {
+        for id in checkpoints::ids(&self.place)? {
+            match checkpoints::read(&self.place, &id) {
                 Ok(found) => {
                     if backup_of.is_some_and(|database| database != found.identity.database) {
                         let detail = "it is of another database than the backups that are here";
-                        report.problem(self.place.checkpoint(&name)?.as_str(), ErrorKind::Corrupt, detail);
+                        report.problem(self.place.checkpoint(&id)?.as_str(), ErrorKind::Corrupt, detail);
                     }
-                    moments.checkpoints.insert(name, found);
+                    moments.checkpoints.insert(id, found);
                 }
                 // It was dropped meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
                     moments.lacks_checkpoints = true;
-                    report.problem(self.place.checkpoint(&name)?.as_str(), error.kind(), error);
+                    report.problem(self.place.checkpoint(&id)?.as_str(), error.kind(), error);
                 }
             }
         }

@@ -29,7 +29,7 @@ impl Kept {
         lock(&self.state).checkpoints.insert(checkpoint.to_owned(), objects);
     }
 
-    /// Names of the checkpoints, in order.
+    /// The checkpoints, as they were added, in order.
     pub(crate) fn checkpoints(&self) -> Vec<String> {
         lock(&self.state).checkpoints.keys().cloned().collect()
     }
