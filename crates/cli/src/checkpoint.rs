@@ -125,8 +125,8 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
         1 => Durability::None,
         copies => Durability::Memory { copies },
     };
-    // In storage, nobody opens it before it is whole.
-    let unfinished = stored.storage.is_some();
+    // Nobody opens it before it is whole, unless copies of it lie in memory.
+    let unfinished = stored.storage.is_some() || durability == Durability::None;
     let options = Options {
         unfinished,
         error_if_exists: true,

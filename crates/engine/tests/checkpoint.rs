@@ -248,3 +248,55 @@ fn a_restored_database_in_storage_is_whole() {
         assert!(opened(&objects).unwrap() == expected, "step {step}");
     }
 }
+
+/// The same on memory nodes alone: a restore that was killed leaves nothing that anybody opens, and the next one begins anew.
+#[test]
+fn a_restored_database_in_memory_is_whole() {
+    let folder = Folder::new("unfinished");
+    let of_file = Cluster::start(64 << 20);
+    let db = of_file.open(small_options());
+    (0..500u32).for_each(|i| db.put(&i.to_be_bytes(), &[i as u8; 200]).unwrap());
+    let file = folder.file("db");
+    db.checkpoint(&file).unwrap();
+    let expected = contents(&db);
+    for nodes in [1, 2] {
+        let clusters: Vec<_> = (0..nodes).map(|_| Cluster::start(64 << 20)).collect();
+        let named = || Options { name: Some("db".to_owned()), shards: 2 * nodes, ..small_options() };
+        let unfinished = || Options { unfinished: true, ..named() };
+        let refused = |options| {
+            let opened = Process::start(&clusters).try_open(options).map(drop);
+            opened.unwrap_err().kind()
+        };
+        for is_flushed in [false, true] {
+            let process = Process::start(&clusters);
+            let db = process.open(unfinished());
+            db.put(b"half", b"of it").unwrap();
+            if is_flushed {
+                db.flush().unwrap();
+            }
+            assert_eq!(refused(Options { takeover: true, ..named() }), ErrorKind::Busy);
+            assert_eq!(refused(unfinished()), ErrorKind::Busy, "somebody restores it");
+            process.kill(db);
+            for create_if_missing in [false, true] {
+                assert_eq!(refused(Options { create_if_missing, ..named() }), ErrorKind::Busy);
+            }
+        }
+        let process = Process::start(&clusters);
+        let restored = Db::restore(&process.clients, named(), &file).unwrap();
+        assert!(contents(&restored) == expected, "{nodes}");
+        restored.finish().unwrap();
+        process.kill(restored);
+        let process = Process::start(clusters.iter().rev());
+        let db = process.open(Options { create_if_missing: false, ..named() });
+        assert!(contents(&db) == expected, "{nodes}");
+        assert_eq!(db.finish().unwrap_err().kind(), ErrorKind::Invalid);
+        db.close().unwrap();
+        assert_eq!(refused(unfinished()), ErrorKind::AlreadyExists);
+        Db::destroy(&process.clients, "db").unwrap();
+        assert!(Db::list(&process.clients).unwrap().is_empty());
+        clusters.iter().for_each(Cluster::expect_nothing_leased);
+    }
+    let nameless = of_file.client();
+    let opened = Db::open(&[nameless], Options { unfinished: true, ..small_options() });
+    assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Invalid);
+}

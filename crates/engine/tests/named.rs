@@ -322,6 +322,7 @@ fn an_interrupted_creation_is_completed() {
         bounds: (1..4).map(|shard| key(shard * 1000)).collect(),
         part: Some(part),
         copies: 1,
+        to_finish: false,
     };
     process.clients[0].create_store("db", &config.encode().unwrap()).unwrap();
     let found = process.try_open(Options { create_if_missing: false, ..wide() }).unwrap_err();

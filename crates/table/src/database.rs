@@ -222,6 +222,7 @@ mod tests {
             bounds: vec![b"m".to_vec()],
             part: None,
             copies: 1,
+            to_finish: false,
         };
         let edit = VersionEdit { last_sequence: Some(SequenceNumber(9)), ..VersionEdit::default() };
         DatabaseCommit {

@@ -31,6 +31,7 @@
 //!  4   first key of a shard after the first; repeated, ascending
 //!  5   u64 number of the database, u32 place of this node, u32 number of nodes; absent when there is one
 //!  6   u32 number of copies of each shard; absent when there is one. Then a register says which nodes hold them
+//!  7   nothing: whoever creates the database finishes it, and until then it is not whole; absent when it is whole from the beginning
 //! ```
 //!
 //! Purpose and golden test: `docs/formats/manifest.md`.
@@ -151,6 +152,8 @@ pub struct StoreConfig {
     pub part: Option<StorePart>,
     /// Number of copies of each shard.
     pub copies: u32,
+    /// Whoever creates the database is to finish it: it is whole once one of its stores says so.
+    pub to_finish: bool,
 }
 
 /// The place of a store among those of a database on several memory nodes.
@@ -200,6 +203,9 @@ impl StoreConfig {
             if self.copies != 1 {
                 put_field(body, 6, Need::Mandatory, |out| out.put_u32(self.copies));
             }
+            if self.to_finish {
+                put_field(body, 7, Need::Mandatory, |_| {});
+            }
         })?;
         Ok(out)
     }
@@ -216,6 +222,7 @@ impl StoreConfig {
             bounds: Vec::new(),
             part: None,
             copies: 1,
+            to_finish: false,
         };
         for_each_field(CONFIG.decode(bytes)?, CONFIG.what, |number, value| {
             config.decode_field(number, value).context(CONFIG.what)
@@ -231,6 +238,7 @@ impl StoreConfig {
             4 => self.bounds.push(value.prefixed()?.to_vec()),
             5 => self.part = Some(StorePart::decode(value)?),
             6 => self.copies = value.u32()?,
+            7 => self.to_finish = true,
             _ => return Ok(false),
         }
         Ok(true)
@@ -264,7 +272,15 @@ mod tests {
 
     fn config() -> StoreConfig {
         let (bounds, merge_operator) = (vec![b"m".to_vec()], String::new());
-        StoreConfig { key_order: KeyOrder::Bytewise, shards: 2, merge_operator, bounds, part: None, copies: 1 }
+        StoreConfig {
+            key_order: KeyOrder::Bytewise,
+            shards: 2,
+            merge_operator,
+            bounds,
+            part: None,
+            copies: 1,
+            to_finish: false,
+        }
     }
 
     #[test]
@@ -288,13 +304,20 @@ mod tests {
              0000006fa6eba1"
         );
         assert_eq!(StoreConfig::decode(&bytes), Ok(config.clone()));
-        let copied = StoreConfig { copies: 3, part: None, ..config };
+        let copied = StoreConfig { copies: 3, part: None, ..config.clone() };
         let bytes = copied.encode().unwrap();
         assert_eq!(
             hex(&bytes),
             "46425343010000001f0000000209086279746577697365040802000000000000000802016d0c0403000000be529f87"
         );
         assert_eq!(StoreConfig::decode(&bytes), Ok(copied));
+        let to_finish = StoreConfig { to_finish: true, part: None, ..config };
+        let bytes = to_finish.encode().unwrap();
+        assert_eq!(
+            hex(&bytes),
+            "46425343010000001b0000000209086279746577697365040802000000000000000802016d0e001bb129c2"
+        );
+        assert_eq!(StoreConfig::decode(&bytes), Ok(to_finish));
     }
 
     #[test]

@@ -156,6 +156,7 @@ mod tests {
             bounds: vec![b"m".to_vec()],
             part: None,
             copies: 1,
+            to_finish: false,
         };
         let [first, second] = [5, 6].map(|incarnation| MemberNode { node: 1, incarnation });
         MembersRecord {

@@ -118,14 +118,14 @@ impl Db {
     /// Creates a database and loads a checkpoint into it. A named database must not exist yet; if loading fails, it is
     /// dropped again.
     ///
-    /// In storage, nobody opens the database before it is whole ([`Options::unfinished`]). What a process leaves there that
-    /// ends in the middle, the next one that restores under the name drops first. On memory nodes alone, such a process
-    /// leaves a part of the database under the name, and [`Db::destroy`] drops it.
+    /// Nobody opens the database before it is whole ([`Options::unfinished`]). What a process leaves that ends in the middle, the
+    /// next one that restores under the name drops first. Only with several copies in memory, such a process leaves a part
+    /// of the database under the name, and [`Db::destroy_copied`] drops it.
     ///
     /// # Errors
     /// As [`Db::open`], [`Db::load`] and [`Db::finish`].
     pub fn restore(clients: &[Arc<MemoryClient>], options: Options, path: impl AsRef<Path>) -> Result<Self> {
-        let unfinished = options.storage.is_some();
+        let unfinished = options.may_be_finished();
         let options = Options { create_if_missing: true, error_if_exists: true, unfinished, ..options };
         let db = Self::open(clients, options.clone())?;
         let loaded = db.load(path).and_then(|_| if unfinished { db.finish() } else { Ok(()) });

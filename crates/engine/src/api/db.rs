@@ -591,12 +591,20 @@ impl Db {
     /// Flushes a database that was created with [`Options::unfinished`], and says that it is whole: others may open it from now on.
     ///
     /// # Errors
-    /// `Invalid` for a database without storage; as for [`Db::flush`]; `Fenced`; those of the storage: call again.
+    /// `Invalid` for a database that was not; as for [`Db::flush`]; `Fenced`; those of the storage: call again.
     pub fn finish(&self) -> Result<()> {
-        let stored = self.stored()?;
+        self.check_writable()?;
+        if !self.inner.options.unfinished {
+            return Err(Error::invalid("a database that was not created to be finished is whole"));
+        }
         self.flush()?;
-        stored.register.confirm()?;
-        Ok(stored.place.storage.objects().delete(&stored.place.unfinished()?)?)
+        if let Some(stored) = &self.inner.stored {
+            stored.register.confirm()?;
+            return Ok(stored.place.storage.objects().delete(&stored.place.unfinished()?)?);
+        }
+        // Each node has one of the first shards.
+        let owners = self.shards().iter().take(self.inner.nodes.len()).filter_map(|shard| shard.tree.remote.owner());
+        owners.map(|owner| owner.store()).try_for_each(named::finish)
     }
 
     /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until storage has

@@ -6,7 +6,11 @@
 //!
 //! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
 //! that none of its shards was ever acquired. Otherwise a node without its part has lost it.
+//!
+//! A database that is to be finished ([`Options::unfinished`]) says so in its stores' configuration. Whoever finishes it sets the root of
+//! a shard that no database has in each of them. Until then nobody opens it, and the next one that begins it drops it first.
 
+use crate::durable::database::UNFINISHED;
 use crate::terms::{Durability, Error, Options, Result};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
@@ -14,6 +18,9 @@ use forebay_memory_client::{MemoryClient, ShardId, StoreHandle};
 use forebay_table::{CopiedDatabase, StoreConfig, StorePart};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// The shard of a store whose root says that a database that was to be finished is. It holds nothing.
+const FINISHED: ShardId = ShardId(u32::MAX - 1);
 
 /// A database's store on one of its nodes.
 pub(crate) struct Part {
@@ -25,17 +32,26 @@ pub(crate) struct Part {
 /// places. `config` is the configuration that they must have been created with.
 ///
 /// # Errors
-/// `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes.
+/// `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes; `Busy` when it is
+/// unfinished, or, where it is to be begun anew, while a process has it open.
 pub(crate) fn open(
     clients: &[Arc<MemoryClient>],
     name: &str,
     config: &StoreConfig,
     options: &Options,
 ) -> Result<Vec<Part>> {
-    let found = clients.iter().map(|client| find(client, name)).collect::<Result<Vec<_>>>()?;
+    let mut found = clients.iter().map(|client| find(client, name)).collect::<Result<Vec<_>>>()?;
+    match (is_unfinished(found.iter().flatten())?, options.unfinished) {
+        (true, true) => {
+            destroy(clients, name)?;
+            found.fill_with(|| None);
+        }
+        (true, false) => return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}"))),
+        (false, _) => {}
+    }
     let found: Vec<_> = clients.iter().zip(found).collect();
     let there: Vec<_> = found.iter().filter_map(|(_, part)| part.as_ref()).collect();
-    if !there.is_empty() && options.error_if_exists {
+    if !there.is_empty() && (options.error_if_exists || options.unfinished) {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
     }
     there.iter().try_for_each(|part| check(name, &part.config, config))?;
@@ -71,6 +87,28 @@ pub(crate) fn open(
     parts.iter().try_for_each(|part| check(name, &part.config, config))?;
     places(name, &parts.iter().collect::<Vec<_>>(), clients.len())?;
     Ok(parts)
+}
+
+/// Whether the database of these stores is to be finished, and was not.
+fn is_unfinished<'p>(mut parts: impl Iterator<Item = &'p Part> + Clone) -> Result<bool> {
+    if !parts.clone().any(|part| part.config.to_finish) {
+        return Ok(false);
+    }
+    // All of it was there before the first of them said so.
+    parts.try_fold(true, |so_far, part| match part.store.root(FINISHED) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(so_far),
+        root => Ok(so_far && root?.is_none()),
+    })
+}
+
+/// Says of a store that all of its database is there.
+///
+/// # Errors
+/// `NotFound` when it was dropped; `Unavailable`.
+pub(crate) fn finish(store: &StoreHandle) -> Result<()> {
+    let shard = store.acquire_shard(FINISHED, true)?;
+    shard.set_root(&[])?;
+    Ok(shard.release()?)
 }
 
 /// The place of a store on a node that founded a database with several copies, and on one that came later. What lies there, the

@@ -98,6 +98,7 @@ fn open_named(
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
         copies: 1,
+        to_finish: options.unfinished,
     };
     let parts = named::open(clients, name, &config, options)?;
     let recorded = parts.first().map(|part| part.config.merge_operator.as_str());

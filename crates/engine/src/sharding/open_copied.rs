@@ -189,6 +189,7 @@ fn config(options: &Options) -> Result<StoreConfig> {
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
         copies: u32::try_from(options.copies()).unwrap_or(u32::MAX),
+        to_finish: false,
     })
 }
 

@@ -47,6 +47,7 @@ pub(super) fn open(
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
         copies: 1,
+        to_finish: false,
     };
     match (place.is_unfinished()?, options.unfinished) {
         (true, true) => drop_unfinished(&place, clients, name)?,

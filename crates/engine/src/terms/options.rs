@@ -177,8 +177,8 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open a named database that exists.
     pub error_if_exists: bool,
-    /// Create a database in storage that nobody else may open before [`Db::finish`](crate::Db::finish) was called. What was begun
-    /// so under this name, and not finished, is dropped first; a database that is whole is refused.
+    /// Create a named database that nobody else may open before [`Db::finish`](crate::Db::finish) was called. What was begun so under
+    /// this name, and not finished, is dropped first; a database that is whole is refused. Not for one with several copies in memory.
     pub unfinished: bool,
     /// Open a named database even when another process has it open. The other process is fenced: all its calls fail and
     /// have no effect.
@@ -437,6 +437,12 @@ impl Options {
         }
     }
 
+    /// Whether such a database can be created to be finished ([`Options::unfinished`]).
+    #[must_use]
+    pub const fn may_be_finished(&self) -> bool {
+        self.name.is_some() && self.copies() == 1
+    }
+
     /// The merge operator's name; empty for none.
     pub(crate) fn operator_name(&self) -> String {
         self.merge_operator.clone().unwrap_or_default()
@@ -566,8 +572,8 @@ impl Options {
             "levels in storage need a storage: name one",
         )?;
         rule(
-            !self.unfinished || self.storage.is_some() && self.create_if_missing,
-            "a database that is to be finished is created in a storage",
+            !self.unfinished || self.create_if_missing && self.may_be_finished(),
+            "a database that is to be finished is created, has a name, and no copies in memory",
         )?;
         rule(self.pool_share >= 1, "pool_share must be at least 1")?;
         rule(self.background_threads <= 64, "background_threads must be at most 64")
