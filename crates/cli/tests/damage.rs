@@ -333,7 +333,7 @@ fn checkpoints_and_backups_are_verified() {
     run(&format!("verify {copied}")).expect(0);
 
     // A checkpoint that is damaged is no damage of the database.
-    flip(&folder.files("checkpoint/one").remove(0), 9);
+    flip(&folder.files("checkpoint").remove(0), 9);
     let ended = run(&format!("verify {storage}")).expect(6);
     assert!(ended.error.contains("default/checkpoint/one") && ended.out.contains("checked"), "{ended:?}");
     assert_eq!(folder.run("dump", memory).expect(0).out.lines().count(), expected().len());

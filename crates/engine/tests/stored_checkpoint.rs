@@ -45,10 +45,12 @@ fn at(storage: &Storage, checkpoint: &str) -> Result<Model, Error> {
 
 /// The object of a checkpoint.
 fn object_of(objects: &MemoryObjects, checkpoint: &str) -> ObjectName {
-    let folder = ObjectName::new(format!("db/checkpoint/{checkpoint}")).unwrap();
-    let mut listed = objects.list(Some(&folder)).unwrap();
-    assert_eq!(listed.len(), 1);
-    listed.remove(0).name
+    let listed = objects.list(None).unwrap();
+    let start = format!("db/checkpoint/{checkpoint}=");
+    let mut found = listed.into_iter().map(|object| object.name).filter(|name| name.as_str().starts_with(&start));
+    let object = found.next().unwrap();
+    assert_eq!(found.next(), None);
+    object
 }
 
 fn segments(objects: &MemoryObjects, name: &str) -> usize {

@@ -1,9 +1,9 @@
 //! Checkpoints in storage: what a database is at one moment, by reference (`docs/decisions/0053`).
 //!
 //! ```text
-//!   NAME/checkpoint/CHECKPOINT/N       a snapshot of the commits: identity and versions, without logs and memory
-//!   NAME/clone/CHECKPOINT/N/CLONE      a database that began with it, and may read what it names
-//!   NAME/dropping/CHECKPOINT/N         somebody is dropping this backup: no clone begins with it; has its bytes
+//!   NAME/checkpoint/CHECKPOINT=N       a snapshot of the commits: identity and versions, without logs and memory
+//!   NAME/clone/CHECKPOINT=N/CLONE      a database that began with it, and may read what it names
+//!   NAME/dropping/CHECKPOINT=N         somebody is dropping this backup: no clone begins with it; has its bytes
 //!   NAME/backup                        which database the checkpoints here are of, where it does not live (a root, epoch 0)
 //! ```
 //!
@@ -441,9 +441,7 @@ fn end_drop(place: &Place, id: &CheckpointId, bytes: &[u8], needed: Option<&BTre
 fn clones(place: &Place, id: &CheckpointId) -> Result<Vec<(String, ObjectName)>> {
     let prefix = place.clones(id)?;
     let listed = place.storage.objects().list(Some(&prefix))?;
-    // Below a checkpoint that has no number there may be those of others of its name.
-    let clone = |note: &ObjectName| note.after(&prefix).filter(|clone| !clone.contains('/')).map(str::to_owned);
-    Ok(listed.into_iter().filter_map(|object| Some((clone(&object.name)?, object.name))).collect())
+    Ok(listed.into_iter().filter_map(|note| Some((note.name.after(&prefix)?.to_owned(), note.name))).collect())
 }
 
 /// Deletes what tells of clones of a checkpoint.

@@ -248,11 +248,12 @@ impl CheckpointId {
 
     /// The checkpoint that is written so; `None` for what is written otherwise.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let id = match text.split_once('/') {
-            None => Self { name: text.to_owned(), commit: None },
-            Some((name, commit)) => Self { name: name.to_owned(), commit: Some(commit.parse().ok()?) },
-        };
-        (id.to_string() == text && Self::check_name(&id.name).is_ok()).then_some(id)
+        let with_number = text.rsplit_once('=').and_then(|(name, commit)| {
+            let id = Self { name: name.to_owned(), commit: Some(commit.parse().ok()?) };
+            (id.to_string() == text).then_some(id)
+        });
+        let id = with_number.unwrap_or_else(|| Self { name: text.to_owned(), commit: None });
+        Self::check_name(&id.name).is_ok().then_some(id)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -268,7 +269,7 @@ impl fmt::Display for CheckpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.commit {
             None => f.write_str(&self.name),
-            Some(commit) => write!(f, "{}/{commit:020}", self.name),
+            Some(commit) => write!(f, "{}={commit:020}", self.name),
         }
     }
 }
