@@ -5,6 +5,7 @@
 //! a whole. Whoever claims it is the owner: a write of an earlier owner fails with `Fenced` from then on.
 
 use crate::durable::database::Place;
+use crate::durable::named::Part;
 use crate::remote::members::Membership;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
@@ -24,6 +25,15 @@ pub(crate) trait Register: Debug + Send {
     /// `Fenced` when somebody else has claimed the register: this has no effect, now or later. After others, it may say
     /// this or what it said before, until the next call succeeds.
     fn write(&mut self, record: &MembersRecord) -> Result<()>;
+
+    /// Looks whether somebody else has claimed the register, as far as that can be seen now. Changes nothing.
+    ///
+    /// # Errors
+    /// `Fenced` when somebody has; others say nothing of it.
+    fn check(&mut self) -> Result<()>;
+
+    /// A memory node is there again, by another session, with this part of the database.
+    fn returned(&mut self, _part: &Part) {}
 
     /// Lets another process claim it. Nothing is written any more.
     fn release(&mut self) {}
@@ -91,6 +101,10 @@ impl Register for StoredRegister {
         }
         Ok(())
     }
+
+    fn check(&mut self) -> Result<()> {
+        Ok(self.0.check()?)
+    }
 }
 
 /// The members of all shards, as their owner knows them.
@@ -118,6 +132,16 @@ impl MemberRegister {
     pub(crate) fn name_all(&self, members: Vec<Vec<NodeIdentity>>) -> Result<()> {
         let shards = members.into_iter().map(|members| members.into_iter().map(member).collect()).collect();
         lock(&self.state).change(|record| record.shards = shards)
+    }
+
+    /// A memory node is there again, by another session, with this part of the database.
+    pub(crate) fn returned(&self, part: &Part) {
+        lock(&self.state).register.returned(part);
+    }
+
+    /// As [`Register::check`].
+    pub(crate) fn check(&self) -> Result<()> {
+        lock(&self.state).register.check()
     }
 
     /// Lets another process claim it. Nothing is written any more.

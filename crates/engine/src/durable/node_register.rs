@@ -9,13 +9,17 @@
 //!   read         what the highest ballot says, and of it the last write
 //!   claim        write that again, at the own ballot
 //!   write        to all; it counts when more than half have it
+//!
+//!   regain       a cell whose node is there again by another session, or that may get a write late: its epoch has passed, or must
+//!                pass. So acquire, read and claim as above, but take no cell from another process, and go on only if nobody
+//!                has said anything at a later ballot than the own one
 //! ```
 //!
 //! Two owners cannot have one ballot: more than half of the voters share one, and that gives an epoch once. What counts was
 //! written to more than half, so whoever acquires as many sees it, or has kept it from counting.
 
 use crate::durable::member_register::{Register, member};
-use crate::durable::named::Part;
+use crate::durable::named::{FOUNDER, Part};
 use crate::durable::recovery::acquire_shard;
 use crate::terms::{Error, Options, Result};
 use forebay_base::ErrorKind;
@@ -32,7 +36,8 @@ const ATTEMPTS: u32 = 100;
 struct Cell {
     voter: MemberNode,
     store: StoreHandle,
-    shard: ShardHandle,
+    /// As this process acquired it; `None` where it has not by this session, or where somebody else has since.
+    shard: Option<ShardHandle>,
 }
 
 /// The cells that can be reached, acquired at one epoch.
@@ -55,10 +60,7 @@ impl Cells {
         for part in founders {
             nodes = nodes.max(part.config.part.map_or(0, |part| part.nodes as usize));
             match acquire_shard(&part.store, CELL, options) {
-                Ok(shard) => {
-                    let voter = member(part.store.client().node());
-                    acquired.cells.push(Cell { voter, store: part.store.clone(), shard });
-                }
+                Ok(shard) => acquired.cells.push(Cell { shard: Some(shard), ..Cell::new(&part.store) }),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {}
                 Err(error) => return Err(error),
             }
@@ -68,12 +70,12 @@ impl Cells {
     }
 
     fn read(&mut self, founders: usize, options: &Options) -> Result<()> {
-        self.raise(options)?;
+        if let Raised { failure: Some(failure), .. } = raise(self.cells.iter_mut(), options.takeover)? {
+            return Err(failure);
+        }
         let mut said = Vec::with_capacity(self.cells.len());
         for cell in &self.cells {
-            if let Some((_, root)) = cell.store.root(CELL)? {
-                said.push(MembersRecord::decode(&root)?);
-            }
+            said.extend(cell.said()?);
         }
         let highest = said.into_iter().max_by_key(|record| record.ballot.as_ref().map(|of| (of.epoch, of.write)));
         let (reached, voters) = match &highest {
@@ -97,25 +99,8 @@ impl Cells {
         Ok(())
     }
 
-    /// Brings all cells to one epoch.
-    fn raise(&mut self, options: &Options) -> Result<()> {
-        for _ in 0..ATTEMPTS {
-            let highest = self.epoch();
-            let mut behind = self.cells.iter_mut().filter(|cell| cell.shard.epoch() < highest).peekable();
-            if behind.peek().is_none() {
-                return Ok(());
-            }
-            for cell in behind {
-                while cell.shard.epoch() < highest {
-                    cell.shard = cell.store.acquire_shard(CELL, options.takeover)?;
-                }
-            }
-        }
-        Err(Error::new(ErrorKind::Busy, "other processes open the database at the same time: try again"))
-    }
-
     fn epoch(&self) -> Epoch {
-        self.cells.iter().map(|cell| cell.shard.epoch()).max().unwrap_or_default()
+        self.cells.iter().filter_map(Cell::epoch).max().unwrap_or_default()
     }
 
     /// Makes this process the owner: writes again what is said, or `first` when nothing is.
@@ -127,7 +112,7 @@ impl Cells {
         let here = || self.cells.iter().map(|cell| cell.voter).collect();
         let voters = self.said.ballot.as_ref().map_or_else(here, |ballot| ballot.voters.clone());
         let ballot = Ballot { epoch: self.epoch().0, write: 0, voters };
-        let mut register = NodeRegister { cells: std::mem::take(&mut self.cells), ballot };
+        let mut register = NodeRegister { cells: std::mem::take(&mut self.cells), ballot, ended: None };
         register.write(&said)?;
         Ok((Box::new(register), said))
     }
@@ -141,47 +126,243 @@ impl Drop for Cells {
 }
 
 impl Cell {
+    /// One that was not acquired yet.
+    fn new(store: &StoreHandle) -> Self {
+        Self { voter: member(store.client().node()), store: store.clone(), shard: None }
+    }
+
+    /// The epoch at which this process acquired it.
+    fn epoch(&self) -> Option<Epoch> {
+        self.shard.as_ref().map(ShardHandle::epoch)
+    }
+
+    /// Whether the session is there, as far as is known.
+    fn is_there(&self) -> bool {
+        let client = self.store.client();
+        client.check().is_ok() && client.link().is_alive()
+    }
+
+    /// What it says, to whomever it belongs.
+    fn said(&self) -> Result<Option<MembersRecord>> {
+        match self.store.root(CELL) {
+            Ok(root) => Ok(root.map(|(_, root)| MembersRecord::decode(&root)).transpose()?),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Acquires it until its epoch is `least` or later.
+    fn raise(&mut self, least: Epoch, takeover: bool) -> Result<()> {
+        while self.epoch() < Some(least) {
+            self.shard = Some(self.store.acquire_shard(CELL, takeover)?);
+        }
+        Ok(())
+    }
+
     fn release(self) {
-        if let Err(error) = self.shard.release() {
+        if let Some(Err(error)) = self.shard.map(|shard| shard.release()) {
             tracing::debug!(%error, "releasing a cell of the register: it ends with the session");
         }
     }
+}
+
+/// Cells that were brought to one epoch.
+struct Raised {
+    epoch: Epoch,
+    /// How many have it.
+    count: usize,
+    /// Why another one does not, if one does not.
+    failure: Option<Error>,
+}
+
+/// Brings cells to one epoch, but for those that fail.
+///
+/// # Errors
+/// `Busy` when others do the same.
+fn raise<'c>(cells: impl Iterator<Item = &'c mut Cell>, takeover: bool) -> Result<Raised> {
+    let mut cells: Vec<_> = cells.collect();
+    let mut failure = None;
+    for _ in 0..ATTEMPTS {
+        let epoch = cells.iter().filter_map(|cell| cell.epoch()).max().unwrap_or_default();
+        let is_behind = |cell: &&mut Cell| cell.epoch() < Some(epoch);
+        if !cells.iter().any(|cell| is_behind(&cell)) {
+            return Ok(Raised { epoch, count: cells.len(), failure });
+        }
+        cells.retain_mut(|cell| match cell.raise(epoch, takeover) {
+            Ok(()) => true,
+            Err(error) => {
+                failure.get_or_insert(error);
+                false
+            }
+        });
+    }
+    Err(Error::new(ErrorKind::Busy, "other processes open the database at the same time: try again"))
 }
 
 /// See the module.
 #[derive(Debug)]
 struct NodeRegister {
     cells: Vec<Cell>,
+    /// Of the last claim: its epoch was acquired at more than half of the voters, none of which said a later one.
     ballot: Ballot,
+    /// Why this process writes nothing any more, if it does not.
+    ended: Option<Error>,
 }
 
-impl Register for NodeRegister {
-    fn write(&mut self, record: &MembersRecord) -> Result<()> {
-        self.ballot.write += 1;
-        let bytes = MembersRecord { ballot: Some(self.ballot.clone()), ..record.clone() }.encode()?;
-        let mut written = 0;
-        let mut failure: Option<Error> = None;
-        for cell in &self.cells {
-            match cell.shard.set_root(&bytes).map_err(Error::from) {
-                Ok(()) => written += 1,
-                // That somebody took over says more than that a node is gone.
-                Err(error) if error.kind() == ErrorKind::Fenced => failure = Some(error),
-                Err(error) => drop(failure.get_or_insert(error)),
+impl NodeRegister {
+    /// Whether so many are more than half of the voters.
+    fn are_most(&self, cells: usize) -> bool {
+        cells * 2 > self.ballot.voters.len()
+    }
+
+    /// Acquires cells again that are there by another session than before, or that a call took away that was late, and claims the
+    /// register at an epoch that they have, too. Nothing is taken from another process. Where that does not go, the ballot stays.
+    ///
+    /// # Errors
+    /// `Fenced` when somebody else has claimed the register.
+    fn regain(&mut self) -> Result<()> {
+        let present = Some(Epoch(self.ballot.epoch));
+        let mut has_more = false;
+        for at in 0..self.cells.len() {
+            let Some(cell) = self.cells.get(at).filter(|cell| cell.is_there() && cell.epoch() != present) else {
+                continue;
+            };
+            // What belongs to somebody else is not acquired, even where nobody has it at this moment.
+            let said = cell.said();
+            self.check_claim(&said)?;
+            let acquired = said.and_then(|_| self.cells.get_mut(at).map_or(Ok(()), |cell| cell.raise(Epoch(1), false)));
+            match acquired {
+                Ok(()) => has_more = true,
+                Err(error) => tracing::debug!(%error, "a cell of the register is not had yet"),
             }
         }
-        let voters = self.ballot.voters.len();
-        if written * 2 > voters {
+        if !has_more {
+            return Ok(());
+        }
+        let acquired = self.cells.iter_mut().filter(|cell| cell.is_there() && cell.shard.is_some());
+        let Ok(raised) = raise(acquired, false) else { return Ok(()) };
+        if !self.are_most(raised.count) {
+            return Ok(());
+        }
+        for cell in self.cells.iter().filter(|cell| cell.epoch() == Some(raised.epoch)) {
+            let said = cell.said();
+            self.check_claim(&said)?;
+            if let Err(error) = said {
+                tracing::debug!(%error, "the register is not claimed again yet");
+                return Ok(());
+            }
+        }
+        // Cells that were behind may have joined the present ballot.
+        if Some(raised.epoch) > present {
+            self.ballot = Ballot { epoch: raised.epoch.0, write: 0, voters: self.ballot.voters.clone() };
+        }
+        Ok(())
+    }
+
+    /// Checks that what a cell says is not of somebody else.
+    ///
+    /// # Errors
+    /// `Fenced`.
+    fn check_claim(&self, said: &Result<Option<MembersRecord>>) -> Result<()> {
+        let ballot = said.as_ref().ok().and_then(|said| said.as_ref()?.ballot.as_ref());
+        match ballot.is_some_and(|ballot| ballot.epoch > self.ballot.epoch) {
+            true => Err(Error::of_register(ErrorKind::Fenced, "another process has taken the database over")),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes to the cells of the present ballot.
+    ///
+    /// # Errors
+    /// As [`Register::write`], and `Fenced` also when a call was late by which this process acquired a cell.
+    fn put(&mut self, record: &MembersRecord) -> Result<()> {
+        self.ballot.write += 1;
+        let bytes = MembersRecord { ballot: Some(self.ballot.clone()), ..record.clone() }.encode()?;
+        let epoch = Epoch(self.ballot.epoch);
+        let mut written = 0;
+        let mut failure: Option<Error> = None;
+        for cell in &mut self.cells {
+            let Some(shard) = cell.shard.as_ref().filter(|shard| shard.epoch() == epoch) else { continue };
+            let Err(error) = shard.set_root(&bytes) else {
+                written += 1;
+                continue;
+            };
+            // What got no reply may come when the cell says something newer, unless its epoch has passed by then.
+            let is_known = error.is_refusal() && error.kind() != ErrorKind::Fenced;
+            cell.shard.take_if(|_| !is_known);
+            if error.kind() == ErrorKind::Fenced && cell.is_there() {
+                // That somebody took over says more than that a node is gone.
+                failure = Some(error.into());
+            } else {
+                // A session that lapsed says nothing of who owns the database.
+                failure.get_or_insert(Error::new(ErrorKind::Unavailable, error.to_string()));
+            }
+        }
+        if self.are_most(written) {
             return Ok(());
         }
         let kind = failure.as_ref().map_or(ErrorKind::Unavailable, Error::kind);
         let cause = failure.map(|error| format!(": {error}")).unwrap_or_default();
         let message = format!(
-            "{written} of {voters} memory nodes have taken who holds the copies, and more than half must{cause}"
+            "{written} of {} memory nodes have taken who holds the copies, and more than half must{cause}",
+            self.ballot.voters.len()
         );
         Err(Error::of_register(kind, message))
     }
 
-    fn release(&mut self) {
-        self.cells.drain(..).for_each(Cell::release);
+    fn try_write(&mut self, record: &MembersRecord) -> Result<()> {
+        self.regain()?;
+        match self.put(record) {
+            // It may have been a call of this process that came late.
+            Err(fenced) if fenced.kind() == ErrorKind::Fenced => {
+                self.regain()?;
+                self.put(record).map_err(|_| fenced)
+            }
+            put => put,
+        }
     }
 }
+
+impl Register for NodeRegister {
+    fn write(&mut self, record: &MembersRecord) -> Result<()> {
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone());
+        }
+        self.try_write(record).inspect_err(|error| {
+            if error.kind() == ErrorKind::Fenced {
+                self.release();
+                self.ended = Some(error.clone());
+            }
+        })
+    }
+
+    fn check(&mut self) -> Result<()> {
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone());
+        }
+        self.cells.iter().filter(|cell| cell.is_there()).try_for_each(|cell| self.check_claim(&cell.said()))
+    }
+
+    fn returned(&mut self, part: &Part) {
+        let cell = Cell::new(&part.store);
+        // A store that was made later is that of a node that has forgotten what its cell said.
+        let is_founder = part.config.part.is_some_and(|part| part.place == FOUNDER);
+        if self.ended.is_some() || !is_founder || !self.ballot.voters.contains(&cell.voter) {
+            return;
+        }
+        // A session at the same node that goes on has the cell.
+        let goes_on = |known: &Cell| known.voter == cell.voter && known.store.client().renew().is_ok();
+        if !self.cells.iter().any(goes_on) {
+            self.cells.retain(|known| known.voter != cell.voter);
+            self.cells.push(cell);
+        }
+    }
+
+    fn release(&mut self) {
+        self.cells.drain(..).for_each(Cell::release);
+        self.ended = Some(Error::of_register(ErrorKind::Closed, "the register was released"));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -380,12 +380,22 @@ impl Planner {
         self.pauses_settling();
     }
 
+    /// Whether background work that fails now fails for good, whatever the cause.
+    pub(crate) const fn has_tried_enough(&self) -> bool {
+        self.retries >= MAX_RETRIES
+    }
+
+    /// Background work is done elsewhere from now on: what failed before does not count.
+    pub(crate) const fn goes_elsewhere(&mut self) {
+        self.retries = 0;
+    }
+
     /// Background work failed. A full memory node is not for good, and what another try may mend is tried again.
     pub(crate) fn failed(&mut self, error: Error, may_retry: bool, now: u64) {
         if error.kind() == ErrorKind::Full {
             tracing::warn!(%error, "the memory node is full; background work waits");
             self.full = Some(error);
-        } else if self.retries < MAX_RETRIES && may_retry {
+        } else if !self.has_tried_enough() && may_retry {
             tracing::warn!(%error, "background work is tried again");
             self.retries += 1;
             self.retry_at = now.saturating_add(RETRY_PAUSE);
@@ -394,10 +404,10 @@ impl Planner {
         }
     }
 
-    /// Storage refused what background work asked of it. Reads go on, and writes until memtables are full. When the cause is
-    /// gone, so does everything else.
+    /// Storage, or the register of copies, refused what background work asked of it. Reads go on, and writes until memtables are
+    /// full. When the cause is gone, so does everything else.
     pub(crate) fn storage_failed(&mut self, error: Error, now: u64) {
-        tracing::warn!(%error, "background work waits for storage");
+        tracing::warn!(%error, "background work waits for storage, or for the register of copies");
         self.retry_at = now.saturating_add(STORAGE_PAUSE);
         // Busy: the same may go at the next try.
         self.storage = (error.kind() != ErrorKind::Busy).then_some(error);

@@ -373,12 +373,26 @@ impl Members {
         !self.is_closed() && (self.deref().may_retry(error) || self.serves_again(error, serving))
     }
 
+    /// Leaves out the member that serves, if work failed there again and again and it does not answer. Returns whether another one
+    /// serves now.
+    pub(crate) fn serves_elsewhere(&self, error: &Error) -> bool {
+        let serving = self.pinned();
+        self.are_several() && !serving.memory_node().answers() && self.serves_again(error, serving.member())
+    }
+
     /// The meaning of a failure, as [`Remote::judged`] gives it. Where a shard has several copies, the register says
     /// whether another process took over.
     pub(crate) fn judged(&self, error: Error) -> Error {
+        if !self.are_several() {
+            return self.deref().judged(error);
+        }
+        // The register has the last word, whatever the node says that serves.
+        if error.is_of_register() {
+            return error;
+        }
         let serving = self.serving.get();
         let judged = self.deref().judged(error);
-        if judged.kind() != ErrorKind::Fenced || judged.is_of_register() || !self.are_several() {
+        if judged.kind() != ErrorKind::Fenced {
             return judged;
         }
         let judged = self.at(serving).and_then(|member| member.remote.memory_node().lost()).unwrap_or(judged);

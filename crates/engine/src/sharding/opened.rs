@@ -55,10 +55,12 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// Adds a memory node, which copies may lie on from now on.
+    /// Adds a memory node, which copies may lie on from now on. If it is one of those that are the register, it counts there by
+    /// this session, where the one before has ended.
     ///
     /// # Errors
-    /// `Invalid` when its extents are shorter than those of the others; `AlreadyExists` when it has another database of the name; `Unavailable`.
+    /// `Invalid` when its extents are shorter than those of the others; `AlreadyExists` when it has another database of the name;
+    /// `Unavailable`.
     pub(crate) fn add_node(&self, name: &str, client: &Arc<MemoryClient>, options: &Options) -> Result<()> {
         let nodes = self.places.nodes();
         if nodes.iter().any(|node| node.client().extent_bytes() > client.extent_bytes()) {
@@ -67,6 +69,7 @@ impl Copied {
             ));
         }
         let part = named::open_copy(client, name, &self.database, None)?;
+        self.register.returned(&part);
         self.places.add(Node::new(nodes.len(), Arc::clone(client), options, None), part.store);
         Ok(())
     }

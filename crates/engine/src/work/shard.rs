@@ -204,9 +204,9 @@ impl Shard {
         }
     }
 
-    /// Why background work of the shard has ended, if it has: it failed for good, or another process took over.
+    /// Why background work of the shard has ended, if it has: another process took over, or it failed for good.
     pub(crate) fn failure(&self, state: &Planner) -> Option<Error> {
-        state.failure.clone().or_else(|| self.tree.fenced().cloned())
+        self.tree.fenced().or(state.failure.as_ref()).cloned()
     }
 
     /// Has these shards, all of a database, know of each other's batches that cross them, if their logs are in memory.
@@ -402,9 +402,14 @@ impl Shard {
         let next = self.tree.options.clock.now().saturating_add(WATCH_INTERVAL);
         self.next_watch.store(next, Ordering::Relaxed);
         if let Err(fenced) = self.tree.remote.check_owner() {
-            self.tree.fence(fenced);
-            self.notify();
+            self.taken_over(&fenced);
         }
+    }
+
+    /// Notes that another process took the database over, as the register says.
+    pub(crate) fn taken_over(&self, fenced: &Error) {
+        self.tree.fence(fenced.clone());
+        self.notify();
     }
 
     /// Makes sure that the active memtable is not `ended`, a memtable that has ended, without waiting
@@ -632,9 +637,14 @@ impl Shard {
     pub(crate) fn failed(&self, error: Error) {
         let error = self.tree.why_failed(error);
         let may_retry = self.tree.remote.may_retry(&error);
+        let is_last = may_retry && self.lock().has_tried_enough();
+        let goes_elsewhere = is_last && self.tree.remote.serves_elsewhere(&error);
         let mut state = self.lock();
+        if goes_elsewhere {
+            state.goes_elsewhere();
+        }
         let had_failed = state.failure.is_some();
-        if error.kind() != ErrorKind::Fenced && error.is_of_storage() {
+        if error.kind() != ErrorKind::Fenced && error.is_of_register() {
             state.storage_failed(error, self.tree.options.clock.now());
         } else {
             state.failed(error, may_retry, self.tree.options.clock.now());
