@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Where a process serves operators, once it has said so.
-fn admin_of(running: &mut Running) -> String {
+pub fn admin_of(running: &mut Running) -> String {
     let out = running.until(|out| out.contains("\nadmin http://"));
     let line = out.lines().find_map(|line| line.strip_prefix("admin http://")).unwrap();
     line.trim_end_matches('/').to_owned()
@@ -16,7 +16,7 @@ fn admin_of(running: &mut Running) -> String {
 
 /// The body of an answer that is 200.
 #[track_caller]
-fn get(address: &str, path: &str) -> String {
+pub fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
@@ -29,7 +29,7 @@ fn get(address: &str, path: &str) -> String {
 
 /// The value of a metric.
 #[track_caller]
-fn value(metrics: &str, name: &str) -> f64 {
+pub fn value(metrics: &str, name: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} is not in:\n{metrics}")).parse().unwrap()
 }
@@ -44,9 +44,12 @@ fn lint(metrics: &str) {
     assert!(output.status.success(), "{output:?}\n{metrics}");
 }
 
-fn redis(port: &str, arguments: &[&str]) {
+/// What a server answers to a command.
+#[track_caller]
+pub fn redis(port: &str, arguments: &[&str]) -> String {
     let output = Command::new("redis-cli").args(["-p", port]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! The child is this test's own program. It writes numbers in batches over several shards, and prints a line for what was
 //! acknowledged as durable.
 
-use crate::common::{Running, places, run, start_node};
+use crate::admin::{admin_of, get, redis, value};
+use crate::common::{Running, places, run, start, start_node};
 use forebay::{
     Durability, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing, WriteBatch, WriteOptions,
 };
@@ -495,6 +496,54 @@ fn copies_without_a_register_need_most_of_their_nodes() {
     let addresses = nodes.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",");
     let created = run(&format!("bench --memory={addresses} --db=firm --num=100 --durability=memory=2")).expect(0);
     assert!(!created.error.contains("warning"), "{created:?}");
+}
+
+/// Each of three memory nodes hangs past its lease, or is killed and started again, and nobody tells the server. Which copies count,
+/// more than half of the nodes say.
+#[test]
+fn a_server_takes_memory_nodes_back() {
+    let flags = "--memory=256MiB --lease=3s";
+    let started = (0..3).map(|at| start_node(&places()[at % 2], flags));
+    let (mut nodes, addresses): (Vec<_>, Vec<_>) = started.map(|(node, address)| (Some(node), address)).unzip();
+    let mut server = start(&format!(
+        "serve --listen=127.0.0.1:0 --admin=127.0.0.1:0 --db=served --durability=memory=3 --memory={}",
+        addresses.join(",")
+    ));
+    let admin = admin_of(&mut server);
+    let port = server.out().lines().next().unwrap().rsplit(':').next().unwrap().to_owned();
+    let set = |number: &str| assert_eq!(redis(&port, &["set", number, number]), "OK");
+    let until_missing = |copies: f64| {
+        for _ in 0..600 {
+            let metrics = get(&admin, "/metrics");
+            if value(&metrics, "forebay_missing_copies") == copies {
+                return metrics;
+            }
+            server.pause(Duration::from_millis(100));
+        }
+        panic!("waited too long for {copies} missing copies: {}", server.problem());
+    };
+    set("first");
+    for (at, kept) in ["0", "1", "2"].into_iter().enumerate() {
+        nodes[at].as_ref().unwrap().signal(Signal::STOP);
+        until_missing(1.0);
+        set(kept);
+        nodes[at].as_ref().unwrap().signal(Signal::CONT);
+        until_missing(0.0);
+        set("whole");
+    }
+    // Gone with its socket.
+    drop(nodes[1].take());
+    until_missing(1.0);
+    set("killed");
+    nodes[1] = Some(start_node(&addresses[1], flags).0);
+    let metrics = until_missing(0.0);
+    assert!(value(&metrics, "forebay_memory_node_memory_bytes{node=\"1\"}") > 0.0);
+    set("back");
+    for key in ["first", "0", "1", "2", "killed", "back"] {
+        assert_eq!(redis(&port, &["get", key]), key);
+    }
+    server.signal(Signal::TERM);
+    server.wait_stopped();
 }
 
 #[test]

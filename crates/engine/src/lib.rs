@@ -32,6 +32,7 @@
 //! | | lock | guards |
 //! |---|---|---|
 //! | 1 | `Router::moving` | the move of a bound |
+//! | 1 | `Rejoining::known`, which nobody waits for | when to connect to nodes that were lost |
 //! | 2 | `Router::present` | the number of the current assignment |
 //! | 3 | `Cut::gate`, then `Cut::turn` | batches that cross shards |
 //! | 4 | `Log::shipping`, then `Log::spare`, then `Commits::turn`, then `Manifest::logs` | the log in memory, and the change of a version |

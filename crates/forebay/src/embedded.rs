@@ -2,9 +2,8 @@
 
 use crate::Error;
 use forebay_engine::Options;
-use forebay_fabric::Link;
 use forebay_fabric::inprocess::{self, Connector};
-use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
 use forebay_memory_node::{Handle, MemoryNode};
 use std::sync::Arc;
 
@@ -29,17 +28,17 @@ impl Node {
     }
 
     /// A session at the node, for a database with these options.
-    pub(crate) fn client(&self, options: &Options) -> Result<Arc<MemoryClient>, Error> {
-        client(self.connector.connect()?, options)
+    pub(crate) fn reach(&self, options: &Options) -> Arc<Reach> {
+        let (connector, options) = (self.connector.clone(), client_options(options));
+        Arc::new(Reach::new(move || MemoryClient::connect(connector.connect()?, NAME, options.clone())))
     }
 }
 
-/// A session over `link`, for a database with these options.
-pub(crate) fn client(link: Arc<dyn Link>, options: &Options) -> Result<Arc<MemoryClient>, Error> {
-    let client_options = ClientOptions {
-        timeout: options.fabric_timeout,
-        clock: Arc::clone(&options.clock),
-        ..ClientOptions::default()
-    };
-    Ok(MemoryClient::connect(link, "forebay", client_options)?)
+/// What databases call themselves at memory nodes.
+pub(crate) const NAME: &str = "forebay";
+
+/// How the sessions of a database with these options behave.
+pub(crate) fn client_options(options: &Options) -> ClientOptions {
+    let (timeout, clock) = (options.fabric_timeout, Arc::clone(&options.clock));
+    ClientOptions { timeout, clock, ..ClientOptions::default() }
 }

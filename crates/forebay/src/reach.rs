@@ -1,6 +1,8 @@
 //! Nodes that are connected to again when a session has ended.
 
+use crate::embedded::{NAME, client_options};
 use crate::{NodeAddress, connect};
+use forebay_engine::Options;
 use forebay_memory_client::{ClientOptions, Error, MemoryClient, Reach};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +15,12 @@ const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(2);
 pub fn reach(address: &NodeAddress, name: &str) -> Reach {
     let (address, name) = (address.clone(), name.to_owned());
     Reach::new(move || open(&address, &name, ClientOptions::default()))
+}
+
+/// The same, for a database with these options.
+pub(crate) fn reach_for(address: &NodeAddress, options: &Options) -> Arc<Reach> {
+    let (address, options) = (address.clone(), client_options(options));
+    Arc::new(Reach::new(move || open(&address, NAME, options.clone())))
 }
 
 /// A session at whichever of the nodes schedules: for [`Options::scheduler`](crate::Options::scheduler).

@@ -1,11 +1,12 @@
 //! A database with its memory node.
 
-use crate::embedded::{Node, client};
+use crate::embedded::{NAME, Node};
 use crate::lock::DirectoryLock;
+use crate::reach::reach_for;
 use crate::{Error, NodeAddress, connect};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, Storage, Syncing, WriteOptions};
-use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub type NodeStatistics = forebay_proto::replies::Statistics;
 pub struct Store {
     // The fields are in the order in which they must be dropped.
     db: Db,
-    clients: Vec<Arc<MemoryClient>>,
+    nodes: Vec<Arc<Reach>>,
     has_copies: bool,
     node: Option<Node>,
     _lock: Option<DirectoryLock>,
@@ -38,7 +39,9 @@ impl Store {
 
     /// As [`Store::embedded`], on a node that was started and under a lock that was taken.
     pub(crate) fn embedded_on(node: Node, options: Options, lock: Option<DirectoryLock>) -> Result<Self, Error> {
-        Self::over(vec![node.client(&options)?], options, Some(node), lock)
+        let reach = node.reach(&options);
+        let client = reach.client()?;
+        Self::over((vec![reach], vec![client]), options, Some(node), lock)
     }
 
     /// A database in the memory of a node in another process.
@@ -115,26 +118,31 @@ impl Store {
 
     /// A database in the memory of several nodes in other processes. Shard `i` lies on node `i` modulo the number of
     /// nodes. A named database opens on the nodes that it was created on, in any order. One with several copies in memory
-    /// opens on any nodes of which those that can be reached have a copy of each shard.
+    /// opens on any nodes of which those that can be reached have a copy of each shard. The others, and those that are lost
+    /// later, are connected to when they are there, and get the copies that are missing ([`Options::memory_nodes`]).
     ///
     /// # Errors
     /// As [`Store::connect`].
     pub fn connect_all(addresses: &[NodeAddress], options: Options) -> Result<Self, Error> {
         let lock = lock(&options)?;
         let has_copies = has_copies(&options);
-        let (mut clients, mut failure) = (Vec::with_capacity(addresses.len()), None);
-        for address in addresses {
-            match connect(address).and_then(|link| client(link, &options)) {
+        let nodes: Vec<_> = addresses.iter().map(|address| reach_for(address, &options)).collect();
+        let (mut clients, mut failure) = (Vec::with_capacity(nodes.len()), None);
+        for node in &nodes {
+            match node.client() {
                 Ok(client) => clients.push(client),
                 Err(error) if has_copies && error.kind() == ErrorKind::Unavailable => {
                     failure = Some(error);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         match failure {
-            Some(failure) if clients.is_empty() => Err(failure),
-            _ => Self::over(clients, options, None, lock),
+            Some(failure) if clients.is_empty() => Err(failure.into()),
+            _ => {
+                let options = Options { memory_nodes: nodes.clone(), ..options };
+                Self::over((nodes, clients), options, None, lock)
+            }
         }
     }
 
@@ -145,20 +153,20 @@ impl Store {
     /// As [`Db::open_checkpoint`].
     pub fn embedded_checkpoint(memory_bytes: u64, options: Options, checkpoint: &str) -> Result<Self, Error> {
         let node = Node::start(memory_bytes, &options)?;
-        let clients = vec![node.client(&options)?];
-        let db = Db::open_checkpoint(&clients, options, checkpoint)?;
-        Ok(Self { db, clients, has_copies: false, node: Some(node), _lock: None })
+        let reach = node.reach(&options);
+        let db = Db::open_checkpoint(&[reach.client()?], options, checkpoint)?;
+        Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), _lock: None })
     }
 
     fn over(
-        clients: Vec<Arc<MemoryClient>>,
+        (nodes, clients): (Vec<Arc<Reach>>, Vec<Arc<MemoryClient>>),
         options: Options,
         node: Option<Node>,
         lock: Option<DirectoryLock>,
     ) -> Result<Self, Error> {
         let has_copies = has_copies(&options);
         let db = Db::open(&clients, options)?;
-        Ok(Self { db, clients, has_copies, node, _lock: lock })
+        Ok(Self { db, nodes, has_copies, node, _lock: lock })
     }
 
     /// The database.
@@ -198,7 +206,8 @@ impl Store {
     /// # Errors
     /// As [`Store::node_statistics`].
     pub fn placed_statistics(&self) -> Result<Vec<(usize, NodeStatistics)>, Error> {
-        let asked = self.clients.iter().enumerate().filter(|(_, client)| !self.has_copies || client.link().is_alive());
+        let known = self.nodes.iter().enumerate().filter_map(|(place, node)| Some((place, node.known()?)));
+        let asked = known.filter(|(_, client)| !self.has_copies || client.link().is_alive());
         let told = asked.filter_map(|(place, client)| match client.node_statistics() {
             // The others have what it had.
             Err(_) if self.has_copies => None,
@@ -229,7 +238,7 @@ fn lock(options: &Options) -> Result<Option<DirectoryLock>, Error> {
 }
 
 fn clients(addresses: &[NodeAddress]) -> Result<Vec<Arc<MemoryClient>>, Error> {
-    let client = |address| Ok(MemoryClient::connect(connect(address)?, "forebay", ClientOptions::default())?);
+    let client = |address| Ok(MemoryClient::connect(connect(address)?, NAME, ClientOptions::default())?);
     addresses.iter().map(client).collect()
 }
 
@@ -240,3 +249,6 @@ impl Deref for Store {
         &self.db
     }
 }
+
+#[cfg(test)]
+mod tests;

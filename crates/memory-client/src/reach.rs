@@ -24,14 +24,19 @@ impl Reach {
     /// # Errors
     /// When the node cannot be reached.
     pub fn client(&self) -> Result<Arc<MemoryClient>, Error> {
-        let known = lock(&self.client).clone();
-        if let Some(client) = known.filter(|client| client.check().is_ok()) {
+        let known = self.known().filter(|client| client.check().is_ok() && client.link().is_alive());
+        if let Some(client) = known {
             return Ok(client);
         }
         // Not under the lock: who asks meanwhile connects as well, and one of the sessions is closed again.
         let client = (self.connect)()?;
         *lock(&self.client) = Some(Arc::clone(&client));
         Ok(client)
+    }
+
+    /// The session that was opened last, if it is not forgotten. It may have ended.
+    pub fn known(&self) -> Option<Arc<MemoryClient>> {
+        lock(&self.client).clone()
     }
 
     /// Connects anew when somebody asks next: this session is of no use.

@@ -8,6 +8,7 @@ use crate::remote::segment::Node;
 use crate::sharding::open;
 use crate::sharding::opened::{Copied, Opened, Stored};
 use crate::sharding::rebalance;
+use crate::sharding::rejoining::{LOOK_INTERVAL, Rejoining};
 use crate::sharding::router::Router;
 use crate::sharding::{open_copied, open_stored};
 use crate::terms::recovery::Recovery;
@@ -52,8 +53,11 @@ struct Inner {
     log: Option<Arc<StorageLog>>,
     ticker: Option<Ticker>,
     /// Where copies in memory may lie, if there are several, and who makes those that are missing.
-    copied: Option<Copied>,
+    copied: Option<Arc<Copied>>,
     mender: Option<Ticker>,
+    /// What connects to nodes that were lost, and who does it.
+    rejoining: Option<Arc<Rejoining>>,
+    rejoiner: Option<Ticker>,
     /// When it is shipped next where there are no threads (clock of the options, nanoseconds).
     next_shipment: AtomicU64,
 }
@@ -102,6 +106,8 @@ impl Db {
             ticker: None,
             copied,
             mender: None,
+            rejoining: None,
+            rejoiner: None,
             next_shipment: AtomicU64::new(0),
         };
         open::resume(inner.router.shards(), logs, &inner.router.routing())?;
@@ -123,6 +129,17 @@ impl Db {
                 shards.iter().filter(|shard| shard.mend()).count();
             };
             inner.mender = Some(Ticker::start("forebay-mend", MEND_INTERVAL, &Arc::default(), mend)?);
+        }
+        if let (Some(copied), Some(name)) = (&inner.copied, &options.name) {
+            let rejoining = Arc::new(Rejoining::new(copied, inner.router.shards(), name, &options));
+            if options.background_threads > 0 {
+                let rejoining = Arc::clone(&rejoining);
+                let step = move || {
+                    rejoining.step();
+                };
+                inner.rejoiner = Some(Ticker::start("forebay-rejoin", LOOK_INTERVAL, &Arc::default(), step)?);
+            }
+            inner.rejoining = Some(rejoining);
         }
         if let Some(interval) = options.rebalance_interval
             && inner.router.shards().len() > 1
@@ -636,11 +653,13 @@ impl Db {
         })
     }
 
-    /// Flushes a memtable or runs a compaction, if there is work, and ships the log if that is due; for databases without background threads. Returns
-    /// false when there was nothing to do. Later calls report failures.
+    /// Flushes a memtable or runs a compaction, if there is work, ships the log if that is due, and connects to memory nodes that
+    /// were lost; for databases without background threads. Returns false when there was nothing to do. Later calls report failures.
     pub fn run_background_step(&self) -> bool {
         let has_shipped = self.inner.ship_when_due();
-        self.shards().iter().any(|shard| shard.background_step()) || has_shipped
+        let rejoining = self.inner.rejoining.as_ref().filter(|_| self.inner.rejoiner.is_none());
+        let has_connected = rejoining.is_some_and(|rejoining| rejoining.step());
+        self.shards().iter().any(|shard| shard.background_step()) || has_shipped || has_connected
     }
 
     /// Adds a memory node, which copies may lie on from now on: another one, or one that has been started again. Copies that
@@ -758,6 +777,8 @@ impl Inner {
     /// A second call finds everything done and returns no error.
     fn stop(&self) -> Result<()> {
         let shards = self.router.shards();
+        // Who connects to a node just now may wait for it long, and does no harm afterwards.
+        self.rejoiner.iter().for_each(Ticker::leave);
         // What a log lacks whose sync failed is in memory still.
         if let Some(log) = &self.log
             && log.check_usable().is_err()

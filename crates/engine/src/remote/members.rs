@@ -30,7 +30,7 @@ use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::NodeIdentity;
-use forebay_memory_client::StoreHandle;
+use forebay_memory_client::{MemoryClient, StoreHandle};
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -104,6 +104,11 @@ impl Places {
     /// Adds a node.
     pub(crate) fn add(&self, node: Arc<Node>, store: StoreHandle) {
         lock(&self.0).push((node, store));
+    }
+
+    /// Whether a session is among those of the nodes.
+    pub(crate) fn have(&self, client: &Arc<MemoryClient>) -> bool {
+        lock(&self.0).iter().any(|(node, _)| Arc::ptr_eq(node.client(), client))
     }
 
     /// All nodes.
@@ -215,6 +220,23 @@ impl Members {
         let (node, store) = in_turn.find(|(node, _)| node.lost().is_none() && !was_member(node) && !is_member(node))?;
         let number = self.all().map(|member| member.remote.member() + 1).max().unwrap_or(0);
         Some((Arc::clone(node), store.clone(), number))
+    }
+
+    /// Whether there are fewer than `copies`, and a node has none since that of this session was left out.
+    pub(crate) fn lacks(&self, copies: usize, client: &Arc<MemoryClient>) -> bool {
+        self.written().count() < copies
+            && self.all().any(|member| member.is(Standing::Out) && member.remote.is_of(client))
+            && !self.written().any(|remote| remote.memory_node().client().node() == client.node())
+    }
+
+    /// Whether a member is at this session.
+    pub(crate) fn uses(&self, client: &Arc<MemoryClient>) -> bool {
+        self.written().any(|remote| remote.is_of(client))
+    }
+
+    /// Whether no member is of use to this process any more: it acknowledges nothing again.
+    pub(crate) fn are_all_lost(&self) -> bool {
+        self.are_several() && self.active().all(|remote| remote.memory_node().lost().is_some())
     }
 
     /// The number of the shard.

@@ -243,6 +243,11 @@ impl Remote {
         &self.serving
     }
 
+    /// Whether it is reached by this session.
+    pub(crate) fn is_of(&self, client: &Arc<MemoryClient>) -> bool {
+        Arc::ptr_eq(self.node.client(), client)
+    }
+
     /// The memory node that this shard shares with others.
     pub(crate) fn memory_node(&self) -> &Arc<Node> {
         &self.node

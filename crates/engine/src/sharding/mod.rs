@@ -11,6 +11,7 @@ pub(crate) mod open_stored;
 pub(crate) mod opened;
 pub(crate) mod pause;
 pub(crate) mod rebalance;
+pub(crate) mod rejoining;
 pub(crate) mod router;
 pub(crate) mod split;
 pub(crate) mod transact;

@@ -99,7 +99,7 @@ pub(super) fn open(
         shards.iter().for_each(|shard| shard.clear());
     })?;
     let cut = Arc::default();
-    let copied = Some(Copied { database, places, register });
+    let copied = Some(Arc::new(Copied { database, places, register }));
     let (shards, recovery) = (shards.into(), Some(recovery));
     Ok(Opened { nodes, shards, routing, logs, recovery, cut, log: None, copied, stored: None })
 }

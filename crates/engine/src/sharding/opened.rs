@@ -33,7 +33,7 @@ pub(crate) struct Opened {
     /// The log in storage, if there is one.
     pub(crate) log: Option<Arc<StorageLog>>,
     /// Where the copies lie, if there are several.
-    pub(crate) copied: Option<Copied>,
+    pub(crate) copied: Option<Arc<Copied>>,
     /// What else there is of a database in storage.
     pub(crate) stored: Option<Stored>,
 }

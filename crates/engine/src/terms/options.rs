@@ -244,6 +244,10 @@ pub struct Options {
     pub replication: Replication,
     /// Who places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
     pub scheduler: Option<Arc<Reach>>,
+    /// The memory nodes of a database with several copies in memory, for when they are lost: those that can be reached again are
+    /// connected to, and get the copies that are missing, as by [`Db::add_memory_node`](crate::Db::add_memory_node). The others
+    /// are tried at least twice a minute. A session of these that the database is opened with is the first.
+    pub memory_nodes: Vec<Arc<Reach>>,
     /// Maximum bytes of cached table indexes at this node; `None` for no limit. A read that needs an index beyond the
     /// limit costs one more round trip. The sparse indexes (about 0.3 bytes per key of 20 bytes) count towards the
     /// limit, but are always kept.
@@ -341,6 +345,7 @@ impl Default for Options {
             compaction_place: CompactionPlace::default(),
             replication: Replication::default(),
             scheduler: None,
+            memory_nodes: Vec::new(),
             cached_index_bytes: None,
             delegation: Delegation::default(),
             flush_order: FlushOrder::default(),

@@ -45,10 +45,15 @@ impl Ticker {
         Ok(Self { stopped, bell, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Stops the thread after its current work.
-    pub(crate) fn stop(&self) {
+    /// Has the thread end after its current work, and does not wait for that.
+    pub(crate) fn leave(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.bell.ring();
+    }
+
+    /// Stops the thread after its current work.
+    pub(crate) fn stop(&self) {
+        self.leave();
         let thread = lock(&self.thread).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("a thread that works at intervals panicked");

@@ -1,0 +1,221 @@
+//! Memory nodes that are lost in every way come back, and nobody tells the database.
+
+use super::*;
+use crate::Db;
+use crate::durable::log::tests::{VALUE, all_there, keys};
+use crate::terms::{Durability, WriteOptions};
+use forebay_env::sync::lock;
+use forebay_fabric::sim::{SimNetwork, SimOptions};
+use forebay_memory_client::ClientOptions;
+use forebay_memory_node::MemoryNode;
+use forebay_proto::calls::CloseSession;
+use forebay_storage::{Storage, StorageOptions};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Memory nodes that whoever waits runs.
+struct World {
+    network: SimNetwork,
+    nodes: Arc<Mutex<BTreeMap<u32, MemoryNode>>>,
+}
+
+impl World {
+    fn new(nodes: u32) -> Self {
+        let world = Self { network: SimNetwork::new(1, SimOptions::default()), nodes: Arc::default() };
+        (1..=nodes).for_each(|node| world.start(node));
+        let nodes = Arc::clone(&world.nodes);
+        world.network.set_progress_hook(move || {
+            let Ok(mut nodes) = nodes.try_lock() else { return };
+            for node in nodes.values_mut() {
+                // One that has crashed serves nobody any more.
+                let _ = node.step(Duration::ZERO);
+            }
+        });
+        world
+    }
+
+    /// Starts a node, empty.
+    fn start(&self, node: u32) {
+        let clock = self.network.clock();
+        let options = forebay_memory_node::Options { clock, ..forebay_memory_node::Options::with_memory(64 << 20) };
+        let started = MemoryNode::new(Box::new(self.network.listen(node).unwrap()), options).unwrap();
+        lock(&self.nodes).insert(node, started);
+    }
+
+    /// A process with a database on the nodes, on one thread.
+    fn open(&self, copies: usize, register: Option<&Storage>) -> Process {
+        let tries = Arc::new(AtomicU64::new(0));
+        let reach = |node: u32| {
+            let (network, tries) = (self.network.clone(), Arc::clone(&tries));
+            Arc::new(Reach::new(move || {
+                tries.fetch_add(1, Ordering::Relaxed);
+                let options =
+                    ClientOptions { timeout: TIMEOUT, renew: false, clock: network.clock(), ..Default::default() };
+                MemoryClient::connect(network.connect(node)?, "owner", options)
+            }))
+        };
+        let numbers: Vec<_> = lock(&self.nodes).keys().copied().collect();
+        let nodes: Vec<_> = numbers.into_iter().map(reach).collect();
+        let clients: Vec<_> = nodes.iter().map(|node| node.client().unwrap()).collect();
+        let options = Options {
+            name: Some("db".to_owned()),
+            durability: Durability::Memory { copies },
+            register: register.cloned(),
+            memory_nodes: nodes.clone(),
+            write_buffer_bytes: 64 << 10,
+            background_threads: 0,
+            fabric_timeout: TIMEOUT,
+            clock: self.network.clock(),
+            ..Options::default()
+        };
+        Process { db: Db::open(&clients, options).unwrap(), nodes, tries, network: self.network.clone() }
+    }
+}
+
+struct Process {
+    db: Db,
+    nodes: Vec<Arc<Reach>>,
+    /// How often it has connected to a node, or tried to.
+    tries: Arc<AtomicU64>,
+    network: SimNetwork,
+}
+
+impl Process {
+    /// Lets time pass, in which it renews its sessions and does what is due in the background.
+    fn pass(&self, seconds: u64) {
+        for _ in 0..seconds {
+            self.network.clock().sleep(Duration::from_secs(1));
+            for client in self.nodes.iter().filter_map(|node| node.known()) {
+                // A failure that ends the session is remembered.
+                let _ = client.renew();
+            }
+            (0..100).take_while(|_| self.db.run_background_step()).count();
+        }
+    }
+
+    /// Lets time pass until no copy is missing.
+    fn pass_until_whole(&self) {
+        let is_whole = || self.db.missing_copies() == 0;
+        assert!(
+            (0..60).any(|_| is_whole() || {
+                self.pass(1);
+                is_whole()
+            }),
+            "copies are missing"
+        );
+    }
+
+    fn write(&self, some: usize) {
+        keys().take(some).for_each(|key| self.db.put(&key, &VALUE).unwrap());
+    }
+}
+
+fn register() -> Storage {
+    Storage::open("memory:", StorageOptions::default()).unwrap()
+}
+
+#[test]
+fn a_node_that_is_started_again_gets_the_copies_that_are_missing() {
+    for (nodes, register) in [(2, Some(register())), (3, None)] {
+        let world = World::new(nodes);
+        let process = world.open(nodes as usize, register.as_ref());
+        process.write(100);
+        world.network.crash(2);
+        process.write(101);
+        assert_eq!(process.db.missing_copies(), 1);
+        // It is tried less and less often.
+        let before = process.tries.load(Ordering::Relaxed);
+        process.pass(60);
+        let tries = process.tries.load(Ordering::Relaxed) - before;
+        assert!((4..=7).contains(&tries), "{tries} tries within a minute");
+        assert_eq!(process.db.missing_copies(), 1);
+        world.start(2);
+        process.pass_until_whole();
+        process.write(200);
+        // All that is needed lies there.
+        world.network.crash(1);
+        if nodes == 2 {
+            process.write(100);
+        }
+        assert!(all_there(&process.db));
+    }
+}
+
+/// Its session goes on, and was a member before.
+#[test]
+fn a_node_that_was_slow_gets_the_copies_that_are_missing() {
+    let world = World::new(2);
+    let process = world.open(2, Some(&register()));
+    process.write(100);
+    world.network.partition(2);
+    process.write(101);
+    world.network.heal(2);
+    assert_eq!(process.db.missing_copies(), 1);
+    let session = process.nodes[1].known().unwrap();
+    process.pass_until_whole();
+    session.renew().expect_err("nobody needs it");
+    assert_eq!(process.tries.load(Ordering::Relaxed), 3);
+    process.write(200);
+    world.network.crash(1);
+    process.write(100);
+    assert!(all_there(&process.db));
+}
+
+#[test]
+fn all_nodes_hang_past_their_leases_one_after_the_other() {
+    let world = World::new(3);
+    let process = world.open(2, None);
+    for node in [1, 2, 3, 1, 2] {
+        world.network.partition(node);
+        process.pass(12);
+        process.write(150);
+        world.network.heal(node);
+        process.pass(31);
+        process.pass_until_whole();
+        process.write(200);
+        assert!(all_there(&process.db));
+    }
+}
+
+/// Two of the three nodes that decide are away while tables are to be written.
+#[test]
+fn background_work_waits_for_the_register() {
+    let world = World::new(3);
+    let process = world.open(2, None);
+    process.write(200);
+    world.network.crash(3);
+    world.network.partition(2);
+    let unshipped = WriteOptions { durability: Some(Durability::None) };
+    keys().take(70).for_each(|key| process.db.put_with(&key, &VALUE, &unshipped).unwrap());
+    process.pass(12);
+    assert!(process.db.failure().is_none(), "{:?}", process.db.failure());
+    assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Unavailable);
+    world.network.heal(2);
+    process.pass(31);
+    process.write(200);
+    process.pass_until_whole();
+    assert!(all_there(&process.db));
+}
+
+#[test]
+fn a_process_that_has_lost_all_sessions_learns_that_it_was_taken_over() {
+    for register in [Some(register()), None] {
+        let world = World::new(3);
+        let process = world.open(2, register.as_ref());
+        process.write(100);
+        for client in process.nodes.iter().filter_map(|node| node.known()) {
+            client.call(&CloseSession { session: client.session() }).unwrap();
+        }
+        // It keeps nothing from another process.
+        process.pass(5);
+        let other = world.open(2, register.as_ref());
+        other.write(200);
+        process.pass(30);
+        assert_eq!(process.db.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
+        assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
+        assert!(all_there(&other.db));
+        other.write(200);
+    }
+}

@@ -1,0 +1,78 @@
+//! Stores over memory nodes that come and go.
+
+use super::*;
+use crate::{ListenOptions, MemoryNodeOptions, listen};
+use forebay_engine::StorageOptions;
+use forebay_env::{Clock, SystemClock};
+use forebay_memory_node::{Handle, MemoryNode};
+use std::time::Duration;
+
+/// Memory nodes at addresses of this machine.
+struct Nodes {
+    addresses: Vec<NodeAddress>,
+    running: Vec<Option<Handle>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Nodes {
+    fn start(nodes: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let addresses =
+            (0..nodes).map(|at| NodeAddress::SharedMemory(folder.path().join(format!("node-{at}")))).collect();
+        let mut nodes = Self { addresses, running: (0..nodes).map(|_| None).collect(), _folder: folder };
+        (0..nodes.running.len()).for_each(|at| nodes.start_one(at));
+        nodes
+    }
+
+    fn start_one(&mut self, at: usize) {
+        let listener = listen(&self.addresses[at], ListenOptions::default()).unwrap();
+        self.running[at] = Some(MemoryNode::start(listener, MemoryNodeOptions::with_memory(64 << 20)).unwrap());
+    }
+
+    fn stop_one(&mut self, at: usize) {
+        self.running[at] = None;
+    }
+}
+
+fn register() -> Storage {
+    Storage::open("memory:", StorageOptions::default()).unwrap()
+}
+
+fn options(register: Option<&Storage>) -> Options {
+    let (name, durability) = (Some("db".to_owned()), Durability::Memory { copies: 2 });
+    Options { name, durability, register: register.cloned(), write_buffer_bytes: 64 << 10, ..Options::default() }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let clock = SystemClock::new();
+    for _ in 0..3000 {
+        if is_so() {
+            return;
+        }
+        clock.sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: waited too long");
+}
+
+#[test]
+fn nodes_that_are_started_again_are_used_again() {
+    let mut nodes = Nodes::start(3);
+    // One is not there yet when the database is opened.
+    nodes.stop_one(2);
+    let register = register();
+    let store = Store::connect_all(&nodes.addresses, options(Some(&register))).unwrap();
+    let shown = |store: &Store| store.placed_statistics().unwrap().iter().map(|(place, _)| *place).collect::<Vec<_>>();
+    assert_eq!(shown(&store), [0, 1]);
+    for lost in [0, 1, 2, 0] {
+        store.put(b"key", &[lost as u8]).unwrap();
+        nodes.stop_one(lost);
+        for at in 0..3 {
+            if nodes.running[at].is_none() {
+                nodes.start_one(at);
+            }
+        }
+        eventually("all nodes are there, and all copies", || shown(&store) == [0, 1, 2] && store.missing_copies() == 0);
+        assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&[lost as u8][..]));
+    }
+    store.close().unwrap();
+}
