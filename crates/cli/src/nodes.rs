@@ -96,7 +96,7 @@ pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &impl Display) -
 /// An error of opening a database, with its likely cause. Once its memory nodes were reached, it says itself what is wrong.
 pub fn of_opening(error: &forebay::Error, memory: &impl Display) -> String {
     match error {
-        forebay::Error::Engine(_) => error.to_string(),
+        forebay::Error::Engine(_) | forebay::Error::Left(_) => error.to_string(),
         _ => with_hint(error.kind(), error, memory),
     }
 }

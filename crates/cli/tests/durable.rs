@@ -547,6 +547,21 @@ fn a_server_takes_memory_nodes_back() {
 }
 
 #[test]
+fn dropping_says_which_memory_node_may_hold_a_copy_still() {
+    let copies = Copies::start();
+    let place = format!("--memory={} --db=dropped --register={}", copies.addresses(), copies.register.url(PART));
+    run(&format!("bench {place} --num=100 --durability=memory=2 --benchmarks=fillseq")).expect(0);
+    copies.nodes[0].0.signal(Signal::KILL);
+    let left = run(&format!("drop {place} --yes")).expect(3);
+    assert!(left.error.contains(&copies.nodes[0].1) && !left.error.contains(&copies.nodes[1].1), "{left:?}");
+    assert!(left.error.contains("Drop it again"), "{left:?}");
+    // Those that are there have nothing of it.
+    let rest = format!("--memory={} --db=dropped --register={}", copies.nodes[1].1, copies.register.url(PART));
+    assert_eq!(run(&format!("drop {rest} --yes")).expect(0).out, "dropped: dropped\n");
+    run(&format!("drop {rest} --yes")).expect(1);
+}
+
+#[test]
 fn the_command_keeps_databases_in_storage() {
     let folder = Place::folder();
     let flags = format!(

@@ -218,7 +218,17 @@ fn databases_with_copies_are_dropped() {
     assert_eq!(few.kind(), ErrorKind::Invalid);
     let other = process.try_open(sharded(&crate::common::copied::register(), 2)).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::AlreadyExists);
+    // One of the name that another register knows stays.
+    Db::destroy_copies(&register, &process.clients[1..], "db").unwrap();
+    let others = crate::common::copied::register();
+    let single = Options { shards: 1, ..options(&others, 2) };
+    let extra = start(1);
+    let elsewhere = Process::start([&nodes[1], &extra[0]]);
+    elsewhere.open(single.clone()).close().unwrap();
     Db::destroy_copied(&register, &process.clients, "db").unwrap();
+    elsewhere.open(Options { create_if_missing: false, ..single }).close().unwrap();
+    Db::destroy_copied(&others, &elsewhere.clients, "db").unwrap();
+    drop(elsewhere);
     assert_eq!(Db::destroy_copied(&register, &process.clients, "db").unwrap_err().kind(), ErrorKind::NotFound);
     drop(process);
     nodes.iter().for_each(Cluster::expect_nothing_leased);

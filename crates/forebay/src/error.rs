@@ -9,6 +9,8 @@ pub enum Error {
     Address(String),
     /// The database failed.
     Engine(forebay_engine::Error),
+    /// A database was dropped, but for what memory nodes may have of it that were not reached. The text names them.
+    Left(String),
     /// The layers below failed before there was a database.
     Below {
         /// The action that the caller must take.
@@ -24,6 +26,7 @@ impl Error {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Address(_) => ErrorKind::Invalid,
+            Self::Left(_) => ErrorKind::Unavailable,
             Self::Engine(error) => error.kind(),
             Self::Below { kind, .. } => *kind,
         }
@@ -46,7 +49,7 @@ impl Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Address(message) | Self::Below { message, .. } => f.write_str(message),
+            Self::Address(message) | Self::Left(message) | Self::Below { message, .. } => f.write_str(message),
             Self::Engine(error) => error.fmt(f),
         }
     }
@@ -56,7 +59,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Engine(error) => Some(error),
-            Self::Address(_) | Self::Below { .. } => None,
+            Self::Address(_) | Self::Left(_) | Self::Below { .. } => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::lock::DirectoryLock;
 use crate::reach::reach_for;
 use crate::{Error, NodeAddress, connect};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Options, Storage, Syncing, WriteOptions};
+use forebay_engine::{Db, Durability, Error as EngineError, Options, Storage, Syncing, WriteOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -83,9 +83,17 @@ impl Store {
     /// Drops the named database `name` and all its data from these memory nodes.
     ///
     /// # Errors
-    /// `NotFound` when it does not exist; `Busy` while a process has it open; `Unavailable`.
+    /// `NotFound` when it does not exist; `Busy` while a process has it open; [`Error::Left`] when a node cannot be reached: the
+    /// others have nothing of it any more, and the call can be made again.
     pub fn destroy(addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
-        Ok(Db::destroy(&clients(addresses)?, name)?)
+        let mut is_found = false;
+        drop_at(addresses, name, |client| match Db::destroy(&[client], name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            dropped => dropped.inspect(|()| is_found = true),
+        })?;
+        let not_found =
+            || Error::Below { kind: ErrorKind::NotFound, message: format!("there is no database {name:?}") };
+        is_found.then_some(()).ok_or_else(not_found)
     }
 
     /// Drops the database `name` and all its data from storage, and from these memory nodes what they hold of it; there
@@ -99,13 +107,15 @@ impl Store {
     }
 
     /// Drops the database `name`, of which `register` says where its copies in memory lie, from these memory nodes and from
-    /// the register. Nodes that cannot be reached are left out.
+    /// the register.
     ///
     /// # Errors
-    /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage.
+    /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage; [`Error::Left`]
+    /// when a node cannot be reached: the others have nothing of it any more, the register still knows it, and the call can be
+    /// made again.
     pub fn destroy_copied(register: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
-        let reached = addresses.iter().filter_map(|address| clients(std::slice::from_ref(address)).ok());
-        Ok(Db::destroy_copied(register, &reached.flatten().collect::<Vec<_>>(), name)?)
+        drop_at(addresses, name, |client| Db::destroy_copies(register, &[client], name))?;
+        Ok(Db::destroy_copied(register, &[], name)?)
     }
 
     /// Names of the databases on the memory nodes.
@@ -234,6 +244,40 @@ fn lock(options: &Options) -> Result<Option<DirectoryLock>, Error> {
     match (&options.storage, &options.name) {
         (Some(storage), Some(name)) => DirectoryLock::take_stored(storage, name, options.takeover),
         _ => Ok(None),
+    }
+}
+
+/// Has `dropped` drop what each of these memory nodes has of the database `name`.
+///
+/// # Errors
+/// [`Error::Left`] when some of them are not there, or `Unavailable` when none is; at once, any other one of `dropped`.
+fn drop_at(
+    addresses: &[NodeAddress],
+    name: &str,
+    mut dropped: impl FnMut(Arc<MemoryClient>) -> Result<(), EngineError>,
+) -> Result<(), Error> {
+    let mut left = Vec::new();
+    for address in addresses {
+        let reached = clients(std::slice::from_ref(address));
+        let at_all = reached.and_then(|clients| Ok(clients.into_iter().try_for_each(&mut dropped)?));
+        match at_all {
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) => {
+                left.push((address, error));
+            }
+            at_all => at_all?,
+        }
+    }
+    match left.as_slice() {
+        [] => Ok(()),
+        [(_, none), ..] if left.len() == addresses.len() => Err(none.clone()),
+        left => {
+            let left = left.iter().map(|(address, error)| format!("{address} ({error})")).collect::<Vec<_>>();
+            Err(Error::Left(format!(
+                "memory nodes were not reached that may still have a part of the database {name:?}: {}. The others have nothing \
+                 of it any more. Drop it again when those are back, or without them when they are gone for good",
+                left.join(", ")
+            )))
+        }
     }
 }
 

@@ -172,7 +172,7 @@ impl Db {
     /// # Errors
     /// `NotFound` when no node has a part of it; `Busy` while a process has it open.
     pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
-        named::destroy(clients, name)
+        named::destroy(clients, name, None)
     }
 
     /// As [`Db::options_of`], for a database in storage.
@@ -200,6 +200,15 @@ impl Db {
     /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage.
     pub fn destroy_copied(register: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         open_copied::destroy(register, clients, name)
+    }
+
+    /// The first part of [`Db::destroy_copied`]: drops the database `name` from these memory nodes. The register still knows it,
+    /// for other nodes that hold something of it.
+    ///
+    /// # Errors
+    /// As [`Db::destroy_copied`].
+    pub fn destroy_copies(register: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+        open_copied::destroy_copies(register, clients, name).map(drop)
     }
 
     /// Whether the database lies in storage.

@@ -376,20 +376,24 @@ pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
     Ok(names.into_iter().collect())
 }
 
-/// Drops the database `name` and all its data.
+/// Drops the database `name` and all its data; of several of the name, that of the number `database`, if one is given.
 ///
 /// # Errors
 /// `NotFound` when no node has a part of it; `Busy` while a process has it open.
-pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Option<u64>) -> Result<()> {
     let mut dropped = Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
     for client in clients {
-        match client.open_store(name) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            store => {
-                client.drop_store(store?.id())?;
-                dropped = Ok(());
-            }
+        let store = match client.open_store(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            store => store?,
+        };
+        if let Some(database) = database
+            && Part::new(store.clone())?.config.part.is_none_or(|part| part.database != database)
+        {
+            continue;
         }
+        client.drop_store(store.id())?;
+        dropped = Ok(());
     }
     dropped
 }

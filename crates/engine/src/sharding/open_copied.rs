@@ -290,17 +290,30 @@ fn take_over(
 /// Drops the database `name`, which a register in `storage` knows, from these memory nodes and from the register.
 ///
 /// # Errors
-/// `NotFound` when it is not there; `Busy` while a process has it open on one of the nodes; those of the storage.
+/// As [`destroy_copies`].
 pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+    let (place, found) = destroy_copies(storage, clients, name)?;
+    let (register, said) = StoredRegister::claim(&place, &found)?;
+    MemberRegister::new(register, said).drop_database()
+}
+
+/// Drops the database `name`, which a register in `storage` knows, from these memory nodes. Another one of the name stays that a
+/// node has. Returns what the register says.
+///
+/// # Errors
+/// `NotFound` when the register does not know it; `Busy` while a process has it open on one of the nodes; those of the storage.
+pub(crate) fn destroy_copies(
+    storage: &Storage,
+    clients: &[Arc<MemoryClient>],
+    name: &str,
+) -> Result<(Place, MembersRecord)> {
     let place = Place::new(storage, name)?;
     let found = StoredRegister::read(&place)?;
-    if found.database.is_none() {
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
-    }
-    match named::destroy(clients, name) {
+    let database = found.database.as_ref().map(|database| database.database);
+    let database = database.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")))?;
+    match named::destroy(clients, name, Some(database)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         dropped => dropped?,
     }
-    let (register, said) = StoredRegister::claim(&place, &found)?;
-    MemberRegister::new(register, said).drop_database()
+    Ok((place, found))
 }

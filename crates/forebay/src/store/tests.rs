@@ -76,3 +76,36 @@ fn nodes_that_are_started_again_are_used_again() {
     }
     store.close().unwrap();
 }
+
+#[test]
+fn dropping_says_which_nodes_may_hold_something_still() {
+    for register in [Some(register()), None] {
+        let mut nodes = Nodes::start(2);
+        let store = Store::connect_all(&nodes.addresses, options(register.as_ref())).unwrap();
+        store.put(b"key", b"value").unwrap();
+        let dropped = |nodes: &Nodes| match &register {
+            Some(register) => Store::destroy_copied(register, &nodes.addresses, "db"),
+            None => Store::destroy(&nodes.addresses, "db"),
+        };
+        assert_eq!(dropped(&nodes).unwrap_err().kind(), ErrorKind::Busy);
+        store.close().unwrap();
+        drop(store);
+        nodes.stop_one(1);
+        let left = dropped(&nodes).unwrap_err();
+        assert_eq!(left.kind(), ErrorKind::Unavailable);
+        assert!(matches!(&left, Error::Left(text) if text.contains("node-1") && !text.contains("node-0")), "{left}");
+        assert_eq!(Store::list(&nodes.addresses[..1]).unwrap(), Vec::<String>::new());
+        nodes.start_one(1);
+        // Where a register knows it, there was something to be dropped until now.
+        let again = dropped(&nodes);
+        assert_eq!(again.is_ok(), register.is_some(), "{again:?}");
+        assert_eq!(dropped(&nodes).unwrap_err().kind(), ErrorKind::NotFound);
+        // Nobody is there.
+        nodes.stop_one(0);
+        nodes.stop_one(1);
+        if register.is_none() {
+            let nobody = dropped(&nodes).unwrap_err();
+            assert!(!matches!(nobody, Error::Left(_)) && nobody.kind() == ErrorKind::Unavailable, "{nobody}");
+        }
+    }
+}
