@@ -43,7 +43,7 @@ pub(crate) fn open(
     let mut found = clients.iter().map(|client| find(client, name)).collect::<Result<Vec<_>>>()?;
     match (is_unfinished(found.iter().flatten())?, options.unfinished) {
         (true, true) => {
-            destroy(clients, name)?;
+            destroy(clients, name, None)?;
             found.fill_with(|| None);
         }
         (true, false) => return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}"))),
