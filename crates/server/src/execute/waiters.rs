@@ -1,0 +1,158 @@
+//! Carries commands out again that wait for keys.
+//!
+//! A command that has found nothing leaves a waiter at its keys. Whoever changes one of them, carries the command out again
+//! for the waiter once it has let its own keys go. The command looks at this key alone then. The others have changed before,
+//! or come next. When the key is not of the type that a waiter waits for, nobody else who waits for that type is tried there:
+//! whoever makes the key one of that type serves them. A waiter whose client has hung up gets nothing.
+
+use super::{Call, Executor};
+use crate::commands::arguments::Arguments;
+use crate::commands::command::{Wait, flags};
+use crate::keyspace::header::Kind;
+use crate::keyspace::transaction::{Name, Transaction};
+use crate::protocol::reply::Reply;
+use crate::state::session::Session;
+use crate::state::waiting::Waiter;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What became of a waiter when its command was carried out again.
+enum Attempt {
+    /// The command found nothing, or could not be carried out. That says nothing of others.
+    Waits,
+    /// The key is not of this type, which the command waits for: others find nothing either.
+    NothingOf(Kind),
+    /// Its client is not there any more.
+    HasGone,
+    /// Its reply, and the keys that the command has changed.
+    Served(Vec<u8>, Vec<Name>),
+}
+
+impl Executor<'_> {
+    /// Whether somebody waits at a key that a call may have changed. The keys are locked.
+    pub(super) fn may_wake(&self, session: &Session, (command, arguments): Call<'_>) -> bool {
+        let waiting = &self.shared.waiting;
+        let is_awaited = |place| waiting.is_at(&(session.database, Bytes::copy_from_slice(arguments.at(place))));
+        waiting.count() > 0 && command.has(flags::WRITE) && command.key_places(arguments).into_iter().any(is_awaited)
+    }
+
+    /// Leaves a waiter for a command that has found nothing, whose keys are locked, and takes its reply back.
+    pub(super) fn leave_waiter(
+        &self,
+        session: &mut Session,
+        arguments: Arguments<'_>,
+        wait: &Wait,
+        start: usize,
+        out: &mut Reply,
+    ) {
+        let nothing = out.bytes().get(start..).unwrap_or_default().to_vec();
+        out.truncate(start);
+        let timeout_ns = (wait.timeout_ms > 0).then(|| wait.timeout_ms.saturating_mul(1_000_000));
+        let until = timeout_ns.map(|timeout| self.shared.clock.now().saturating_add(timeout));
+        let sent = || arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
+        let request = wait.request.clone().unwrap_or_else(sent);
+        let client = Arc::clone(&session.client);
+        let (database, protocol) = (session.database, out.protocol());
+        let waiter = Arc::new(Waiter::new(client, database, protocol, request, wait.kind, nothing, until));
+        self.shared.waiting.add(&waiter, wait.keys.iter().map(|key| (database, key.clone())).collect());
+        session.client.describe(|described| described.is_blocked = true);
+        session.blocked = Some(waiter);
+    }
+
+    /// Carries commands out again that wait for a key that has changed. The caller holds no lock.
+    pub fn serve_waiters(&self, keys: &Transaction<'_>) {
+        let waiting = &self.shared.waiting;
+        if waiting.count() == 0 {
+            return;
+        }
+        let mut changed: VecDeque<Name> = keys.touched().into();
+        if keys.is_of_all() {
+            changed.extend(waiting.names());
+        }
+        self.serve_at(changed);
+    }
+
+    /// The same for those who wait at these keys.
+    fn serve_at(&self, mut changed: VecDeque<Name>) {
+        while let Some(name) = changed.pop_front() {
+            let mut line = self.shared.waiting.line(&name);
+            while let Some(waiter) = line.next() {
+                let Some(claim) = waiter.claim() else { continue };
+                let served = match self.try_again(&waiter, &name.1) {
+                    Attempt::Waits => continue,
+                    Attempt::NothingOf(kind) => {
+                        line.pass(kind);
+                        continue;
+                    }
+                    Attempt::HasGone => None,
+                    Attempt::Served(bytes, touched) => Some((bytes, touched)),
+                };
+                claim.end();
+                self.shared.waiting.remove(&waiter);
+                if let Some((bytes, touched)) = served {
+                    waiter.client.unblock(bytes);
+                    changed.extend(touched);
+                }
+            }
+        }
+    }
+
+    /// Carries a waiter's command out for a key that has changed.
+    fn try_again(&self, waiter: &Waiter, key: &Bytes) -> Attempt {
+        let words: Vec<&[u8]> = waiter.request.iter().map(|word| &word[..]).collect();
+        let arguments = Arguments::new(&words);
+        let Ok(command) = self.registry.resolve(arguments) else { return Attempt::Waits };
+        let mut session = Session::new(Arc::clone(&waiter.client), None);
+        session.database = waiter.database;
+        session.woken_by = Some(key.clone());
+        let mut out = Reply::new(waiter.protocol);
+        out.begin(self.shared.max_reply_bytes);
+        let calls = [(command, arguments)];
+        let named = self.named(&calls);
+        let _locked = loop {
+            match self.lock(&calls, &named) {
+                Ok(locked) => break locked,
+                Err(_) if self.shared.scripts.miss() => return Attempt::Waits,
+                // The script has ended just now.
+                Err(_) => {}
+            }
+        };
+        // What came into the key after it was said that the client has gone is not for the client.
+        if waiter.client.has_hung_up() {
+            return Attempt::HasGone;
+        }
+        let mut keys = self.transaction();
+        // A key of another type is none to wait for.
+        if let Some(kind) = waiter.kind {
+            let space = keys.space_of(waiter.database);
+            if keys.header(space, key).is_ok_and(|header| header.is_none_or(|header| header.kind() != kind)) {
+                return Attempt::NothingOf(kind);
+            }
+        }
+        Self::describe(&session, command, keys.now_ms());
+        let mut at = self.shared.clock.now();
+        let result = self.call(&mut session, (command, arguments), &mut keys, &mut out, &mut at);
+        let result = result.and_then(|wait| self.finish(None, &mut keys).map(|doubt| (wait, doubt)));
+        let touched = match result {
+            Ok((Some(_), _)) => return Attempt::Waits,
+            Ok((None, None)) => keys.touched(),
+            Ok((None, Some(failure))) => {
+                self.fail(&mut out, 0, &failure);
+                keys.touched()
+            }
+            Err(failure) => {
+                self.fail(&mut out, 0, &failure);
+                Vec::new()
+            }
+        };
+        Attempt::Served(out.take(), touched)
+    }
+
+    /// A script has ended: carries the commands out that could not be carried out because of it.
+    pub(super) fn serve_missed(&self) {
+        if self.shared.scripts.take_missed() {
+            self.serve_at(self.shared.waiting.names().into());
+        }
+    }
+}

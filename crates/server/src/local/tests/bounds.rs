@@ -1,0 +1,207 @@
+//! What is read and replied is bounded.
+
+use super::*;
+
+/// Replies to ranges of sorted sets are written as members are read.
+#[test]
+fn a_range_that_is_too_long_is_not_read_to_its_end() {
+    let mut server = server(&Arc::default());
+    for from in (0..20_000).step_by(250) {
+        let members: String = (from..from + 250).map(|place| format!(" 1 {place:0200}")).collect();
+        told(&server, &format!("ZADD set{members}"));
+    }
+    told(&server, "ZADD other 1 a 2 b 3 c");
+    server.store().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let read = || server.store().statistics().foreground.bytes_read;
+    let refusal = "-ERR too much is replied at once: at most 512 MiB\r\n";
+    for request in [
+        "ZRANGE set 0 -1",
+        "ZRANGE set 0 -1 WITHSCORES",
+        "ZREVRANGE set 0 -1",
+        "ZRANGE set 5 -1 REV",
+        "ZRANGEBYSCORE set -inf +inf",
+        "ZREVRANGEBYSCORE set +inf -inf LIMIT 3 15000",
+        "ZRANGE set 0 2 BYSCORE",
+        "ZRANGEBYLEX set - +",
+        "ZREVRANGEBYLEX set + [0",
+    ] {
+        let before = read();
+        assert_eq!(told(&server, request), refusal, "{request}");
+        let took = read() - before;
+        assert!(took < 1 << 20, "{request} read {took} bytes");
+    }
+    assert_eq!(told(&server, "ZRANGE other - + BYLEX LIMIT 1 1"), "*1\r\n$1\r\nb\r\n");
+    assert_eq!(told(&server, "ZRANGE other (a + BYLEX LIMIT 1 9"), "*1\r\n$1\r\nc\r\n");
+    assert_eq!(told(&server, "ZRANGE other 5 9; ZRANGE none 0 1"), "*0\r\n*0\r\n");
+    assert_eq!(
+        told(&server, "HELLO 3; ZRANGE other 2 3 BYSCORE WITHSCORES").split_once("*2\r\n").unwrap().1,
+        "*2\r\n$1\r\nb\r\n,2\r\n*2\r\n$1\r\nc\r\n,3\r\n"
+    );
+}
+
+#[test]
+fn what_is_made_of_sets_is_not_read_to_its_end_when_it_is_too_long() {
+    let mut server = server(&Arc::default());
+    for from in (0..20_000).step_by(250) {
+        let members: String = (from..from + 250).map(|place| format!(" {place:0200}")).collect();
+        told(&server, &format!("SADD set{members}"));
+    }
+    server.store().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let read = || server.store().statistics().foreground.bytes_read;
+    for request in ["SUNION set none", "SDIFF set none", "SINTER set set"] {
+        let before = read();
+        assert!(told(&server, request).starts_with("-ERR too much is replied at once"), "{request}");
+        let took = read() - before;
+        assert!(took < 2 << 20, "{request} read {took} bytes");
+    }
+    let before = read();
+    assert_eq!(told(&server, "SINTERCARD 2 set set LIMIT 7"), ":7\r\n");
+    assert!(read() - before < 2 << 20);
+}
+
+/// Portions are short where many sets are read together.
+#[test]
+fn sets_are_combined_in_portions() {
+    let server = server(&Arc::default());
+    let multiples = |of: usize| (0..3000).step_by(of).map(|number| format!(" {number}")).collect::<String>();
+    let scored = |of: usize| (0..3000).step_by(of).map(|number| format!(" {number} {number}")).collect::<String>();
+    told(&server, &format!("SADD two{}; SADD three{}; SADD five{}", multiples(2), multiples(3), multiples(5)));
+    told(&server, &format!("ZADD ztwo{}; ZADD zthree{}", scored(2), scored(3)));
+    let numbers =
+        |is_in: fn(&usize) -> bool| (0..3000).filter(is_in).map(|number| number.to_string()).collect::<BTreeSet<_>>();
+    let members = |reply: String| {
+        let mut lines = reply.lines();
+        let count: usize = lines.next().unwrap()[1..].parse().unwrap();
+        let members: Vec<String> = lines.skip(1).step_by(2).map(str::to_owned).collect();
+        assert_eq!(members.len(), count);
+        let distinct: BTreeSet<String> = members.into_iter().collect();
+        assert_eq!(distinct.len(), count);
+        distinct
+    };
+    let many = |sets: &str| vec![sets; 100].join(" ");
+    let union = numbers(|number| number % 2 == 0 || number % 3 == 0);
+    let both = numbers(|number| number % 6 == 0);
+    let rest = numbers(|number| number % 5 == 0 && number % 2 != 0 && number % 3 != 0);
+    assert_eq!(members(told(&server, &format!("SUNION {}", many("two three")))), union);
+    assert_eq!(members(told(&server, &format!("SINTER {}", many("two three")))), both);
+    assert_eq!(members(told(&server, &format!("SDIFF five {}", many("two three none")))), rest);
+    assert_eq!(told(&server, "SDIFF none five; SINTER two none; SUNION none"), "*0\r\n*0\r\n*0\r\n");
+    for (request, expected) in [
+        (format!("SUNIONSTORE made {}", many("two three")), &union),
+        (format!("SINTERSTORE made {}", many("two three")), &both),
+        (format!("SDIFFSTORE made five {}", many("two three")), &rest),
+        ("SUNIONSTORE two two three".to_owned(), &union),
+    ] {
+        assert_eq!(told(&server, &request), format!(":{}\r\n", expected.len()), "{request}");
+        let made = if request.contains("made") { "made" } else { "two" };
+        assert_eq!(told(&server, &format!("SCARD {made}")), format!(":{}\r\n", expected.len()));
+        assert_eq!(&members(told(&server, &format!("SMEMBERS {made}"))), expected, "{request}");
+    }
+    assert_eq!(told(&server, "SINTERSTORE made two none; EXISTS made"), ":0\r\n:0\r\n");
+    let count = |is_in: fn(&usize) -> bool| (0..3000).filter(is_in).count();
+    // Sets of both kinds, each many times: the scores of their members are added.
+    let sent = told(&server, &format!("ZUNIONSTORE made 200 {}; ZSCORE made 6; ZSCORE made 3", many("ztwo three")));
+    let size = count(|number| number % 2 == 0 || number % 3 == 0);
+    assert_eq!(sent, format!(":{size}\r\n$3\r\n700\r\n$3\r\n100\r\n"));
+    let sent = told(&server, &format!("ZINTERSTORE made 200 {}; ZSCORE made 6; ZSCORE made 3", many("ztwo zthree")));
+    assert_eq!(sent, format!(":{}\r\n$4\r\n1200\r\n$-1\r\n", both.len()));
+    let sent = told(&server, "ZDIFFSTORE made 2 ztwo three; ZRANGE made 0 0; ZINTERCARD 2 ztwo zthree LIMIT 3");
+    assert_eq!(sent, format!(":{}\r\n*1\r\n$1\r\n2\r\n:3\r\n", count(|number| number % 2 == 0 && number % 3 != 0)));
+    let sent = told(&server, "ZUNION 2 ztwo zthree WEIGHTS 1 2 AGGREGATE MAX WITHSCORES");
+    assert!(
+        sent.starts_with(
+            "*4000\r\n$1\r\n0\r\n$1\r\n0\r\n$1\r\n2\r\n$1\r\n2\r\n$1\r\n4\r\n$1\r\n4\r\n$1\r\n3\r\n$1\r\n6\r\n"
+        ),
+        "{}",
+        &sent[..200]
+    );
+}
+
+#[test]
+fn ranges_by_rank_are_the_same_from_either_end() {
+    let server = server(&Arc::default());
+    let size = 1200;
+    let all: String = (0..size).map(|place| format!(" {place} {place}")).collect();
+    told(&server, &format!("ZADD set{all}"));
+    for (from, to) in [(0, 3), (3, 899), (700, 1000), (800, 1199), (1100, 1199), (600, 1199), (1199, 1199), (0, 1199)] {
+        let bulk = |place: i32| format!("${}\r\n{place}\r\n", place.to_string().len());
+        let count = to - from + 1;
+        let expected: String = (from..=to).map(bulk).collect();
+        let reversed: String = (from..=to).map(|place| bulk(size - 1 - place)).collect();
+        for (from, to) in [(from, to), (from - size, to - size)] {
+            let sent = told(&server, &format!("ZRANGE set {from} {to}"));
+            assert_eq!(sent, format!("*{count}\r\n{expected}"), "{from} {to}");
+            let sent = told(&server, &format!("ZRANGE set {from} {to} REV"));
+            assert_eq!(sent, format!("*{count}\r\n{reversed}"), "{from} {to}");
+        }
+    }
+}
+
+#[test]
+fn who_asks_for_many_keys_gets_all_in_order() {
+    let server = server(&Arc::default());
+    told(&server, "SETRANGE k 9 x");
+    let keys: Vec<String> =
+        (0..1000).map(|place| if place % 3 == 0 { "k".to_owned() } else { place.to_string() }).collect();
+    let sent = told(&server, &format!("MGET {}", keys.join(" ")));
+    let found = "$10\r\n\0\0\0\0\0\0\0\0\0x\r\n";
+    assert_eq!(sent, format!("*1000\r\n{found}{}", format!("$-1\r\n$-1\r\n{found}").repeat(333)));
+}
+
+#[test]
+fn what_is_replied_at_once_is_bounded() {
+    let mut server = server(&Arc::default());
+    let value = "v".repeat(300);
+    for key in ["k", "other"] {
+        told(&server, &format!("SET {key} {value}"));
+    }
+    told(&server, &format!("RPUSH list {value} 2 3 4; HSET hash a {value} b {value}"));
+    told(&server, &format!("XADD stream * f {value}"));
+    server.shared.max_reply_bytes = 1000;
+    let bulk = format!("$300\r\n{value}\r\n");
+    let refusal = "-ERR too much is replied at once: at most 512 MiB\r\n";
+    // One command.
+    assert_eq!(told(&server, "MGET k k other"), format!("*3\r\n{}", bulk.repeat(3)));
+    for request in [
+        "MGET k k k k",
+        "HMGET hash a b a b",
+        "SORT list BY nosort GET k* GET # GET # GET # GET #",
+        "SORT list BY nosort GET # GET # GET # GET # STORE made",
+        "XREAD STREAMS stream stream stream stream 0 0 0 0",
+        "HRANDFIELD hash -4 WITHVALUES",
+        &format!("MGET {} k k k", "a ".repeat(40)),
+    ] {
+        assert_eq!(told(&server, request), refusal, "{request}");
+    }
+    assert_eq!(told(&server, "EXISTS made"), ":0\r\n");
+    // A pipeline goes on, and only what is too long itself fails.
+    let gets = |count: usize| vec!["GET k"; count].join("; ");
+    assert_eq!(told(&server, &gets(50)), bulk.repeat(50));
+    let expected = format!("{bulk}:1\r\n{refusal}{}", bulk.repeat(2));
+    assert_eq!(told(&server, "GET k; SADD new x; MGET k k k k; GET k; GET k"), expected);
+    // A transaction is refused as a whole, and nothing of it stays.
+    let queued = |count: usize| format!("+OK\r\n{}", "+QUEUED\r\n".repeat(count));
+    let sent = told(&server, &format!("MULTI; {}; EXEC", gets(3)));
+    assert_eq!(sent, format!("{}*3\r\n{}", queued(3), bulk.repeat(3)));
+    for last in
+        [&gets(4)[..], "LRANGE list 0 0; LRANGE list 0 0; HGETALL hash", "EVAL \"return {'v'}\" 0; MGET k k k k"]
+    {
+        let sent = told(&server, &format!("MULTI; SET made 1; {last}; EXEC; EXISTS made"));
+        assert!(sent.ends_with(&format!("+QUEUED\r\n{refusal}:0\r\n")), "{last}: {sent}");
+    }
+    // Replies that nobody is sent are none.
+    let quiet = format!("CLIENT REPLY OFF; MULTI; SET made 1; {}; EXEC; CLIENT REPLY ON; EXISTS made", gets(9));
+    assert_eq!(told(&server, &quiet), "+OK\r\n:1\r\n");
+    // A script may call as often as it likes, but not for too much at once.
+    let long = "EVAL \"for i = 1, 20 do redis.call('GET', 'k') end return redis.call('GET', 'k')\" 0";
+    assert_eq!(told(&server, long), bulk);
+    for (script, expected) in [
+        ("redis.call('SET', 'new', 1) return redis.pcall('MGET', 'k', 'k', 'k', 'k')", refusal),
+        ("redis.call('SET', 'new', 1) local k = redis.call('GET', 'k') return {k, k, k, k}", refusal),
+    ] {
+        assert_eq!(told(&server, &format!("EVAL \"{script}\" 0")), expected, "{script}");
+    }
+    assert_eq!(told(&server, "TYPE new"), "+set\r\n");
+}

@@ -1,0 +1,161 @@
+//! Who waits, and who is served.
+
+use super::*;
+
+/// A clock of a server alone, which asks it for the date once for what it does to keys: it counts that.
+#[derive(Debug, Default)]
+struct CountingClock(ManualClock, AtomicU64);
+
+impl CountingClock {
+    fn take_count(&self) -> u64 {
+        self.1.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Clock for CountingClock {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.wall_ms()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+/// Connections that wait in this command, the oldest first.
+fn waiters<'s>(server: &'s LocalServer, request: &str, count: usize) -> Vec<LocalConnection<'s>> {
+    let wait = || {
+        let mut connection = server.connect();
+        assert_eq!(connection.send(format!("{request}\r\n").as_bytes()), b"", "{request}");
+        connection
+    };
+    (0..count).map(|_| wait()).collect()
+}
+
+/// Which of these wait.
+fn wait(server: &LocalServer, connections: &[LocalConnection<'_>]) -> Vec<bool> {
+    let id = |connection: &LocalConnection<'_>| connection.dialogue.session.client.id;
+    connections.iter().map(|connection| server.shared.waiting.of_client(id(connection)).is_some()).collect()
+}
+
+#[test]
+fn who_cannot_find_anything_is_not_tried() {
+    let counting = Arc::new(CountingClock::default());
+    let options = Options { background_threads: 0, ..Options::default() };
+    let store = Store::embedded(64 << 20, options).unwrap();
+    let server = LocalServer::new(store, Arc::clone(&counting) as _, &[]).unwrap();
+    let mut writes = server.connect();
+    let older = waiters(&server, "BZPOPMIN k other 0", 1000);
+    let lists = waiters(&server, "BLPOP k k 0", 1000);
+    let others = waiters(&server, "XREAD BLOCK 0 STREAMS k 0", 2);
+    let mut tried = |requests: &[u8]| {
+        counting.take_count();
+        writes.send(requests);
+        counting.take_count()
+    };
+    // The oldest gets the element, and one of each type is tried before and after that.
+    assert!(tried(b"RPUSH k a\r\n") < 20);
+    assert!(tried(b"RPUSH k b c\r\n") < 30);
+    assert_eq!(wait(&server, &lists), [vec![false; 3], vec![true; 997]].concat());
+    assert!(tried(b"SET k x\r\nDEL k\r\n") < 20);
+    assert!(tried(b"MULTI\r\nRPUSH k a\r\nDEL k\r\nEXEC\r\n") < 20);
+    assert!(tried(b"ZADD k 1 m\r\n") < 20);
+    assert_eq!(wait(&server, &older), [vec![false; 1], vec![true; 999]].concat());
+    // All of these get what is there.
+    assert!(tried(b"XADD k 1-1 f v\r\n") < 20);
+    assert_eq!(wait(&server, &others), [false; 2]);
+    tried(b"DEL k\r\n");
+    assert_eq!(server.shared.waiting.count(), 997 + 999);
+}
+
+#[test]
+fn all_who_wait_for_entries_are_tried() {
+    let server = server(&Arc::default());
+    let late = waiters(&server, "XREAD BLOCK 0 STREAMS k 5-0", 2);
+    let early = waiters(&server, "XREAD BLOCK 0 STREAMS k 0-0", 2);
+    told(&server, "XADD k 1-1 f v");
+    assert_eq!([wait(&server, &late), wait(&server, &early)], [[true; 2], [false; 2]]);
+    told(&server, "XADD k 5-1 f v");
+    assert_eq!(wait(&server, &late), [false; 2]);
+}
+
+/// A key is of one type for some, and becomes one for others.
+#[test]
+fn who_waits_for_several_keys_is_served_in_turn() {
+    let server = server(&Arc::default());
+    let both = waiters(&server, "BLMPOP 0 2 a b LEFT COUNT 2", 2);
+    let moves = waiters(&server, "BLMOVE a b LEFT RIGHT 0", 2);
+    let sorted = waiters(&server, "BZMPOP 0 2 b c MAX", 2);
+    let last = waiters(&server, "BLPOP b 0", 3);
+    // The first two take four elements, the next two move one each for those who wait at the other key.
+    told(&server, "RPUSH a 1 2 3 4 5 6");
+    assert_eq!(server.shared.waiting.count(), 3);
+    assert_eq!(
+        [wait(&server, &both), wait(&server, &moves), wait(&server, &sorted)].concat(),
+        [false, false, false, false, true, true]
+    );
+    assert_eq!(wait(&server, &last), [false, false, true]);
+    told(&server, "ZADD b 1 m; RPUSH c x; DEL c; ZADD c 1 m");
+    assert_eq!((server.shared.waiting.count(), told(&server, "EXISTS a b c")), (1, ":0\r\n".to_owned()));
+    drop(last);
+    assert_eq!(server.shared.waiting.count(), 0);
+}
+
+#[test]
+fn who_was_missed_because_of_a_script_is_served_after_the_next_one() {
+    let clock = Arc::new(ManualClock::new());
+    for script in ["EVAL 'return 1' 0", "MULTI; EVAL 'return 1' 0; EXEC"] {
+        let server = server(&clock);
+        let waiting = waiters(&server, "BLPOP k 0", 1);
+        let waiter = server.shared.waiting.of_client(waiting[0].dialogue.session.client.id).unwrap();
+        let claim = waiter.claim().unwrap();
+        std::thread::scope(|scope| {
+            let push = scope.spawn(|| told(&server, "RPUSH k x"));
+            while told(&server, "LLEN k") == ":0\r\n" {
+                std::thread::yield_now();
+            }
+            let locked = server.shared.locks.try_lock_all().unwrap();
+            let begun = server.shared.scripts.progress.begin(busy_script(&clock));
+            drop(claim);
+            assert_eq!(push.join().unwrap(), ":1\r\n");
+            drop((begun, locked));
+        });
+        assert_eq!(wait(&server, &waiting), [true]);
+        told(&server, script);
+        assert_eq!((wait(&server, &waiting), told(&server, "LLEN k")), (vec![false], ":0\r\n".to_owned()));
+    }
+}
+
+/// Otherwise nobody may come who serves those that were missed.
+#[test]
+fn nobody_is_missed_because_of_a_script_that_has_ended() {
+    let clock = Arc::new(ManualClock::new());
+    let scripts = &server(&clock).shared.scripts;
+    assert!(!scripts.miss());
+    let begun = scripts.progress.begin(busy_script(&clock));
+    assert!(scripts.miss());
+    drop(begun);
+    assert!(!scripts.miss() && scripts.take_missed() && !scripts.take_missed());
+}
+
+#[test]
+fn nobody_is_left_waiting_where_there_is_something() {
+    let server = server(&Arc::default());
+    let waiting = waiters(&server, "BLPOP k 0", 300);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut writes = server.connect();
+                (0..60).for_each(|_| _ = writes.send(b"RPUSH k x\r\n"));
+            });
+        }
+    });
+    assert_eq!((server.shared.waiting.count(), told(&server, "EXISTS k")), (60, ":0\r\n".to_owned()));
+    drop(waiting);
+    assert_eq!(server.shared.waiting.count(), 0);
+}
