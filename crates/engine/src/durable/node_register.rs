@@ -36,6 +36,8 @@ const ATTEMPTS: u32 = 100;
 struct Cell {
     voter: MemberNode,
     store: StoreHandle,
+    /// By another session, for when this one has ended.
+    next: Option<StoreHandle>,
     /// As this process acquired it; `None` where it has not by this session, or where somebody else has since.
     shard: Option<ShardHandle>,
 }
@@ -128,7 +130,7 @@ impl Drop for Cells {
 impl Cell {
     /// One that was not acquired yet.
     fn new(store: &StoreHandle) -> Self {
-        Self { voter: member(store.client().node()), store: store.clone(), shard: None }
+        Self { voter: member(store.client().node()), store: store.clone(), next: None, shard: None }
     }
 
     /// The epoch at which this process acquired it.
@@ -140,6 +142,15 @@ impl Cell {
     fn is_there(&self) -> bool {
         let client = self.store.client();
         client.check().is_ok() && client.link().is_alive()
+    }
+
+    /// Goes over to the next session, if there is one and this one has ended.
+    fn follow(&mut self) {
+        if !self.is_there()
+            && let Some(next) = self.next.take()
+        {
+            (self.store, self.shard) = (next, None);
+        }
     }
 
     /// What it says, to whomever it belongs.
@@ -221,6 +232,7 @@ impl NodeRegister {
     /// # Errors
     /// `Fenced` when somebody else has claimed the register.
     fn regain(&mut self) -> Result<()> {
+        self.cells.iter_mut().for_each(Cell::follow);
         let present = Some(Epoch(self.ballot.epoch));
         let mut has_more = false;
         for at in 0..self.cells.len() {
@@ -312,11 +324,13 @@ impl NodeRegister {
 
     fn try_write(&mut self, record: &MembersRecord) -> Result<()> {
         self.regain()?;
-        match self.put(record) {
-            // It may have been a call of this process that came late.
-            Err(fenced) if fenced.kind() == ErrorKind::Fenced => {
+        let put = self.put(record);
+        let may_follow = || self.cells.iter().any(|cell| !cell.is_there() && cell.next.is_some());
+        match put {
+            // It may have been a call of this process that came late, or a session whose end was not known.
+            Err(failed) if failed.kind() == ErrorKind::Fenced || may_follow() => {
                 self.regain()?;
-                self.put(record).map_err(|_| fenced)
+                self.put(record).map_err(|_| failed)
             }
             put => put,
         }
@@ -340,6 +354,7 @@ impl Register for NodeRegister {
         if let Some(ended) = &self.ended {
             return Err(ended.clone());
         }
+        self.cells.iter_mut().for_each(Cell::follow);
         self.cells.iter().filter(|cell| cell.is_there()).try_for_each(|cell| self.check_claim(&cell.said()))
     }
 
@@ -350,11 +365,10 @@ impl Register for NodeRegister {
         if self.ended.is_some() || !is_founder || !self.ballot.voters.contains(&cell.voter) {
             return;
         }
-        // A session at the same node that goes on has the cell.
-        let goes_on = |known: &Cell| known.voter == cell.voter && known.store.client().renew().is_ok();
-        if !self.cells.iter().any(goes_on) {
-            self.cells.retain(|known| known.voter != cell.voter);
-            self.cells.push(cell);
+        // A session at the same node has the cell as long as it goes on.
+        match self.cells.iter_mut().find(|known| known.voter == cell.voter) {
+            Some(known) => known.next = Some(cell.store),
+            None => self.cells.push(cell),
         }
     }
 

@@ -100,6 +100,22 @@ fn a_register_that_most_nodes_have_left_waits_for_one_of_them() {
 }
 
 #[test]
+fn a_second_session_goes_on_where_the_first_one_ends() {
+    let network = start(&NODES);
+    let mut owner = Owner::new(&network, false);
+    for at in 0..3 {
+        let second = part(&network, NODES[at]);
+        owner.register.returned(&second);
+        owner.register.write(&record(7)).unwrap();
+        second.store.acquire_shard(CELL, false).expect_err("the first one has it");
+        owner.lapse(at);
+        owner.parts[at] = second;
+        owner.register.write(&record(at as u32)).unwrap();
+    }
+    assert_eq!(said(&network), record(2));
+}
+
+#[test]
 fn what_another_process_has_claimed_meanwhile_is_not_taken_back() {
     // Whether it has ended since.
     for has_ended in [false, true] {
