@@ -2,14 +2,15 @@
 
 use crate::common::model::{Model, contents, key};
 use crate::common::process::Process;
-use crate::common::stored::{four_shards, of_objects, options};
+use crate::common::stored::{four_shards, of_disk, of_objects, options};
 use crate::common::{SetWhenDropped, eventually};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_engine::{
     BackupSummary, Cell, Db, Error, Keyspaces, Options, Storage, StoredDatabase, Syncing, WriteBatch,
 };
-use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode};
+use forebay_env::Random;
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -652,6 +653,38 @@ fn a_drop_that_arrives_late_leaves_another_checkpoint_of_the_name_alone() {
             process.kill(owner);
         }
         assert!(steps > 6, "{steps}");
+    }
+}
+
+/// A checkpoint that was dropped, or a backup of one, does not come back when the machine loses its power: what it named is gone.
+#[test]
+fn a_checkpoint_that_was_dropped_is_away_after_a_power_failure() {
+    for seed in 0..8 {
+        let (disk, other) = (SimDisk::new(), SimDisk::new());
+        let quiet =
+            |nonce| Options { background_threads: 0, ..options(&of_disk(&disk.handle(), nonce), Syncing::Sync) };
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet(1));
+        let mut model = Model::new();
+        change(&db, &mut model, 1);
+        db.create_checkpoint("one").unwrap();
+        let (storage, backup) = (of_disk(&disk.handle(), 2), of_disk(&other.handle(), 2));
+        Db::back_up(&storage, "db", "one", &backup).unwrap();
+        db.compact_range(None, None).unwrap();
+        db.drop_checkpoint("one").unwrap();
+        while db.run_background_step() {}
+        Db::drop_backup(&backup, "db", "one").unwrap();
+        process.kill(db);
+        let mut random = Random::seeded(seed);
+        disk.lose_power(&mut random);
+        other.lose_power(&mut random);
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet(3));
+        assert_eq!(db.checkpoints().unwrap(), [""; 0], "seed {seed}");
+        let backup = of_disk(&other.handle(), 4);
+        assert_eq!(Db::stored_checkpoints(&backup, "db").unwrap(), [""; 0], "seed {seed}");
+        assert_eq!(contents(&db), model);
+        process.kill(db);
     }
 }
 

@@ -135,8 +135,15 @@ fn decide_drop(place: &Place, register: &Register, id: &CheckpointId) -> Result<
 
 /// Deletes a checkpoint whose drop is decided: no clone needs it, and none can begin with it.
 fn delete_decided(place: &Place, id: &CheckpointId) -> Result<()> {
-    place.storage.objects().delete(&place.checkpoint(id)?)?;
+    delete_for_good(place, id)?;
     delete_notes(place, id)
+}
+
+/// Deletes the object of a checkpoint, so that it does not come back after a power failure: what it names goes next.
+fn delete_for_good(place: &Place, id: &CheckpointId) -> Result<()> {
+    place.storage.objects().delete(&place.checkpoint(id)?)?;
+    // What a list does not show has survived.
+    ids(place).map(drop)
 }
 
 /// Keeps what the checkpoints of a database name, and ends the drops of its owner before: none is left that `committed`
@@ -371,7 +378,7 @@ fn drop_backup_of(place: &Place, id: &CheckpointId) -> Result<()> {
     let bytes = read_object(place, id)?;
     let needed = named_by(place, ids(place)?.into_iter().filter(|other| other != id))?;
     begin_drop(place, id, bytes.clone())?;
-    place.storage.objects().delete(&place.checkpoint(id)?)?;
+    delete_for_good(place, id)?;
     end_drop(place, id, &bytes, needed.as_ref())
 }
 

@@ -104,7 +104,8 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// As for [`ObjectStorage::get`].
     fn size(&self, name: &ObjectName) -> Result<u64>;
 
-    /// Deletes an object; one that is not there is fine.
+    /// Deletes an object; one that is not there is fine. It may come back after a power failure, until a list of its folder has
+    /// not shown it.
     ///
     /// # Errors
     /// `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
