@@ -147,11 +147,11 @@ pub(crate) fn reply_each(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merged {
     /// Those of any.
-    OfAny,
+    Any,
     /// Those of the first one.
-    OfFirst,
+    First,
     /// Those of all.
-    OfAll,
+    All,
 }
 
 /// A collection that is merged with others; `None` is an empty one.
@@ -218,7 +218,7 @@ pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, v
             let next = inputs.get_mut(place).map_or(Ok(None), |elements| elements.next(cx.keys.reads()))?;
             match next {
                 Some((hash, element, value)) => heads.push(Reverse((hash, element, place, value))),
-                None if which == Merged::OfAll || (which == Merged::OfFirst && place == 0) => return Ok(()),
+                None if which == Merged::All || (which == Merged::First && place == 0) => return Ok(()),
                 None => {}
             }
         }
@@ -230,9 +230,9 @@ pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, v
             found.extend(heads.pop().map(|Reverse((_, _, place, value))| (place, value)));
         }
         let is_chosen = match which {
-            Merged::OfAny => true,
-            Merged::OfFirst => found.first().is_some_and(|(place, _)| *place == 0),
-            Merged::OfAll => found.len() == inputs.len(),
+            Merged::Any => true,
+            Merged::First => found.first().is_some_and(|(place, _)| *place == 0),
+            Merged::All => found.len() == inputs.len(),
         };
         if is_chosen && !visit(cx, &element, &found)? {
             return Ok(());

@@ -65,8 +65,8 @@ fn each(cx: &mut Context<'_, '_>, operation: Operation, keys: &[&[u8]], visit: V
     let inputs: Vec<Input> = sets.iter().map(|set| set.map(|set| (set.id, HASHED))).collect();
     match operation {
         Operation::Intersection => intersection(cx, &sets, visit),
-        Operation::Union => collections::merge(cx, &inputs, Merged::OfAny, &mut |cx, member, _| visit(cx, member)),
-        Operation::Difference => collections::merge(cx, &inputs, Merged::OfFirst, &mut |cx, member, found| {
+        Operation::Union => collections::merge(cx, &inputs, Merged::Any, &mut |cx, member, _| visit(cx, member)),
+        Operation::Difference => collections::merge(cx, &inputs, Merged::First, &mut |cx, member, found| {
             if found.len() == 1 { visit(cx, member) } else { Ok(true) }
         }),
     }

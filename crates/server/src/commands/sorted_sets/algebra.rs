@@ -106,9 +106,9 @@ fn each(
     visit: Visit<'_>,
 ) -> Outcome {
     let which = match operation {
-        Operation::Union => Merged::OfAny,
-        Operation::Intersection => Merged::OfAll,
-        Operation::Difference => Merged::OfFirst,
+        Operation::Union => Merged::Any,
+        Operation::Intersection => Merged::All,
+        Operation::Difference => Merged::First,
     };
     if operation != Operation::Difference {
         // The smallest first: sums of floating-point numbers depend on the order.
