@@ -222,6 +222,8 @@ pub fn hdfs() -> Server {
     let [port] = free_ports();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/hdfs/Cluster.java");
     let mut command = Command::new("java");
+    // It is killed in the end, and would leave behind what it keeps in the system's folder.
+    command.arg(format!("-Djava.io.tmpdir={}", folder.display()));
     command.args(["-Xmx256m", "-cp"]).arg(jars.join("*")).arg(source).arg(port.to_string()).arg(&folder);
     let child = start(command.current_dir(&folder), Stdio::piped(), "HDFS (java)");
     let mut server = Server { child, port, folder: Some(folder) };

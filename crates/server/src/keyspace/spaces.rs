@@ -18,7 +18,7 @@ use crate::keyspace::header::Header;
 use crate::keyspace::layout::{self, DATABASES, Layout, Space};
 use crate::keyspace::plain::PlainKeys;
 use bytes::{Buf, BufMut, Bytes};
-use forebay::{Db, EngineError, IterOptions, Store};
+use forebay::{Db, EngineError, ErrorKind, IterOptions, Store};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, MutexGuard, RwLock, lock};
 use std::sync::PoisonError;
@@ -232,14 +232,23 @@ impl Spaces {
     }
 }
 
+/// Writes the record, and returns when it is as durable as the database can make it. Keys may lie in other shards: without a log, a
+/// process that ends would leave some whose seed is lost, or collections whose ids are given out again.
 fn write(store: &Store, record: &StoreRecord) -> Outcome {
-    store.put(&layout::server_record(RECORD), &record.encode()).map_err(of_database)
+    store.put(&layout::server_record(RECORD), &record.encode()).map_err(of_database)?;
+    match store.sync() {
+        // A database without a name ends with its process.
+        Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+        synced => synced.map_err(of_database),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay::Options;
+    use forebay::{Durability, Options, Storage, StorageOptions};
+    use forebay_storage::SimDisk;
+    use std::sync::Arc;
 
     #[test]
     fn golden_bytes_of_the_store_record() {
@@ -277,5 +286,30 @@ mod tests {
         assert_eq!(again.databases()[..4], [3, 1, 2, 0]);
         assert!(again.new_id(&store).unwrap() >= first + ID_BLOCK);
         assert_eq!((again.counts(5), again.counts(0)), ((1, 1), (0, 0)));
+    }
+
+    #[test]
+    fn ids_are_not_given_out_again_when_a_process_without_a_log_is_killed() {
+        let disk = SimDisk::new();
+        let open = || {
+            let options = Options {
+                name: Some("db".to_owned()),
+                storage: Some(Storage::of_disk(Arc::new(disk.handle()), 1, StorageOptions::default())),
+                durability: Durability::None,
+                takeover: true,
+                background_threads: 0,
+                ..Options::default()
+            };
+            Store::embedded(64 << 20, options).unwrap()
+        };
+        let store = open();
+        let spaces = Spaces::open(&store).unwrap();
+        let first = spaces.new_id(&store).unwrap();
+        // It ends without closing.
+        std::mem::forget(store);
+        let store = open();
+        let again = Spaces::open(&store).unwrap();
+        assert_eq!(again.layout().seed(), spaces.layout().seed());
+        assert!(again.new_id(&store).unwrap() > first);
     }
 }

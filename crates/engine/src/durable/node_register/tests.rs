@@ -12,7 +12,15 @@ const NODES: [u32; 3] = [1, 2, 3];
 
 fn first() -> MembersRecord {
     let (key_order, merge_operator) = (KeyOrder::default(), String::new());
-    let config = StoreConfig { key_order, shards: 1, merge_operator, bounds: Vec::new(), part: None, copies: 2 };
+    let config = StoreConfig {
+        key_order,
+        shards: 1,
+        merge_operator,
+        bounds: Vec::new(),
+        part: None,
+        copies: 2,
+        to_finish: false,
+    };
     let database = Some(CopiedDatabase { database: 7, copies: 2, config });
     MembersRecord { database, ..MembersRecord::default() }
 }
