@@ -374,14 +374,13 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_read_back_as_it_is_written_and_nothing_else_is_one() {
-        let written = ["monday", "monday/00000000000000000005", "a.b=c/18446744073709551615"];
+        let written = ["monday", "monday=00000000000000000005", "a.b=c=18446744073709551615", "monday=5", "monday="];
         let ids = written.map(|text| CheckpointId::parse(text).unwrap());
         assert_eq!(ids.each_ref().map(ToString::to_string), written);
         assert_eq!(ids[1], CheckpointId::new("monday", 5).unwrap());
         assert!(ids[0] < ids[1] && ids[1] < CheckpointId::new("monday", 6).unwrap());
-        for text in
-            ["", "/", "monday/", "monday/5", "monday/0000000000000000000x", "a/00000000000000000005/b", "a b", ".a"]
-        {
+        assert_eq!(ids[2], CheckpointId::new("a.b=c", u64::MAX).unwrap());
+        for text in ["", "/", "=00000000000000000005", "monday/5", "a/b=00000000000000000005", "a b", ".a"] {
             assert_eq!(CheckpointId::parse(text), None, "{text:?}");
         }
         assert!(CheckpointId::new("a/b", 1).is_err());

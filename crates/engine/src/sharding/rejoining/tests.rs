@@ -212,7 +212,7 @@ fn a_process_that_has_lost_all_sessions_learns_that_it_was_taken_over() {
         process.pass(5);
         let other = world.open(2, register.as_ref());
         other.write(200);
-        process.pass(30);
+        (0..15).for_each(|_| [&process, &other].into_iter().for_each(|process| process.pass(1)));
         assert_eq!(process.db.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
         assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
         assert!(all_there(&other.db));
