@@ -48,9 +48,10 @@ fn a_program_that_forks() {
     let installed = Installed::new("fork");
     let database = Path::new(env!("CARGO_TARGET_TMPDIR")).join("database-of-forks");
     let _ = std::fs::remove_dir_all(&database);
-    for how in [How::Shared, How::Static, How::Sanitized] {
+    // Not with the sanitizer: in a child, the allocator of that of GCC 12 waits for locks that other threads held at the fork.
+    for how in [How::Shared, How::Static] {
         let mut program = Command::new(installed.compile("fork.c", how));
-        let said = run(program.arg(&database).env("ASAN_OPTIONS", "detect_leaks=0"));
+        let said = run(program.arg(&database));
         assert!(said.lines().any(|line| line == "passed"), "{said}");
     }
 }

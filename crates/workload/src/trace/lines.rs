@@ -3,7 +3,7 @@
 use crate::Error;
 use ruzstd::decoding::StreamingDecoder;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 /// Length of the longest line in bytes.
@@ -40,8 +40,13 @@ impl Lines {
         self.line.clear();
         self.number += 1;
         let read = (&mut self.source).take(LONGEST).read_until(b'\n', &mut self.line);
-        if read.map_err(|cause| Error::io(format!("reading the trace {}", self.path), cause))? == 0 {
-            return Ok(None);
+        match read {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(cause) if cause.kind() == ErrorKind::InvalidData => {
+                return Err(self.malformed(format!("the compressed file is damaged: {cause}")));
+            }
+            Err(cause) => return Err(Error::io(format!("reading the trace {}", self.path), cause)),
         }
         if self.line.len() as u64 == LONGEST {
             return Err(self.malformed(format!("a line of {LONGEST} bytes or more")));
@@ -63,7 +68,7 @@ impl Lines {
 
 type Decoder<R> = StreamingDecoder<R, ruzstd::decoding::FrameDecoder>;
 
-/// The content of zstd frames that follow one another.
+/// The content of zstd frames that follow one another. What is damaged is an error of the kind `InvalidData`.
 struct Frames<R: BufRead> {
     decoder: Option<Box<Decoder<R>>>,
     /// The file, between two frames.
@@ -74,9 +79,14 @@ impl<R: BufRead> Read for Frames<R> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         loop {
             if let Some(decoder) = &mut self.decoder {
-                let read = decoder.read(into)?;
+                let read = decoder.read(into).map_err(damaged)?;
                 if read > 0 || into.is_empty() {
                     return Ok(read);
+                }
+                let (stored, calculated) =
+                    (decoder.decoder.get_checksum_from_data(), decoder.decoder.get_calculated_checksum());
+                if stored.is_some() && stored != calculated {
+                    return Err(damaged("its checksum does not match"));
                 }
                 self.source = self.decoder.take().map(|decoder| decoder.into_inner());
             }
@@ -84,8 +94,12 @@ impl<R: BufRead> Read for Frames<R> {
             if source.fill_buf()?.is_empty() {
                 return Ok(0);
             }
-            let decoder = StreamingDecoder::new(source).map_err(std::io::Error::other)?;
+            let decoder = StreamingDecoder::new(source).map_err(damaged)?;
             self.decoder = Some(Box::new(decoder));
         }
     }
+}
+
+fn damaged(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> std::io::Error {
+    std::io::Error::new(ErrorKind::InvalidData, cause)
 }

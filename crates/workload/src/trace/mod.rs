@@ -127,9 +127,22 @@ mod tests {
             ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest)
         };
         let bytes = [frame("1 1 0 0\n2 1"), frame(" 0 1\n3 1 0 2\n")].concat();
-        assert_eq!(all_of(&bytes).unwrap(), [1, 2, 3].map(Request::Page));
-        let cut = &bytes[..bytes.len() - 3];
-        assert!(matches!(all_of(cut), Err(Error::Io { .. })));
+        let expected = [1, 2, 3].map(Request::Page);
+        assert_eq!(all_of(&bytes).unwrap(), expected);
+        for length in 1..bytes.len() {
+            let is_whole_frame = length == frame("1 1 0 0\n2 1").len();
+            assert!(is_whole_frame || matches!(all_of(&bytes[..length]), Err(Error::Trace { .. })), "{length}");
+        }
+        // A flipped bit is found, unless nothing depends on it.
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            match all_of(&damaged) {
+                Ok(found) => assert_eq!(found, expected, "bit {bit}"),
+                Err(Error::Trace { .. }) => {}
+                Err(error) => panic!("bit {bit}: {error}"),
+            }
+        }
     }
 
     #[test]
