@@ -435,7 +435,10 @@ fn storage_lags_behind_and_memory_keeps_what_it_names() {
 #[test]
 fn a_commit_whose_reply_is_lost_is_recognised() {
     for step in 0..12 {
-        for fault in [ObjectFault::ReplyLost, ObjectFault::Late(3), ObjectFault::Refused(ErrorKind::Unavailable)] {
+        let lost = [ObjectFault::ReplyLost, ObjectFault::Late(3)];
+        // A bucket that is missing for a moment, and a name that another put has for a moment.
+        let refused = [ErrorKind::Unavailable, ErrorKind::NotFound, ErrorKind::AlreadyExists].map(ObjectFault::Refused);
+        for fault in lost.into_iter().chain(refused) {
             let objects = MemoryObjects::new();
             let handle = objects.handle();
             let cluster = Cluster::start(64 << 20);

@@ -1,9 +1,12 @@
-//! What is done to storage, counted where it passes: objects and their bytes, and syncs of a disk.
+//! What is done to storage, counted where it passes: objects and their bytes, and syncs of a disk. What fails because the
+//! place of the objects is not there is told from an object that is not there.
 
 use crate::disk::{Disk, DiskEntry, DiskFile};
 use crate::error::Result;
 use crate::name::ObjectName;
-use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, Unfinished};
+use crate::objects::{
+    ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, Unfinished, no_place,
+};
 use bytes::Bytes;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -68,14 +71,14 @@ impl ObjectStorage for CountedObjects {
 
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
         let length = bytes.len();
-        self.objects.put(name, bytes, mode)?;
+        self.objects.put(name, bytes, mode).map_err(no_place)?;
         add(&self.counters.objects_written, 1);
         add(&self.counters.bytes_written, length);
         Ok(())
     }
 
     fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>> {
-        let writer = self.objects.writer(name)?;
+        let writer = self.objects.writer(name).map_err(no_place)?;
         Ok(Box::new(CountedWriter { writer, bytes: 0, counters: Arc::clone(&self.counters) }))
     }
 
@@ -101,13 +104,13 @@ impl ObjectStorage for CountedObjects {
     }
 
     fn delete(&self, name: &ObjectName) -> Result<()> {
-        self.objects.delete(name)?;
+        self.objects.delete(name).map_err(no_place)?;
         add(&self.counters.objects_deleted, 1);
         Ok(())
     }
 
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {
-        self.objects.list(prefix)
+        self.objects.list(prefix).map_err(no_place)
     }
 
     fn unfinished(&self) -> Result<Vec<Unfinished>> {
@@ -129,11 +132,11 @@ struct CountedWriter {
 impl ObjectWriter for CountedWriter {
     fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.bytes += bytes.len();
-        self.writer.write(bytes)
+        self.writer.write(bytes).map_err(no_place)
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.writer.finish()?;
+        self.writer.finish().map_err(no_place)?;
         add(&self.counters.objects_written, 1);
         add(&self.counters.bytes_written, self.bytes);
         Ok(())

@@ -66,6 +66,11 @@ impl Error {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Io)
     }
 
+    /// The same failure as `kind`, with a note of what it means.
+    pub(crate) fn meaning(self, kind: ErrorKind, note: &str) -> Self {
+        Self { kind, detail: format!("{note}: {}", self.detail), ..self }
+    }
+
     /// The error for a back end that this build does not have.
     pub(crate) fn not_built(url: &str, feature: &str) -> Self {
         let detail = format!("this build does not have it: build with the feature `{feature}` of forebay-storage");

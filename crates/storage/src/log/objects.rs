@@ -111,14 +111,12 @@ impl ObjectLog {
     fn step(&self) -> Result<Position> {
         let pending = self.usable()?.take(self.log);
         let name = self.prefix.numbered(pending.number)?;
-        match self.storage.put(&name, pending.bytes.clone(), PutMode::IfAbsent) {
+        match self.storage.put_once(&name, pending.bytes.clone()) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists && !planted(Bug::SealIsNotSeen) => {
-                if self.storage.get(&name)? != pending.bytes {
-                    let detail = "another writer has recovered the log: stop writing";
-                    let error = Error::new(ErrorKind::Fenced, "sync", self.prefix.as_str(), detail);
-                    lock(&self.writer).broken.get_or_insert(error.clone());
-                    return Err(error);
-                }
+                let detail = "another writer has recovered the log: stop writing";
+                let error = Error::new(ErrorKind::Fenced, "sync", self.prefix.as_str(), detail);
+                lock(&self.writer).broken.get_or_insert(error.clone());
+                return Err(error);
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             put => put?,

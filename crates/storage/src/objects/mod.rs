@@ -9,6 +9,8 @@
 //!   compare-and-swap that all back ends keep, and all that [`crate::CommitRegister`] and [`crate::Log`] need.
 //! - A name that is reported as taken survives. So does one that is listed, if it was there before the list began.
 //! - A read, a list, sees every write that returned before it began.
+//! - Only reads say `NotFound`. Where a write or a list fails because a bucket or a folder is not there, that is `Unavailable`:
+//!   [`crate::Storage`] sees to it.
 //! - A write whose error is undecided ([`crate::Error::is_undecided`]) has happened, or not, or happens later.
 
 mod directory;
@@ -71,10 +73,15 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// Writes an object. One that has these bytes already is fine: a reply may have been lost.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is another one; those of [`ObjectStorage::put`].
+    /// `AlreadyExists` when there is another one; `Unavailable` when the name was taken and nothing has it: another put of it may
+    /// be under way; those of [`ObjectStorage::put`].
     fn put_once(&self, name: &ObjectName, bytes: Bytes) -> Result<()> {
         match self.put(name, bytes.clone(), PutMode::IfAbsent) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && self.get(name)? == bytes => Ok(()),
+            Err(taken) if taken.kind() == ErrorKind::AlreadyExists => match self.get(name) {
+                Ok(found) if found == bytes => Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound => Err(taken_by_nothing(taken)),
+                found => found.and(Err(taken)),
+            },
             put => put,
         }
     }
@@ -194,6 +201,22 @@ pub(crate) fn too_short(name: &str, offset: u64, wanted: usize) -> Error {
         name,
         format!("the object ends before the {wanted} bytes from {offset}: it was cut off, or is another one"),
     )
+}
+
+/// The error of a put that found its name taken, where nothing has the name.
+pub(crate) fn taken_by_nothing(taken: Error) -> Error {
+    taken.meaning(ErrorKind::Unavailable, "the name was taken, and now nothing has it: a put may be under way")
+}
+
+/// An error of what is no read: the object is not what is missing.
+pub(crate) fn no_place(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => error.meaning(
+            ErrorKind::Unavailable,
+            "the bucket, container or folder may be missing: look whether it is there",
+        ),
+        _ => error,
+    }
 }
 
 pub(crate) fn not_found(operation: &'static str, name: &ObjectName) -> Error {

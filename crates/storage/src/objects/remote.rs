@@ -146,6 +146,7 @@ impl ObjectStorage for RemoteObjects {
             name: name.clone(),
             buffer: BytesMut::new(),
             upload: None,
+            length: 0,
             has_failed: false,
         }))
     }
@@ -259,6 +260,8 @@ struct RemoteWriter {
     name: ObjectName,
     buffer: BytesMut,
     upload: Option<Box<dyn MultipartUpload>>,
+    /// Bytes so far.
+    length: u64,
     has_failed: bool,
 }
 
@@ -289,9 +292,22 @@ impl RemoteWriter {
     }
 }
 
+impl RemoteWriter {
+    /// What it means that an upload is not there when it is to be completed: that was done before, and the reply lost, if the
+    /// object is there as it was written.
+    fn completed_before(&self, not_found: Error) -> Result<()> {
+        match self.objects.size(&self.name) {
+            Ok(size) if size == self.length => Ok(()),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Err(not_found.meaning(ErrorKind::Unavailable, "the upload is gone: begin the object again")),
+        }
+    }
+}
+
 impl ObjectWriter for RemoteWriter {
     fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.buffer.extend_from_slice(&bytes);
+        self.length += bytes.len() as u64;
         while self.buffer.len() >= PART_BYTES {
             let part = self.buffer.split_to(PART_BYTES).freeze();
             self.with_upload(move |mut upload| async move {
@@ -307,15 +323,21 @@ impl ObjectWriter for RemoteWriter {
         if self.upload.is_none() && !self.has_failed {
             return self.objects.put(&self.name, rest, PutMode::Replace);
         }
-        self.with_upload(move |mut upload| async move {
-            if !rest.is_empty() {
+        if !rest.is_empty() {
+            self.with_upload(move |mut upload| async move {
                 upload.put_part(rest.into()).await?;
-            }
+                Ok(upload)
+            })?;
+        }
+        let completed = self.with_upload(|mut upload| async move {
             upload.complete().await?;
             Ok(upload)
-        })?;
+        });
         self.upload = None;
-        Ok(())
+        match completed {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.completed_before(error),
+            completed => completed,
+        }
     }
 }
 
@@ -334,6 +356,7 @@ fn converted(operation: &'static str, object: &str, cause: &object_store::Error)
     let text = chain(cause);
     let kind = match cause {
         Cause::NotFound { .. } => ErrorKind::NotFound,
+        Cause::AlreadyExists { .. } | Cause::Precondition { .. } if is_conflict(&text) => ErrorKind::Busy,
         Cause::AlreadyExists { .. } | Cause::Precondition { .. } => ErrorKind::AlreadyExists,
         Cause::PermissionDenied { .. } | Cause::Unauthenticated { .. } => ErrorKind::AccessDenied,
         Cause::InvalidPath { .. } | Cause::UnknownConfigurationKey { .. } => ErrorKind::Invalid,
@@ -341,6 +364,12 @@ fn converted(operation: &'static str, object: &str, cause: &object_store::Error)
         _ => kind_of_text(&text),
     };
     Error::new(kind, operation, object, text)
+}
+
+/// Whether a service refused a request because another on the same name is under way. S3 says so by the status 409, of which the
+/// library makes an object that is there.
+fn is_conflict(text: &str) -> bool {
+    ["ConditionalRequestConflict", "OperationAborted"].iter().any(|code| text.contains(code))
 }
 
 /// The library gives what the service said as text only.

@@ -1,0 +1,206 @@
+//! What the back end makes of answers that a service gives seldom: a server in this process gives them when a test plans it.
+
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
+use forebay_storage::{ObjectName, PutMode, Storage, StorageOptions};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of an object that is written in two parts.
+const TWO_PARTS: usize = (8 << 20) + 3;
+
+/// What goes wrong with a request.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// It is carried out, and whoever is between says that it does not know.
+    ReplyLost,
+    /// It is not carried out, and this is the answer.
+    Refused(&'static str, &'static str),
+}
+
+const CONFLICT: Fault = Fault::Refused("409 Conflict", "ConditionalRequestConflict");
+const NO_UPLOAD: Fault = Fault::Refused("404 Not Found", "NoSuchUpload");
+
+/// A bucket of S3, as far as these tests need one.
+#[derive(Debug, Default)]
+struct Bucket {
+    objects: BTreeMap<String, Vec<u8>>,
+    /// The bytes of the upload that was begun.
+    upload: Option<Vec<u8>>,
+    /// What goes wrong with the next request that begins so.
+    faults: Vec<(&'static str, Fault)>,
+}
+
+/// Status and body.
+type Answer = (&'static str, Vec<u8>);
+
+fn refusal(status: &'static str, code: &str) -> Answer {
+    (status, format!("<Error><Code>{code}</Code><Message>no</Message></Error>").into())
+}
+
+impl Bucket {
+    fn carry_out(&mut self, request: &str, is_conditional: bool, body: Vec<u8>) -> Answer {
+        const OK: &str = "200 OK";
+        let (method, target) = request.split_once(' ').unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        match (method, query) {
+            ("POST", "uploads" | "uploads=") => {
+                self.upload = Some(Vec::new());
+                let said = "<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>";
+                (OK, said.into())
+            }
+            ("PUT", query) if query.contains("partNumber") => match &mut self.upload {
+                Some(upload) => {
+                    upload.extend_from_slice(&body);
+                    (OK, Vec::new())
+                }
+                None => refusal("404 Not Found", "NoSuchUpload"),
+            },
+            ("POST", _) => match self.upload.take() {
+                Some(upload) => {
+                    self.objects.insert(path.to_owned(), upload);
+                    let said = "<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>";
+                    (OK, said.into())
+                }
+                None => refusal("404 Not Found", "NoSuchUpload"),
+            },
+            ("PUT", _) if is_conditional && self.objects.contains_key(path) => {
+                refusal("412 Precondition Failed", "PreconditionFailed")
+            }
+            ("PUT", _) => {
+                self.objects.insert(path.to_owned(), body);
+                (OK, Vec::new())
+            }
+            ("GET" | "HEAD", _) => match self.objects.get(path) {
+                Some(object) => (OK, object.clone()),
+                None => refusal("404 Not Found", "NoSuchKey"),
+            },
+            _ => refusal("501 Not Implemented", "NotImplemented"),
+        }
+    }
+
+    fn answer(&mut self, request: &str, is_conditional: bool, body: Vec<u8>) -> Answer {
+        let planned = self.faults.iter().position(|(start, _)| request.starts_with(start));
+        match planned.map(|place| self.faults.remove(place).1) {
+            Some(Fault::Refused(status, code)) => refusal(status, code),
+            Some(Fault::ReplyLost) => {
+                self.carry_out(request, is_conditional, body);
+                refusal("502 Bad Gateway", "BadGateway")
+            }
+            None => self.carry_out(request, is_conditional, body),
+        }
+    }
+}
+
+/// Takes one request from a connection and answers it.
+fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let (mut first, mut length, mut is_conditional) = (String::new(), 0, false);
+    reader.read_line(&mut first)?;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.parse().unwrap(),
+            "if-none-match" => is_conditional = true,
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let request = first.rsplit_once(' ').map_or("", |(request, _)| request);
+    let (status, body) = lock(bucket).answer(request, is_conditional, body);
+    let usual = "ETag: \"1\"\r\nLast-Modified: Wed, 01 Jan 2025 00:00:00 GMT\r\nConnection: close\r\n";
+    let mut stream = reader.into_inner();
+    write!(stream, "HTTP/1.1 {status}\r\n{usual}Content-Length: {}\r\n\r\n", body.len())?;
+    if request.starts_with("HEAD") { Ok(()) } else { stream.write_all(&body) }
+}
+
+/// A bucket of its own, and storage that reaches it.
+fn start() -> (Arc<Mutex<Bucket>>, Storage) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let bucket = Arc::<Mutex<Bucket>>::default();
+    let served = Arc::clone(&bucket);
+    // It ends with the process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = serve(stream, &served);
+        }
+    });
+    let settings = [
+        ("aws_endpoint", format!("http://127.0.0.1:{port}")),
+        ("aws_allow_http", "true".to_owned()),
+        ("aws_region", "us-east-1".to_owned()),
+        ("aws_access_key_id", "test".to_owned()),
+        ("aws_secret_access_key", "test".to_owned()),
+    ];
+    let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let options = StorageOptions { settings, operation_timeout: Duration::from_secs(20), ..StorageOptions::default() };
+    (bucket, Storage::open("s3://bucket", options).unwrap())
+}
+
+fn object() -> ObjectName {
+    ObjectName::new("object").unwrap()
+}
+
+/// Writes an object as a stream; the error's kind and text.
+fn stream(storage: &Storage, length: usize) -> Result<(), (ErrorKind, String)> {
+    let mut writer = storage.objects().writer(&object()).unwrap();
+    let written = writer.write(Bytes::from(vec![7; length])).and_then(|()| writer.finish());
+    written.map_err(|error| (error.kind(), error.to_string()))
+}
+
+#[test]
+fn an_upload_whose_completion_lost_its_reply_is_done() {
+    let (bucket, storage) = start();
+    lock(&bucket).faults.push(("POST /bucket/object?uploadId", Fault::ReplyLost));
+    assert_eq!(stream(&storage, TWO_PARTS), Ok(()));
+    assert!(lock(&bucket).faults.is_empty());
+    assert_eq!(storage.objects().size(&object()).unwrap(), TWO_PARTS as u64);
+}
+
+#[test]
+fn an_upload_that_is_gone_is_begun_again() {
+    let (bucket, storage) = start();
+    // Nothing has the name, and then something shorter.
+    for _ in 0..2 {
+        lock(&bucket).faults.push(("POST /bucket/object?uploadId", NO_UPLOAD));
+        let (kind, text) = stream(&storage, TWO_PARTS).unwrap_err();
+        assert!(kind == ErrorKind::Unavailable && text.contains("NoSuchUpload"), "{kind} {text}");
+        storage.objects().put(&object(), Bytes::from_static(b"shorter"), PutMode::Replace).unwrap();
+    }
+    assert_eq!(stream(&storage, TWO_PARTS), Ok(()));
+}
+
+#[test]
+fn a_put_into_a_bucket_that_is_missing_may_succeed_later() {
+    let (bucket, storage) = start();
+    for mode in [PutMode::Replace, PutMode::IfAbsent] {
+        lock(&bucket).faults.push(("PUT", Fault::Refused("404 Not Found", "NoSuchBucket")));
+        let error = storage.objects().put(&object(), Bytes::from_static(b"x"), mode).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("NoSuchBucket"), "{error}");
+    }
+    let error = storage.objects().get(&object()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+#[test]
+fn a_put_that_meets_another_of_the_name_may_succeed_later() {
+    let (bucket, storage) = start();
+    let unknown = Fault::Refused("409 Conflict", "AnotherReason");
+    for (fault, kind) in [(CONFLICT, ErrorKind::Busy), (unknown, ErrorKind::Unavailable)] {
+        lock(&bucket).faults.push(("PUT", fault));
+        let error = storage.objects().put_once(&object(), Bytes::from_static(b"x")).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    storage.objects().put_once(&object(), Bytes::from_static(b"x")).unwrap();
+    storage.objects().put_once(&object(), Bytes::from_static(b"x")).unwrap();
+    let other = storage.objects().put_once(&object(), Bytes::from_static(b"y"));
+    assert_eq!(other.unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
