@@ -36,7 +36,7 @@
 
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
-use crate::objects::{ObjectStorage, PutMode};
+use crate::objects::{ObjectStorage, PutMode, taken_by_nothing};
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use forebay_base::{DecodeError, ErrorKind, Reader, Writer, envelope_checksum};
@@ -406,24 +406,21 @@ enum Standing {
 fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) -> Result<Standing> {
     let name = prefix.numbered(commit.number)?;
     let mode = if planted(Bug::CommitReplaces) { PutMode::Replace } else { PutMode::IfAbsent };
+    let mut by_nothing = None;
     match storage.put(&name, commit.encode(), mode) {
         Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let is_own = match storage.get(&name) {
-                Ok(bytes) => bytes == commit.encode() && !planted(Bug::LostReplyFences),
-                // Pruned since: there is a later snapshot, which is not this writer's.
-                Err(error) if error.kind() == ErrorKind::NotFound => false,
-                Err(error) => return Err(error),
-            };
-            if !is_own {
-                return Ok(Standing::Refused);
-            }
-        }
+        Err(taken) if taken.kind() == ErrorKind::AlreadyExists => match storage.get(&name) {
+            Ok(bytes) if bytes == commit.encode() && !planted(Bug::LostReplyFences) => {}
+            Ok(_) => return Ok(Standing::Refused),
+            // Pruned since, if there is a later commit.
+            Err(error) if error.kind() == ErrorKind::NotFound => by_nothing = Some(taken_by_nothing(taken)),
+            Err(error) => return Err(error),
+        },
         Err(error) => return Err(error),
     }
     let newest = numbers(storage, prefix)?.last().copied();
     if newest <= Some(commit.number) || planted(Bug::PrunedNumberIsFree) {
-        return Ok(Standing::Counts);
+        return by_nothing.map_or(Ok(Standing::Counts), Err);
     }
     match commit.number.checked_add(1).map(|next| read(storage, prefix, next)) {
         Some(Ok(next)) if next.previous == commit.checksum => Ok(Standing::CountsAndFollowed),

@@ -112,6 +112,24 @@ fn a_lost_reply_is_recognised() {
     }
 }
 
+/// As where a service answers that another put of the name is under way.
+#[test]
+fn a_number_that_is_taken_by_nothing_does_not_fence() {
+    let storage = MemoryObjects::new();
+    let mut register = claim(&storage, 1).unwrap();
+    storage.fail_at(storage.steps(), ObjectFault::Refused(ErrorKind::AlreadyExists));
+    let error = commit(&mut register, "a").unwrap_err();
+    assert!(error.is_undecided() && register.is_unsettled(), "{error}");
+    assert_eq!(commit(&mut register, "b").unwrap(), 3);
+    assert_eq!(payloads(&storage), ["claim of 1", "a", "b"]);
+    // Where another writer took over and pruned, it is fenced.
+    let mut second = claim(&storage.handle(), 2).unwrap();
+    second.commit(CommitKind::Snapshot, Bytes::from_static(b"all")).unwrap();
+    second.prune().unwrap();
+    storage.fail_at(storage.steps(), ObjectFault::Refused(ErrorKind::AlreadyExists));
+    assert_eq!(commit(&mut register, "late").unwrap_err().kind(), ErrorKind::Fenced);
+}
+
 #[test]
 fn a_commit_that_was_followed_counts_and_then_no_more() {
     let storage = MemoryObjects::new();
