@@ -145,6 +145,26 @@ fn start() -> (Arc<Mutex<Bucket>>, Storage) {
     (bucket, Storage::open("s3://bucket", options).unwrap())
 }
 
+/// Neither comes as far as the library.
+#[test]
+fn what_names_no_service_is_refused() {
+    let open = |url: &str, settings: &[(&str, &str)]| {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Storage::open(url, StorageOptions { settings, ..StorageOptions::default() }).map(drop)
+    };
+    for endpoint in ["", "localhost:9000", "127.0.0.1", "http://", "file:///bucket"] {
+        for name in ["aws_endpoint", "aws_endpoint_url_s3"] {
+            let error = open("s3://bucket", &[(name, endpoint)]).unwrap_err();
+            assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("the endpoint"), "{error}");
+        }
+    }
+    for url in ["s3://bucket?x=1", "s3://bucket?x=1/prefix", "s3://a bucket", "gs://bucket#part", "az://user@container"]
+    {
+        assert_eq!(open(url, &[]).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+    }
+    open("s3://a-bucket.of_names", &[("aws_endpoint", "http://[::1]:9000/path")]).unwrap();
+}
+
 fn object() -> ObjectName {
     ObjectName::new("object").unwrap()
 }

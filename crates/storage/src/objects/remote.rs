@@ -55,9 +55,9 @@ impl Drop for Inner {
 /// Opens the service that `url` names.
 pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<RemoteObjects> {
     let (authority, prefix) = match url.split_once("://").map(|(_, rest)| rest.split_once('/').unwrap_or((rest, ""))) {
-        Some((authority, prefix)) if !authority.is_empty() => (authority, prefix.trim_end_matches('/')),
+        Some((authority, prefix)) if names_a_place(authority) => (authority, prefix.trim_end_matches('/')),
         _ => {
-            let detail = format!("name where it is: {scheme}://NAME/prefix");
+            let detail = format!("name where it is, and nothing else: {scheme}://NAME/prefix");
             return Err(Error::new(ErrorKind::Invalid, "open", url, detail));
         }
     };
@@ -69,11 +69,26 @@ pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<
         .enable_time()
         .build()
         .map_err(|cause| Error::io("open", url, &cause))?;
-    let service = service(scheme, authority, options, &runtime).map_err(|cause| converted("open", url, &cause))?;
+    let service = service(scheme, authority, options, &runtime).map_err(|cause| of_settings(url, &cause))?;
     let Some(service) = service else { return Err(Error::not_built(url, scheme)) };
     let url = format!("{scheme}://{authority}/{prefix}");
     let inner = Inner { service, prefix, url, timeout: options.operation_timeout, runtime: Some(runtime) };
     Ok(RemoteObjects { inner: Arc::new(inner) })
+}
+
+/// Whether `authority` can be the name of a bucket or a container, or a host with a port.
+fn names_a_place(authority: &str) -> bool {
+    let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || b".-_$:[]".contains(&byte);
+    !authority.is_empty() && authority.bytes().all(is_of_names)
+}
+
+/// Why there is no service. Nobody was asked yet, so it lies in the settings.
+fn of_settings(url: &str, cause: &object_store::Error) -> Error {
+    let error = converted("open", url, cause);
+    match error.kind() {
+        ErrorKind::Unavailable => error.meaning(ErrorKind::Invalid, "a setting does not fit"),
+        _ => error,
+    }
 }
 
 impl RemoteObjects {

@@ -42,6 +42,9 @@ mod http {
         let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?
             .with_bucket_name(bucket)
             .with_conditional_put(S3ConditionalPut::ETagMatch);
+        for key in [Key::Endpoint, Key::S3Endpoint] {
+            check_endpoint(builder.get_config_value(&key))?;
+        }
         Ok(Arc::new(builder.with_retry(retry(options)).build()?))
     }
 
@@ -57,6 +60,19 @@ mod http {
         use object_store::azure::{AzureConfigKey as Key, MicrosoftAzureBuilder as Builder};
         let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?;
         Ok(Arc::new(builder.with_container_name(container).with_retry(retry(options)).build()?))
+    }
+
+    /// Refuses an endpoint, if there is one, that is no URL: the library panics at the first request.
+    #[cfg(feature = "s3")]
+    fn check_endpoint(endpoint: Option<String>) -> Result<()> {
+        let is_url = |text: &str| {
+            reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        };
+        let Some(endpoint) = endpoint.filter(|endpoint| !is_url(endpoint)) else { return Ok(()) };
+        let detail = format!(
+            "the endpoint {endpoint:?} is no URL: http://HOST:PORT, or https; without the setting, it is Amazon's"
+        );
+        Err(object_store::Error::Generic { store: "S3", source: detail.into() })
     }
 
     fn retry(options: &StorageOptions) -> RetryConfig {
