@@ -346,6 +346,30 @@ fn an_owner_that_only_reads_can_look_whether_it_was_taken_over() {
     owner.close().unwrap();
 }
 
+/// Nothing that it acknowledges would be found again.
+#[test]
+fn an_owner_whose_commits_are_gone_acknowledges_nothing() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    db.put(b"key", b"value").unwrap();
+    db.check_owner().unwrap();
+    let listed = objects.list(None).unwrap();
+    let of_register = |name: &ObjectName| name.as_str().contains("/commit/");
+    let deleted: Vec<_> = listed.into_iter().filter(|object| of_register(&object.name)).collect();
+    assert!(!deleted.is_empty());
+    deleted.iter().for_each(|object| objects.delete(&object.name).unwrap());
+    assert_eq!(db.check_owner().unwrap_err().kind(), ErrorKind::Corrupt);
+    // Also when the server tries to write the log again.
+    for _ in 0..2 {
+        assert_eq!(db.put(b"key", b"other").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(db.resume().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    assert_eq!(db.get(b"key").unwrap(), Some(b"value".to_vec()));
+    process.kill(db);
+}
+
 #[test]
 fn background_work_waits_for_storage_and_goes_on() {
     let disk = SimDisk::new();

@@ -333,15 +333,27 @@ impl CommitRegister {
         }
     }
 
-    /// Looks whether this writer is the owner still. Costs a list, and no commit.
+    /// Looks whether this writer is the owner still, and whether its commits are there. Costs a list, and no commit.
     ///
     /// # Errors
-    /// As for [`CommitRegister::commit`].
+    /// `Corrupt` when commits from the last snapshot on were deleted, and nobody took over; as for [`CommitRegister::commit`].
     pub fn check(&mut self) -> Result<()> {
         self.settle()?;
-        let is_followed = numbers(&*self.storage, &self.prefix)?.last().is_some_and(|last| *last > self.last.number);
-        self.is_fenced |= is_followed;
-        if is_followed { Err(self.fenced()) } else { Ok(()) }
+        // A list is not of one moment: one that lacks what another writer pruned may lack that one's snapshot. The next has it.
+        for _ in 0..2 {
+            let numbers = numbers(&*self.storage, &self.prefix)?;
+            if numbers.last().is_some_and(|last| *last > self.last.number) {
+                self.is_fenced = true;
+                return Err(self.fenced());
+            }
+            let mut needed = self.last.base..=self.last.number;
+            if needed.all(|number| numbers.binary_search(&number).is_ok()) {
+                return Ok(());
+            }
+        }
+        let detail = "commits that this process made are not there any more, and nobody took over: somebody deleted them. \
+                      Bring them back, or restore the database from a checkpoint";
+        Err(Error::corrupt(self.prefix.as_str(), detail))
     }
 
     /// Deletes the commits before the last snapshot, the oldest first; how many. What is not deleted now is later.

@@ -708,16 +708,25 @@ impl Db {
         self.inner.log.as_ref().and_then(|log| log.failure())
     }
 
-    /// Looks in its storage whether this process owns the database still. An owner that writes learns that from its commits and
-    /// syncs, one that only reads does not. A database without storage loses its memory instead.
+    /// Looks in its storage whether this process owns the database still, and whether its commits are there. An owner that writes
+    /// learns of another from its commits and syncs, one that only reads does not. A database without storage loses its
+    /// memory instead.
     ///
     /// # Errors
-    /// `Fenced`: from now on all calls fail with it; those of the storage, which say nothing of the owner.
+    /// `Fenced`: from now on all calls fail with it; `Corrupt` when somebody deleted its commits: from now on writes fail with it;
+    /// those of the storage, which say nothing of the owner.
     pub fn check_owner(&self) -> Result<()> {
         let Some(stored) = self.inner.stored.as_ref().filter(|_| !self.inner.is_read_only) else { return Ok(()) };
         stored.register.check().map_err(|error| {
             let judge = |error, shard: &Arc<Shard>| shard.tree.judged(error);
-            self.shards().iter().fold(error, judge)
+            let error = self.shards().iter().fold(error, judge);
+            if error.kind() == ErrorKind::Corrupt {
+                // Nothing that is written now would be found again. The same, not as an error of storage that may pass.
+                let lost = Error::corrupt(error.to_string());
+                self.inner.log.iter().for_each(|log| log.refuse(&lost));
+                self.shards().iter().for_each(|shard| shard.failed(lost.clone()));
+            }
+            error
         })
     }
 

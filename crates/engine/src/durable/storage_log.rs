@@ -261,11 +261,24 @@ impl StorageLog {
         self.lead.alone(|| self.ship())
     }
 
+    /// Refuses writes with `error`, until [`StorageLog::resume`] succeeds.
+    pub(crate) fn refuse(&self, error: &Error) {
+        // A shipment that succeeds says that nothing fails.
+        self.lead.alone(|| {
+            *lock(&self.failure) = Some(error.clone());
+            self.is_failing.store(true, Ordering::Relaxed);
+            self.is_broken.store(true, Ordering::Relaxed);
+        });
+    }
+
     /// Begins another log in the place of one whose sync failed, with all that is not durable.
     ///
     /// # Errors
-    /// `Fenced`; those of the storage.
+    /// `Fenced`; `Corrupt` while the commits that would name it are gone; those of the storage.
     pub(crate) fn resume(&self) -> Result<()> {
+        if self.is_failing.load(Ordering::Relaxed) {
+            self.register.check()?;
+        }
         self.lead.alone(|| {
             let mut shipping = lock(&self.shipping);
             if let Some(open) = shipping.open.take_if(|open| open.log.failure().is_some()) {

@@ -143,6 +143,30 @@ fn a_commit_that_was_followed_counts_and_then_no_more() {
 }
 
 #[test]
+fn an_owner_sees_that_its_commits_are_gone() {
+    let storage = MemoryObjects::new();
+    let mut register = claim(&storage, 1).unwrap();
+    commit(&mut register, "a").unwrap();
+    register.commit(CommitKind::Snapshot, Bytes::from_static(b"all")).unwrap();
+    commit(&mut register, "b").unwrap();
+    register.prune().unwrap();
+    register.check().unwrap();
+    for number in [3, 4] {
+        let name = prefix().numbered(number).unwrap();
+        let bytes = storage.get(&name).unwrap();
+        storage.delete(&name).unwrap();
+        assert_eq!(register.check().unwrap_err().kind(), ErrorKind::Corrupt);
+        storage.put(&name, bytes, PutMode::IfAbsent).unwrap();
+        register.check().unwrap();
+    }
+    // What a successor pruned is not missing.
+    let mut second = claim(&storage.handle(), 2).unwrap();
+    second.commit(CommitKind::Snapshot, Bytes::from_static(b"all")).unwrap();
+    second.prune().unwrap();
+    assert_eq!(register.check().unwrap_err().kind(), ErrorKind::Fenced);
+}
+
+#[test]
 fn damage_is_named() {
     let storage = MemoryObjects::new();
     let mut register = claim(&storage, 1).unwrap();
