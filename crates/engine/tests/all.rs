@@ -9,6 +9,7 @@ mod conditional;
 mod copies;
 mod crossings;
 mod delegation;
+mod dropping;
 mod expiry;
 mod index_budget;
 mod iteration;

@@ -175,14 +175,13 @@ impl Place {
         Ok(logs)
     }
 
-    /// What owners before have left of logs that no commit names: they ended before all of it was deleted. `logs` are those
-    /// that the newest commit names, which this process has made: an owner before can name no other one, whatever it creates.
+    /// What owners before have left of logs that are not needed, as no commit names them: they ended before all of it was deleted.
     ///
     /// # Errors
     /// Those of the storage.
-    pub(crate) fn unneeded_logs(&self, logs: &[LogName]) -> Result<Vec<LogName>> {
-        let is_unneeded = |(log, bytes): &(LogName, u64)| *bytes > SEAL_BYTES && !logs.contains(log);
-        Ok(self.stored_logs()?.into_iter().filter(is_unneeded).map(|(log, _)| log).collect())
+    pub(crate) fn unneeded_logs(&self, is_unneeded: impl Fn(&LogName) -> bool) -> Result<Vec<LogName>> {
+        let is_left = |(log, bytes): &(LogName, u64)| *bytes > SEAL_BYTES && is_unneeded(log);
+        Ok(self.stored_logs()?.into_iter().filter(is_left).map(|(log, _)| log).collect())
     }
 
     /// Removes what writes left that were interrupted, of whatever database in this storage.
@@ -206,7 +205,7 @@ impl Place {
                 self.storage.objects().list(Some(&prefix))?.iter().any(|object| shard(&object.name).is_some()),
             )
         };
-        let has_parts = || Ok::<_, Error>(has_segments()? || !self.unneeded_logs(&[])?.is_empty());
+        let has_parts = || Ok::<_, Error>(has_segments()? || !self.unneeded_logs(|_| true)?.is_empty());
         // Commits come first: where somebody creates a database just now, one is there.
         Ok(history.commits.is_empty() && has_parts()? && self.history()?.commits.is_empty())
     }
@@ -260,6 +259,10 @@ impl CheckpointId {
         &self.name
     }
 
+    pub(crate) const fn commit(&self) -> Option<u64> {
+        self.commit
+    }
+
     fn below(&self, folder: &ObjectName) -> forebay_storage::Result<ObjectName> {
         folder.join(&self.to_string())
     }
@@ -271,6 +274,28 @@ impl fmt::Display for CheckpointId {
             None => f.write_str(&self.name),
             Some(commit) => write!(f, "{}={commit:020}", self.name),
         }
+    }
+}
+
+/// The commit that says that the database was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    /// The epoch of whoever dropped it.
+    pub(crate) epoch: u64,
+    /// The commit's number.
+    pub(crate) commit: u64,
+}
+
+impl Tombstone {
+    /// The last commit, if it says so; `None` when there is a database, or never was one.
+    ///
+    /// # Errors
+    /// As [`Committed::of`].
+    pub(crate) fn of(history: &History) -> Result<Option<Self>> {
+        Ok(match (Committed::of(history)?, history.last()) {
+            (None, Some(last)) => Some(Self { epoch: last.epoch, commit: last.number }),
+            _ => None,
+        })
     }
 }
 

@@ -11,12 +11,14 @@
 //! | segments | where they are | also objects: [`keeping`] |
 //! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
 //! | moments that stay | | [`checkpoints`] |
+//! | what a drop leaves | | [`dropping`] |
 
 pub(crate) mod checkpoints;
 pub(crate) mod commit;
 pub(crate) mod copies;
 pub(crate) mod crossing;
 pub(crate) mod database;
+pub(crate) mod dropping;
 pub(crate) mod groups;
 pub(crate) mod joining;
 pub(crate) mod keeping;

@@ -12,7 +12,7 @@
 //! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
 //! with the version before, and keeps all that either version names.
 
-use crate::durable::database::{CheckpointId, Committed, Place};
+use crate::durable::database::{CheckpointId, Committed, Place, Tombstone};
 use crate::terms::{Error, Result};
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
@@ -124,11 +124,11 @@ impl Claimed {
     ///
     /// # Errors
     /// `Fenced`; those of the storage.
-    pub(crate) fn drop_database(mut self) -> Result<()> {
+    pub(crate) fn drop_database(mut self) -> Result<Tombstone> {
         let nothing = DatabaseCommit::default().encode()?;
-        self.register.commit(CommitKind::Snapshot, nothing.into())?;
+        let commit = self.register.commit(CommitKind::Snapshot, nothing.into())?;
         self.register.prune()?;
-        Ok(())
+        Ok(Tombstone { epoch: self.register.epoch(), commit })
     }
 }
 

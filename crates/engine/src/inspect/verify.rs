@@ -2,13 +2,14 @@
 //! they name.
 
 use crate::durable::checkpoints;
-use crate::durable::database::{CheckpointId, Committed, UNFINISHED};
+use crate::durable::database::{CheckpointId, Committed, Tombstone, UNFINISHED};
+use crate::durable::dropping;
 use crate::durable::groups::Replay;
 use crate::inspect::check::{self, Tally};
 use crate::inspect::report::{Report, Section, Step};
 use crate::inspect::source::{Live, Stored};
 use crate::inspect::stored::{Listed, StoredDatabase};
-use crate::terms::Result;
+use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
 use forebay_base::ErrorKind;
 use forebay_env::HashSet;
@@ -72,8 +73,9 @@ impl StoredDatabase {
     /// in [`Report::notes`].
     ///
     /// # Errors
-    /// Those of the storage when nothing can be listed. Damage is no error.
+    /// `NotFound` when the database was dropped; those of the storage when nothing can be listed. Damage is no error.
     pub fn verify(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
+        self.check_not_dropped()?;
         let mut report = Report::default();
         let listed = self.listed()?;
         let commits = self.place.storage.objects().list(Some(&self.place.commits()?))?.len() as u64;
@@ -129,6 +131,22 @@ impl StoredDatabase {
         checked.rows.push(counts.map(Into::into).to_vec());
         report.sections.push(checked);
         Ok(report)
+    }
+
+    /// What is left of a database that was dropped is not verified.
+    fn check_not_dropped(&self) -> Result<()> {
+        // What is damaged is told later.
+        let Ok(history) = self.place.history() else { return Ok(()) };
+        let was_dropped = matches!(Tombstone::of(&history), Ok(Some(_)));
+        if !was_dropped || !matches!(checkpoints::are_at(&self.place), Ok(false)) {
+            return Ok(());
+        }
+        let name = &self.name;
+        let message = match dropping::left(&self.place, &history)? {
+            Some(_) => format!("the database {name:?} was dropped, but not all of it is deleted: drop it again"),
+            None => format!("the database {name:?} was dropped"),
+        };
+        Err(Error::new(ErrorKind::NotFound, message))
     }
 
     /// Reads the commits, unless backups lie here, and all checkpoints.

@@ -1,7 +1,8 @@
 //! Opening a database that lies in storage (see `durable::restore`), and dropping one.
 
 use crate::durable::checkpoints;
-use crate::durable::database::{Committed, Place, UNFINISHED};
+use crate::durable::database::{Committed, Place, Tombstone, UNFINISHED};
+use crate::durable::dropping::{self, Remains};
 use crate::durable::named::{self, Copies};
 use crate::durable::recovery::LeftRecords;
 use crate::durable::register::{Claimed, Register};
@@ -140,7 +141,8 @@ impl Taker<'_> {
         let restored = self.restore(&committed, epoch, &kept, &mut recovery)?;
         committed.memory_store.clone_from(&self.copies.store);
         committed.versions = restored.iter().map(|restored| restored.version.version.clone()).collect();
-        let unneeded = self.place.unneeded_logs(&committed.logs)?;
+        // No owner before can name another one, whatever it creates.
+        let unneeded = self.place.unneeded_logs(|log| !committed.logs.contains(log))?;
         let register = Arc::new(claimed.begin(committed)?);
         restored.iter().for_each(Restored::take_charge);
         let records = logs.take_records();
@@ -220,47 +222,45 @@ pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
     })
 }
 
-/// Drops the database `name` in `storage`, and what these memory nodes hold of it. An owner that lives is fenced.
+/// Drops the database `name` in `storage`, and what these memory nodes hold of it. An owner that lives is fenced. What an earlier
+/// call has left is deleted.
 ///
 /// # Errors
-/// `NotFound` when it is not there; `Busy` while a process has it open on one of the nodes, or it has checkpoints; those of
+/// `NotFound` when nothing of it is there; `Busy` while a process has it open on one of the nodes, or it has checkpoints; those of
 /// the storage: call again.
 pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
     let place = Place::new(storage, name)?;
-    let (found, _) = committed(&place)?;
-    if let Some(checkpoint) = checkpoints::list(&place)?.first() {
-        let message = format!("the database {name:?} has checkpoints, as {checkpoint:?}: drop them first");
-        return Err(Error::new(ErrorKind::Busy, message));
+    let history = place.history()?;
+    if let Some(found) = Committed::of(&history)? {
+        let tombstone = drop_found(&place, clients, name, &found)?;
+        return Remains::of(&place, tombstone)?.delete(&place);
     }
+    match dropping::left(&place, &history)? {
+        Some(remains) => remains.delete(&place),
+        None => Err(missing(&place, &history)?),
+    }
+}
+
+/// Has no database be there any more. What it had is left.
+fn drop_found(place: &Place, clients: &[Arc<MemoryClient>], name: &str, found: &Committed) -> Result<Tombstone> {
+    dropping::check_unneeded(place)?;
     named::drop_copies(clients, (name, found.identity.database))?;
-    let claimed = Claimed::claim(&place, Some(found.identity.database), &found.identity, &found.versions)?;
-    let logs = claimed.committed.logs.clone();
-    claimed.drop_database()?;
-    for log in &logs {
-        match storage.open_log(&place.log(*log)?, LogRecovery::Seal) {
+    let claimed = Claimed::claim(place, Some(found.identity.database), &found.identity, &found.versions)?;
+    // The owner before may have made one until then.
+    dropping::check_unneeded(place)?;
+    for log in &claimed.committed.logs {
+        match place.storage.open_log(&place.log(*log)?, LogRecovery::Seal) {
             // Its writer is stopped, and nobody needs what it lacks.
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
             sealed => drop(sealed?),
         }
     }
-    for log in place.unneeded_logs(&[])? {
-        storage.delete_log(&place.log(log)?)?;
-    }
-    for folder in [place.all_segments()?, place.all_clones()?] {
-        for object in storage.objects().list(Some(&folder))? {
-            storage.objects().delete(&object.name)?;
-        }
-    }
-    for note in [place.bench()?, place.unfinished()?] {
-        storage.objects().delete(&note)?;
-    }
-    Ok(())
+    claimed.drop_database()
 }
 
 /// Drops what was begun and not finished. An owner that lives is fenced.
 fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
     match destroy(&place.storage, clients, name) {
-        // What is left of a drop that was interrupted, the next owner deletes.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         dropped => dropped,
     }

@@ -1,0 +1,141 @@
+//! Databases in storage that are dropped, and what ends in the middle of it.
+
+use crate::common::model::{contents, key};
+use crate::common::process::Process;
+use crate::common::stored::{of_objects, options};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Options, StoredDatabase, Syncing};
+use forebay_storage::{MemoryObjects, ObjectStorage};
+
+/// Writes to the database, which then has tables, a log and a note, and whose process is killed.
+fn write_and_be_killed(objects: &MemoryObjects, value: &[u8]) {
+    let process = Process::with_empty_memory();
+    let quiet = Options { background_threads: 0, ..options(&of_objects(&objects.handle()), Syncing::Sync) };
+    let db = process.open(quiet);
+    (0..20).for_each(|number| db.put(&key(number), value).unwrap());
+    db.flush().unwrap();
+    db.put(b"log", value).unwrap();
+    db.note_benchmark().unwrap();
+    process.kill(db);
+}
+
+/// What lies there, but for commits and seals of logs, which stay.
+fn left(objects: &MemoryObjects) -> Vec<String> {
+    let listed = objects.list(None).unwrap().into_iter().map(|object| object.name.as_str().to_owned());
+    let stays = |name: &String| name.starts_with("db/commit/") || name.starts_with("db/log/");
+    listed.filter(|name| !stays(name)).collect()
+}
+
+fn verified(objects: &MemoryObjects) -> String {
+    let report = StoredDatabase::new(&of_objects(&objects.handle()), "db").unwrap().verify(&mut |_| ());
+    match report {
+        Ok(report) => format!("{:?}", report.problems),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            error.to_string()
+        }
+    }
+}
+
+/// The same, where somebody drops the database and ends before all of it is deleted.
+fn half_dropped(sound: &MemoryObjects) -> MemoryObjects {
+    let ends_at = |step| {
+        let objects = sound.duplicate();
+        let handle = objects.handle();
+        handle.end_at(step);
+        Db::destroy_stored(&of_objects(&handle), &[], "db").unwrap_err();
+        Some(objects).filter(|objects| left(objects).len() < left(sound).len())
+    };
+    (0..).find_map(ends_at).unwrap()
+}
+
+/// Whoever drops it ends at each step. The same call again ends it.
+#[test]
+fn a_drop_that_was_interrupted_is_ended_by_the_next_one() {
+    let sound = MemoryObjects::new();
+    write_and_be_killed(&sound, b"first");
+    let (mut alive, mut halves) = (0, 0);
+    for step in 0.. {
+        let objects = sound.duplicate();
+        let handle = objects.handle();
+        handle.end_at(step);
+        let first = Db::destroy_stored(&of_objects(&handle), &[], "db");
+        let storage = of_objects(&objects.handle());
+        let verified_between = verified(&objects);
+        let again = Db::destroy_stored(&storage, &[], "db");
+        assert!(left(&objects).is_empty(), "step {step}: {:?}", left(&objects));
+        assert!(verified(&objects).ends_with("was dropped"), "{}", verified(&objects));
+        assert_eq!(Db::destroy_stored(&storage, &[], "db").unwrap_err().kind(), ErrorKind::NotFound);
+        if first.is_ok() {
+            assert_eq!(again.unwrap_err().kind(), ErrorKind::NotFound);
+            break;
+        }
+        again.unwrap_or_else(|error| panic!("step {step}: {error}"));
+        match verified_between.as_str() {
+            "[]" => alive += 1,
+            between if between.ends_with("drop it again") => halves += 1,
+            between => panic!("step {step}: {between}"),
+        }
+        write_and_be_killed(&objects, b"second");
+        assert_eq!(verified(&objects), "[]", "step {step}");
+    }
+    assert!(alive > 2 && halves > 4, "{alive} {halves}");
+}
+
+/// A database that gets the name while what is left of another one is being deleted.
+#[test]
+fn a_later_database_of_the_name_stays() {
+    let sound = MemoryObjects::new();
+    write_and_be_killed(&sound, b"first");
+    let sound = half_dropped(&sound);
+    for step in 0.. {
+        let objects = sound.duplicate();
+        let (handle, other) = (objects.handle(), objects.handle());
+        handle.interrupt_at(step, move || write_and_be_killed(&other, b"second"));
+        let dropped = Db::destroy_stored(&of_objects(&handle), &[], "db");
+        if handle.steps() <= step {
+            assert!(step > 6);
+            dropped.unwrap();
+            break;
+        }
+        // Who reads the commits later than it is there drops all of it.
+        if step < 2 {
+            continue;
+        }
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+        let found = contents(&db);
+        assert_eq!(found.len(), 21, "step {step}: {dropped:?}");
+        assert!(found.values().all(|value| value == b"second"), "step {step}");
+        db.close().unwrap();
+        assert_eq!(verified(&objects), "[]", "step {step}");
+    }
+}
+
+/// Backups of another database of the name that lie where one was dropped in part.
+#[test]
+fn what_backups_need_stays() {
+    let (lived, dropped) = (MemoryObjects::new(), MemoryObjects::new());
+    // Its objects have other names.
+    for _ in 0..3 {
+        write_and_be_killed(&dropped, b"dropped");
+        Db::destroy_stored(&of_objects(&dropped.handle()), &[], "db").unwrap();
+    }
+    write_and_be_killed(&dropped, b"dropped");
+    (0..2).for_each(|_| write_and_be_killed(&lived, b"lived"));
+    let dropped = half_dropped(&dropped);
+    assert!(!left(&dropped).is_empty());
+    let (storage, to) = (of_objects(&lived.handle()), of_objects(&dropped.handle()));
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let expected = contents(&db);
+    db.create_checkpoint("now").unwrap();
+    db.close().unwrap();
+    Db::back_up(&storage, "db", "now", &to).unwrap();
+    let there = left(&dropped);
+    assert_eq!(Db::destroy_stored(&to, &[], "db").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(left(&dropped), there);
+    Db::clone_checkpoint(&to, "db", "now", "clone").unwrap();
+    let clone = Options { name: Some("clone".to_owned()), ..options(&to, Syncing::Sync) };
+    assert_eq!(contents(&process.open(clone)), expected);
+}
