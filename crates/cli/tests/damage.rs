@@ -259,22 +259,24 @@ fn a_register_that_is_gone_or_damaged() {
 #[test]
 fn a_repair_that_was_killed_passes_for_no_database_and_is_made_again() {
     let folder = Folder::new(true);
-    let (saved, unfinished) = (folder.0.join("saved"), folder.0.join("saved/unfinished"));
+    let (saved, commits) = (folder.0.join("saved"), folder.0.join("saved/commit"));
     loop {
         let mut repair = start(&format!("repair --storage {} --into saved", folder.0.display()));
-        while !unfinished.exists() && !repair.has_ended() {
+        let is_begun = || fs::read_dir(&commits).is_ok_and(|mut commits| commits.next().is_some());
+        while !is_begun() && !repair.has_ended() {
             repair.pause(Duration::from_millis(1));
         }
         // It is killed.
         drop(repair);
-        if unfinished.exists() {
+        let ended = folder.run("verify", "--db saved");
+        if ended.error.contains("not whole") {
+            assert!(ended.error.contains("saved/commit"), "{ended:?}");
+            ended.expect(6);
             break;
         }
         // It was faster.
         fs::remove_dir_all(&saved).unwrap();
     }
-    let ended = folder.run("verify", "--db saved").expect(6);
-    assert!(ended.error.contains("saved/unfinished") && ended.error.contains("not whole"), "{ended:?}");
     let ended = folder.run("dump", "--db saved --local-memory-size 256MiB");
     // There may be no database yet.
     assert!(ended.code == Some(1) && ended.out.is_empty(), "{ended:?}");

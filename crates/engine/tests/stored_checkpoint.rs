@@ -1057,7 +1057,7 @@ fn what_was_not_finished_is_not_opened() {
         let storage = of_objects(&objects.handle());
         let opened = Process::with_empty_memory().try_open(options(&storage, Syncing::Flush)).map(|_| ());
         let (found, _) = problems(&storage, "db");
-        assert!(found.iter().any(|problem| problem.starts_with("db/unfinished: ")), "{found:?}");
+        assert!(found.iter().any(|problem| problem.starts_with("db/commit: ")), "{found:?}");
         opened.unwrap_err().kind() == ErrorKind::Busy
     };
     // Whoever makes it ends at each step.
@@ -1079,6 +1079,13 @@ fn what_was_not_finished_is_not_opened() {
             break;
         }
         if objects.list(None).unwrap().is_empty() {
+            continue;
+        }
+        if problems(&of_objects(&objects.handle()), "db").0.is_empty() {
+            // It ended when the commit that says that all is there had been made.
+            let process = Process::with_empty_memory();
+            let db = process.open(options(&of_objects(&objects.handle()), Syncing::Flush));
+            assert_eq!(contents(&db).len(), 50, "step {step}");
             continue;
         }
         assert!(is_refused(&objects), "step {step}");
@@ -1113,4 +1120,101 @@ fn what_was_not_finished_is_not_opened() {
     // One that is whole is not replaced.
     let again = Process::with_empty_memory().try_open(unfinished(&storage)).map(|_| ());
     assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
+
+/// What a maker asked for and was not told of arrives after the database was finished, and says nothing of it.
+#[test]
+fn what_arrives_late_does_not_make_a_whole_database_unfinished() {
+    for step in 0.. {
+        let objects = MemoryObjects::new();
+        let handle = objects.handle();
+        handle.fail_at(step, ObjectFault::Late(1000));
+        let unfinished = |objects: &MemoryObjects| Options {
+            unfinished: true,
+            background_threads: 0,
+            ..options(&of_objects(objects), Syncing::Flush)
+        };
+        let process = Process::with_empty_memory();
+        let make = |objects: &MemoryObjects| {
+            let db = process.try_open(Options { takeover: true, ..unfinished(objects) })?;
+            db.put(b"key", b"made")?;
+            db.finish()?;
+            db.close()
+        };
+        let made = make(&handle);
+        if made.is_err() {
+            match make(&objects.handle()) {
+                // It was finished all the same.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                again => again.unwrap(),
+            }
+        }
+        let is_over = handle.steps() <= step;
+        let storage = of_objects(&objects.handle());
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&storage, Syncing::Sync));
+        db.put(b"newer", b"data").unwrap();
+        db.close().unwrap();
+        (0..1000).for_each(|_| drop(objects.list(None).unwrap()));
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&storage, Syncing::Sync));
+        assert_eq!(contents(&db).len(), 2, "step {step}");
+        db.close().unwrap();
+        assert_eq!(problems(&storage, "db").0, [""; 0], "step {step}");
+        if is_over {
+            assert!(step > 5);
+            break;
+        }
+    }
+}
+
+/// The note of a build before counts as it did.
+#[test]
+fn a_note_of_an_earlier_build_says_that_a_database_is_not_whole() {
+    let storage = of_objects(&MemoryObjects::new());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    db.put(b"key", b"value").unwrap();
+    db.close().unwrap();
+    let note = ObjectName::new("db/unfinished").unwrap();
+    storage.objects().put(&note, Bytes::new(), PutMode::Replace).unwrap();
+    let opened = process.try_open(options(&storage, Syncing::Sync)).map(|_| ());
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Busy);
+    assert!(problems(&storage, "db").0.iter().any(|problem| problem.starts_with("db/unfinished: ")));
+    let db = process.open(Options { unfinished: true, ..options(&storage, Syncing::Sync) });
+    assert_eq!(contents(&db), Model::new());
+    db.finish().unwrap();
+    db.close().unwrap();
+    assert_eq!(problems(&storage, "db").0, [""; 0]);
+    process.open(options(&storage, Syncing::Sync)).close().unwrap();
+}
+
+/// Who begins anew drops nothing that its maker has finished meanwhile.
+#[test]
+fn a_database_that_is_finished_meanwhile_is_not_begun_anew() {
+    for step in 0.. {
+        let objects = MemoryObjects::new();
+        let unfinished = |objects: &MemoryObjects| Options {
+            unfinished: true,
+            background_threads: 0,
+            ..options(&of_objects(objects), Syncing::Flush)
+        };
+        let maker = Process::with_empty_memory();
+        let db = maker.open(unfinished(&objects.handle()));
+        db.put(b"key", b"made").unwrap();
+        let handle = objects.handle();
+        let finished = Arc::new(Mutex::new(None));
+        let outcome = Arc::clone(&finished);
+        handle.interrupt_at(step, move || *outcome.lock().unwrap() = Some(db.finish()));
+        let process = Process::with_empty_memory();
+        let begun = process.try_open(unfinished(&handle)).map(|_| ());
+        let Some(finished) = finished.lock().unwrap().take() else { break };
+        let storage = of_objects(&objects.handle());
+        assert!(finished.is_err() || begun.is_err(), "step {step}: {finished:?} {begun:?}");
+        if finished.is_ok() {
+            let process = Process::with_empty_memory();
+            let db = process.open(options(&storage, Syncing::Flush));
+            assert_eq!(contents(&db).len(), 1, "step {step}: {begun:?}");
+        }
+    }
 }

@@ -152,7 +152,8 @@ pub struct StoreConfig {
     pub part: Option<StorePart>,
     /// Number of copies of each shard.
     pub copies: u32,
-    /// Whoever creates the database is to finish it: it is whole once one of its stores says so.
+    /// Whoever creates the database is to finish it: it is whole once one of its stores says so or, in storage, a commit without
+    /// this.
     pub to_finish: bool,
 }
 

@@ -625,8 +625,7 @@ impl Db {
         }
         self.flush()?;
         if let Some(stored) = &self.inner.stored {
-            stored.register.confirm()?;
-            return Ok(stored.place.storage.objects().delete(&stored.place.unfinished()?)?);
+            return stored.register.finish();
         }
         // Each node has one of the first shards.
         let owners = self.shards().iter().take(self.inner.nodes.len()).filter_map(|shard| shard.tree.remote.owner());

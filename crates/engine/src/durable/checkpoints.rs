@@ -40,7 +40,7 @@ use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_storage::{BlockCache, BlockCacheOptions, BlockObject, ObjectName, ObjectWriter, PutMode, Storage};
-use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, Placement, StorageRoot, Version};
+use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, Placement, StorageRoot, StoreConfig, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that a backup copies at once.
@@ -270,7 +270,8 @@ fn replaced(id: &CheckpointId) -> Error {
 pub(crate) fn begin(target: &Place, checkpoint: Committed) -> Result<Claimed> {
     check_free(target)?;
     let database = Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
-    let identity = DatabaseIdentity { database, config: checkpoint.identity.config };
+    let config = StoreConfig { to_finish: false, ..checkpoint.identity.config };
+    let identity = DatabaseIdentity { database, config };
     let version = |version: &Version| {
         let mut edit = version.to_edit();
         edit.epoch = None;

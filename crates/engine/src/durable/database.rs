@@ -7,7 +7,7 @@
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
 //!   NAME/dropping/…                    those of backups that somebody is dropping
-//!   NAME/unfinished                    what lies here is not whole yet: only its maker may open it
+//!   NAME/unfinished                    what lies here is not whole yet: builds before said so in this way, now the commits do
 //!   NAME/bench                         a benchmark made this, and nobody else has opened it since (a root: its last epoch)
 //! ```
 //!
@@ -107,12 +107,12 @@ impl Place {
         Ok(self.root.join("bench")?)
     }
 
-    /// Whether somebody began to make the database, and has not finished.
+    /// Whether somebody began to make the database that the commits tell of, and has not finished.
     ///
     /// # Errors
     /// Those of the storage.
-    pub(crate) fn is_unfinished(&self) -> Result<bool> {
-        self.is_there(&self.unfinished()?)
+    pub(crate) fn is_unfinished(&self, found: Option<&Committed>) -> Result<bool> {
+        Ok(found.is_some_and(|found| found.identity.config.to_finish) || self.is_there(&self.unfinished()?)?)
     }
 
     /// Whether an object is there.

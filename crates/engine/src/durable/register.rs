@@ -61,11 +61,16 @@ pub(crate) struct Claimed {
 
 impl Claimed {
     /// Makes this process the owner of the database at `place`. The owner before is fenced when this has returned. Where there
-    /// is none, `new` is created; where there is one, it must be that of number `known`.
+    /// is none, `new` is created; where there is one, it must be `known`, and neither more nor less finished.
     ///
     /// # Errors
     /// `Busy` when others were faster; `Corrupt`; those of the storage.
-    pub(crate) fn claim(place: &Place, known: Option<u128>, new: &DatabaseIdentity, empty: &[Version]) -> Result<Self> {
+    pub(crate) fn claim(
+        place: &Place,
+        known: Option<&DatabaseIdentity>,
+        new: &DatabaseIdentity,
+        empty: &[Version],
+    ) -> Result<Self> {
         let writer =
             Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
         let created = Committed {
@@ -78,13 +83,16 @@ impl Claimed {
         let mut failure = None;
         let first = |history: &History| {
             let payload = match Committed::of(history) {
-                Ok(Some(found)) if Some(found.identity.database) == known => {
+                Ok(Some(found)) if Some(&found.identity) == known => {
                     DatabaseCommit::default().encode().map(|bytes| (CommitKind::Edit, bytes)).map_err(Error::from)
                 }
                 Ok(None) if known.is_none() => {
                     created.to_snapshot().encode().map(|bytes| (CommitKind::Snapshot, bytes)).map_err(Error::from)
                 }
-                Ok(_) => Err(Error::new(ErrorKind::Busy, "another process creates or drops the database: try again")),
+                Ok(_) => Err(Error::new(
+                    ErrorKind::Busy,
+                    "another process creates, finishes or drops the database: try again",
+                )),
                 Err(error) => Err(error),
             };
             payload.map(|(kind, bytes)| (kind, bytes.into())).map_err(|error| {
@@ -199,6 +207,18 @@ impl Register {
     /// As [`Register::record`].
     pub(crate) fn confirm(&self) -> Result<()> {
         lock(&self.state).commit(Step::Nothing, DatabaseCommit::default())
+    }
+
+    /// Makes a commit that says that the database is whole, if it was to be finished.
+    ///
+    /// # Errors
+    /// As [`Register::record`].
+    pub(crate) fn finish(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        state.settle()?;
+        let mut finished = state.committed.clone();
+        finished.identity.config.to_finish = false;
+        state.commit(Step::All(finished), DatabaseCommit::default())
     }
 
     /// Looks whether this process is the owner still, and commits nothing.

@@ -152,8 +152,9 @@ impl StoredDatabase {
     /// Reads the commits, unless backups lie here, and all checkpoints.
     fn moments(&self, has_commits: bool, report: &mut Report) -> Result<Moments> {
         let mut moments = Moments::default();
-        if self.place.is_unfinished()? {
-            report.problem(self.place.unfinished()?.as_str(), ErrorKind::Corrupt, UNFINISHED);
+        let unfinished = self.place.unfinished()?;
+        if self.place.is_there(&unfinished)? {
+            report.problem(unfinished.as_str(), ErrorKind::Corrupt, UNFINISHED);
         }
         let mut backup_of = None;
         if !has_commits {
@@ -167,6 +168,9 @@ impl StoredDatabase {
         }
         if !moments.are_backups {
             moments.current = self.committed(report);
+            if moments.current.as_ref().is_some_and(|current| current.identity.config.to_finish) {
+                report.problem(self.register_name(), ErrorKind::Corrupt, UNFINISHED);
+            }
         }
         for id in checkpoints::ids(&self.place)? {
             match checkpoints::read(&self.place, &id) {

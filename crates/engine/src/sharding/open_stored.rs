@@ -21,11 +21,10 @@ use crate::tree::cut::Cut;
 use crate::tree::version::identity;
 use crate::work::common::Common;
 use crate::work::shard::Shard;
-use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_memory_client::MemoryClient;
-use forebay_storage::{BlockCache, History, LowerFloor, PutMode, Recovery as LogRecovery, Storage};
+use forebay_storage::{BlockCache, History, LowerFloor, Recovery as LogRecovery, Storage};
 use forebay_table::{DatabaseIdentity, LogName, StorageRoot, StoreConfig, Version};
 use std::sync::Arc;
 
@@ -48,15 +47,18 @@ pub(super) fn open(
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
         copies: 1,
-        to_finish: false,
+        to_finish: options.unfinished,
     };
-    match (place.is_unfinished()?, options.unfinished) {
-        (true, true) => drop_unfinished(&place, clients, name)?,
-        (true, false) => return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}"))),
-        (false, _) => {}
+    let mut history = place.history()?;
+    let mut found = Committed::of(&history)?;
+    if place.is_unfinished(found.as_ref())? {
+        if !options.unfinished {
+            return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}")));
+        }
+        drop_unfinished(&place, clients, name, &history)?;
+        history = place.history()?;
+        found = Committed::of(&history)?;
     }
-    let history = place.history()?;
-    let found = Committed::of(&history)?;
     let identity = match &found {
         Some(_) if options.error_if_exists || options.unfinished => {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
@@ -75,11 +77,10 @@ pub(super) fn open(
         None => DatabaseIdentity { database: random()?, config },
     };
     let options = &options.merging_by(&identity.config.merge_operator)?;
-    if options.unfinished {
-        storage.objects().put(&place.unfinished()?, Bytes::new(), PutMode::Replace)?;
-    }
     let recorded = found.as_ref().map_or("", |found| found.memory_store.as_str());
-    let copies = named::open_copies(clients, (name, identity.database), recorded, &identity.config, options)?;
+    // Storage alone says whether it is whole.
+    let config = StoreConfig { to_finish: false, ..identity.config.clone() };
+    let copies = named::open_copies(clients, (name, identity.database), recorded, &config, options)?;
     let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
     let owners = acquire(&copies.parts, options)?;
     let taker =
@@ -125,7 +126,7 @@ impl Taker<'_> {
         let empty: Vec<_> = (0..options.shards as u64)
             .map(|shard| Version::empty(identity(options, self.identity.database, shard)))
             .collect();
-        let known = self.found.as_ref().map(|found| found.identity.database);
+        let known = self.found.as_ref().map(|found| &found.identity);
         let claimed = Claimed::claim(&self.place, known, &self.identity, &empty)?;
         let mut committed = claimed.committed.clone();
         if self.found.as_ref().is_some_and(|found| found.memory_store != committed.memory_store) {
@@ -230,14 +231,18 @@ pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
 /// the storage: call again.
 pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
     let place = Place::new(storage, name)?;
-    let history = place.history()?;
-    if let Some(found) = Committed::of(&history)? {
-        let tombstone = drop_found(&place, clients, name, &found)?;
-        return Remains::of(&place, tombstone)?.delete(&place);
+    destroy_known(&place, clients, name, &place.history()?)
+}
+
+/// As [`destroy`], if what lies there is what the commits have said.
+fn destroy_known(place: &Place, clients: &[Arc<MemoryClient>], name: &str, history: &History) -> Result<()> {
+    if let Some(found) = Committed::of(history)? {
+        let tombstone = drop_found(place, clients, name, &found)?;
+        return Remains::of(place, tombstone)?.delete(place);
     }
-    match dropping::left(&place, &history)? {
-        Some(remains) => remains.delete(&place),
-        None => Err(missing(&place, &history)?),
+    match dropping::left(place, history)? {
+        Some(remains) => remains.delete(place),
+        None => Err(missing(place, history)?),
     }
 }
 
@@ -245,7 +250,7 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
 fn drop_found(place: &Place, clients: &[Arc<MemoryClient>], name: &str, found: &Committed) -> Result<Tombstone> {
     dropping::check_unneeded(place)?;
     named::drop_copies(clients, (name, found.identity.database))?;
-    let claimed = Claimed::claim(place, Some(found.identity.database), &found.identity, &found.versions)?;
+    let claimed = Claimed::claim(place, Some(&found.identity), &found.identity, &found.versions)?;
     // The owner before may have made one until then.
     dropping::check_unneeded(place)?;
     for log in &claimed.committed.logs {
@@ -258,12 +263,13 @@ fn drop_found(place: &Place, clients: &[Arc<MemoryClient>], name: &str, found: &
     claimed.drop_database()
 }
 
-/// Drops what was begun and not finished. An owner that lives is fenced.
-fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
-    match destroy(&place.storage, clients, name) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        dropped => dropped,
+/// Drops what was begun and, as the commits have said, not finished. An owner that lives is fenced, unless it finishes first.
+fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str, history: &History) -> Result<()> {
+    match destroy_known(place, clients, name, history) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        dropped => dropped?,
     }
+    Ok(place.storage.objects().delete(&place.unfinished()?)?)
 }
 
 /// What the commits of a database that must exist say, and its owner's epoch.
