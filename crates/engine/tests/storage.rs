@@ -869,3 +869,41 @@ fn what_interrupted_writes_left_is_removed_by_the_next_owner() {
     assert_eq!(storage(6).objects().get(&name).unwrap(), &b"some of it"[..]);
     process.kill(db);
 }
+
+/// Owners end at each step of beginning a log. Whoever opens the database deletes what they leave, as `verify` says.
+#[test]
+fn a_log_without_records_that_nothing_names_is_deleted() {
+    let mut noted = [0; 2];
+    for on_disk in [false, true] {
+        for step in 0.. {
+            let (disk, objects) = (SimDisk::new(), MemoryObjects::new());
+            let (first, all) = match on_disk {
+                true => (of_disk(&disk, 1), of_disk(&disk.handle(), 2)),
+                false => (of_objects(&objects), of_objects(&objects.handle())),
+            };
+            let quiet = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
+            let process = Process::with_empty_memory();
+            let db = process.open(quiet(&first));
+            match on_disk {
+                true => disk.end_at(disk.steps() + step),
+                false => objects.end_at(objects.steps() + step),
+            }
+            let written = db.put(b"key", b"value");
+            process.kill(db);
+            let orphans = || {
+                let report = StoredDatabase::new(&all, "db").unwrap().verify(&mut |_| ()).unwrap();
+                report.notes.iter().filter(|note| note.detail.contains("a log of")).count()
+            };
+            noted[usize::from(on_disk)] += orphans();
+            let process = Process::with_empty_memory();
+            let db = process.open(quiet(&all));
+            db.flush().unwrap();
+            db.close().unwrap();
+            assert_eq!(orphans(), 0, "on disk {on_disk}, step {step}");
+            if written.is_ok() {
+                break;
+            }
+        }
+    }
+    assert!(noted.iter().all(|noted| *noted > 0), "{noted:?}");
+}

@@ -156,20 +156,20 @@ impl Place {
         Ok(reader)
     }
 
-    /// The logs of which something is there, with their bytes.
+    /// The logs of which something is there.
     ///
     /// # Errors
     /// Those of the storage.
-    pub(crate) fn stored_logs(&self) -> Result<Vec<(LogName, u64)>> {
+    pub(crate) fn stored_logs(&self) -> Result<Vec<StoredLog>> {
         let prefix = self.all_logs()?;
-        let mut logs: Vec<(LogName, u64)> = Vec::new();
+        let mut logs: Vec<StoredLog> = Vec::new();
         for object in self.storage.objects().list(Some(&prefix))? {
             let mut parts = object.name.after(&prefix).unwrap_or_default().split('/').map(str::parse);
             let (Some(Ok(epoch)), Some(Ok(serial))) = (parts.next(), parts.next()) else { continue };
-            let log = LogName { epoch, serial };
+            let (name, bytes) = (LogName { epoch, serial }, object.size_bytes);
             match logs.last_mut() {
-                Some((last, bytes)) if *last == log => *bytes += object.size_bytes,
-                _ => logs.push((log, object.size_bytes)),
+                Some(last) if last.name == name => last.bytes += bytes,
+                _ => logs.push(StoredLog { name, bytes, first: parts.next().and_then(|number| number.ok()) }),
             }
         }
         Ok(logs)
@@ -180,8 +180,26 @@ impl Place {
     /// # Errors
     /// Those of the storage.
     pub(crate) fn unneeded_logs(&self, is_unneeded: impl Fn(&LogName) -> bool) -> Result<Vec<LogName>> {
-        let is_left = |(log, bytes): &(LogName, u64)| *bytes > SEAL_BYTES && is_unneeded(log);
-        Ok(self.stored_logs()?.into_iter().filter(is_left).map(|(log, _)| log).collect())
+        let mut unneeded = Vec::new();
+        for log in self.stored_logs()?.into_iter().filter(|log| is_unneeded(&log.name)) {
+            if log.bytes > SEAL_BYTES || log.may_be_empty() && self.unsealed_bytes(log.name)? > 0 {
+                unneeded.push(log.name);
+            }
+        }
+        Ok(unneeded)
+    }
+
+    /// Bytes of a log, but for its seal, which stays for ever.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn unsealed_bytes(&self, log: LogName) -> Result<u64> {
+        match self.storage.rescue_log(&self.log(log)?) {
+            Ok(parts) => Ok(parts.iter().filter(|part| !part.is_seal).map(|part| part.bytes).sum()),
+            // Who had it has deleted it meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Removes what writes left that were interrupted, of whatever database in this storage.
@@ -216,6 +234,23 @@ impl Place {
     /// `Corrupt`, naming the commit; those of the storage.
     pub(crate) fn history(&self) -> Result<History> {
         Ok(History::read(&**self.storage.objects(), &self.commits()?)?)
+    }
+}
+
+/// A log as it was listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoredLog {
+    pub(crate) name: LogName,
+    pub(crate) bytes: u64,
+    /// The number of its first object, where objects have numbers alone.
+    first: Option<u64>,
+}
+
+impl StoredLog {
+    /// Whether it may be a log without frames, which is no longer than a seal. In objects that is the first segment alone, so no seal
+    /// of a log that has been has to be read.
+    const fn may_be_empty(&self) -> bool {
+        self.bytes > 0 && matches!(self.first, None | Some(1))
     }
 }
 

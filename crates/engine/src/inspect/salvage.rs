@@ -436,7 +436,7 @@ impl Salvage {
         committed: Option<&Committed>,
         cache: &Arc<BlockCache>,
     ) -> Result<()> {
-        let mut found: BTreeSet<LogName> = database.place.stored_logs()?.into_iter().map(|(log, _)| log).collect();
+        let mut found: BTreeSet<LogName> = database.place.stored_logs()?.into_iter().map(|log| log.name).collect();
         found.extend(committed.iter().flat_map(|committed| &committed.logs));
         let mut replay = committed.map(|committed| Replay::new(&committed.flushed()));
         for log in found {

@@ -100,9 +100,9 @@ impl StoredDatabase {
         }
         report.sections.push(commits);
         let mut logs = Section::new("logs", LOGS);
-        for (log, bytes) in self.place.stored_logs()? {
-            let is_needed = committed.as_ref().map(|committed| yes_or_no(committed.logs.contains(&log)));
-            logs.rows.push(vec![log_name(log).into(), bytes.into(), is_needed.into()]);
+        for log in self.place.stored_logs()? {
+            let is_needed = committed.as_ref().map(|committed| yes_or_no(committed.logs.contains(&log.name)));
+            logs.rows.push(vec![log_name(log.name).into(), log.bytes.into(), is_needed.into()]);
         }
         report.sections.push(logs);
         match committed {
@@ -166,7 +166,7 @@ impl StoredDatabase {
         let wanted = wanted.map(|(epoch, serial)| LogName { epoch, serial });
         let mut parts = Section::new("segments", PARTS);
         let mut frames = Section::new("frames", FRAMES);
-        let logs: Vec<_> = self.place.stored_logs()?.into_iter().map(|(log, _)| log).collect();
+        let logs: Vec<_> = self.place.stored_logs()?.into_iter().map(|log| log.name).collect();
         let logs: Vec<_> = logs.into_iter().filter(|log| wanted.is_none_or(|wanted| wanted == *log)).collect();
         if let (true, Some(wanted)) = (logs.is_empty(), wanted) {
             let message = format!("{} has no log {}: forebay inspect log lists them", self.name, log_name(wanted));

@@ -13,6 +13,7 @@ use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
 use forebay_base::ErrorKind;
 use forebay_env::HashSet;
+use forebay_table::LogName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -217,15 +218,13 @@ impl StoredDatabase {
     /// Notes logs that no commit names; how many.
     fn note_orphan_logs(&self, committed: &Committed, report: &mut Report) -> Result<u64> {
         let mut orphans = 0;
-        for (name, _) in self.place.stored_logs()?.into_iter().filter(|(name, _)| !committed.logs.contains(name)) {
-            let log = self.place.log(name)?;
-            // A seal stays for ever.
-            let bytes: u64 =
-                self.place.storage.rescue_log(&log)?.iter().filter(|part| !part.is_seal).map(|part| part.bytes).sum();
+        let is_orphan = |name: &LogName| !committed.logs.contains(name);
+        for name in self.place.stored_logs()?.into_iter().map(|log| log.name).filter(is_orphan) {
+            let bytes = self.place.unsealed_bytes(name)?;
             if bytes > 0 {
                 orphans += 1;
                 report.note(
-                    log.as_str(),
+                    self.place.log(name)?.as_str(),
                     format!("a log of {bytes} bytes that no commit names: whoever opens the database deletes it"),
                 );
             }
