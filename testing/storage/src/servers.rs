@@ -229,10 +229,11 @@ pub fn hdfs() -> Server {
     let mut server = Server { child, port, folder: Some(folder) };
     let output = server.child.stdout.take().expect("it is piped");
     let (said, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let wait = move || {
         let is_ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == "ready");
         let _ = said.send(is_ready);
-    });
+    };
+    drop(forebay_env::thread::spawn("hdfs-output", wait).expect("a thread starts"));
     let is_ready = told.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("HDFS was not ready within {PATIENCE:?}"));
     assert!(is_ready, "HDFS ended before it was ready: run `{SETUP}` again");
     server

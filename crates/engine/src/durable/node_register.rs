@@ -196,7 +196,7 @@ fn raise<'c>(cells: impl Iterator<Item = &'c mut Cell>, takeover: bool) -> Resul
     for _ in 0..ATTEMPTS {
         let epoch = cells.iter().filter_map(|cell| cell.epoch()).max().unwrap_or_default();
         let is_behind = |cell: &&mut Cell| cell.epoch() < Some(epoch);
-        if !cells.iter().any(|cell| is_behind(cell)) {
+        if !cells.iter().any(is_behind) {
             return Ok(Raised { epoch, count: cells.len(), failure });
         }
         cells.retain_mut(|cell| match cell.raise(epoch, takeover) {
