@@ -1,6 +1,7 @@
 //! `forebay serve`, with Redis's own command-line client and benchmark, which `cargo xtask setup` installs.
 
 use crate::common::{Running, run, start, start_within};
+use forebay_env::{Clock, SystemClock};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::collections::VecDeque;
@@ -81,6 +82,7 @@ const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
 /// A connection that is served. One that has gone may count for a moment yet.
 fn served(port: &str) -> TcpStream {
+    let clock = SystemClock::new();
     for _ in 0..6000 {
         let connection = ping(port);
         let answer = answer(&connection);
@@ -88,7 +90,7 @@ fn served(port: &str) -> TcpStream {
             return connection;
         }
         assert_eq!(answer, TOO_MANY);
-        std::thread::sleep(Duration::from_millis(10));
+        clock.sleep(Duration::from_millis(10));
     }
     panic!("too many clients are connected for ever");
 }

@@ -128,11 +128,12 @@ fn start() -> (Arc<Mutex<Bucket>>, Storage) {
     let bucket = Arc::<Mutex<Bucket>>::default();
     let served = Arc::clone(&bucket);
     // It ends with the process.
-    std::thread::spawn(move || {
+    let serve_all = move || {
         for stream in listener.incoming().flatten() {
             let _ = serve(stream, &served);
         }
-    });
+    };
+    drop(forebay_env::thread::spawn("bucket", serve_all).unwrap());
     let settings = [
         ("aws_endpoint", format!("http://127.0.0.1:{port}")),
         ("aws_allow_http", "true".to_owned()),

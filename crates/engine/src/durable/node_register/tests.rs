@@ -111,8 +111,8 @@ fn a_register_that_most_nodes_have_left_waits_for_one_of_them() {
 fn a_second_session_goes_on_where_the_first_one_ends() {
     let network = start(&NODES);
     let mut owner = Owner::new(&network, false);
-    for at in 0..3 {
-        let second = part(&network, NODES[at]);
+    for (at, node) in NODES.into_iter().enumerate() {
+        let second = part(&network, node);
         owner.register.returned(&second);
         owner.register.write(&record(7)).unwrap();
         second.store.acquire_shard(CELL, false).expect_err("the first one has it");
