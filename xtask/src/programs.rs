@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// No program takes longer, unless it hangs: then it is killed, and what it wrote tells which of its tests did not end.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(1800);
 
 /// A program that runs tests.
 #[derive(Debug, Clone)]
