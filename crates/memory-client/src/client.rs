@@ -107,6 +107,12 @@ impl MemoryClient {
         self.session.check()
     }
 
+    /// Whether the session and its link are there, as far as is known without a call.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.check().is_ok() && self.link().is_alive()
+    }
+
     /// Ends the session, before this is dropped: what it has leased goes back to the node, and its keys open nothing any more.
     pub fn end(&self) {
         self.session.stop();

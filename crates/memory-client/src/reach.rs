@@ -24,8 +24,7 @@ impl Reach {
     /// # Errors
     /// When the node cannot be reached.
     pub fn client(&self) -> Result<Arc<MemoryClient>, Error> {
-        let known = self.known().filter(|client| client.check().is_ok() && client.link().is_alive());
-        if let Some(client) = known {
+        if let Some(client) = self.known().filter(|client| client.is_there()) {
             return Ok(client);
         }
         // Not under the lock: who asks meanwhile connects as well, and one of the sessions is closed again.

@@ -140,8 +140,7 @@ impl Cell {
 
     /// Whether the session is there, as far as is known.
     fn is_there(&self) -> bool {
-        let client = self.store.client();
-        client.check().is_ok() && client.link().is_alive()
+        self.store.client().is_there()
     }
 
     /// Goes over to the next session, if there is one and this one has ended.

@@ -116,7 +116,7 @@ impl Rejoining {
         let is_whole = self.shards.iter().all(|shard| shard.tree.remote.copies() >= self.options.copies());
         let mut has_connected = false;
         for (reach, node) in self.options.memory_nodes.iter().zip(nodes) {
-            let session = reach.known().filter(|client| client.check().is_ok() && client.link().is_alive());
+            let session = reach.known().filter(|client| client.is_there());
             if session.is_some() {
                 node.end_unused(&self.shards);
             }
