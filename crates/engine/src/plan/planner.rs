@@ -106,11 +106,13 @@ impl Compaction {
     }
 }
 
-/// The compaction that somebody asked for and that another one is a step of: its number, and how it stood before.
+/// The compaction that somebody asked for and that another one is a step of: its number, and how it stood before the step and
+/// stands behind it.
 #[derive(Debug)]
 struct StepOf {
     number: u64,
     before: ManualCompaction,
+    after: ManualCompaction,
 }
 
 /// What a flush took, in bytes.
@@ -342,7 +344,7 @@ impl Planner {
                 if kind == ErrorKind::Full {
                     self.failed.extend(pick.chosen());
                 }
-                self.take_again(order, step_of);
+                self.take_again(order, step_of.as_ref());
             }
             None => {}
         }
@@ -508,15 +510,16 @@ impl Planner {
                 continue;
             }
             self.denied.extend(pick.chosen());
-            self.take_again(scene.options.key_order, step_of);
-            denied = denied.or(Some(pick));
+            self.take_again(scene.options.key_order, step_of.as_ref());
+            denied = denied.or(Some((pick, step_of)));
         }
         if ledger.is_at_work(scene.holder) {
             return None;
         }
-        if let Some(pick) = denied {
+        if let Some((pick, step_of)) = denied {
             let reservation = ledger.begin_with_all(scene.holder, can_be_near(scene, &pick));
-            return Some(self.begun(Compaction { pick, reservation, step_of: None }));
+            self.take_after_all(step_of.as_ref());
+            return Some(self.begun(Compaction { pick, reservation, step_of }));
         }
         self.found_nothing(scene.now);
         None
@@ -591,7 +594,10 @@ impl Planner {
         }
         let before = manual.clone();
         match manual::next(picker, manual) {
-            Step::Do(pick) => Some((pick, Some(StepOf { number: self.manuals, before }))),
+            Step::Do(pick) => {
+                let after = manual.clone();
+                Some((pick, Some(StepOf { number: self.manuals, before, after })))
+            }
             Step::Wait => None,
             Step::Done => {
                 if manual.is_unasked {
@@ -604,12 +610,24 @@ impl Planner {
     }
 
     /// Has a step that was not done be taken again, if the compaction that it belongs to still goes on.
-    fn take_again(&mut self, order: KeyOrder, step_of: Option<StepOf>) {
-        if let (Some(manual), Some(StepOf { number, before })) = (&mut self.manual, step_of)
-            && number == self.manuals
-        {
-            manual.go_back(order, before);
+    fn take_again(&mut self, order: KeyOrder, step_of: Option<&StepOf>) {
+        if let Some((manual, step)) = self.manual_of(step_of) {
+            manual.go_back(order, step.before.clone());
         }
+    }
+
+    /// A step that was to be taken again is taken now: the compaction that it belongs to goes on behind it. Or else it would
+    /// ask for a table that is never finished, because a snapshot needs what has expired there, again and again.
+    fn take_after_all(&mut self, step_of: Option<&StepOf>) {
+        if let Some((manual, step)) = self.manual_of(step_of) {
+            *manual = step.after.clone();
+        }
+    }
+
+    /// The compaction that a step belongs to, if it still goes on.
+    fn manual_of<'s>(&mut self, step_of: Option<&'s StepOf>) -> Option<(&mut ManualCompaction, &'s StepOf)> {
+        let step = step_of.filter(|step| step.number == self.manuals)?;
+        Some((self.manual.as_mut()?, step))
     }
 
     fn found_nothing(&mut self, now: u64) {

@@ -221,6 +221,28 @@ fn what_was_asked_for_goes_down_to_the_last_level_and_a_failed_step_is_taken_aga
     assert!(play.is_quiet());
 }
 
+/// A table may stay unfinished whatever is done, because a snapshot needs what has expired there.
+#[test]
+fn a_step_that_takes_all_the_memory_there_is_is_taken_once() {
+    let mut play = Play::new(&[]);
+    play.tables_with(&[(1, 1, "a", "c"), (1, 2, "x", "z")], 10, false);
+    play.grant(0, 0);
+    let number = play.planner.asked_to_compact(KeyRange::default(), 0).unwrap();
+    let first = play.compact().unwrap();
+    assert_eq!(ids(&first), [1]);
+    play.tables_with(&[(1, 3, "a", "c"), (1, 2, "x", "z")], 10, false);
+    play.compacted(first, None);
+    let second = play.compact().unwrap();
+    assert_eq!(ids(&second), [2]);
+    // One that fails is taken again.
+    play.compacted(second, Some(ErrorKind::Unavailable));
+    let again = play.compact().unwrap();
+    assert_eq!(ids(&again), [2]);
+    play.tables_with(&[(1, 3, "a", "c"), (1, 4, "x", "z")], 10, false);
+    play.compacted(again, None);
+    assert!(play.compact().is_none() && !play.planner.goes_on(number));
+}
+
 #[test]
 fn what_may_pass_is_tried_again_a_few_times_and_then_it_has_failed() {
     let mut play = Play::new(&[]);
