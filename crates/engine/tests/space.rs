@@ -2,7 +2,7 @@
 
 use crate::common::Cluster;
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Options, WriteBatch};
+use forebay_engine::{Db, Durability, Options, WriteBatch};
 use forebay_memory_node::{Identify, Identity, Limits, TenantOptions, TenantsOptions};
 
 const MIB: u64 = 1 << 20;
@@ -80,11 +80,16 @@ fn live_data_that_fits_is_never_refused() {
 /// Puts until a put is refused, and then refused again, because on a busy machine background work may free some memory
 /// in between. Returns how many were accepted.
 fn fill(db: &Db) -> u64 {
+    fill_with(db, |i| value(i, 1))
+}
+
+fn fill_with(db: &Db, value: impl Fn(u64) -> Vec<u8>) -> u64 {
     let (mut accepted, mut refused) = (0, 0);
     while refused < 2 {
-        match db.put(&key(accepted), &value(accepted, 1)) {
+        let value = value(accepted);
+        match db.put(&key(accepted), &value) {
             Ok(()) => {
-                assert!(accepted * VALUE_BYTES < MEMORY, "more than there is memory");
+                assert!(accepted * (value.len() as u64) < MEMORY, "more than there is memory");
                 (accepted, refused) = (accepted + 1, 0);
             }
             Err(error) => {
@@ -159,6 +164,25 @@ fn a_full_database_accepts_deletions_and_comes_back() {
         }
         drop(db);
         cluster.expect_nothing_leased();
+    }
+}
+
+/// All that is deleted fits in one memtable, which nobody asks to be flushed. With a log in memory, its parts take memory too.
+#[test]
+fn a_full_database_that_was_emptied_takes_writes_again() {
+    for durability in [Durability::None, Durability::Memory { copies: 1 }] {
+        let node = forebay_memory_node::Options::with_memory(MEMORY);
+        let cluster = Cluster::start_with(forebay_memory_node::Options { extent_bytes: Some(MIB), ..node });
+        let db = cluster.open(Options { name: Some("db".to_owned()), durability, ..options() });
+        let value = vec![7; 20_000];
+        let filled = fill_with(&db, |_| value.clone());
+        for i in 0..filled {
+            let result = db.delete(&key(i));
+            assert!(result.is_ok(), "delete {i} of {filled}: {result:?}: {}", report(&cluster, &[&db]));
+        }
+        in_time(&cluster, &db, || db.put(&key(0), &value));
+        assert_eq!(db.get(&key(0)).unwrap(), Some(value));
+        assert_eq!(db.get(&key(filled - 1)).unwrap(), None);
     }
 }
 

@@ -793,6 +793,9 @@ impl Inner {
 
     /// A second call finds everything done and returns no error.
     fn stop(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let shards = self.router.shards();
         // Who connects to a node just now may wait for it long, and does no harm afterwards.
         self.rejoiner.iter().for_each(Ticker::leave);
@@ -828,7 +831,8 @@ impl Inner {
         let failures = shards.iter().filter_map(|shard| shard.lock().failure.take_if(own));
         // Consumes all of them, not only the first.
         let failure = failures.reduce(|first, _| first);
-        if self.stopped.swap(true, Ordering::Relaxed) {
+        // Somebody did the same at the same time.
+        if self.stopped.swap(true, Ordering::AcqRel) {
             return left;
         }
         let fenced = || shards.iter().find_map(|shard| shard.tree.fenced().cloned());

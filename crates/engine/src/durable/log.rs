@@ -66,6 +66,8 @@ pub(crate) struct Log {
     is_in_use: AtomicBool,
     /// A part was taken, or missing, since somebody was told.
     wants_parts: AtomicBool,
+    /// Bytes of parts that were made since somebody was told.
+    made_bytes: AtomicU64,
 }
 
 /// The parts of the log, and how far it is shipped.
@@ -144,6 +146,7 @@ impl Log {
             spares: Mutex::default(),
             is_in_use: AtomicBool::new(false),
             wants_parts: AtomicBool::new(false),
+            made_bytes: AtomicU64::new(0),
         }
     }
 
@@ -259,7 +262,20 @@ impl Log {
         };
         self.is_in_use.store(true, Ordering::Relaxed);
         self.wants_parts.store(true, Ordering::Relaxed);
-        spare.map_or_else(|| make_part(least, &[Purpose::Flush, Purpose::Collection], tree, commits), Ok)
+        spare.map_or_else(|| self.make_part(least, &[Purpose::Flush, Purpose::Collection], tree, commits), Ok)
+    }
+
+    /// As [`make_part`].
+    fn make_part(&self, least: u64, purposes: &[Purpose], tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
+        let part = make_part(least, purposes, tree, commits)?;
+        self.made_bytes.fetch_add(part.info().length, Ordering::Relaxed);
+        Ok(part)
+    }
+
+    /// Bytes of memory of the parts that were made since the last call.
+    pub(crate) fn take_made_bytes(&self) -> u64 {
+        // Every write asks: zero is only read.
+        if self.made_bytes.load(Ordering::Relaxed) == 0 { 0 } else { self.made_bytes.swap(0, Ordering::Relaxed) }
     }
 
     /// Whether parts are to be made ahead, as far as nobody was told so yet.
@@ -277,7 +293,7 @@ impl Log {
             return Ok(false);
         }
         // What is kept for deletions and compactions is not for what may be needed later.
-        let part = make_part(part_bytes(tree) / 8, &[Purpose::Flush], tree, commits)?;
+        let part = self.make_part(part_bytes(tree) / 8, &[Purpose::Flush], tree, commits)?;
         lock(&self.spares).push(part);
         Ok(true)
     }

@@ -391,6 +391,11 @@ impl Ledger {
         });
     }
 
+    /// The log in memory has taken so much.
+    pub(crate) fn logged(&mut self, holder: Holder, bytes: u64) {
+        self.each_account(holder, |account| account.spend(holder, Use::Flush, bytes));
+    }
+
     /// Reserves memory for another memtable's flush, if it is there.
     pub(crate) fn admit(&mut self, holder: Holder, bytes: u64) -> bool {
         let may_have = |account: &Account| account.for_memtables(holder) >= bytes && account.is_its_turn(holder, bytes);

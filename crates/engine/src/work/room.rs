@@ -1,12 +1,14 @@
 //! What memory nodes grant, told to the ledger, and memory that is held while it is short (see `plan::ledger`).
 
 use crate::plan::ledger::{Granted, Pool};
+use crate::plan::planner::Need;
 use crate::plan::room::{MEASURE_BELOW, MOST_PARTS, Room};
 use crate::remote::segment::Remote;
 use crate::terms::{Options, Result};
 use crate::tree::buffer::Buffer;
 use crate::work::reserve::Reserve;
 use crate::work::shard::Shard;
+use crate::work::stall::Pause;
 use forebay_env::sync::lock;
 use forebay_memory_client::Purpose;
 use forebay_proto::ranges::GRANULARITY_BYTES;
@@ -26,14 +28,20 @@ impl Shard {
     /// Lets go of a reserve memtable, which a writer found that does not only delete.
     ///
     /// # Errors
-    /// `Full` when there is no room for another one.
+    /// `Full` when there is no room for another one; as for [`Shard::switch`].
     #[cold]
-    pub(crate) fn leave_reserve(&self, reserve: &Buffer) -> Result<()> {
-        if let Some(full) = self.lock().given_up(false, self.tree.options.clock.now()) {
-            return Err(full);
+    pub(crate) fn leave_reserve(&self, reserve: &Arc<Buffer>) -> Result<()> {
+        let given_up = self.lock().given_up(false, self.tree.options.clock.now());
+        let Some(full) = given_up else {
+            let _ = reserve.memtable.end_early();
+            return Ok(());
+        };
+        // What was deleted frees memory only once the deletions are flushed. They may be few, so one flush at a time.
+        if reserve.memtable.reserved_bytes() > 0 && self.tree.view.load().sealed.is_empty() {
+            let _ = reserve.memtable.end_early();
+            self.switch(reserve, Need::NOTHING, &mut Pause::default())?;
         }
-        let _ = reserve.memtable.end_early();
-        Ok(())
+        Err(full)
     }
 
     /// Finds out how much room is left, if it may be short, and prepares for what follows from it.

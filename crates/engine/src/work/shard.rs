@@ -247,6 +247,7 @@ impl Shard {
             ShardLog::Memory(log) => loop {
                 let server = self.tree.remote.server();
                 let made = log.make_durable(&self.tree, &self.commits, number);
+                self.tell_ledger(log);
                 if log.wants_parts() {
                     self.common.log_bell.ring();
                 }
@@ -279,12 +280,22 @@ impl Shard {
     }
 
     fn prepare_log(&self, log: &Log) -> bool {
-        !self.tree.is_closed()
+        let has_made = !self.tree.is_closed()
             && log.prepare(&self.tree, &self.commits).unwrap_or_else(|error| {
                 // Whoever needs it makes it, or fails then.
                 tracing::debug!(%error, "making a part of the log ahead");
                 false
-            })
+            });
+        self.tell_ledger(log);
+        has_made
+    }
+
+    /// Tells the ledger what memory the log has taken.
+    fn tell_ledger(&self, log: &Log) {
+        let bytes = log.take_made_bytes();
+        if bytes > 0 {
+            self.common.ledger().logged(self.holder, bytes);
+        }
     }
 
     /// Ends the active memtable if the log has become long for it. Returns whether it did.
