@@ -8,7 +8,7 @@ use crate::output;
 use crate::stores::EngineArguments;
 use clap::builder::BoolishValueParser;
 use forebay::admission::{Admission, AdmissionOptions};
-use forebay::{ErrorKind, Options, Store};
+use forebay::{ErrorKind, Options, ShardBounds, Store};
 use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
 use forebay_server::{Server, ServerOptions, TlsOptions};
@@ -31,6 +31,9 @@ const LOOK_FOR_OWNER: u32 = 250;
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
 /// Where the store lies, unless flags say something else; it is synced once a second, as with `appendfsync everysec` of Redis.
 const FOLDER: &str = "forebay-data";
+
+/// How often bounds between shards are moved where neighbours differ too much in size: collections come to the last shard first.
+const REBALANCE: Duration = Duration::from_secs(10);
 
 /// What to serve, and where.
 #[derive(Debug, clap::Args)]
@@ -244,7 +247,10 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
         engine.or_in(FOLDER);
     }
     let options = Options { scheduler: engine.scheduler(memory), ..engine.options(memory)? };
-    Ok((engine, options))
+    // Keys begin alike, so bounds that suit random bytes would leave all of them to one shard.
+    let shard_bounds = ShardBounds::Given(forebay_server::shard_bounds(options.shards));
+    let rebalance_interval = (options.shards > 1).then_some(REBALANCE);
+    Ok((engine, Options { shard_bounds, rebalance_interval, ..options }))
 }
 
 /// Opens what is served, with what its options say.

@@ -1,6 +1,6 @@
 //! `forebay serve`, with Redis's own command-line client and benchmark, which `cargo xtask setup` installs.
 
-use crate::common::{Running, run, start, start_within};
+use crate::common::{Running, run, start, start_node, start_within};
 use forebay_env::{Clock, SystemClock};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
@@ -61,6 +61,24 @@ fn redis_cli_and_redis_benchmark() {
     let tests = "set,get,incr,lpush,rpush,lpop,rpop,sadd,hset,spop,zadd,zpopmin,lrange_100,mset,ping";
     let report = ask("redis-benchmark", &port, &["-n", "3000", "-P", "16", "-q", "-t", tests], "");
     assert!(report.contains("LRANGE_100") && !report.contains("Error"), "{report}");
+    server.signal(Signal::INT);
+    server.wait_stopped();
+}
+
+/// Strings are divided between shards, and so between memory nodes: together they hold more than one of them.
+#[test]
+fn all_memory_nodes_hold_something() {
+    const VALUES: usize = 1100;
+    let nodes = [(); 2].map(|()| start_node("tcp://127.0.0.1:0", "--memory=64MiB"));
+    let [first, second] = [&nodes[0].1, &nodes[1].1];
+    let flags = "--admin=none --durability=none --write-buffer-size=2MiB";
+    let (server, port) =
+        ready(start(&format!("serve --listen=127.0.0.1:0 --memory={first} --memory={second} {flags}")));
+    let value = "x".repeat(64 << 10);
+    let request = |number| format!("*3\r\n$3\r\nSET\r\n$8\r\nkey:{number:04}\r\n${}\r\n{value}\r\n", value.len());
+    let requests: String = (0..VALUES).map(request).collect();
+    let report = ask("redis-cli", &port, &["--pipe"], &requests);
+    assert!(report.contains(&format!("errors: 0, replies: {VALUES}")), "{report}");
     server.signal(Signal::INT);
     server.wait_stopped();
 }

@@ -53,6 +53,7 @@ mod server;
 pub mod state;
 pub mod text;
 
+pub use keyspace::layout::shard_bounds;
 pub use keyspace::spaces::is_served;
 pub use observer::{Figures, Observer, SlowCommand};
 pub use server::{Error, Server, ServerOptions, TlsOptions};

@@ -115,6 +115,15 @@ pub fn header_at(space: Space, hash: u64, key: &[u8]) -> Bytes {
     key_of(HEADERS, space, hash, key)
 }
 
+/// Bounds that divide the keys of a new store between so many shards: evenly, as long as it holds strings of the first database.
+/// What begins elsewhere comes to the last shard, and to the others as bounds move.
+#[must_use]
+pub fn shard_bounds(shards: usize) -> Vec<Vec<u8>> {
+    let shards = shards as u128;
+    let first = |shard: u128| u64::try_from((shard << u64::BITS) / shards);
+    (1..shards).filter_map(|shard| first(shard).ok()).map(|hash| header_at(0, hash, &[]).to_vec()).collect()
+}
+
 fn key_of(area: u8, space: Space, word: u64, rest: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(HEADER_PREFIX_BYTES + rest.len());
     bytes.put_u8(area);
@@ -329,6 +338,21 @@ mod tests {
             (scored(3, 7, -1.0, b"k"), "0403000000000000000701400fffffffffffff6b"),
         ] {
             assert_eq!(hex(&key), expected);
+        }
+    }
+
+    #[test]
+    fn shards_have_as_many_strings() {
+        assert!(shard_bounds(1).is_empty());
+        for shards in [2, 3, 16] {
+            let bounds = shard_bounds(shards);
+            assert!(bounds.len() == shards - 1 && bounds.is_sorted());
+            let mut counts = vec![0; shards];
+            for number in 0..shards * 1000 {
+                let header = Layout::new(5).header(0, format!("key {number}").as_bytes());
+                counts[bounds.partition_point(|bound| bound[..] <= header[..])] += 1;
+            }
+            assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
         }
     }
 
