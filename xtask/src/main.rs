@@ -40,6 +40,7 @@ mod rules;
 mod scratch;
 mod setup;
 mod suites;
+mod system_calls;
 mod test;
 
 use outcome::{Failure, Outcome};

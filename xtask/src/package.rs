@@ -1,7 +1,7 @@
 //! The Debian package: `cargo xtask package`. What is in it, `crates/cli/Cargo.toml` says.
 
 use crate::command::{Step, Workspace};
-use crate::{Failure, Outcome, suites};
+use crate::{Failure, Outcome, suites, system_calls};
 use std::path::{Path, PathBuf};
 
 /// Where the package's own files are made, below the repository's folder.
@@ -79,6 +79,8 @@ fn look_at(workspace: &Workspace, package: &Path) -> Outcome {
     }
     workspace.program(unpacked.join("usr/bin/forebay")).arguments(["version"]).run()?;
     let units = UNITS.iter().map(|unit| unpacked.join(format!("usr/lib/systemd/system/{unit}.service")));
+    let units: Vec<_> = units.collect();
     let verify = program("systemd-analyze").arguments(["verify", "--man=no", "--recursive-errors=no"]);
-    verify.arguments(["--root".into(), unpacked.clone()]).arguments(units).run()
+    verify.arguments(["--root".into(), unpacked.clone()]).arguments(&units).run()?;
+    system_calls::check(workspace, &unpacked.join("usr/bin/forebay"), &units, &unpacked)
 }
