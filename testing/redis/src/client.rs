@@ -1,7 +1,7 @@
 //! A small client: pipelines out, replies in.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +60,14 @@ impl Client {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         Ok(Self { reader: BufReader::new(stream) })
+    }
+
+    /// Its own end of the connection.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.reader.get_ref().local_addr()
     }
 
     /// Sends requests.

@@ -162,6 +162,20 @@ fn time_to_wait_ends() {
     assert_eq!(client.call(&["BLPOP", "a", "-1"]).unwrap(), endless);
 }
 
+/// Whether the system holds the server's end of a client's connection for open: the end of the other side may come a moment
+/// after it hung up, even on one machine, and after what others send then.
+fn is_open(server: &Server, client: SocketAddr) -> bool {
+    const ESTABLISHED: &str = "01";
+    let place = |address: SocketAddr| format!(":{:04X}", address.port());
+    let (here, there) = (place(server.address()), place(client));
+    let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    connections.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let [local, remote, state] = [(); 3].map(|()| fields.next().unwrap_or_default());
+        local.ends_with(&here) && remote.ends_with(&there) && state == ESTABLISHED
+    })
+}
+
 #[test]
 fn who_has_gone_takes_nothing() {
     let server = serve(3);
@@ -170,8 +184,11 @@ fn who_has_gone_takes_nothing() {
         let mut gone = connect(&server);
         ask(&mut gone, &["BLPOP", "a", "0"]);
         until_blocked(&mut other, 1);
-        // The thread that serves it may not know yet.
+        let address = gone.address().unwrap();
+        assert!(is_open(&server, address));
         drop(gone);
+        // The system knows then. The thread that serves it may not know yet.
+        until(|| !is_open(&server, address));
         other.call(&["RPUSH", "a", "x"]).unwrap();
         assert_eq!(other.call(&["LPOP", "a"]).unwrap(), bulk("x"), "{round}");
         until_blocked(&mut other, 0);
