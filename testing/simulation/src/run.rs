@@ -241,7 +241,7 @@ impl Run {
             Fault::Strike(strike) => {
                 let after = self.random.below(STRIKES_WITHIN);
                 if self.random.one_in(1, 2) || !self.stage.arm_in_storage(strike, after) {
-                    self.stage.arm(strike, after);
+                    self.stage.arm(strike, after, self.random.one_in(1, 2));
                 }
             }
         }

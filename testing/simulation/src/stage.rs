@@ -104,8 +104,8 @@ struct Inside {
     /// nobody flushes what the calls write.
     calls_left: u32,
     process: Option<Process>,
-    /// The next strike, and the number of waits before it.
-    armed: Option<(Strike, u64)>,
+    /// The next strike, the number of waits before it, and whether only those of steps count.
+    armed: Option<(Strike, u64, bool)>,
     /// The strike that happened.
     struck: Option<Strike>,
     /// The process that took the database over.
@@ -391,9 +391,9 @@ impl Stage {
         drop(process);
     }
 
-    /// Schedules a strike on the process after some more waits.
-    pub(crate) fn arm(&self, strike: Strike, waits: u64) {
-        lock(&self.inside).armed = Some((strike, waits));
+    /// Schedules a strike on the process after some more waits: any, or those of steps, which commit.
+    pub(crate) fn arm(&self, strike: Strike, waits: u64, only_of_steps: bool) {
+        lock(&self.inside).armed = Some((strike, waits, only_of_steps));
     }
 
     /// Schedules a strike on the process after some more operations of its storage. Returns false when it has none.
@@ -623,8 +623,11 @@ impl Stage {
 impl Inside {
     /// The strike that is due now, if any.
     fn due(&mut self) -> Option<Strike> {
-        let (strike, waits) = self.armed?;
-        self.armed = (waits > 0).then(|| (strike, waits - 1));
+        let (strike, waits, only_of_steps) = self.armed?;
+        if only_of_steps && self.running != Running::Step {
+            return None;
+        }
+        self.armed = (waits > 0).then(|| (strike, waits - 1, only_of_steps));
         (waits == 0).then_some(strike)
     }
 }
