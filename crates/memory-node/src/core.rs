@@ -179,8 +179,8 @@ impl Core {
         inner.carry_out();
         let answer = answer.inspect_err(|refusal| inner.report(peer.id(), refusal))?;
         match answer {
-            Answer::Statistics { figures, whole: true } => Ok(Called::Reply(self.complete(*figures).encode())),
-            Answer::Statistics { figures, whole: false } => {
+            Answer::Statistics { figures, node_time: true } => Ok(Called::Reply(self.complete(*figures).encode())),
+            Answer::Statistics { figures, node_time: false } => {
                 Ok(Called::Reply(Statistics { uptime_ms: self.uptime_ms(), ..*figures }.encode()))
             }
             Answer::Tenants { tenants, more } => {

@@ -182,7 +182,7 @@ impl TreeClient {
 
     /// Retires, and hands over, where it is much. Between operations only.
     pub(crate) fn tidy(&mut self) -> Result<(), Error> {
-        self.retire_all()?;
+        self.retire_all().map_err(|error| self.judged(error))?;
         self.within_read(Self::hand_over_full)
     }
 
@@ -193,7 +193,7 @@ impl TreeClient {
     /// # Errors
     /// [`Error`].
     pub fn reclaim(&mut self) -> Result<(), Error> {
-        self.retire_all()?;
+        self.retire_all().map_err(|error| self.judged(error))?;
         self.within_read(|client| {
             for node in 0..client.tree().memory.nodes.len() {
                 client.hand_over(node, true)?;

@@ -8,6 +8,7 @@ use crate::memory::ROOT_OFFSET;
 use crate::verbs::{Hook, Posted, Verbs};
 use crate::word::{Address, Child, MAX_GENERATION};
 use crate::{Error, Tree};
+use forebay_base::ErrorKind;
 use forebay_env::HashMap;
 use forebay_env::sync::relax;
 use forebay_fabric::{Counts, RemoteAddress};
@@ -129,7 +130,17 @@ impl TreeClient {
             true => self.readers.iter().for_each(Reader::abandon),
             false => self.readers.iter().for_each(Reader::end),
         }
-        result
+        result.map_err(|error| self.judged(error))
+    }
+
+    /// The meaning of a failure. A key that opens nothing was taken back because its session ended, and the node knows.
+    #[cold]
+    pub(crate) fn judged(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::AccessDenied {
+            return error;
+        }
+        let mut renewals = self.tree.memory.nodes.iter().filter_map(|node| node.client.renew().err());
+        renewals.find(|ended| ended.kind() == ErrorKind::Fenced).map_or(error, Error::from)
     }
 
     /// Counts a fresh start of an operation, and gives way now and then.

@@ -3,7 +3,8 @@
 use crate::common::{Nodes, word};
 use forebay_base::ErrorKind;
 use forebay_memory_client::{MemoryClient, Purpose, ShardId};
-use forebay_tree::{Tree, TreeOptions};
+use forebay_proto::calls::CloseSession;
+use forebay_tree::{Error, Range, Tree, TreeClient, TreeOptions};
 use std::sync::Arc;
 
 #[test]
@@ -61,4 +62,29 @@ fn a_process_that_ends_keeps_no_blocks() {
     }
     drop(client);
     assert!(tree.stock().len() <= 1, "{:?}", tree.stock());
+}
+
+/// The node takes the keys back before the client hears that its session ended.
+#[test]
+fn a_client_whose_session_ended_is_fenced_whatever_it_does() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let mut writer = nodes.create(TreeOptions::default()).client().unwrap();
+    assert!(writer.insert(&word(1), b"one").unwrap());
+    let operations: [fn(&mut TreeClient) -> Result<(), Error>; 4] = [
+        |client| client.get(&word(1)).map(drop),
+        |client| client.put(&word(1), b"two").map(drop),
+        |client| client.scan(Range::all()).map(drop),
+        TreeClient::reclaim,
+    ];
+    for operation in operations {
+        let sessions = nodes.sessions();
+        let tree = Tree::open(&sessions, "tree", TreeOptions::default()).unwrap();
+        let mut client = tree.client().unwrap();
+        operation(&mut client).unwrap();
+        sessions[0].call(&CloseSession { session: sessions[0].session() }).unwrap();
+        for _ in 0..2 {
+            let error = operation(&mut client).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        }
+    }
 }

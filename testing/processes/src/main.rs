@@ -34,6 +34,7 @@ use clap::{Parser, Subcommand};
 use common::{Outcome, READY, wait_for_the_end};
 use forebay::{MemoryNode, MemoryNodeOptions, NodeAddress};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Kills clients of a shared tree.
 #[derive(Debug, Parser)]
@@ -60,6 +61,8 @@ enum Role {
 struct NodeArguments {
     listen: NodeAddress,
     memory_bytes: u64,
+    /// How long a session lives without a call, milliseconds; by default as long as a node has it.
+    lease_ms: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -84,7 +87,9 @@ fn main() -> ExitCode {
 fn serve(arguments: &NodeArguments) -> Outcome {
     let listener = forebay::listen(&arguments.listen, forebay::ListenOptions { node: 1, ..Default::default() })
         .map_err(|error| error.to_string())?;
-    let options = MemoryNodeOptions::with_memory(arguments.memory_bytes);
+    let usual = MemoryNodeOptions::with_memory(arguments.memory_bytes);
+    let lease = arguments.lease_ms.map_or(usual.lease, Duration::from_millis);
+    let options = MemoryNodeOptions { lease, ..usual };
     let node = MemoryNode::start(listener, options).map_err(|error| error.to_string())?;
     println!("{READY} {}", node.address());
     wait_for_the_end();

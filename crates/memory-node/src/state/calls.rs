@@ -407,7 +407,7 @@ impl State {
         for &range in ranges {
             let writer = self.outputs.written_by(range);
             if writer.is_some_and(|job| self.tickets.is_ending(job)) {
-                return Err(Refusal::Held(range.extent));
+                return Err(Refusal::Written(range));
             }
             if !self.outputs.contains(shard, range) || writer.is_some() || self.is_retired(tenant, range) {
                 return Err(Refusal::Range(range));

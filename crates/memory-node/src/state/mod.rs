@@ -10,7 +10,8 @@
 //!   read it announced a later reading epoch), [`Place::Revoking`] (until no key to it is valid and
 //!   no job touches it) and [`Place::Dirty`] (until it is zeroed) before anybody gets it again.
 //! - A shard's calls carry its epoch. Taking a shard over revokes the keys with which the earlier
-//!   owner can write its memory; nobody gets a key to write an extent before that is done.
+//!   owner can write its memory; nobody gets a key to write an extent before that is done. A shared shard has no owner:
+//!   whoever lapsed there is in nobody's way, and counts as a reader until its keys are revoked.
 //! - [`Purpose::Flush`] leaves the headroom alone; garbage collection and jobs may use it, because
 //!   they free more than they take.
 //! - A session is of its link's tenant, and a tenant knows of no other one's stores, shards, extents, sessions and
@@ -156,8 +157,8 @@ pub enum Answer {
     Statistics {
         /// The figures, but for time.
         figures: Box<Statistics>,
-        /// They are of the whole node.
-        whole: bool,
+        /// The time is the whole node's, and not only what calls and jobs of the tenant took.
+        node_time: bool,
     },
 }
 
@@ -652,16 +653,19 @@ impl State {
         self.sessions.forget_store(store);
     }
 
-    /// Checks that the session may get a key to an extent now.
+    /// Checks that the session may get a key to an extent now: no key of its own to it is being revoked, nor one of an
+    /// earlier owner that writes. In a shared shard many write, also one that has lapsed and has not let go: nothing that
+    /// it may reach is used again before that ([`State::oldest_reading_epoch`]).
     fn check_grant(&self, session: SessionId, extent: ExtentId, rights: Rights) -> Result<(), Refusal> {
-        let writes = rights.contain(Rights::WRITE);
-        let in_the_way = |holder: &Holder| {
-            holder.revoking && (holder.session == session || writes && holder.rights.contain(Rights::WRITE))
+        let found = self.extents.get(extent).ok_or(Refusal::Extent { extent, what: "does not exist" })?;
+        let shard = found.place().shard().and_then(|shard| self.directory.shard(shard));
+        let writes_alone = rights.contain(Rights::WRITE) && shard.is_none_or(|shard| !shard.shared);
+        let in_the_way = |holder: &&Holder| {
+            holder.revoking && (holder.session == session || writes_alone && holder.rights.contain(Rights::WRITE))
         };
-        match self.extents.get(extent) {
-            Some(found) if found.holders.iter().any(in_the_way) => Err(Refusal::Held(extent)),
-            Some(_) => Ok(()),
-            None => Err(Refusal::Extent { extent, what: "does not exist" }),
+        match found.holders.iter().find(in_the_way) {
+            Some(holder) => Err(Refusal::Held { extent, by: holder.session }),
+            None => Ok(()),
         }
     }
 

@@ -77,8 +77,18 @@ pub enum Refusal {
         what: &'static str,
     },
     /// The extent's earlier holder has not let go.
-    #[error("{0} is held by an earlier owner that has not let go yet")]
-    Held(ExtentId),
+    #[error(
+        "{extent} is held by {by}, an earlier owner that has not let go: if its process is stopped, let it go on or kill it"
+    )]
+    Held {
+        /// The extent.
+        extent: ExtentId,
+        /// Who holds it. The node's log has told its name.
+        by: SessionId,
+    },
+    /// A job that wrote the range has lost its keys and may still write.
+    #[error("{0} is being written by a job that has not let go yet")]
+    Written(ExtentRange),
     /// The range is not an output of this shard's jobs.
     #[error("{0} is no output of this shard's jobs")]
     Range(ExtentRange),
@@ -166,9 +176,8 @@ impl Refusal {
             Self::OtherTenant { .. } | Self::NotAdministrator(_) | Self::NoData(_) => ErrorKind::AccessDenied,
             Self::NoLink => ErrorKind::Closed,
             Self::NoScheduler => ErrorKind::Unavailable,
-            Self::Recycling(_) | Self::Held(_) | Self::StoreInUse(_) | Self::Owned(_) | Self::AttemptRuns(_) => {
-                ErrorKind::Busy
-            }
+            Self::Recycling(_) | Self::Held { .. } | Self::Written(_) => ErrorKind::Busy,
+            Self::StoreInUse(_) | Self::Owned(_) | Self::AttemptRuns(_) => ErrorKind::Busy,
             Self::Extent { .. } | Self::Range(_) | Self::Name(_) | Self::NotOpen(_) | Self::Shared(_) => {
                 ErrorKind::Invalid
             }

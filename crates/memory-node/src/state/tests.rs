@@ -13,7 +13,7 @@ use super::*;
 use forebay_base::ErrorKind;
 use forebay_fabric::PeerId;
 use forebay_proto::calls::*;
-use forebay_proto::replies::{Credit, SessionOpened, ShardAcquired, StoreOpened};
+use forebay_proto::replies::{Credit, ReadersPassed, SessionOpened, ShardAcquired, StoreOpened};
 use forebay_proto::{Blob, Message, PROTOCOL_VERSION, Request, Rest, ShardId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +143,10 @@ impl World {
                     assert!(!self.written.contains(&extent), "{extent} was leased with somebody's bytes in it");
                     assert!(!self.keys.keys().any(|&(_, of)| of == extent), "{extent} was leased under an old key");
                 }
-                if writes {
+                let shard = self.state.place(extent).and_then(|place| place.shard());
+                if writes
+                    && !shard.and_then(|shard| self.state.directory.shard(shard)).is_some_and(|shard| shard.shared)
+                {
                     let other = |(&(holder, of), &writes): (&(SessionId, ExtentId), &bool)| {
                         of == extent && holder != *session && writes
                     };
@@ -459,11 +462,41 @@ fn nobody_writes_before_the_owner_before_has_let_go() {
     let taken = world.acquire(2, shard, true).unwrap();
     assert_eq!(taken, Epoch(epoch.0 + 1));
     let map = MapExtents { session: new, shard, write: true, extents: extents.clone() };
-    assert_eq!(world.call(2, map.clone()), Err(Refusal::Held(extents[0])));
+    assert_eq!(world.call(2, map.clone()), Err(Refusal::Held { extent: extents[0], by: old }));
     let late = SetRoot { session: old, shard, epoch, root: Blob::default() };
     assert_eq!(world.call(1, late), Err(Refusal::Fenced { shard, epoch, present: taken }));
     world.revoke_one(0);
     assert_eq!(world.call(2, map), Ok(Answer::Grant(new, vec![(extents[0], Rights::ALL)])));
+}
+
+#[test]
+fn who_lapsed_in_a_shared_shard_is_a_reader_and_in_nobodys_way() {
+    let mut world = World::new(settings(8, 1, 1));
+    let [stopped, new] = [1, 2].map(|peer| world.open(peer));
+    let store = world.store(1, "tree");
+    world.store(2, "tree");
+    let shard = ShardKey { store, shard: ShardId(0) };
+    let extents = world.lease(1, 2, Purpose::Flush).unwrap();
+    world.call(1, ShareExtents { session: stopped, shard, extents: extents.clone() }).unwrap();
+    world.now += LEASE / 2;
+    world.state.tick(world.now);
+    world.call(2, Renew { session: new, reading_epoch: u64::MAX }).unwrap();
+    world.now += LEASE / 2;
+    assert_eq!(world.state.tick(world.now).len(), 1);
+    world.collect();
+    let map = MapExtents { session: new, shard, write: true, extents: extents.clone() };
+    let all = extents.iter().map(|&extent| (extent, Rights::ALL)).collect();
+    assert_eq!(world.call(2, map), Ok(Answer::Grant(new, all)));
+    // What was retired is not used again before it lets go.
+    let oldest = |world: &mut World| {
+        let Ok(Answer::Reply(bytes)) = world.call(2, PassReaders { session: new, reading_epoch: u64::MAX }) else {
+            panic!("no epoch")
+        };
+        ReadersPassed::decode(&bytes).unwrap().oldest_epoch
+    };
+    assert_eq!(oldest(&mut world), 0);
+    world.settle();
+    assert_eq!(oldest(&mut world), u64::MAX);
 }
 
 #[test]
