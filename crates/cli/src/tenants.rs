@@ -44,9 +44,7 @@ enum Format {
 /// When the node cannot be reached, or the caller's tenant does not administer it.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { memory, format, .. } = arguments;
-    let [memory] = memory.all() else {
-        return Err(Failure::usage("--memory: name one memory node, whose tenants are to be shown"));
-    };
+    let memory = memory.only("whose tenants are to be shown")?;
     if *memory == NodeAddress::Local {
         return Err(Failure::usage("--memory=local has no tenants: use shm:<path> or tcp://<host>:<port>"));
     }
@@ -194,9 +192,9 @@ impl Most {
 
 impl Entry {
     fn options(self) -> Result<TenantOptions, String> {
-        let identities = self.identities.iter().map(|identity| Identity::new(identity)).collect::<Result<_, _>>();
-        let identities = identities.map_err(|error| error.to_string())?;
+        let identities = self.identities.iter().map(|identity| Identity::listed(identity)).collect::<Result<_, _>>();
         let Self { name, weight, .. } = self;
+        let identities = identities.map_err(|error| format!("tenant {name:?}: {error}"))?;
         let has = |right| self.rights.contains(&right);
         let rights = TenantRights { data: has(Right::Data), administer: has(Right::Administer) };
         Ok(TenantOptions { name, identities, limits: self.limits.limits()?, weight, rights })
@@ -244,7 +242,14 @@ mod tests {
         assert_eq!((read.others.memory_bytes, read.others.links), (Some(0), Some(8)));
         for (wrong, what) in [
             (r#"{"tenants": [{"name": "a b", "identities": []}]}"#, "letters"),
-            (r#"{"tenants": [{"name": "a", "identities": ["x"]}, {"name": "b", "identities": ["x"]}]}"#, "two tenants"),
+            (
+                r#"{"tenants": [{"name": "a", "identities": ["uid:7"]}, {"name": "b", "identities": ["uid:7"]}]}"#,
+                "two tenants",
+            ),
+            (
+                r#"{"tenants": [{"name": "a", "identities": ["foo:x"]}]}"#,
+                "tenant \"a\": \"foo:x\" is no identity: use certificate:NAME",
+            ),
             (r#"{"tenants": [{"name": "a", "identities": [], "rights": ["all"]}]}"#, "`data` or `administer`"),
             (r#"{"tenants": [{"name": "a", "identities": [], "limit": {}}]}"#, "unknown field `limit`"),
             (r#"{"tenants": [{"name": "a", "identities": [], "limits": {"memory": "many"}}]}"#, "many"),

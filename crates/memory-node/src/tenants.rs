@@ -18,6 +18,7 @@
 use crate::Error;
 use forebay_env::HashSet;
 use forebay_fabric::Peer;
+use forebay_fabric::admission::Name;
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,6 +65,27 @@ impl Identity {
     /// [`Error::Options`] when it is no name.
     pub fn new(text: &str) -> Result<Self, Error> {
         check_name("identity", text).map(|()| Self { text: text.into(), is_proven: text != ANONYMOUS })
+    }
+
+    /// An identity that an operator lists, in one of the forms that links prove: `anonymous`, `uid:NUMBER`,
+    /// `certificate:NAME` or `secret:NAME`.
+    ///
+    /// # Errors
+    /// [`Error::Options`] for any other text, which nobody can have proven.
+    pub fn listed(text: &str) -> Result<Self, Error> {
+        let is_uid = |number: &str| number.parse::<u32>().is_ok_and(|uid| uid.to_string() == number);
+        let can_be_proven = match text.split_once(':') {
+            None => text == ANONYMOUS,
+            Some(("uid", number)) => is_uid(number),
+            Some(("certificate" | "secret", name)) => name.parse::<Name>().is_ok(),
+            Some(_) => false,
+        };
+        if !can_be_proven {
+            return Err(Error::Options(format!(
+                "{text:?} is no identity: use certificate:NAME, secret:NAME, uid:NUMBER or {ANONYMOUS}"
+            )));
+        }
+        Self::new(text)
     }
 
     /// As text.
@@ -260,6 +282,28 @@ mod tests {
             assert!(wrong(vec![tenant(name, "secret:a")]).contains("names an identity"), "{name}");
         }
         assert!(wrong(vec![TenantOptions { weight: 0, ..tenant("a", "x") }]).contains("1 to 1000"));
+        for identity in ["anonymous", "uid:0", "uid:4294967295", "certificate:a.b-c_d", "secret:orders"] {
+            assert_eq!(Identity::listed(identity).unwrap().as_str(), identity);
+        }
+        let long = format!("secret:{}", "x".repeat(65));
+        for identity in [
+            "foo:x",
+            "x",
+            "unknown",
+            "process",
+            "uid:",
+            "uid:root",
+            "uid:07",
+            "uid:+7",
+            "uid:4294967296",
+            "secret:",
+            "secret:a:b",
+            "Secret:a",
+            &long,
+        ] {
+            let said = Identity::listed(identity).unwrap_err().to_string();
+            assert!(said.contains("certificate:NAME"), "{identity}: {said}");
+        }
         let forged = Identity::new("a\nforged \u{1b}[31m").unwrap_err().to_string();
         assert!(!forged.contains(['\n', '\u{1b}']), "{forged}");
     }

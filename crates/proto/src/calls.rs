@@ -436,7 +436,8 @@ calls! {
         /// The letters (`docs/formats/offload-letter.md`).
         letters: Rest,
     }
-    /// The node's figures: as if nobody else used it, unless the session's tenant administers the node.
+    /// The node's figures: as if nobody else than the session's tenant used it, or all of them if the tenant administers the
+    /// node and has no right to data. The time is the node's for whoever administers it.
     GetStatistics = 80 -> Statistics {
         /// The session.
         session: SessionId,

@@ -1,7 +1,8 @@
-//! What the node tells of itself: all of it to whoever administers it, to a tenant its own part.
+//! What the node tells of itself: all of it to whoever administers it, to a tenant's databases its own part.
 
 use super::tenants::{Figures, Tenant};
 use super::{Answer, Refusal, Resource, State, TenantId};
+use crate::tenants::TenantRights;
 use forebay_proto::Text;
 use forebay_proto::replies::{Statistics, TenantFigures};
 
@@ -54,17 +55,23 @@ impl State {
         self.tenants.get(tenant).is_some_and(|tenant| tenant.rights.administer)
     }
 
-    /// What the tenant may see.
+    /// What the tenant may see. One that uses data is told its own figures, also if it administers the node: its databases
+    /// plan with what they could have. One that only administers the node is told all.
     pub(super) fn statistics_for(&self, tenant: TenantId) -> Answer {
-        let whole = self.tenants.get(tenant).is_none_or(|tenant| tenant.rights.administer);
-        Answer::Statistics { figures: Box::new(self.figures_for(tenant)), whole }
+        let rights = self.tenants.get(tenant).map_or_else(TenantRights::default, |tenant| tenant.rights);
+        let figures = if rights.data { self.figures_for(tenant) } else { self.visible_figures(tenant) };
+        Answer::Statistics { figures: Box::new(figures), node_time: rights.administer }
     }
 
-    /// All figures for whoever administers the node; for others, those of the node as if nobody else used it. What is free
-    /// is what the tenant could have.
+    /// The figures of the whole node for whoever administers it; for others, their own.
+    pub(super) fn visible_figures(&self, tenant: TenantId) -> Statistics {
+        if self.administers(tenant) { self.statistics() } else { self.figures_for(tenant) }
+    }
+
+    /// The tenant's figures: those of the node as if nobody else used it. What is free is what the tenant could have.
     pub(super) fn figures_for(&self, tenant: TenantId) -> Statistics {
         let whole = self.statistics();
-        let Some(of) = self.tenants.get(tenant).filter(|tenant| !tenant.rights.administer) else { return whole };
+        let Some(of) = self.tenants.get(tenant) else { return whole };
         let counts = self.extents.of_tenant(tenant);
         let is_own = |store| self.directory.get(store).is_some_and(|store| store.tenant == tenant);
         let outputs = self.outputs.bytes_of(|shard| is_own(shard.store));

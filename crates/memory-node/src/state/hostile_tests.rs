@@ -12,12 +12,15 @@
 
 use super::tests::{check_tenants, settings, text};
 use super::*;
+use crate::tenants::TenantRights;
 use forebay_base::ErrorKind::AccessDenied as Denied;
 use forebay_env::Random;
 use forebay_fabric::PeerId;
 use forebay_fabric::turns::{QUANTUM, Turn, Turns};
 use forebay_proto::calls::*;
-use forebay_proto::replies::{Credit, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TicketOpened};
+use forebay_proto::replies::{
+    Credit, PoolPage, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TicketOpened,
+};
 use forebay_proto::{Blob, Message, PROTOCOL_VERSION, Request, Rest, ShardId};
 
 const HONEST: u64 = 1;
@@ -619,6 +622,37 @@ fn a_database_of_another_tenant_with_the_same_name_counts_for_nobody_else() {
     assert_eq!(credits, [(2, 1), (5, 1), (2, 1)]);
 }
 
+/// Who uses data plans with what its tenant may have, whatever else it may see.
+#[test]
+fn databases_of_who_administers_are_told_of_their_own_memory() {
+    let told = |rights| {
+        let mut options = tenants();
+        options.known[0].rights = rights;
+        let (mut state, [session, other]) = two_sessions(&options);
+        state.call(0, PeerId(2), LeaseExtents { session: other, count: 4, purpose: Purpose::Flush }.into()).unwrap();
+        let Ok(Answer::Statistics { figures, node_time }) = state.call(0, PeerId(1), GetStatistics { session }.into())
+        else {
+            panic!("no figures")
+        };
+        let credit = match state.call(0, PeerId(1), GetCredit { session, database: text("db"), share: 1 }.into()) {
+            Ok(Answer::Reply(bytes)) => Some(Credit::decode(&bytes).unwrap().free_extents),
+            _ => None,
+        };
+        let Ok(Answer::Reply(pool)) = state.call(0, PeerId(1), ListPool { session, skip: 0 }.into()) else {
+            panic!("no pool")
+        };
+        let pool = PoolPage::decode(&pool).unwrap();
+        (figures.extents, figures.leased_extents, node_time, credit, pool.other_extents)
+    };
+    let [both, data, administer] =
+        [(true, true), (true, false), (false, true)].map(|(data, administer)| TenantRights { data, administer });
+    // Its limit, and its share of the reserve.
+    let credit = Some(HONEST_EXTENTS + RESERVE / 2);
+    assert_eq!(told(data), (HONEST_EXTENTS, 0, false, credit, 0));
+    assert_eq!(told(both), (HONEST_EXTENTS, 0, true, credit, 4));
+    assert_eq!(told(administer), (EXTENTS.into(), 4, true, None, 4));
+}
+
 #[test]
 fn an_identity_that_is_of_another_tenant_now_loses_its_links() {
     let (mut state, [_, hostile]) = two_sessions(&tenants());
@@ -652,7 +686,7 @@ fn new_limits_hold_at_once_for_those_who_are_not_listed() {
 #[test]
 fn rights_say_what_a_tenant_may_do() {
     let mut options = tenants();
-    options.known[0].rights = crate::tenants::TenantRights { data: false, administer: true };
+    options.known[0].rights = TenantRights { data: false, administer: true };
     let (mut state, [session, other]) = two_sessions(&options);
     let name = || text("x");
     for denied in [

@@ -155,7 +155,7 @@ impl State {
                 });
             }
         }
-        let figures = self.figures_for(tenant);
+        let figures = self.visible_figures(tenant);
         let given_out = figures.leased_extents + figures.adopted_extents + figures.job_extents;
         let held: u64 = entries.iter().map(|entry| entry.held_extents).sum();
         let skip = usize::try_from(call.skip).unwrap_or(usize::MAX);
