@@ -1,6 +1,7 @@
 //! What collections of all types have in common: reading and changing headers, random elements, scans.
 
 use crate::commands::command::Context;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Range, Space};
@@ -68,6 +69,17 @@ impl Open {
     pub(crate) fn existing(cx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Outcome<Option<Self>> {
         let former = cx.collection(key, kind)?;
         Ok(former.map(|now| Self { kind, former: Some(now), now }))
+    }
+
+    /// Puts the collection in the place of what a key holds, which is an event of this name. An empty one is none: the key is
+    /// deleted.
+    pub(crate) fn store(self, cx: &mut Context<'_, '_>, key: &[u8], class: Class, event: &'static str) -> Outcome {
+        if is_empty(self.kind, &self.now) {
+            return cx.delete(key);
+        }
+        self.save(cx, key, true)?;
+        cx.notify(class, event, key);
+        Ok(())
     }
 
     /// Writes the header if it changed. Says that the key changed if `is_changed`.

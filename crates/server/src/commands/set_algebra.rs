@@ -123,15 +123,8 @@ fn store(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_
         cx.keys.writes().put(layout.hashed_element(space, id, member), Bytes::new());
         cx.keys.check_size().map(|()| true)
     })?;
-    let count = set.now.a;
-    if count == 0 {
-        cx.delete(arguments.at(1))?;
-    } else {
-        set.save(cx, arguments.at(1), true)?;
-        cx.notify(Class::SET, event, arguments.at(1));
-    }
-    cx.out.count(count);
-    Ok(())
+    cx.out.count(set.now.a);
+    set.store(cx, arguments.at(1), Class::SET, event)
 }
 
 fn sunion(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 const FEW_ELEMENTS: u64 = 64;
 
 /// Most bytes that a run may write, and what it remembers of that: all of it is one batch.
-const MAX_WRITTEN_BYTES: usize = forebay::MAX_BATCH_BYTES as usize;
+pub const MAX_WRITTEN_BYTES: usize = forebay::MAX_BATCH_BYTES as usize;
 
 /// A key of a client, by the number of its database.
 pub type Name = (usize, Bytes);
@@ -56,6 +56,7 @@ pub struct Transaction<'s> {
     wanted: Wanted,
     events: Vec<Event>,
     events_bytes: usize,
+    max_written_bytes: usize,
 }
 
 /// The header that a key gets.
@@ -89,7 +90,14 @@ impl<'s> Transaction<'s> {
             wanted,
             events,
             events_bytes,
+            max_written_bytes: MAX_WRITTEN_BYTES,
         }
+    }
+
+    /// The same, which may write so many bytes and no more.
+    #[must_use]
+    pub fn within(self, max_written_bytes: usize) -> Self {
+        Self { max_written_bytes, ..self }
     }
 
     /// Something happened to a key.
@@ -120,7 +128,7 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// See above; it takes back all of the run.
     pub fn make_room(&self, bytes: usize) -> Outcome {
-        if self.held_bytes().saturating_add(bytes) > MAX_WRITTEN_BYTES {
+        if self.held_bytes().saturating_add(bytes) > self.max_written_bytes {
             let most = MAX_WRITTEN_BYTES >> 20;
             return Err(Failure::of_batch(format!("ERR too much is written at once: at most {most} MiB")));
         }

@@ -5,7 +5,7 @@ use crate::acl::users::Users;
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::locks::Locks;
 use crate::keyspace::spaces::Spaces;
-use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::{MAX_WRITTEN_BYTES, Transaction};
 use crate::protocol::reply::MAX_BYTES;
 use crate::state::channels::{Channels, Topic};
 use crate::state::clients::{Client, Clients};
@@ -75,6 +75,8 @@ pub struct Shared {
     pub threads: usize,
     /// Most bytes that reply to a run of commands.
     pub max_reply_bytes: usize,
+    /// Most bytes that a run of commands writes.
+    pub max_written_bytes: usize,
     random: Mutex<Random>,
     stopping: AtomicBool,
 }
@@ -119,6 +121,7 @@ impl Shared {
             run_id: format!("{run:032x}{:08x}", seed as u32),
             threads,
             max_reply_bytes: MAX_BYTES,
+            max_written_bytes: MAX_WRITTEN_BYTES,
             random: Mutex::new(Random::seeded(seed as u64)),
             stopping: AtomicBool::new(false),
         })
@@ -128,7 +131,8 @@ impl Shared {
     pub fn transaction(&self, now_ms: u64) -> Transaction<'_> {
         // Marks and waiters are left at a key that is locked: whoever comes to these keys later has missed nothing.
         let is_awaited = !self.watches.is_empty() || self.waiting.count() > 0;
-        Transaction::new(&self.store, &self.spaces, now_ms, self.config.events(), is_awaited)
+        let keys = Transaction::new(&self.store, &self.spaces, now_ms, self.config.events(), is_awaited);
+        keys.within(self.max_written_bytes)
     }
 
     /// Remembers that a client was denied something.

@@ -1,7 +1,7 @@
 //! Unions, intersections and differences of sorted sets and of sets, whose members have the score 1.
 //!
 //! Members of both kinds are in the same order of hashes, so all sets are read once and together. What is stored is written as it
-//! comes; what is replied is held, as it is put in the order of scores.
+//! comes; what is replied is held, as far as there is room for the reply, because it is put in the order of scores.
 
 use super::members::{self, Scored};
 use crate::commands::arguments::{Arguments, Words, integer};
@@ -209,7 +209,7 @@ fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, operation: Operatio
         cx.make_room(bytes).map(|()| true)
     })?;
     members.sort_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.0.cmp(&b.0)));
-    members::reply(cx.out, &members, options.with_scores);
+    members::reply(cx.out, members, options.with_scores);
     Ok(())
 }
 
@@ -225,15 +225,8 @@ fn store_result(
         members::put(cx, &mut result, member, score, None)?;
         cx.keys.check_size().map(|()| true)
     })?;
-    let count = result.now.a;
-    if count == 0 {
-        cx.delete(arguments.at(1))?;
-    } else {
-        result.save(cx, arguments.at(1), true)?;
-        cx.notify(Class::SORTED_SET, command, arguments.at(1));
-    }
-    cx.out.count(count);
-    Ok(())
+    cx.out.count(result.now.a);
+    result.store(cx, arguments.at(1), Class::SORTED_SET, command)
 }
 
 fn zunion(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {

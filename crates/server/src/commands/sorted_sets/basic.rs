@@ -302,7 +302,7 @@ fn zrandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let chosen: Vec<Scored> = chosen.into_iter().map(scored).collect();
     match count {
         None => cx.out.bulk_or_null(chosen.first().map(|(member, _)| member)),
-        Some(_) => members::reply(cx.out, &chosen, with_scores),
+        Some(_) => members::reply(cx.out, chosen, with_scores),
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Ranges of sorted sets: by rank, by score, by member.
 
-use super::members::{self, Scored, Visit};
+use super::members::{self, Visit};
 use crate::commands::arguments::integer;
 use crate::commands::strings::clamp_list;
 use crate::keyspace::failure::{Failure, Outcome};
@@ -146,16 +146,6 @@ impl Choice {
                 }
             },
         }
-    }
-
-    /// The members of a set that are chosen.
-    pub(super) fn read(&self, writes: &Writes<'_>, space: Space, set: &Collection) -> Outcome<Vec<Scored>> {
-        let mut found = Vec::new();
-        self.each(writes, space, set, &mut |member, score| {
-            found.push((Bytes::copy_from_slice(member), score));
-            Ok(true)
-        })?;
-        Ok(found)
     }
 
     /// How many members of a set are chosen.

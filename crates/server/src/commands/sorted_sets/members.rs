@@ -97,10 +97,11 @@ pub(crate) fn count(writes: &Writes<'_>, range: &Range) -> Outcome<u64> {
     Ok(count)
 }
 
-/// Replies with members, and with their scores if they are wanted: in RESP3 as pairs.
-pub(crate) fn reply(out: &mut Reply, members: &[Scored], with_scores: bool) {
+/// Replies with members, and with their scores if they are wanted: in RESP3 as pairs. None is held longer than until it is
+/// written.
+pub(crate) fn reply(out: &mut Reply, members: Vec<Scored>, with_scores: bool) {
     out.array(replies(out, members.len(), with_scores));
-    members.iter().for_each(|(member, score)| reply_one(out, member, *score, with_scores));
+    members.into_iter().for_each(|(member, score)| reply_one(out, &member, score, with_scores));
 }
 
 /// How many replies so many members are, as the elements of an array.

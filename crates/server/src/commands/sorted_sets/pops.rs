@@ -58,7 +58,7 @@ fn pop_some(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: Direction) 
             cx.out.bulk(member);
             cx.out.double(*score);
         }
-        _ => members::reply(cx.out, &popped, true),
+        _ => members::reply(cx.out, popped, true),
     }
     Ok(())
 }

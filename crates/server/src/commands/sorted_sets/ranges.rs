@@ -174,23 +174,18 @@ fn read_to_store(cx: &mut Context<'_, '_>, choice: &Choice, set: &Collection) ->
     Ok(found)
 }
 
-/// Replaces what a key holds by these members, which is an event of this name.
-pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored], event: &'static str) -> Outcome {
-    if found.is_empty() {
-        return cx.delete(key);
-    }
-    replace(cx, key, found)?;
-    cx.notify(Class::SORTED_SET, event, key);
-    Ok(())
-}
-
-/// Replaces what a key holds by these members, of which there are some.
-pub(crate) fn replace(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored]) -> Outcome {
+/// A new sorted set of these members.
+pub(crate) fn of_members(cx: &mut Context<'_, '_>, found: &[Scored]) -> Outcome<Open> {
     let mut set = Open::fresh(cx, Kind::SortedSet)?;
     for (member, score) in found {
         members::put(cx, &mut set, member, *score, None)?;
     }
-    set.save(cx, key, true)
+    Ok(set)
+}
+
+/// Replaces what a key holds by these members, which is an event of this name.
+pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored], event: &'static str) -> Outcome {
+    of_members(cx, found)?.store(cx, key, Class::SORTED_SET, event)
 }
 
 fn count(cx: &mut Context<'_, '_>, key: &[u8], part: Part) -> Outcome {
@@ -218,22 +213,41 @@ fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: Part, event: &'static str)
         cx.out.integer(0);
         return Ok(());
     };
-    let space = cx.space();
-    let found = Choice::all(part).read(cx.keys.writes(), space, &set.now)?;
-    if !found.is_empty() {
+    let (count, found) = read_to_remove(cx, &Choice::all(part), &set.now)?;
+    if count > 0 {
         cx.notify(Class::SORTED_SET, event, key);
     }
-    if found.len() as u64 == set.now.a {
+    if count == set.now.a {
         cx.remove(key)?;
         cx.notify(Class::GENERIC, "del", key);
     } else {
-        for (member, score) in &found {
-            members::take(cx, &mut set, member, *score);
+        for (member, score) in found? {
+            members::take(cx, &mut set, &member, score);
         }
-        set.save(cx, key, !found.is_empty())?;
+        set.save(cx, key, count > 0)?;
     }
-    cx.out.count(found.len());
+    cx.out.count(count);
     Ok(())
+}
+
+/// How many members are chosen, and which, unless their removal one by one is more than can be written at once. The removal
+/// of all is not.
+fn read_to_remove(cx: &mut Context<'_, '_>, choice: &Choice, set: &Collection) -> Outcome<(u64, Outcome<Vec<Scored>>)> {
+    let (space, keys) = (cx.space(), &*cx.keys);
+    let (mut count, mut bytes, mut found) = (0, 0, Ok(Vec::new()));
+    choice.each(keys.reads(), space, set, &mut |member, score| {
+        count += 1;
+        // Two keys are removed.
+        bytes += 2 * (size_of::<Scored>() + member.len());
+        if let Ok(held) = &mut found {
+            match keys.make_room(bytes) {
+                Ok(()) => held.push((Bytes::copy_from_slice(member), score)),
+                Err(failure) => found = Err(failure),
+            }
+        }
+        Ok(true)
+    })?;
+    Ok((count, found))
 }
 
 fn zremrangebyrank(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {

@@ -205,3 +205,30 @@ fn what_is_replied_at_once_is_bounded() {
     }
     assert_eq!(told(&server, "TYPE new"), "+set\r\n");
 }
+
+/// What is removed one by one is written, so it is not more than that may be. All members go at once.
+#[test]
+fn members_that_are_removed_are_held_within_bounds() {
+    let mut server = server(&Arc::default());
+    for from in (0..1000).step_by(250) {
+        let members: String = (from..from + 250).map(|place| format!(" {place} {place:0100}")).collect();
+        told(&server, &format!("ZADD set{members}; ZADD other{members}"));
+    }
+    server.shared.max_written_bytes = 100_000;
+    let refusal = "-ERR too much is written at once: at most 256 MiB\r\n";
+    for request in [
+        "ZREMRANGEBYRANK set 1 -1",
+        "ZREMRANGEBYSCORE set -inf (999",
+        "ZREMRANGEBYLEX set - (0",
+        "ZREMRANGEBYSCORE set 1 +inf",
+    ] {
+        let expected = if request.contains("LEX") { ":0\r\n" } else { refusal };
+        assert_eq!(told(&server, &format!("{request}; ZCARD set")), format!("{expected}:1000\r\n"), "{request}");
+    }
+    assert_eq!(
+        told(&server, "ZREMRANGEBYRANK set 1 99; ZREMRANGEBYSCORE set 500 599; ZCARD set"),
+        ":99\r\n:100\r\n:801\r\n"
+    );
+    assert_eq!(told(&server, "ZSCORE set 0; ZREMRANGEBYSCORE set -inf +inf; EXISTS set"), "$-1\r\n:801\r\n:0\r\n");
+    assert_eq!(told(&server, "ZREMRANGEBYRANK other 0 -1; EXISTS other"), ":1000\r\n:0\r\n");
+}
