@@ -5,10 +5,8 @@ use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::nodes::of_opening;
 use crate::storage_flags::NamedStorage;
-use crate::{durability, output};
-use forebay::{
-    CheckpointLayout, CheckpointSummary, Db, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store,
-};
+use crate::{durability, names, output};
+use forebay::{CheckpointLayout, CheckpointSummary, Db, Durability, NodeAddress, Options, ShardBounds, Storage, Store};
 use std::num::NonZero;
 use std::path::PathBuf;
 
@@ -21,7 +19,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub access: AccessArguments,
     /// Name of the database on the memory nodes, or in --storage.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: String,
     /// Storage in which the database lies.
     #[arg(long, value_name = "URL")]
@@ -69,10 +67,12 @@ impl Arguments {
         Ok(Stored { storage: opened("--storage", &self.storage)?, register: opened("--register", &self.register)? })
     }
 
-    fn open(&self, stored: &Stored, options: Options) -> Result<Store, Failure> {
-        let Stored { storage, register } = stored;
-        let (storage, register) = (storage.clone(), register.clone());
-        let options = Options { name: Some(self.db.clone()), storage, register, ..options };
+    /// These options, of the database that the flags name.
+    fn named(&self, Stored { storage, register }: Stored, options: Options) -> Options {
+        Options { name: Some(self.db.clone()), storage, register, ..options }
+    }
+
+    fn open(&self, options: Options) -> Result<Store, Failure> {
         durability::warn_if_frail(self.memory.all(), &options);
         Store::connect_all(self.memory.all(), options).map_err(|error| self.starting(&error))
     }
@@ -103,7 +103,8 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
         Some(storage) => Store::options_of_stored(storage, &arguments.db),
         None => Store::options_of(arguments.memory.all(), &arguments.db),
     };
-    let store = arguments.open(&stored, options.map_err(|error| arguments.starting(&error))?)?;
+    let options = options.map_err(|error| arguments.starting(&error))?;
+    let store = arguments.open(arguments.named(stored, options))?;
     let written = store.checkpoint(&arguments.file);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
     arguments.tell("written", summary)
@@ -125,39 +126,9 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
         1 => Durability::None,
         copies => Durability::Memory { copies },
     };
-    // Nobody opens it before it is whole, unless copies of it lie in memory.
-    let unfinished = stored.storage.is_some() || durability == Durability::None;
-    let options = Options {
-        unfinished,
-        error_if_exists: true,
-        key_order,
-        shards,
-        shard_bounds,
-        durability,
-        ..Options::default()
-    };
-    let store = arguments.open(&stored, options)?;
-    let restored = store.load(&arguments.file).and_then(|summary| {
-        if unfinished {
-            store.finish()?;
-        }
-        store.close().map(|()| summary)
-    });
-    match restored {
-        Ok(summary) => arguments.tell("restored", summary),
-        Err(error) => {
-            drop(store);
-            // Otherwise half a database would have the name.
-            let dropped = match (&stored.storage, &stored.register) {
-                (Some(storage), _) => Store::destroy_stored(storage, arguments.memory.all(), &arguments.db),
-                (None, Some(register)) => Store::destroy_copied(register, arguments.memory.all(), &arguments.db),
-                (None, None) => Store::destroy(arguments.memory.all(), &arguments.db),
-            };
-            match dropped {
-                Err(left) if left.kind() != ErrorKind::NotFound => output::complain(&left.to_string()),
-                _ => {}
-            }
-            Err(running(error))
-        }
-    }
+    let options = Options { key_order, shards, shard_bounds, durability, ..Options::default() };
+    let store = arguments.open(arguments.named(stored, options).restoring())?;
+    let summary = store.load_whole(&arguments.file).map_err(running)?;
+    store.close().map_err(running)?;
+    arguments.tell("restored", summary)
 }

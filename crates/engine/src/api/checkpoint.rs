@@ -115,34 +115,52 @@ impl Db {
         Ok(summary)
     }
 
-    /// Creates a database and loads a checkpoint into it. A named database must not exist yet; if loading fails, it is
-    /// dropped again.
+    /// Creates a database and loads a checkpoint into it ([`Options::restoring`], [`Db::load_whole`]).
+    ///
+    /// # Errors
+    /// As [`Db::open`] and [`Db::load_whole`].
+    pub fn restore(clients: &[Arc<MemoryClient>], options: Options, path: impl AsRef<Path>) -> Result<Self> {
+        let db = Self::open(clients, options.restoring())?;
+        db.load_whole(path).map(|_| db)
+    }
+
+    /// Loads a checkpoint into a database that was created with [`Options::restoring`], and says that it is whole. If loading
+    /// fails, the database is closed and dropped again.
     ///
     /// Nobody opens the database before it is whole ([`Options::unfinished`]). What a process leaves that ends in the middle, the
     /// next one that restores under the name drops first. Only with several copies in memory, such a process leaves a part
     /// of the database under the name, and [`Db::destroy_copied`] drops it.
     ///
     /// # Errors
-    /// As [`Db::open`], [`Db::load`] and [`Db::finish`].
-    pub fn restore(clients: &[Arc<MemoryClient>], options: Options, path: impl AsRef<Path>) -> Result<Self> {
-        let unfinished = options.may_be_finished();
-        let options = Options { create_if_missing: true, error_if_exists: true, unfinished, ..options };
-        let db = Self::open(clients, options.clone())?;
-        let loaded = db.load(path).and_then(|_| if unfinished { db.finish() } else { Ok(()) });
-        if let Err(error) = loaded {
-            // The first error is the one to report.
-            let _ = db.close();
-            drop(db);
-            if let Err(error) = Self::destroy_named(clients, &options) {
-                tracing::warn!(%error, name = options.name, "dropping a database that could not be restored");
-            }
-            return Err(error);
+    /// `Invalid` for a database that may have been there before; as [`Db::load`] and [`Db::finish`]. The message says what could not
+    /// be dropped.
+    pub fn load_whole(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
+        let options = self.options();
+        if !options.error_if_exists {
+            return Err(Error::invalid(
+                "a checkpoint is loaded as a whole into a database that was created for it only",
+            ));
         }
-        Ok(db)
+        let loaded = self.load(path);
+        let whole =
+            loaded.and_then(|summary| if options.unfinished { self.finish().map(|()| summary) } else { Ok(summary) });
+        whole.map_err(|error| {
+            // The first error is the one to report.
+            let _ = self.close();
+            match self.drop_closed() {
+                Err(left) if left.kind() != ErrorKind::NotFound => Error::new(
+                    error.kind(),
+                    format!("{error}; a part of the database is left that could not be dropped: {left}"),
+                ),
+                _ => error,
+            }
+        })
     }
 
-    /// Drops the database that the options name, if they do, wherever it lies.
-    fn destroy_named(clients: &[Arc<MemoryClient>], options: &Options) -> Result<()> {
+    /// Drops the database, which was closed, wherever it lies. One without a name is gone already.
+    fn drop_closed(&self) -> Result<()> {
+        let options = self.options();
+        let clients = &self.clients();
         match (&options.name, &options.storage, &options.register) {
             (None, ..) => Ok(()),
             (Some(name), Some(storage), _) => Self::destroy_stored(storage, clients, name),

@@ -211,6 +211,16 @@ impl Db {
         open_copied::destroy_copies(register, clients, name).map(drop)
     }
 
+    /// What it was opened with.
+    pub(super) fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    /// The sessions that it was opened with.
+    pub(super) fn clients(&self) -> Vec<Arc<MemoryClient>> {
+        self.inner.nodes.iter().map(|node| Arc::clone(node.client())).collect()
+    }
+
     /// Whether the database lies in storage.
     #[must_use]
     pub fn has_storage(&self) -> bool {

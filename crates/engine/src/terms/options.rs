@@ -448,6 +448,13 @@ impl Options {
         self.name.is_some() && self.copies() == 1
     }
 
+    /// The same for a database into which a checkpoint is to be loaded: a new one, which nobody opens before it is whole, where
+    /// that can be.
+    #[must_use]
+    pub fn restoring(self) -> Self {
+        Self { create_if_missing: true, error_if_exists: true, unfinished: self.may_be_finished(), ..self }
+    }
+
     /// The merge operator's name; empty for none.
     pub(crate) fn operator_name(&self) -> String {
         self.merge_operator.clone().unwrap_or_default()
