@@ -79,6 +79,17 @@ impl NodeAddresses {
         self.0.iter().map(reached).collect()
     }
 
+    /// The one address, for a command that is about a single node and says so in `what`.
+    ///
+    /// # Errors
+    /// Usage, when there are several.
+    pub fn only(&self, what: &str) -> Result<&NodeAddress, Failure> {
+        match self.all() {
+            [address] => Ok(address),
+            _ => Err(Failure::usage(format_args!("--memory: name one memory node, {what}"))),
+        }
+    }
+
     /// Whether the memory node is in this process.
     pub fn is_local(&self) -> bool {
         matches!(self.0[..], [NodeAddress::Local])

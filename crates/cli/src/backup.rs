@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Stage};
 use crate::storage_flags::{self, NamedStorage};
-use crate::{output, units};
+use crate::{names, output, units};
 use clap::Subcommand;
 use forebay::{
     BackupSummary, DEFAULT_NAME, Db, DirectoryOptions, Durability, EngineError, ErrorKind, Options, Storage,
@@ -18,6 +18,7 @@ pub enum Action {
         #[command(flatten)]
         place: Place,
         /// The checkpoint's name.
+        #[arg(value_parser = names::checkpoint)]
         checkpoint: String,
     },
     /// Print the names of the checkpoints, one a line.
@@ -30,6 +31,7 @@ pub enum Action {
         #[command(flatten)]
         place: Place,
         /// The checkpoint's name.
+        #[arg(value_parser = names::checkpoint)]
         checkpoint: String,
         /// The other storage, as for --storage.
         #[arg(long, value_name = "URL")]
@@ -40,9 +42,10 @@ pub enum Action {
         #[command(flatten)]
         place: Place,
         /// The checkpoint's name.
+        #[arg(value_parser = names::checkpoint)]
         checkpoint: String,
         /// The new database's name.
-        #[arg(long = "as", value_name = "NAME")]
+        #[arg(long = "as", value_name = "NAME", value_parser = names::database)]
         name: String,
     },
     /// Drop a checkpoint, and what nothing else needs. Where the database lives, no other process may have it open.
@@ -50,6 +53,7 @@ pub enum Action {
         #[command(flatten)]
         place: Place,
         /// The checkpoint's name.
+        #[arg(value_parser = names::checkpoint)]
         checkpoint: String,
     },
 }
@@ -62,7 +66,7 @@ pub struct Place {
           required_unless_present = "storage")]
     path: Option<PathBuf>,
     /// Name of the database in --storage; by default `default`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
     /// Storage in which the database, or a copy of its checkpoints, lies.
     #[arg(long, value_name = "URL", value_parser = storage_flags::open_existing_storage)]

@@ -1,9 +1,9 @@
 //! `forebay dump`: the keys and values of a database as a stream.
 
 use crate::failure::{Failure, Stage};
-use crate::output;
 use crate::place::PlaceArguments;
 use crate::progress::Progress;
+use crate::{names, output};
 use forebay::{Db, Keyspace, Keyspaces};
 use forebay_dump::{Dumped, Format, Output, Range, tsv};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Only this keyspace, with its keys as it knows them. Without, all keys as the database has them.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::keyspace)]
     keyspace: Option<String>,
     /// The first key, written as in lines of text: \xHH is a byte, \\ a backslash.
     #[arg(long, value_name = "KEY", value_parser = key)]

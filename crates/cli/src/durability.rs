@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::storage_flags::{NamedStorage, directory, open_existing_directory};
-use crate::{output, units};
+use crate::{names, output, units};
 use forebay::{
     DEFAULT_NAME, DirectoryOptions, Durability, EngineError, ErrorKind, NodeAddress, Options, Storage, StorageOptions,
     Store, Syncing,
@@ -22,7 +22,7 @@ pub struct DurabilityArguments {
     path: Option<PathBuf>,
     /// Name of the database on the memory node, or in --storage (there `default`). It outlives the command; a database
     /// without a name ends with the command.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
     /// Storage in which the database lies: a path or file:///path, s3://bucket/prefix, gs://bucket/prefix,
     /// az://container/prefix or hdfs://host:port/prefix (where they are built in), memory: (for this command alone). It
@@ -102,7 +102,6 @@ impl DurabilityArguments {
     /// # Errors
     /// Usage.
     pub fn check(&self) -> Result<(), Failure> {
-        self.db.as_deref().map_or(Ok(()), |name| Options::check_name(name).map_err(Failure::usage))?;
         match self.durability.map(|durability| durability.0) {
             Some(Durability::Storage(_)) if !self.has_storage() => Err(Failure::usage(
                 "--durability=storage=... is for a database in storage: say where it lies with --path or --storage",

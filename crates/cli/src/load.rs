@@ -3,9 +3,9 @@
 use crate::arguments::MemoryArguments;
 use crate::dump::{failed, keyspace};
 use crate::failure::{Failure, Stage};
-use crate::output;
 use crate::progress::Progress;
 use crate::stores::{EngineArguments, Existing, Opener};
+use crate::{names, output};
 use forebay::{ErrorKind, Keyspaces};
 use forebay_dump::{Format, Input, LoadOptions, Loaded};
 use forebay_workload::Store as _;
@@ -19,7 +19,7 @@ pub struct Arguments {
     #[command(flatten)]
     engine: EngineArguments,
     /// Load into this keyspace, which is created if it is not there. Without, keys are taken as the database has them.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::keyspace)]
     keyspace: Option<String>,
     /// The form: tsv, json or binary.
     #[arg(long, default_value = "tsv")]

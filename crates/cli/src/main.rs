@@ -6,7 +6,8 @@
 //! | `arguments` | flags that several commands share |
 //! | `configuration` | options from a file and from variables |
 //! | `access` | how this process and memory nodes prove themselves to each other |
-//! | `flags`, `units` | the formats of flags, sizes, durations and rates |
+//! | `flags`, `units`, `names` | the formats of flags, sizes, durations, rates and names |
+//! | `given` | which flags of a group were given |
 //! | `admin` | where operators look, and what they see |
 //! | `nodes`, `stores`, `tree_store` | reaching a memory node and opening a database or a tree on it |
 //! | `place` | the database that a command reads |
@@ -30,11 +31,13 @@ mod fabric_test;
 mod failure;
 mod findings;
 mod flags;
+mod given;
 mod inspect;
 mod load;
 mod log;
 mod manual;
 mod memory_node;
+mod names;
 mod nodes;
 mod output;
 mod place;

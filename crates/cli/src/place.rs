@@ -3,6 +3,7 @@
 use crate::arguments::MemoryArguments;
 use crate::durability::PATH_WITH_MEMORY;
 use crate::failure::{Failure, Stage};
+use crate::names;
 use crate::nodes::of_opening;
 use crate::storage_flags::{open_existing_directory, open_existing_storage};
 use forebay::{DEFAULT_NAME, ErrorKind, Options, Storage, Store, StoredDatabase};
@@ -17,7 +18,7 @@ pub struct PlaceArguments {
           conflicts_with_all = ["db", "storage", "register"])]
     path: Option<Storage>,
     /// Name of the database in --storage (there `default`), or on the memory nodes.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
     /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
     /// az://container/prefix or hdfs://host:port/prefix.
@@ -49,7 +50,7 @@ struct StoredFlags {
     #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
     storage: Option<Storage>,
     /// Name of the database.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = names::database)]
     db: String,
 }
 

@@ -6,7 +6,7 @@ use crate::output::Format;
 use crate::place::StoredArguments;
 use crate::progress::Progress;
 use crate::storage_flags::NamedStorage;
-use crate::units;
+use crate::{names, units};
 use forebay::{Durability, ErrorKind, Options, Salvage, SalvagedEntry, ShardBounds, Step, Store, Syncing};
 use forebay_dump::{Entry, Loader};
 
@@ -16,7 +16,7 @@ pub struct Arguments {
     #[command(flatten)]
     stored: StoredArguments,
     /// Name of the new database. Without, nothing is written, and only what could be saved is told.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::database)]
     into: Option<String>,
     /// Storage of the new database; by default that of the damaged one.
     #[arg(long, value_name = "URL", requires = "into")]

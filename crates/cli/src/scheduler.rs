@@ -62,10 +62,11 @@ impl Arguments {
 /// # Errors
 /// When it cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let memory = arguments.memory.only("which knows who schedules")?;
     arguments.log.start()?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("scheduler")?;
-    let register = worker::reach(arguments.memory.first())?;
+    let register = worker::reach(memory)?;
     let admission = AdmissionArguments::default().load()?;
     let listen_options = ListenOptions { admission, allow_remote: arguments.allow_remote, ..ListenOptions::default() };
     let failed = |stage| move |error: forebay_memory_node::Error| Failure::new(error.kind(), stage, error);

@@ -30,13 +30,13 @@ impl Clone for TreeStore {
     }
 }
 
-/// Creates a tree and opens it for this many clients.
+/// Creates a tree on these nodes and opens it for this many clients.
 ///
 /// # Errors
-/// When no memory node is reachable, or it has no memory.
+/// When a memory node is not reachable, or has no memory.
 pub fn open(
     memory: &MemoryArguments,
-    nodes: &nodes::Nodes,
+    nodes: &[nodes::Nodes],
     name: &str,
     clients: usize,
     options: &TreeOptions,
@@ -44,14 +44,16 @@ pub fn open(
     let failed = |what: &'static str| {
         move |kind: ErrorKind, error: String| Error::Store { what, cause: StoreError { kind, message: error } }
     };
+    let session = |node: &nodes::Nodes| {
+        let link = node.link().map_err(|failure| failed("reaching the memory node")(failure.kind, failure.message))?;
+        let client_options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+        MemoryClient::connect(link, "forebay-ycsb", client_options).map_err(|error| {
+            failed("opening a session")(error.kind(), nodes::with_hint(error.kind(), &error, &memory.memory))
+        })
+    };
     let mut stores = Vec::with_capacity(clients);
     for number in 0..clients {
-        let link = nodes.link().map_err(|failure| failed("reaching the memory node")(failure.kind, failure.message))?;
-        let client_options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-        let session = MemoryClient::connect(link, "forebay-ycsb", client_options).map_err(|error| {
-            failed("opening a session")(error.kind(), nodes::with_hint(error.kind(), &error, &memory.memory))
-        })?;
-        let sessions: Arc<[Arc<MemoryClient>]> = [session].into();
+        let sessions: Arc<[Arc<MemoryClient>]> = nodes.iter().map(&session).collect::<Result<_, Error>>()?;
         let opened = if number == 0 {
             Tree::create(&sessions, name, options.clone())
         } else {

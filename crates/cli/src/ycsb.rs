@@ -2,6 +2,7 @@
 
 use crate::arguments::{CheckArguments, MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
+use crate::given::Given;
 use crate::output::{self, Format};
 use crate::progress::PhaseProgress;
 use crate::stores::{self, EngineArguments};
@@ -12,6 +13,9 @@ use forebay_workload::ycsb::{self, Distribution, Profile, Settings, Workload, YC
 use forebay_workload::{PhaseReport, Report, Run, Store, render_header, render_phase, render_summary};
 use std::cell::RefCell;
 use std::path::PathBuf;
+
+/// Memory for inner nodes, unless a flag says something else.
+const TREE_CACHE_BYTES: usize = 256 << 20;
 
 /// The engine to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -70,9 +74,9 @@ pub struct Arguments {
     /// Give all scans this length.
     #[arg(long)]
     fixed_scans: bool,
-    /// Memory for the inner nodes of a tree that each client caches.
-    #[arg(long, default_value = "256MiB", value_parser = units::length, value_name = "SIZE")]
-    tree_cache_size: usize,
+    /// Memory for the inner nodes of a tree that each client caches; by default 256 MiB.
+    #[arg(long, value_parser = units::length, value_name = "SIZE")]
+    tree_cache_size: Option<usize>,
     /// Seed; the same seed gives the same operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -81,7 +85,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub memory: MemoryArguments,
     #[command(flatten)]
-    engine_options: EngineArguments,
+    engine_options: Given<EngineArguments>,
     #[command(flatten)]
     report: ReportArguments,
 }
@@ -114,6 +118,23 @@ impl Arguments {
         Ok((workloads, settings))
     }
 
+    /// Checks that the engine can do what the flags ask for.
+    fn check_engine(&self) -> Result<(), Failure> {
+        match (self.engine, self.engine_options.first()) {
+            (Engine::Lsm, _) if self.clients > 1 => {
+                Err(Failure::usage("--clients: an LSM database has one client, who writes; use --threads"))
+            }
+            (Engine::Lsm, _) if self.tree_cache_size.is_some() => {
+                Err(Failure::usage("--tree-cache-size is for --engine=tree; an LSM database has --cached-index-size"))
+            }
+            (Engine::Tree, Some(flag)) => Err(Failure::usage(format_args!(
+                "{flag} is for --engine=lsm: the shared tree lies in memory nodes alone, which --memory names. Leave {flag} out, or \
+                 measure the LSM engine"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn read_profile(&self) -> Result<Option<Profile>, Failure> {
         let (Some(path), Some(cluster)) = (&self.profile, &self.cluster) else { return Ok(None) };
         let text = std::fs::read_to_string(path)
@@ -129,23 +150,24 @@ impl Arguments {
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let (workloads, settings) = arguments.plan()?;
+    arguments.check_engine()?;
     match arguments.engine {
-        Engine::Lsm if arguments.clients > 1 => {
-            Err(Failure::usage("--clients: an LSM database has one client, who writes; use --threads"))
-        }
         Engine::Lsm => {
             // Keys begin with words that are spread over the whole range.
-            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept)?
-                .with_numbered_keys(settings.key_size, u64::MAX)
-                .map_err(Failure::workload(Stage::Arguments))?;
+            let opener =
+                stores::Opener::new(&arguments.memory, &arguments.engine_options.flags, stores::Existing::Kept)?
+                    .with_numbered_keys(settings.key_size, u64::MAX)
+                    .map_err(Failure::workload(Stage::Arguments))?;
             let store = opener.open_for_benchmark().map_err(Failure::workload(Stage::Start))?;
             measure(arguments, &[store], &workloads, &settings)
         }
         Engine::Tree => {
             let memory = &arguments.memory;
-            let nodes = nodes::Nodes::new(memory.memory.first(), memory.local_memory_size)?;
+            let nodes = memory.memory.all().iter().map(|address| nodes::Nodes::new(address, memory.local_memory_size));
+            let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
             let name = format!("ycsb-{}", std::process::id());
-            let options = TreeOptions { cache_bytes: arguments.tree_cache_size, ..TreeOptions::default() };
+            let usual = TreeOptions::default();
+            let options = TreeOptions { cache_bytes: arguments.tree_cache_size.unwrap_or(TREE_CACHE_BYTES), ..usual };
             let clients = tree_store::open(memory, &nodes, &name, arguments.clients, &options)
                 .map_err(Failure::workload(Stage::Start))?;
             measure(arguments, &clients, &workloads, &settings)

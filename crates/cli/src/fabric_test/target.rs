@@ -25,7 +25,8 @@ pub struct Leased {
 /// # Errors
 /// When no memory is available.
 pub fn lease(arguments: &MemoryArguments) -> Result<Leased, Failure> {
-    let Reached { link, node } = nodes::reach(arguments.memory.first(), arguments.local_memory_size)?;
+    let Reached { link, node } =
+        nodes::reach(arguments.memory.only("which is to be measured")?, arguments.local_memory_size)?;
     let failed = |error: forebay_memory_client::Error| Failure::new(error.kind(), Stage::Start, error);
     let client = MemoryClient::connect(Arc::clone(&link), "fabric-test", ClientOptions::default()).map_err(failed)?;
     let length = client.extent_bytes();

@@ -17,6 +17,8 @@ use forebay_admin::{Rates, Status};
 use forebay_env::{Clock, SystemClock};
 use serde::Serialize;
 use std::io::IsTerminal;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Which process, and how often.
@@ -24,7 +26,7 @@ use std::time::Duration;
 pub struct Arguments {
     /// Where the process serves operators: the address after `admin` that it prints, with or without http://.
     #[arg(default_value = "127.0.0.1:9121", value_name = "ADDRESS:PORT")]
-    address: String,
+    address: Address,
     /// How often it is asked.
     #[arg(long, default_value = "1s", value_parser = units::duration, value_name = "DURATION")]
     interval: Duration,
@@ -34,6 +36,26 @@ pub struct Arguments {
     /// How it is printed. As JSON: an object a line, each interval, or one with --once.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+}
+
+/// Where a process serves operators: `HOST:PORT`.
+#[derive(Debug, Clone)]
+struct Address(String);
+
+impl FromStr for Address {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address = text.trim_start_matches("http://").trim_end_matches('/');
+        let is_host = |host: &str| match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(number) => number.parse::<Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)),
+        };
+        match address.rsplit_once(':') {
+            Some((host, port)) if is_host(host) && port.parse::<u16>().is_ok() => Ok(Self(address.to_owned())),
+            _ => Err("ADDRESS:PORT, such as 127.0.0.1:9121, as the process prints it after `admin`"),
+        }
+    }
 }
 
 /// What is printed as JSON.
@@ -48,8 +70,8 @@ struct Report<'a> {
 /// # Errors
 /// When nobody answers at the address.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let address = arguments.address.trim_start_matches("http://").trim_end_matches('/');
-    let ask = || forebay_admin::fetch(address).map_err(|error| Failure::new(error.kind(), Stage::Start, error));
+    let ask =
+        || forebay_admin::fetch(&arguments.address.0).map_err(|error| Failure::new(error.kind(), Stage::Start, error));
     let is_text = arguments.format == Format::Table;
     if is_text && !arguments.once && std::io::stdout().is_terminal() {
         return screen::show(arguments.interval, ask);

@@ -98,17 +98,6 @@ fn damaged(what: &str) -> Error {
     Error::corrupt(format!("the catalogue of keyspaces is damaged: {what}"))
 }
 
-fn check_name(name: &str) -> Result<()> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_allowed) {
-        return Err(Error::invalid(format!(
-            "\"{}\" is no name of a keyspace: use 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' and '-'",
-            name.escape_default()
-        )));
-    }
-    Ok(())
-}
-
 fn missing(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no keyspace \"{name}\""))
 }
@@ -119,6 +108,21 @@ fn is_conflict(result: &Result<()>) -> bool {
 }
 
 impl Keyspaces {
+    /// Checks that a keyspace may have this name.
+    ///
+    /// # Errors
+    /// `Invalid`; the message says what a name is.
+    pub fn check_name(name: &str) -> Result<()> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_allowed) {
+            return Err(Error::invalid(format!(
+                "\"{}\" is no name of a keyspace: use 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' and '-'",
+                name.escape_default()
+            )));
+        }
+        Ok(())
+    }
+
     /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops of earlier
     /// processes have left, unless the database is open to be read only.
     ///
@@ -217,7 +221,7 @@ impl Keyspaces {
     /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes, or has other characters than letters,
     /// digits, `.`, `_`, `-`; `Full` after 16,777,215 keyspaces; as for reads and writes.
     pub fn create(&self, name: &str) -> Result<Keyspace> {
-        check_name(name)?;
+        Self::check_name(name)?;
         let name_key = name_key(name);
         let taken = || Error::new(ErrorKind::AlreadyExists, format!("there is a keyspace \"{name}\" already"));
         if self.db.get(&name_key)?.is_some() {
@@ -356,10 +360,10 @@ mod tests {
     #[test]
     fn names() {
         for name in ["a", "A-1_b.c", &"x".repeat(255)] {
-            assert!(check_name(name).is_ok(), "{name}");
+            assert!(Keyspaces::check_name(name).is_ok(), "{name}");
         }
         for name in ["", "a b", "ä", "a/b", &"x".repeat(256)] {
-            assert_eq!(check_name(name).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+            assert_eq!(Keyspaces::check_name(name).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
         }
     }
 }

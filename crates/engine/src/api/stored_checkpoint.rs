@@ -2,7 +2,7 @@
 
 use crate::api::db::Db;
 use crate::durable::checkpoints;
-use crate::durable::database::Place;
+use crate::durable::database::{CheckpointId, Place};
 use crate::terms::{Durability, Error, Options, Result, Syncing};
 use forebay_env::sync::lock;
 use forebay_memory_client::MemoryClient;
@@ -93,6 +93,14 @@ impl Db {
             ..options
         };
         Self::open_as(clients, options, true)
+    }
+
+    /// Checks that a checkpoint in storage may have this name.
+    ///
+    /// # Errors
+    /// `Invalid`; the message says what is wrong with it.
+    pub fn check_checkpoint_name(name: &str) -> Result<()> {
+        CheckpointId::check_name(name)
     }
 
     /// Creates the database `clone` in the same storage, as the database `name` was at a checkpoint. It shares what the checkpoint
