@@ -10,8 +10,8 @@
 //! | [`field`], [`onslaught`] | a node that is attacked for a while, and the attacks that last |
 //! | [`arena`] | the node, the honest tenant, and what must hold |
 //!
-//! The attacks are in `tests/attacks.rs`, and those on who may connect in `tests/admission.rs`; they count, and have no
-//! clock. The program `hostile` lets those that last run together for a while ([`onslaught`]), against a node in a
+//! The attacks are in `tests/attacks.rs`, those by jobs that compact in `tests/compactions.rs`, and those on who may connect in
+//! `tests/admission.rs`; they count, and have no clock. The program `hostile` lets those that last run together for a while ([`onslaught`]), against a node in a
 //! process of its own ([`field`]), and measures the honest one.
 
 #![forbid(unsafe_code)]

@@ -2,4 +2,5 @@
 
 mod admission;
 mod attacks;
+mod compactions;
 mod decoders;
