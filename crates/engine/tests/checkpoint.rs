@@ -138,6 +138,8 @@ fn an_empty_database_has_a_checkpoint() {
     assert_eq!(db.checkpoint(&file).unwrap().entries, 0);
     assert_eq!(db.load(&file).unwrap().sections, 0);
     assert_eq!(contents(&db), []);
+    // It is dropped if that fails, so it is for new ones only.
+    assert_eq!(db.load_whole(&file).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[test]
