@@ -17,7 +17,7 @@
 
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
 use super::group::Group;
-use super::reader::{LogReader, Part, Recovery, Source};
+use super::reader::{LogReader, Part, Recovery, Source, damage_after};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
@@ -263,8 +263,9 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
     if recovery == Recovery::Seal {
         seal(&*storage, prefix)?;
     }
+    let source = Source::Objects(Arc::clone(&storage));
     let mut listed = numbers(&*storage, prefix)?;
-    let mut parts = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     let mut last: Option<Scan> = None;
     let mut expected = None;
     while let Some((number, size)) = listed.pop() {
@@ -294,12 +295,13 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 }
             }
             Some(scan) => {
-                let end = parts.last().map_or(scan.header.start, |part: &Part| part.start);
+                let end = parts.last().map_or(scan.header.start, |part| part.start);
                 // An object is there as a whole, so its size says where it begins. Whoever reads it sees whether that is so.
                 let start = size.checked_sub(SEGMENT_HEADER_BYTES as u64).and_then(|bytes| end.checked_sub(bytes));
                 let start = start.ok_or_else(|| {
                     let detail = format!("it has {size} bytes, and the next one begins at position {end}");
-                    Error::corrupt(name.as_str(), detail)
+                    let own = || Error::corrupt(name.as_str(), detail);
+                    damage_after(parts.iter(), &source, scan.header.log).unwrap_or_else(own)
                 })?;
                 parts.push(Part { number, start, end, object: name.as_str().to_owned() });
             }
@@ -307,5 +309,5 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
         expected = number.checked_sub(1);
     }
     parts.reverse();
-    Ok(LogReader::new(Source::Objects(storage), parts, last, None))
+    Ok(LogReader::new(source, parts, last, None))
 }

@@ -109,17 +109,10 @@ impl LogReader {
             let last = self.last.as_ref().filter(|_| index == self.parts.len());
             return Ok(last.cloned().unwrap_or_default());
         };
-        let bytes = match self.source.read(&part.object) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read?,
-        };
-        let mut scan = Scan::new(&bytes).map_err(|cause| Error::decode(&part.object, &cause))?;
-        part.check(&scan.header, self.log)?;
-        scan.end_at(part.end);
-        if scan.end != part.end {
-            return Err(scan.damage(&part.object));
-        }
-        Ok(scan.frames)
+        part.frames(&self.source, self.log).map_err(|error| {
+            let after = self.parts.get(index + 1..).unwrap_or_default();
+            damage_after(after.iter().rev(), &self.source, self.log).unwrap_or(error)
+        })
     }
 
     /// All frames in order.
@@ -135,11 +128,41 @@ impl LogReader {
     }
 }
 
+/// What is damaged of these segments, the newest first. Where segments of objects lie follows from the sizes of those after
+/// them. So of several that do not fit, the newest one is the one that was changed.
+pub(super) fn damage_after<'p>(
+    mut newest_first: impl Iterator<Item = &'p Part>,
+    source: &Source,
+    log: u64,
+) -> Option<Error> {
+    let damage = |part: &Part| part.frames(source, log).err();
+    newest_first.find_map(|part| damage(part).filter(|error| error.kind() == ErrorKind::Corrupt))
+}
+
 impl Part {
+    /// Its frames; none if it is not there any more.
+    fn frames(&self, source: &Source, log: u64) -> Result<Vec<Frame>> {
+        let bytes = match source.read(&self.object) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read?,
+        };
+        let mut scan = Scan::new(&bytes).map_err(|cause| Error::decode(&self.object, &cause))?;
+        scan.end_at(self.end);
+        if self.is_of(&scan.header, log) && scan.end != self.end {
+            return Err(scan.damage(&self.object));
+        }
+        self.check(&scan.header, log)?;
+        Ok(scan.frames)
+    }
+
+    fn is_of(&self, header: &SegmentHeader, log: u64) -> bool {
+        header.log == log && header.number == self.number && !header.is_seal
+    }
+
     /// Checks that the segment that is there is this one.
     pub fn check(&self, header: &SegmentHeader, log: u64) -> Result<()> {
         let Self { number, start, object, .. } = self;
-        if header.log == log && header.number == *number && header.start == *start && !header.is_seal {
+        if self.is_of(header, log) && header.start == *start {
             return Ok(());
         }
         let belongs = format!("segment {number} of log {log:#x}, from position {start}, belongs there");

@@ -190,3 +190,38 @@ fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
     let opened = open_log(&objects, None, &name, Recovery::Seal);
     assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }
+
+/// Where the others lie follows from its size, so they do not fit either.
+#[test]
+fn damage_in_objects_is_told_of_the_one_that_was_changed() {
+    let name = ObjectName::new("log").unwrap();
+    let objects = MemoryObjects::new();
+    let shared: Arc<dyn ObjectStorage> = Arc::new(objects.clone());
+    let log = ObjectLog::create(Arc::clone(&shared), &name, 7, ObjectLogOptions::default()).unwrap();
+    for mark in 1..6 {
+        let end = log.append(0, mark, &[mark as u8; 100]).unwrap();
+        log.sync(end).unwrap();
+    }
+    // The first one has no frames.
+    let whole: Vec<_> = (1..7).map(|number| objects.get(&name.numbered(number).unwrap()).unwrap()).collect();
+    let long = [&whole[3][..], &[1; 100]].concat();
+    // Cut in a frame, and behind none; and one that makes the others begin before the log does.
+    for (number, bytes) in [(3, whole[2].slice(..80)), (4, whole[3].slice(..SEGMENT_HEADER_BYTES)), (4, long.into())] {
+        let changed = name.numbered(number).unwrap();
+        shared.put(&changed, bytes, PutMode::Replace).unwrap();
+        for recovery in [Recovery::Look, Recovery::Seal] {
+            let reader = open_log(&shared, None, &name, recovery);
+            let found = reader.as_ref().map(|reader| (0..reader.segments()).map(|index| reader.segment(index)));
+            let damage: Vec<_> = match found {
+                Ok(segments) => segments.filter_map(Result::err).collect(),
+                Err(error) => vec![error.clone()],
+            };
+            assert!(!damage.is_empty());
+            for error in damage {
+                assert_eq!((error.kind(), error.object()), (ErrorKind::Corrupt, changed.as_str()), "{error}");
+            }
+        }
+        shared.put(&changed, whole[number as usize - 1].clone(), PutMode::Replace).unwrap();
+    }
+    assert_eq!(open_log(&shared, None, &name, Recovery::Look).unwrap().frames().unwrap().len(), 5);
+}
