@@ -269,7 +269,12 @@ fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str, his
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         dropped => dropped?,
     }
-    Ok(place.storage.objects().delete(&place.unfinished()?)?)
+    // A request to delete it that arrives late would meet what another process has begun since.
+    let unfinished = place.unfinished()?;
+    if place.is_there(&unfinished)? {
+        place.storage.objects().delete(&unfinished)?;
+    }
+    Ok(())
 }
 
 /// What the commits of a database that must exist say, and its owner's epoch.
