@@ -77,7 +77,9 @@ pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, setting
         let store = server.store();
         let database = Database::of(store, &settings);
         if database.failed_shards > 0 {
-            status.process.not_ready = format!("background work of {} shards has failed", database.failed_shards);
+            let error = store.failure().map(|error| format!(": {error}")).unwrap_or_default();
+            status.process.not_ready =
+                format!("background work of {} shards has failed{error}", database.failed_shards);
         }
         match store.placed_statistics() {
             Ok(nodes) => {

@@ -52,6 +52,47 @@ pub fn redis(port: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
+/// Clients are told why at once, also where nobody waits for storage, and operators what to do.
+#[test]
+fn a_server_whose_commits_were_deleted_says_that_it_must_be_restarted() {
+    let folder = crate::common::fresh_path("");
+    let flags = format!(
+        "serve --listen=127.0.0.1:0 --admin=127.0.0.1:0 --local-memory-size=256MiB --durability=storage=flush --path={}",
+        folder.display()
+    );
+    let mut server = start(&flags);
+    let admin = admin_of(&mut server);
+    let port = server.out().lines().next().unwrap().rsplit(':').next().unwrap().to_owned();
+    assert_eq!(redis(&port, &["set", "key", "value"]), "OK");
+    let (commits, aside) = (folder.join("default/commit"), folder.join("aside"));
+    std::fs::rename(&commits, &aside).unwrap();
+    let mut looks = 0;
+    while value(&get(&admin, "/metrics"), "forebay_ready") > 0.0 {
+        looks += 1;
+        assert!(looks < 600, "waited too long: {}", server.problem());
+        server.pause(Duration::from_millis(100));
+    }
+    let says = "restart what serves it";
+    let says_so = || {
+        let status: serde_json::Value = serde_json::from_str(&get(&admin, "/api/status")).unwrap();
+        assert!(status["process"]["not_ready"].as_str().unwrap().contains(says), "{status}");
+        assert!(redis(&port, &["set", "key", "other"]).contains(says));
+        assert_eq!(redis(&port, &["get", "key"]), "value");
+    };
+    says_so();
+    assert!(server.problem().contains(says), "{}", server.problem());
+    let _ = std::fs::remove_dir(&commits);
+    std::fs::rename(&aside, &commits).unwrap();
+    // It looks again each second.
+    server.pause(Duration::from_millis(2500));
+    says_so();
+    drop(server);
+    let mut server = start(&flags);
+    admin_of(&mut server);
+    let port = server.out().lines().next().unwrap().rsplit(':').next().unwrap().to_owned();
+    assert_eq!(redis(&port, &["set", "key", "other"]), "OK");
+}
+
 #[test]
 fn a_server_shows_its_clients_and_its_database() {
     let flags = "--listen=127.0.0.1:0 --admin=127.0.0.1:0 --local-memory-size=512MiB --durability=none";

@@ -12,7 +12,7 @@ use forebay_engine::{
 };
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
-use forebay_storage::{Disk, DiskFault, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, SimDisk};
+use forebay_storage::{Disk, DiskFault, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -349,25 +349,56 @@ fn an_owner_that_only_reads_can_look_whether_it_was_taken_over() {
 /// Nothing that it acknowledges would be found again.
 #[test]
 fn an_owner_whose_commits_are_gone_acknowledges_nothing() {
-    let objects = MemoryObjects::new();
-    let process = Process::with_empty_memory();
-    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
-    db.put(b"key", b"value").unwrap();
-    db.check_owner().unwrap();
-    let listed = objects.list(None).unwrap();
-    let of_register = |name: &ObjectName| name.as_str().contains("/commit/");
-    let deleted: Vec<_> = listed.into_iter().filter(|object| of_register(&object.name)).collect();
-    assert!(!deleted.is_empty());
-    deleted.iter().for_each(|object| objects.delete(&object.name).unwrap());
-    assert_eq!(db.check_owner().unwrap_err().kind(), ErrorKind::Corrupt);
-    // Also when the server tries to write the log again.
-    for _ in 0..2 {
-        assert_eq!(db.put(b"key", b"other").unwrap_err().kind(), ErrorKind::Corrupt);
-        assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Corrupt);
-        assert_eq!(db.resume().unwrap_err().kind(), ErrorKind::Corrupt);
+    let interval = Syncing::Interval(Duration::from_secs(3600));
+    for syncing in [Syncing::Sync, interval, Syncing::Flush] {
+        let objects = MemoryObjects::new();
+        let process = Process::with_empty_memory();
+        let usual = |objects: &MemoryObjects| four_shards(options(&of_objects(objects), syncing));
+        let db = process.open(usual(&objects.handle()));
+        db.put(&key(3), b"value").unwrap();
+        db.flush().unwrap();
+        db.put(&key(4), b"last").unwrap();
+        db.check_owner().unwrap();
+        let listed = objects.list(None).unwrap();
+        let names = listed.into_iter().map(|object| object.name).filter(|name| name.as_str().contains("/commit/"));
+        let commits: Vec<_> = names.map(|name| (objects.get(&name).unwrap(), name)).collect();
+        assert!(!commits.is_empty());
+        commits.iter().for_each(|(_, name)| objects.delete(name).unwrap());
+        let gone = db.check_owner().unwrap_err();
+        assert!(gone.kind() == ErrorKind::Corrupt && gone.to_string().contains("open the database again"), "{gone}");
+        let lowered = WriteOptions { durability: Some(Durability::None) };
+        let writes_nothing = || {
+            let refused = |written: Result<(), Error>| {
+                assert_eq!(written.unwrap_err().to_string(), gone.to_string(), "{syncing:?}");
+            };
+            for number in [3, 700, 1700] {
+                refused(db.put(&key(number), b"other"));
+                refused(db.put_with(&key(number), b"other", &lowered));
+            }
+            let mut batch = WriteBatch::new();
+            batch.put(&key(3), b"other").put(&key(1700), b"other");
+            refused(db.write_with(&batch, &lowered));
+            assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Corrupt);
+        };
+        // Also when the server tries to write the log again.
+        for _ in 0..2 {
+            writes_nothing();
+            assert_eq!(db.resume().unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        assert_eq!(db.get(&key(3)).unwrap(), Some(b"value".to_vec()));
+        // Once they are back, the log gets what it lacks. All else is for who opens the database next.
+        commits.iter().for_each(|(bytes, name)| objects.put(name, bytes.clone(), PutMode::IfAbsent).unwrap());
+        db.resume().unwrap();
+        writes_nothing();
+        assert_eq!(db.failure().unwrap().to_string(), gone.to_string());
+        process.kill(db);
+        let process = Process::with_empty_memory();
+        let db = process.open(usual(&objects.handle()));
+        assert_eq!(db.get(&key(3)).unwrap(), Some(b"value".to_vec()));
+        assert_eq!(db.get(&key(4)).unwrap(), Some(b"last".to_vec()), "{syncing:?}");
+        db.put(&key(3), b"other").unwrap();
+        db.close().unwrap();
     }
-    assert_eq!(db.get(b"key").unwrap(), Some(b"value".to_vec()));
-    process.kill(db);
 }
 
 #[test]

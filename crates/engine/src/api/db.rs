@@ -722,20 +722,25 @@ impl Db {
     /// memory instead.
     ///
     /// # Errors
-    /// `Fenced`: from now on all calls fail with it; `Corrupt` when somebody deleted its commits: from now on writes fail with it;
-    /// those of the storage, which say nothing of the owner.
+    /// `Fenced`: from now on all calls fail with it; `Corrupt` when somebody deleted its commits: from now on writes of any
+    /// durability fail with it, until the database is opened again, when the commits are back; those of the storage, which say
+    /// nothing of the owner.
     pub fn check_owner(&self) -> Result<()> {
         let Some(stored) = self.inner.stored.as_ref().filter(|_| !self.inner.is_read_only) else { return Ok(()) };
         stored.register.check().map_err(|error| {
             let judge = |error, shard: &Arc<Shard>| shard.tree.judged(error);
             let error = self.shards().iter().fold(error, judge);
-            if error.kind() == ErrorKind::Corrupt {
-                // Nothing that is written now would be found again. The same, not as an error of storage that may pass.
-                let lost = Error::corrupt(error.to_string());
-                self.inner.log.iter().for_each(|log| log.refuse(&lost));
-                self.shards().iter().for_each(|shard| shard.failed(lost.clone()));
+            if error.kind() != ErrorKind::Corrupt {
+                return error;
             }
-            error
+            // Nothing that is written now would be found again. The same, not as an error of storage that may pass. What comes back
+            // only opening reads as a whole.
+            let lost = Error::corrupt(format!(
+                "{error}, and then open the database again, or restart what serves it: until then it takes no writes"
+            ));
+            self.inner.log.iter().for_each(|log| log.refuse(&lost));
+            self.shards().iter().for_each(|shard| shard.lose(&lost));
+            lost
         })
     }
 

@@ -572,6 +572,13 @@ impl Shard {
         Ok(())
     }
 
+    /// Notes that nobody would find what is written from now on: background work ends, and so does the memtable, as who writes
+    /// next looks for a failure then.
+    pub(crate) fn lose(&self, error: &Error) {
+        self.failed(error.clone());
+        let _ = self.tree.view.load().active.memtable.end_early();
+    }
+
     /// Commits a change that background work, or the move of a bound, has made.
     ///
     /// # Errors
