@@ -29,7 +29,7 @@ pub(crate) struct Database {
 ///
 /// Without `nodes`, `path` is a directory, which is created if it is not there. The database takes up to `memory_bytes` of
 /// memory in this process; what does not fit lies in the directory alone. What was written is on the disk within a second, and
-/// when the process exits; one that is killed loses at most the last second. With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these
+/// when the process exits; one that is killed loses at most the last few milliseconds. With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these
 /// memory nodes. With `sync`, writes are on the disk, or in the memory of the nodes, before they return, unless a write says
 /// otherwise. A database that is created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps
 /// it, and takes merges.

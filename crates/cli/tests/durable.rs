@@ -10,7 +10,7 @@ use crate::common::{Running, places, run, start, start_node};
 use forebay::{
     Durability, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing, WriteBatch, WriteOptions,
 };
-use forebay_env::Random;
+use forebay_env::{Clock, Random, SystemClock};
 use forebay_storage_conformance::Place;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
@@ -32,6 +32,8 @@ fn durability(mode: &str) -> Durability {
         "copies" => Durability::Memory { copies: 2 },
         "sync" => Durability::Storage(Syncing::Sync),
         "interval" => Durability::Storage(Syncing::Interval(Duration::from_millis(20))),
+        // Nothing is synced while it runs, unless memtables are full.
+        "appended" => Durability::Storage(Syncing::Interval(Duration::from_secs(3600))),
         "flush" => Durability::Storage(Syncing::Flush),
         _ => panic!("{mode}"),
     }
@@ -86,12 +88,23 @@ fn child(plan: &str) -> Result<(), forebay::Error> {
         match mode {
             "flush" if number % 400 == 0 => store.flush()?,
             "interval" if !is_raised => continue,
+            "appended" if number % 10 > 0 => continue,
+            "appended" => wait_appended(&store, KEYS * number),
             "flush" => continue,
             _ => {}
         }
         println!("durable {number}");
     }
     Ok(())
+}
+
+/// Waits until the log has been given so many records.
+fn wait_appended(store: &Store, records: u64) {
+    let clock = SystemClock::new();
+    while store.statistics().log.records < records {
+        assert!(clock.now() < 60_000_000_000, "{:?}", store.statistics().log);
+        clock.sleep(Duration::from_millis(1));
+    }
 }
 
 /// Not a test of its own: what the others start.
@@ -207,8 +220,10 @@ fn kills(mode: &str, is_whole: bool, place: &Place, rounds: u64) {
     let mut random = Random::seeded(mode.len() as u64);
     let mut next = 1;
     for round in 0..rounds {
-        let part = format!("{PART}/{mode}/{}", round / ROUNDS_OF_ONE);
-        if mode == "memory" || round % ROUNDS_OF_ONE == 0 {
+        // The records in the log are counted from the first one on.
+        let rounds_of_one = if mode == "appended" { 1 } else { ROUNDS_OF_ONE };
+        let part = format!("{PART}/{mode}/{}", round / rounds_of_one);
+        if mode == "memory" || round % rounds_of_one == 0 {
             next = 1;
         }
         // Memory that ends with the process, or a node that lives on, or that is killed in place of the process.
@@ -245,6 +260,12 @@ fn killed_with_durability_storage_sync() {
 #[test]
 fn killed_with_durability_storage_interval() {
     kills("interval", true, &Place::folder(), rounds());
+}
+
+/// A process that is killed loses what it wrote in the last milliseconds, though the next sync may be an hour away.
+#[test]
+fn killed_between_syncs_of_an_interval() {
+    kills("appended", true, &Place::folder(), rounds());
 }
 
 #[test]

@@ -34,7 +34,8 @@
 //! | 1 | `Router::moving` | the move of a bound |
 //! | 1 | `Rejoining::known`, which nobody waits for | when to connect to nodes that were lost |
 //! | 2 | `Router::present` | the number of the current assignment |
-//! | 3 | `Cut::gate`, then `Cut::turn` | batches that cross shards |
+//! | 3 | `StorageLog::appended` | what the log in storage has been given |
+//! | 3 | `Cut::gate`, then `Cut::turn`, after any of these | batches that cross shards |
 //! | 4 | `Log::shipping`, then `Log::spare`, then `Commits::turn`, then `Manifest::logs` | the log in memory, and the change of a version |
 //! | 4 | `Members::changing`, then `MemberRegister::state`, after any of these | the members of a shard, and the register of them |
 //! | 4 | `StorageLog::shipping`, then `Register::state` | the log and the commits in storage |

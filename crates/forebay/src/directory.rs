@@ -36,7 +36,8 @@ pub struct DirectoryOptions {
     /// first used; what does not fit lies in the directory alone. 4 GiB by default.
     pub memory_bytes: u64,
     /// The other options, without a name and a storage: the path says both. By default as [`Options::default`], but
-    /// writes are synced once a second: that is [`Durability::Storage`] with [`Syncing::Interval`].
+    /// writes are synced once a second, and the system has them some milliseconds after they were made: that is
+    /// [`Durability::Storage`] with [`Syncing::Interval`].
     pub database: Options,
 }
 
@@ -49,7 +50,8 @@ impl Default for DirectoryOptions {
 
 impl Store {
     /// Opens the database in the directory `path`, or creates directory and database. It survives process and machine, but for
-    /// the writes of the last second if nobody closed or dropped it: see [`DirectoryOptions`].
+    /// the writes of the last second if the machine fails, and of the last few milliseconds if the process is killed: see
+    /// [`DirectoryOptions`].
     ///
     /// # Errors
     /// `Invalid` for a URL; `Busy` while a process has it open, unless it is to be taken over; `Corrupt` when what was durable is damaged; `Io` and

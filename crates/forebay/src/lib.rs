@@ -6,7 +6,7 @@
 //! # let path = folder.path();
 //! use forebay::Store;
 //!
-//! // A directory, one process, no setting. It survives both, but for the writes of the last second.
+//! // A directory, one process, no setting. It survives the process, and the machine but for the last second.
 //! let store = Store::open(path)?;
 //! store.put(b"key", b"value")?;
 //! assert_eq!(store.get(b"key")?.as_deref(), Some(&b"value"[..]));

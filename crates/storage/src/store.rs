@@ -120,6 +120,13 @@ impl Storage {
         self.disk.as_ref().map(|disk| PathBuf::from(disk.describe())).filter(|path| path.is_dir())
     }
 
+    /// Whether logs are files: what was appended survives the end of the process before it is synced. In objects it is not
+    /// there before it is put.
+    #[must_use]
+    pub const fn has_log_files(&self) -> bool {
+        self.disk.is_some()
+    }
+
     /// Begins a log under `name`, which no log ever had: an owner's epoch belongs into it. `log` is a random number.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use crate::api::db_iterator::{DbIterator, IterOptions};
 use crate::api::snapshot::Snapshot;
 use crate::durable::named;
-use crate::durable::storage_log::StorageLog;
+use crate::durable::storage_log::{APPEND_INTERVAL, StorageLog};
 use crate::remote::segment::Node;
 use crate::sharding::open;
 use crate::sharding::opened::{Copied, Opened, Stored};
@@ -49,9 +49,10 @@ struct Inner {
     is_read_only: bool,
     recovery: Option<Recovery>,
     stored: Option<Stored>,
-    /// The log in storage, and who ships it at intervals.
+    /// The log in storage, who ships it at intervals, and who appends to it between.
     log: Option<Arc<StorageLog>>,
     ticker: Option<Ticker>,
+    appender: Option<Ticker>,
     /// Where copies in memory may lie, if there are several, and who makes those that are missing.
     copied: Option<Arc<Copied>>,
     mender: Option<Ticker>,
@@ -104,6 +105,7 @@ impl Db {
             stored,
             log,
             ticker: None,
+            appender: None,
             copied,
             mender: None,
             rejoining: None,
@@ -114,14 +116,22 @@ impl Db {
         if let (Some(log), Some(interval)) = (&inner.log, inner.interval())
             && options.background_threads > 0
         {
-            let log = Arc::clone(log);
+            let shipped = Arc::clone(log);
             let ship = move || {
                 // Who writes next is told.
-                if let Err(error) = log.ship_now() {
+                if let Err(error) = shipped.ship_now() {
                     tracing::debug!(%error, "shipping the log");
                 }
             };
             inner.ticker = Some(Ticker::start("forebay-log", interval, &common.sealed, ship)?);
+            if log.keeps_appended() && interval > APPEND_INTERVAL {
+                let log = Arc::clone(log);
+                let append = move || {
+                    log.append_now();
+                };
+                // Not the thread that waits for syncs.
+                inner.appender = Some(Ticker::start("forebay-append", APPEND_INTERVAL, &Arc::default(), append)?);
+            }
         }
         if inner.copied.is_some() && options.background_threads > 0 {
             let shards = Arc::clone(inner.router.shards());
@@ -790,12 +800,12 @@ impl Inner {
         }
     }
 
-    /// Ships the log if that is due and no thread does. Returns whether it did.
+    /// Ships the log if that is due, or appends what it lacks, if no thread does. Returns whether it did.
     fn ship_when_due(&self) -> bool {
         let (Some(log), Some(interval), None) = (&self.log, self.interval(), &self.ticker) else { return false };
         let now = self.options.clock.now();
         if now < self.next_shipment.load(Ordering::Relaxed) {
-            return false;
+            return log.keeps_appended() && log.append_now();
         }
         let pause = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         self.next_shipment.store(now.saturating_add(pause), Ordering::Relaxed);
@@ -836,7 +846,7 @@ impl Inner {
         // From here on nothing is recorded, so the shards can be cleared.
         self.router.wait_moved();
         self.background.stop();
-        self.ticker.iter().chain(&self.mender).for_each(Ticker::stop);
+        self.ticker.iter().chain(&self.appender).chain(&self.mender).for_each(Ticker::stop);
         if left.is_ok() {
             self.log.iter().for_each(|log| log.close());
         }

@@ -4,6 +4,9 @@
 //! [`groups`](crate::durable::groups)) and waits for one sync. The published numbers of the shards are read under one cut, so a batch that
 //! crosses shards is in one group.
 //!
+//! Between syncs what is published is also appended without one, where the log is in files ([`StorageLog::append_now`]): it then
+//! survives the end of this process, though not that of the machine (`docs/decisions/0066`).
+//!
 //! A log begins when something is shipped first: it is created, then a commit names it, then something is appended. So a log that
 //! is named and not there is missing. Several can be needed at the same time:
 //! those of owners before until tables hold what they hold, and one whose sync failed.
@@ -38,7 +41,12 @@ use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+/// How often what was published is appended to a log in files, between its syncs. A process that is killed loses what it wrote
+/// since. An append is a write into the page cache, of a frame with some dozens of bytes beside the records. At this pace that
+/// is little beside what a busy writer writes, and a database at rest looks at a few numbers each time.
+pub(crate) const APPEND_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum bytes of a frame, unless one record needs more.
 const FRAME_BYTES: u64 = 1 << 20;
 /// How many bytes apart the places are, at least, from which the log can be trimmed: a quarter of a memtable, within these
@@ -70,6 +78,8 @@ pub(crate) struct StorageLog {
     lead: Lead,
     /// Of each shard the number up to which all records are durable.
     durable: Vec<AtomicU64>,
+    /// Of each shard what was appended. Held from the moment on that is appended: so later moments follow earlier ones.
+    appended: Mutex<Vec<Progress>>,
     shipping: Mutex<Shipping>,
     /// Logs that no commit names any more, to be deleted.
     unneeded: Mutex<Vec<LogName>>,
@@ -94,8 +104,7 @@ struct Shipping {
     open: Option<Open>,
     /// A log that was created, and that no commit names for certain.
     unnamed: Option<(LogName, Arc<dyn Log>)>,
-    /// Of each shard what was appended, and of that what was synced.
-    appended: Vec<Progress>,
+    /// Of each shard what of that which was appended was synced.
     synced: Vec<Progress>,
     /// The next group, and the next log.
     group: u64,
@@ -129,6 +138,13 @@ struct Mark {
 pub(crate) struct LeftLog {
     pub(crate) name: LogName,
     pub(crate) numbers: Vec<SequenceNumber>,
+}
+
+/// How far the log was appended to at a moment, and what of each shard it has up to there.
+struct Appended {
+    log: Arc<dyn Log>,
+    end: Position,
+    progress: Vec<Progress>,
 }
 
 /// Records of a memtable's block on their way to the log.
@@ -171,10 +187,10 @@ impl StorageLog {
             cut,
             lead: Lead::default(),
             durable: reached.iter().map(|number| AtomicU64::new(number.0)).collect(),
+            appended: Mutex::new(progress.clone()),
             shipping: Mutex::new(Shipping {
                 open: None,
                 unnamed: None,
-                appended: progress.clone(),
                 synced: progress,
                 group: 1,
                 serial: 1,
@@ -191,6 +207,11 @@ impl StorageLog {
     /// Whether it holds what a table does before that is installed.
     pub(crate) const fn leads_tables(&self) -> bool {
         self.leads_tables
+    }
+
+    /// Whether what was appended survives the end of this process before it is synced.
+    pub(crate) const fn keeps_appended(&self) -> bool {
+        self.place.storage.has_log_files()
     }
 
     /// Says whose records the log takes: those of all shards in order. Nothing is shipped before.
@@ -280,6 +301,7 @@ impl StorageLog {
             self.register.check()?;
         }
         self.lead.alone(|| {
+            let mut appended = lock(&self.appended);
             let mut shipping = lock(&self.shipping);
             if let Some(open) = shipping.open.take_if(|open| open.log.failure().is_some()) {
                 if let Some(fenced) = open.log.failure().filter(|error| error.kind() == ErrorKind::Fenced) {
@@ -288,12 +310,25 @@ impl StorageLog {
                 }
                 let numbers = shipping.synced.iter().map(Progress::reached).collect();
                 shipping.left.push(LeftLog { name: open.name, numbers });
-                shipping.appended = shipping.synced.clone();
+                appended.clone_from(&shipping.synced);
             }
-            drop(shipping);
+            drop((shipping, appended));
             self.is_broken.store(false, Ordering::Relaxed);
             self.ship()
         })
+    }
+
+    /// Appends what is published now, and leaves it to the next shipment to sync it. Returns whether there was anything. While
+    /// shipments fail, only they try again.
+    pub(crate) fn append_now(&self) -> bool {
+        let is_new = |(tree, progress): (&Arc<Tree>, &Progress)| tree.publication.published() > progress.reached();
+        if self.is_failing.load(Ordering::Relaxed) || !self.trees().iter().zip(&*lock(&self.appended)).any(is_new) {
+            return false;
+        }
+        if let Err(failure) = self.append_published() {
+            self.note_failure(failure);
+        }
+        true
     }
 
     /// Ships all that is published. A shipment that failed is made up for by the next one.
@@ -301,47 +336,42 @@ impl StorageLog {
         self.check_usable()?;
         match self.try_ship() {
             Ok(()) => {
-                if self.is_failing.swap(false, Ordering::Relaxed) {
-                    *lock(&self.failure) = None;
-                }
+                self.note_success();
                 Ok(())
             }
-            Err((error, is_broken)) => {
-                let error = if is_broken { error.during("the log is lost, see Db::resume") } else { error };
-                tracing::warn!(%error, "writing the log");
-                *lock(&self.failure) = Some(error.clone());
-                self.is_failing.store(true, Ordering::Relaxed);
-                self.is_broken.store(is_broken, Ordering::Relaxed);
-                Err(error)
+            Err(failure) => Err(self.note_failure(failure)),
+        }
+    }
+
+    fn note_success(&self) {
+        if self.is_failing.load(Ordering::Relaxed) {
+            let mut failure = lock(&self.failure);
+            // What was appended meanwhile may have found that the log is of no more use.
+            if !self.is_broken.load(Ordering::Relaxed) {
+                *failure = None;
+                self.is_failing.store(false, Ordering::Relaxed);
             }
         }
     }
 
-    fn try_ship(&self) -> std::result::Result<(), (Error, bool)> {
-        let moment = self.moment();
-        let mut shipping = lock(&self.shipping);
-        let mut appended = shipping.appended.clone();
-        let (pieces, records) = pieces(&moment, &mut appended).map_err(|error| (error, false))?;
-        let log = self.open(&mut shipping).map_err(|error| (error, false))?;
-        let failed = |error: forebay_storage::Error| {
-            let lasting = log.failure();
-            (Error::from(error).during("writing the log"), lasting.is_some())
-        };
-        if !pieces.is_empty() {
-            let end = append(&*log, shipping.group, &pieces).inspect_err(|_| shipping.group += 1).map_err(failed)?;
-            shipping.group += 1;
-            add(&self.counters.bytes, pieces.iter().map(|piece| piece.range.len() as u64).sum());
-            add(&self.counters.records, records);
-            if let Some(open) = &mut shipping.open {
-                open.note(end, appended.iter().map(Progress::reached).collect(), self.mark_bytes);
-            }
+    fn note_failure(&self, (error, is_broken): (Error, bool)) -> Error {
+        let error = if is_broken { error.during("the log is lost, see Db::resume") } else { error };
+        tracing::warn!(%error, "writing the log");
+        let mut failure = lock(&self.failure);
+        *failure = Some(error.clone());
+        self.is_failing.store(true, Ordering::Relaxed);
+        if is_broken {
+            self.is_broken.store(true, Ordering::Relaxed);
         }
-        shipping.appended.clone_from(&appended);
-        let end = shipping.open.as_ref().map_or(0, |open| open.end);
-        drop(shipping);
+        error
+    }
+
+    fn try_ship(&self) -> std::result::Result<(), (Error, bool)> {
+        let Appended { log, end, progress: appended } = self.append_published()?;
+        lock(&self.shipping).open.iter_mut().for_each(|open| open.mark(end, &appended, self.mark_bytes));
         match log.sync(end) {
             Err(_) if planted(Bug::FailedSyncForgotten) => {}
-            synced => synced.map_err(failed)?,
+            synced => synced.map_err(|error| failed(&*log, error))?,
         }
         add(&self.counters.groups, 1);
         for (durable, progress) in self.durable.iter().zip(&appended) {
@@ -350,6 +380,27 @@ impl StorageLog {
         }
         lock(&self.shipping).synced = appended;
         Ok(())
+    }
+
+    /// Appends what is published and was not appended yet.
+    fn append_published(&self) -> std::result::Result<Appended, (Error, bool)> {
+        let mut appended = lock(&self.appended);
+        let moment = self.moment();
+        let mut shipping = lock(&self.shipping);
+        let mut reached = appended.clone();
+        let (pieces, records) = pieces(&moment, &mut reached).map_err(|error| (error, false))?;
+        let log = self.open(&mut shipping).map_err(|error| (error, false))?;
+        let mut end = shipping.open.as_ref().map_or(0, |open| open.end);
+        if !pieces.is_empty() {
+            let ended = append(&*log, shipping.group, &pieces);
+            shipping.group += 1;
+            end = ended.map_err(|error| failed(&*log, error))?;
+            add(&self.counters.bytes, pieces.iter().map(|piece| piece.range.len() as u64).sum());
+            add(&self.counters.records, records);
+            shipping.open.iter_mut().for_each(|open| open.end = end);
+        }
+        appended.clone_from(&reached);
+        Ok(Appended { log, end, progress: reached })
     }
 
     /// What all shards hold at one moment: their memtables, oldest first, and their published numbers.
@@ -488,17 +539,22 @@ impl StorageLog {
 }
 
 impl Open {
-    /// Notes that the log ends at `end`, with these numbers.
-    fn note(&mut self, end: Position, numbers: Vec<SequenceNumber>, mark_bytes: u64) {
-        let before = self.marks.len().checked_sub(2).and_then(|at| self.marks.get(at));
+    /// Makes `end` a place from which it can be trimmed, in place of the last one if that is near. So much of each shard lies
+    /// before it.
+    fn mark(&mut self, end: Position, appended: &[Progress], mark_bytes: u64) {
+        let marks = &mut self.marks;
+        if marks.back().map_or(self.trimmed, |last| last.end) == end {
+            return;
+        }
+        let before = marks.len().checked_sub(2).and_then(|at| marks.get(at));
         let begin = before.map_or(self.trimmed, |mark| mark.end);
-        match self.marks.back_mut() {
+        let numbers = appended.iter().map(Progress::reached).collect();
+        match marks.back_mut() {
             Some(last) if end.saturating_sub(begin) < mark_bytes && last.groups < MARK_GROUPS => {
                 *last = Mark { end, numbers, groups: last.groups + 1 };
             }
-            _ => self.marks.push_back(Mark { end, numbers, groups: 1 }),
+            _ => marks.push_back(Mark { end, numbers, groups: 1 }),
         }
-        self.end = end;
     }
 
     /// Passes the places up to which all that the log holds `is_held`. From the last of them it can be trimmed.
@@ -551,6 +607,11 @@ fn frame_length(bytes: &[u8]) -> Result<usize> {
         Some((length, _)) => Ok(length as usize),
         None => Ok(RecordHeader::decode(bytes)?.padded_length().min(bytes.len())),
     }
+}
+
+/// What an error of a log means, and whether nothing can be shipped to it any more.
+fn failed(log: &dyn Log, error: forebay_storage::Error) -> (Error, bool) {
+    (Error::from(error).during("writing the log"), log.failure().is_some())
 }
 
 /// Appends a group; where the log ends then.

@@ -83,7 +83,8 @@ pub struct Statistics {
 pub struct LogStatistics {
     /// Shipments: each makes all durable that was published then.
     pub groups: u64,
-    /// Bytes of records that were shipped.
+    /// Bytes of records that were shipped. A log in a directory gets them some milliseconds after they were written, also
+    /// before a shipment makes them durable: then they survive the end of this process.
     pub bytes: u64,
     /// Number of these records.
     pub records: u64,

@@ -7,7 +7,8 @@ use std::fmt;
 
 /// A log that is being written.
 pub trait Log: Send + Sync + fmt::Debug {
-    /// Appends a frame; the position after it. It is not durable yet. `stream` and `mark` are given back with it.
+    /// Appends a frame; the position after it. It is not durable yet: in a file it survives the end of the process, and in
+    /// objects nothing. `stream` and `mark` are given back with it.
     ///
     /// # Errors
     /// `Invalid` for a payload above [`MAX_FRAME_BYTES`]; `Full`, after which the same call can be tried again; and those of
