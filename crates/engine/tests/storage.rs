@@ -238,6 +238,30 @@ fn a_log_in_objects_gets_nothing_between_syncs() {
     db.close().unwrap();
 }
 
+/// A put of it whose reply was lost is made again, and not another one.
+#[test]
+fn a_log_in_objects_that_was_begun_twice_is_there_once() {
+    for fault in [ObjectFault::ReplyLost, ObjectFault::Late(1), ObjectFault::Refused(ErrorKind::Unavailable)] {
+        let process = Process::with_empty_memory();
+        let objects = MemoryObjects::new();
+        let db = process.open(hourly(&of_objects(&objects)));
+        db.put(b"a", b"").unwrap();
+        objects.fail_at(objects.steps(), fault);
+        assert!(db.sync().is_err());
+        db.resume().unwrap();
+        db.put(b"b", b"").unwrap();
+        db.sync().unwrap();
+        let logs = |objects: &MemoryObjects| {
+            let listed = objects.list(None).unwrap().into_iter().map(|object| object.name.as_str().to_owned());
+            listed.filter(|name| name.contains("/log/")).collect::<Vec<_>>()
+        };
+        // Its first object, and one for each sync.
+        assert_eq!(logs(&objects).len(), 3, "{fault:?}: {:?}", logs(&objects));
+        db.close().unwrap();
+        assert!(logs(&objects).is_empty(), "{fault:?}: {:?}", logs(&objects));
+    }
+}
+
 /// What was appended is not taken for durable when the sync after it fails.
 #[test]
 fn what_was_appended_before_a_failed_sync_is_in_the_next_log() {

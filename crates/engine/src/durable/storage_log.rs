@@ -102,6 +102,8 @@ struct Counters {
 #[derive(Debug)]
 struct Shipping {
     open: Option<Open>,
+    /// A log that may be there in part: its name, and its random number.
+    begun: Option<(LogName, u64)>,
     /// A log that was created, and that no commit names for certain.
     unnamed: Option<(LogName, Arc<dyn Log>)>,
     /// Of each shard what of that which was appended was synced.
@@ -190,6 +192,7 @@ impl StorageLog {
             appended: Mutex::new(progress.clone()),
             shipping: Mutex::new(Shipping {
                 open: None,
+                begun: None,
                 unnamed: None,
                 synced: progress,
                 group: 1,
@@ -433,15 +436,28 @@ impl StorageLog {
 
     /// Creates a log, which counts once a commit names it.
     fn create(&self, shipping: &mut Shipping) -> Result<(LogName, Arc<dyn Log>)> {
+        let begun = shipping.begun.take();
+        let (name, number) = begun.map_or_else(|| self.next_log(shipping), Ok)?;
+        let log = self.place.storage.create_log(&self.place.log(name)?, number);
+        let log = log.inspect_err(|error| {
+            // It may be there in part. Objects are put again, which finds what a reply that was lost had said. Files are left.
+            if self.place.storage.has_log_files() || error.kind() == ErrorKind::AlreadyExists {
+                lock(&self.unneeded).push(name);
+            } else {
+                shipping.begun = Some((name, number));
+            }
+        })?;
+        shipping.unnamed = Some((name, Arc::clone(&log)));
+        Ok((name, log))
+    }
+
+    /// The name of a log that nobody has begun, and a random number for it.
+    fn next_log(&self, shipping: &mut Shipping) -> Result<(LogName, u64)> {
         let name = LogName { epoch: self.epoch, serial: shipping.serial };
         shipping.serial += 1;
         let number =
             Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
-        let log = self.place.storage.create_log(&self.place.log(name)?, number as u64);
-        // It may be there in part.
-        let log = log.inspect_err(|_| lock(&self.unneeded).push(name))?;
-        shipping.unnamed = Some((name, Arc::clone(&log)));
-        Ok((name, log))
+        Ok((name, number as u64))
     }
 
     /// Deletes what of the log tables hold.
@@ -518,6 +534,8 @@ impl StorageLog {
         if trees.is_empty() || !trees.iter().zip(self.register.flushed()).all(is_flushed) {
             return;
         }
+        let begun = lock(&self.shipping).begun.take();
+        lock(&self.unneeded).extend(begun.map(|(name, _)| name));
         self.tidy();
         let mut shipping = lock(&self.shipping);
         let unnamed = shipping.unnamed.take().map(|(_, log)| log);
