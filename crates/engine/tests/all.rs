@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod benchmark;
+mod between_syncs;
 mod bit_flips;
 mod checkpoint;
 mod common;
