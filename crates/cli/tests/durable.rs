@@ -552,15 +552,17 @@ fn a_server_takes_memory_nodes_back() {
         until_missing(0.0);
         set("whole");
     }
-    // Gone with its socket.
-    drop(nodes[1].take());
-    until_missing(1.0);
-    set("killed");
-    nodes[1] = Some(start_node(&addresses[1], flags).0);
-    let metrics = until_missing(0.0);
-    assert!(value(&metrics, "forebay_memory_node_memory_bytes{node=\"1\"}") > 0.0);
-    set("back");
-    for key in ["first", "0", "1", "2", "killed", "back"] {
+    // Gone with its socket, and its vote. Each of them votes again in its next life.
+    for (at, killed) in [(1, "killed"), (0, "next"), (2, "last"), (1, "again")] {
+        drop(nodes[at].take());
+        until_missing(1.0);
+        set(killed);
+        nodes[at] = Some(start_node(&addresses[at], flags).0);
+        let metrics = until_missing(0.0);
+        assert!(value(&metrics, "forebay_memory_node_memory_bytes{node=\"1\"}") > 0.0);
+        set("back");
+    }
+    for key in ["first", "0", "1", "2", "killed", "next", "last", "again", "back"] {
         assert_eq!(redis(&port, &["get", key]), key);
     }
     server.signal(Signal::TERM);

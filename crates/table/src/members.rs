@@ -6,10 +6,11 @@
 //!   1   u64 number of the database, u32 number of copies, and its configuration (a store's, see `manifest`) after its length
 //!   2 * members of a shard, in the order of the shards: count (varint), each u32 number of the node, u64 incarnation
 //!   3   where memory nodes are the register: u64 epoch of the owner, u64 number of the write, and the nodes that vote, as in 2
+//!   4   behind 3, while the nodes that vote change (`docs/decisions/0065`): those that voted before, as in 2
 //! ```
 //!
 //! Without field 1 there is no database: it was dropped. With field 1 alone it is being created, and no node holds anything
-//! yet. All fields are mandatory.
+//! yet. All fields are mandatory. Programs before field 4 refuse a record that has it.
 //!
 //! Purpose and golden test: `docs/formats/members.md`.
 
@@ -19,6 +20,9 @@ use crate::manifest::StoreConfig;
 use forebay_base::{DecodeError, Reader, Writer};
 
 const MEMBERS: FrameKind = FrameKind { what: "the members of a database", magic: *b"FBMB", version: 1 };
+
+/// Says who voted before, and not who votes.
+const NO_BALLOT: DecodeError = DecodeError::BadValue { what: "a field without the one before it", found: 4 };
 
 /// A memory node in one of its lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +53,24 @@ pub struct Ballot {
     pub write: u64,
     /// The nodes that vote.
     pub voters: Vec<MemberNode>,
+    /// Those that voted before, while that changes: more than half of them must have the record, too. Else empty.
+    pub before: Vec<MemberNode>,
+}
+
+impl Ballot {
+    /// Whether a node votes, or did before.
+    #[must_use]
+    pub fn names(&self, node: MemberNode) -> bool {
+        self.voters.contains(&node) || self.before.contains(&node)
+    }
+
+    /// Whether these nodes are enough to decide: more than half of those that vote and, while that changes, more than half of
+    /// those that voted before.
+    #[must_use]
+    pub fn is_decided_by(&self, nodes: &[MemberNode]) -> bool {
+        let are_most = |of: &[MemberNode]| of.iter().filter(|voter| nodes.contains(voter)).count() * 2 > of.len();
+        are_most(&self.voters) && (self.before.is_empty() || are_most(&self.before))
+    }
 }
 
 /// See the module.
@@ -81,12 +103,15 @@ impl MembersRecord {
             for members in &self.shards {
                 put_field(body, 2, Need::Mandatory, |out| put_members(out, members));
             }
-            if let Some(Ballot { epoch, write, voters }) = &self.ballot {
+            if let Some(Ballot { epoch, write, voters, before }) = &self.ballot {
                 put_field(body, 3, Need::Mandatory, |out| {
                     out.put_u64(*epoch);
                     out.put_u64(*write);
                     put_members(out, voters);
                 });
+                if !before.is_empty() {
+                    put_field(body, 4, Need::Mandatory, |out| put_members(out, before));
+                }
             }
         })?;
         Ok(out)
@@ -111,6 +136,10 @@ impl MembersRecord {
             }
             2 => self.shards.push(read_members(value).context(MEMBERS.what)?),
             3 => self.ballot = Some(read_ballot(value).context(MEMBERS.what)?),
+            4 => {
+                let before = read_members(value).context(MEMBERS.what)?;
+                self.ballot.as_mut().ok_or(NO_BALLOT).context(MEMBERS.what)?.before = before;
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -130,7 +159,7 @@ fn put_members(out: &mut Vec<u8>, members: &[MemberNode]) {
 }
 
 fn read_ballot(value: &mut Reader<'_>) -> std::result::Result<Ballot, DecodeError> {
-    Ok(Ballot { epoch: value.u64()?, write: value.u64()?, voters: read_members(value)? })
+    Ok(Ballot { epoch: value.u64()?, write: value.u64()?, voters: read_members(value)?, before: Vec::new() })
 }
 
 fn read_members(value: &mut Reader<'_>) -> std::result::Result<Vec<MemberNode>, DecodeError> {
@@ -171,11 +200,14 @@ mod tests {
         let bytes = record().encode().unwrap();
         assert_eq!(hex(&bytes), GOLDEN);
         assert_eq!(MembersRecord::decode(&bytes).unwrap(), record());
-        let ballot = Ballot { epoch: 3, write: 4, voters: vec![MemberNode { node: 1, incarnation: 5 }] };
-        let voted = MembersRecord { ballot: Some(ballot), ..MembersRecord::default() };
-        let bytes = voted.encode().unwrap();
-        assert_eq!(hex(&bytes), GOLDEN_VOTED);
-        assert_eq!(MembersRecord::decode(&bytes).unwrap(), voted);
+        let [before, voter] = [4, 5].map(|incarnation| vec![MemberNode { node: 1, incarnation }]);
+        for (before, golden) in [(vec![], GOLDEN_VOTED), (before, GOLDEN_CHANGING)] {
+            let ballot = Ballot { epoch: 3, write: 4, voters: voter.clone(), before };
+            let voted = MembersRecord { ballot: Some(ballot), ..MembersRecord::default() };
+            let bytes = voted.encode().unwrap();
+            assert_eq!(hex(&bytes), golden);
+            assert_eq!(MembersRecord::decode(&bytes).unwrap(), voted);
+        }
         let dropped = MembersRecord::default();
         assert_eq!(MembersRecord::decode(&dropped.encode().unwrap()).unwrap(), dropped);
     }
@@ -186,6 +218,26 @@ mod tests {
 
     const GOLDEN_VOTED: &str =
         "46424d42010000001f000000061d03000000000000000400000000000000010100000005000000000000000dc46475";
+
+    const GOLDEN_CHANGING: &str = "46424d42010000002e000000061d0300000000000000040000000000000001010000000500000000000000080d01010000\
+        0004000000000000003b983f41";
+
+    #[test]
+    fn who_voted_before_is_of_no_use_without_who_votes() {
+        let mut bytes = Vec::new();
+        MEMBERS.encode(&mut bytes, |body| put_field(body, 4, Need::Mandatory, |out| put_members(out, &[]))).unwrap();
+        assert!(MembersRecord::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn a_change_is_decided_by_more_than_half_of_both() {
+        let [old, new, second, third] = [1, 2, 3, 4].map(|incarnation| MemberNode { node: 1, incarnation });
+        let mut ballot = Ballot { epoch: 1, write: 1, voters: vec![new, second, third], before: Vec::new() };
+        assert!(ballot.is_decided_by(&[new, second]) && !ballot.is_decided_by(&[old, second]));
+        ballot.before = vec![old, second, third];
+        assert!(ballot.is_decided_by(&[second, third]) && ballot.is_decided_by(&[old, new, second]));
+        assert!(!ballot.is_decided_by(&[new, second]) && !ballot.is_decided_by(&[old, second]));
+    }
 
     #[test]
     fn a_flipped_bit_is_noticed() {

@@ -239,20 +239,27 @@ pub(crate) fn new_number() -> Result<u64> {
     Ok(secret as u64)
 }
 
-/// Finds the stores of the nodes that founded a database with several copies.
+/// Finds the stores of a database with several copies, at the nodes that founded it and at others.
 ///
 /// # Errors
 /// Those of opening a store.
-pub(crate) fn founders(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec<Part>> {
-    let mut founders = Vec::new();
+pub(crate) fn copies_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec<Part>> {
+    let mut found = Vec::new();
     for client in clients {
         match find(client, name) {
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
-            found => founders.extend(found?),
+            part => found.extend(part?),
         }
     }
-    founders.retain(|part| part.config.copies > 1 && part.config.part.is_some_and(|part| part.place == FOUNDER));
-    Ok(founders)
+    found.retain(|part| part.config.copies > 1);
+    Ok(found)
+}
+
+/// As [`copies_of`], at the nodes that founded the database.
+pub(crate) fn founders(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec<Part>> {
+    let mut found = copies_of(clients, name)?;
+    found.retain(|part| part.config.part.is_some_and(|part| part.place == FOUNDER));
+    Ok(found)
 }
 
 fn find(client: &Arc<MemoryClient>, name: &str) -> Result<Option<Part>> {

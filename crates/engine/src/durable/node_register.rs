@@ -1,4 +1,4 @@
-//! A register that lies in memory nodes: what more than half of those say that found the database counts.
+//! A register that lies in memory nodes: what more than half of those say that vote counts.
 //!
 //! Each of these nodes, the *voters*, has a cell: the root of a shard beside the database's own in its store. The node refuses to
 //! set it at an epoch that has passed, which makes it an acceptor of Paxos:
@@ -13,10 +13,16 @@
 //!   regain       a cell whose node is there again by another session, or that may get a write late: its epoch has passed, or must
 //!                pass. So acquire, read and claim as above, but take no cell from another process, and go on only if nobody
 //!                has said anything at a later ballot than the own one
+//!
+//!   replace      a voter whose node came back empty, by the node's next life (`docs/decisions/0065`):
+//!     learn      the new one is acquired, too, and gets what is written; it does not count
+//!     change     a write that says who votes, and who did before: it counts when more than half of both have it
+//!     vote       a write that says who votes: from here on those alone decide
 //! ```
 //!
 //! Two owners cannot have one ballot: more than half of the voters share one, and that gives an epoch once. What counts was
-//! written to more than half, so whoever acquires as many sees it, or has kept it from counting.
+//! written to more than half, so whoever acquires as many sees it, or has kept it from counting. Who votes is a part of what is
+//! written. So whoever reads follows it to those that vote now, and while that changes needs more than half of both.
 
 use crate::durable::member_register::{Register, member};
 use crate::durable::named::{FOUNDER, Part};
@@ -25,72 +31,122 @@ use crate::terms::{Error, Options, Result};
 use forebay_base::ErrorKind;
 use forebay_memory_client::{Epoch, ShardHandle, ShardId, StoreHandle};
 use forebay_table::{Ballot, MemberNode, MembersRecord};
+use std::sync::Arc;
 
 /// The shard whose root is the cell.
 const CELL: ShardId = ShardId(u32::MAX);
 /// How often epochs are raised that others raise at the same time.
 const ATTEMPTS: u32 = 100;
 
-/// A voter's cell.
+/// Whether two are lives of one node.
+type AreOne = fn(MemberNode, MemberNode) -> bool;
+
+/// The cell of a node that votes, or is about to.
 #[derive(Debug)]
 struct Cell {
-    voter: MemberNode,
+    node: MemberNode,
     store: StoreHandle,
+    /// Whether the store is as old as the database. One that came later says nothing before it votes; if it says nothing then, it was
+    /// made again at a node that has forgotten what it said.
+    is_first: bool,
     /// By another session, for when this one has ended.
     next: Option<StoreHandle>,
     /// As this process acquired it; `None` where it has not by this session, or where somebody else has since.
     shard: Option<ShardHandle>,
 }
 
-/// The cells that can be reached, acquired at one epoch.
+/// The cells that can be reached and count, acquired at one epoch.
 #[derive(Debug)]
 pub(crate) struct Cells {
     cells: Vec<Cell>,
     /// What they say.
     pub(crate) said: MembersRecord,
+    /// Of all nodes that are there, also by the same sessions.
+    others: Vec<Cell>,
 }
 
 impl Cells {
-    /// Acquires the cells of the stores that founded the database, and reads what counts.
+    /// Acquires the cells of the nodes that vote, of those that have these parts, and reads what counts.
     ///
     /// # Errors
     /// `Busy` when another process has the database open, and it is not to be taken over; `Unavailable` when not more than
     /// half of the voters can be reached.
-    pub(crate) fn acquire<'p>(founders: impl Iterator<Item = &'p Part>, options: &Options) -> Result<Self> {
-        let mut acquired = Self { cells: Vec::new(), said: MembersRecord::default() };
-        let mut nodes = 0;
-        for part in founders {
-            nodes = nodes.max(part.config.part.map_or(0, |part| part.nodes as usize));
-            match acquire_shard(&part.store, CELL, options) {
-                Ok(shard) => acquired.cells.push(Cell { shard: Some(shard), ..Cell::new(&part.store) }),
-                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+    pub(crate) fn acquire<'p>(parts: impl Iterator<Item = &'p Part>, options: &Options) -> Result<Self> {
+        let mut founders = 0;
+        let known = parts.inspect(|part| founders = founders.max(part.config.part.map_or(0, |of| of.nodes as usize)));
+        let mut acquired =
+            Self { cells: known.map(Cell::new).collect(), said: MembersRecord::default(), others: Vec::new() };
+        for _ in 0..ATTEMPTS {
+            let highest = acquired.highest()?;
+            if acquired.acquire_voters(highest.as_ref(), options)? {
+                continue;
+            }
+            // What was read after the last of them was acquired.
+            acquired.keep_voters(highest, founders)?;
+            return Ok(acquired);
+        }
+        Err(Error::new(ErrorKind::Busy, "other processes open the database at the same time: try again"))
+    }
+
+    /// What the highest ballot says, wherever that can be read; `None` when nobody has said anything. Forgets nodes that cannot be
+    /// reached, and those that have forgotten what they said.
+    fn highest(&mut self) -> Result<Option<MembersRecord>> {
+        let mut said = Vec::with_capacity(self.cells.len());
+        let mut counts = Vec::with_capacity(self.cells.len());
+        for cell in &self.cells {
+            match cell.said() {
+                Ok(record) => {
+                    counts.push(cell.is_first || record.is_some());
+                    said.extend(record);
+                }
+                Err(error) if error.is_out_of_reach() => counts.push(false),
                 Err(error) => return Err(error),
             }
         }
-        acquired.read(nodes, options)?;
-        Ok(acquired)
+        let mut counts = counts.into_iter();
+        self.cells.extract_if(.., |_| counts.next() != Some(true)).for_each(Cell::release);
+        Ok(said.into_iter().max_by_key(|record| record.ballot.as_ref().map(|of| (of.epoch, of.write))))
     }
 
-    fn read(&mut self, founders: usize, options: &Options) -> Result<()> {
-        if let Raised { failure: Some(failure), .. } = raise(self.cells.iter_mut(), options.takeover)? {
+    /// Acquires the voters that are not acquired yet. Returns whether there were any.
+    fn acquire_voters(&mut self, highest: Option<&MembersRecord>, options: &Options) -> Result<bool> {
+        let is_voter = |cell: &Cell| highest.is_none_or(|record| names(record, cell.node));
+        let mut has_acquired = false;
+        for cell in self.cells.iter_mut().filter(|cell| is_voter(cell) && cell.shard.is_none()) {
+            has_acquired = true;
+            match acquire_shard(&cell.store, CELL, options) {
+                Ok(shard) => cell.shard = Some(shard),
+                Err(error) if error.is_out_of_reach() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !has_acquired {
+            return Ok(false);
+        }
+        self.cells.retain(|cell| !is_voter(cell) || cell.shard.is_some());
+        let voters = self.cells.iter_mut().filter(|cell| is_voter(cell));
+        let Raised { epoch, failure } = raise(voters, options.takeover)?;
+        if let Some(failure) = failure.filter(|failure| !failure.is_out_of_reach()) {
             return Err(failure);
         }
-        let mut said = Vec::with_capacity(self.cells.len());
-        for cell in &self.cells {
-            said.extend(cell.said()?);
-        }
-        let highest = said.into_iter().max_by_key(|record| record.ballot.as_ref().map(|of| (of.epoch, of.write)));
-        let (reached, voters) = match &highest {
-            Some(record) => {
-                let voters = record.ballot.as_ref().map(|ballot| ballot.voters.clone()).unwrap_or_default();
-                self.cells.retain(|cell| voters.contains(&cell.voter));
-                (self.cells.len(), voters.len())
-            }
+        let is_behind = |cell: &mut Cell| cell.epoch().is_some_and(|of| of != epoch);
+        self.cells.extract_if(.., is_behind).for_each(Cell::release);
+        Ok(true)
+    }
+
+    /// Keeps the cells of those that vote, and what they say, if they are enough to decide.
+    fn keep_voters(&mut self, highest: Option<MembersRecord>, founders: usize) -> Result<()> {
+        let is_voter = |cell: &Cell| highest.as_ref().is_none_or(|record| names(record, cell.node));
+        self.cells.extract_if(.., |cell| !is_voter(cell)).for_each(Cell::release);
+        let reached: Vec<_> = self.cells.iter().map(|cell| cell.node).collect();
+        let ballot = highest.as_ref().and_then(|record| record.ballot.as_ref());
+        let is_decided = match ballot {
+            Some(ballot) => ballot.is_decided_by(&reached),
             // Nothing was ever claimed, if all say so.
-            None if self.cells.len() == founders => return Ok(()),
-            None => (0, founders),
+            None => reached.len() == founders,
         };
-        if reached * 2 <= voters {
+        if !is_decided {
+            let (reached, voters) = (reached.len(), ballot.map_or(founders, |ballot| ballot.voters.len()));
             let message = format!(
                 "{reached} of the {voters} memory nodes can be reached that say who holds the database's copies: more than \
                  half of them are needed, and one that was started again has forgotten it"
@@ -101,6 +157,11 @@ impl Cells {
         Ok(())
     }
 
+    /// Adds the nodes that are there by now, which may come to vote.
+    pub(crate) fn add<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) {
+        self.others.extend(parts.map(Cell::new));
+    }
+
     fn epoch(&self) -> Epoch {
         self.cells.iter().filter_map(Cell::epoch).max().unwrap_or_default()
     }
@@ -109,14 +170,27 @@ impl Cells {
     ///
     /// # Errors
     /// `Fenced` when another process was faster; `Unavailable`.
-    pub(crate) fn claim(mut self, first: &MembersRecord) -> Result<(Box<dyn Register>, MembersRecord)> {
-        let said = if self.said.database.is_none() { first.clone() } else { self.said.clone() };
-        let here = || self.cells.iter().map(|cell| cell.voter).collect();
-        let voters = self.said.ballot.as_ref().map_or_else(here, |ballot| ballot.voters.clone());
-        let ballot = Ballot { epoch: self.epoch().0, write: 0, voters };
-        let mut register = NodeRegister { cells: std::mem::take(&mut self.cells), ballot, ended: None };
-        register.write(&said)?;
+    pub(crate) fn claim(self, first: &MembersRecord) -> Result<(Box<dyn Register>, MembersRecord)> {
+        let (register, said) = self.claim_with(first, |one, other| one.node == other.node)?;
         Ok((Box::new(register), said))
+    }
+
+    fn claim_with(mut self, first: &MembersRecord, are_one: AreOne) -> Result<(NodeRegister, MembersRecord)> {
+        let said = if self.said.database.is_none() { first.clone() } else { self.said.clone() };
+        let here = || self.cells.iter().map(|cell| cell.node).collect();
+        let first = || Ballot { epoch: 0, write: 0, voters: here(), before: Vec::new() };
+        let ballot = self.said.ballot.clone().unwrap_or_else(first);
+        let ballot = Ballot { epoch: self.epoch().0, write: 0, ..ballot };
+        let (cells, returned) = (std::mem::take(&mut self.cells), std::mem::take(&mut self.others));
+        let mut register = NodeRegister { cells, returned, ballot, are_one, ended: None };
+        match register.write(&said) {
+            Ok(()) => Ok((register, said)),
+            Err(error) => {
+                // Others can acquire what is not claimed.
+                register.release();
+                Err(error)
+            }
+        }
     }
 }
 
@@ -129,8 +203,10 @@ impl Drop for Cells {
 
 impl Cell {
     /// One that was not acquired yet.
-    fn new(store: &StoreHandle) -> Self {
-        Self { voter: member(store.client().node()), store: store.clone(), next: None, shard: None }
+    fn new(part: &Part) -> Self {
+        let is_first = part.config.part.is_some_and(|of| of.place == FOUNDER);
+        let (node, store) = (member(part.store.client().node()), part.store.clone());
+        Self { node, store, is_first, next: None, shard: None }
     }
 
     /// The epoch at which this process acquired it.
@@ -176,12 +252,15 @@ impl Cell {
     }
 }
 
+/// Whether a record says that a node votes, or did before.
+fn names(record: &MembersRecord, node: MemberNode) -> bool {
+    record.ballot.as_ref().is_some_and(|ballot| ballot.names(node))
+}
+
 /// Cells that were brought to one epoch.
 struct Raised {
     epoch: Epoch,
-    /// How many have it.
-    count: usize,
-    /// Why another one does not, if one does not.
+    /// Why another one does not have it, if one does not.
     failure: Option<Error>,
 }
 
@@ -196,7 +275,7 @@ fn raise<'c>(cells: impl Iterator<Item = &'c mut Cell>, takeover: bool) -> Resul
         let epoch = cells.iter().filter_map(|cell| cell.epoch()).max().unwrap_or_default();
         let is_behind = |cell: &&mut Cell| cell.epoch() < Some(epoch);
         if !cells.iter().any(is_behind) {
-            return Ok(Raised { epoch, count: cells.len(), failure });
+            return Ok(Raised { epoch, failure });
         }
         cells.retain_mut(|cell| match cell.raise(epoch, takeover) {
             Ok(()) => true,
@@ -212,17 +291,61 @@ fn raise<'c>(cells: impl Iterator<Item = &'c mut Cell>, takeover: bool) -> Resul
 /// See the module.
 #[derive(Debug)]
 struct NodeRegister {
+    /// Of those that vote, and of those that are to.
     cells: Vec<Cell>,
-    /// Of the last claim: its epoch was acquired at more than half of the voters, none of which said a later one.
+    /// Of nodes that are there again, and may vote, or come to.
+    returned: Vec<Cell>,
+    /// Of the last claim: its epoch was acquired at enough voters to decide, none of which said a later one.
     ballot: Ballot,
+    are_one: AreOne,
     /// Why this process writes nothing any more, if it does not.
     ended: Option<Error>,
 }
 
 impl NodeRegister {
-    /// Whether so many are more than half of the voters.
-    fn are_most(&self, cells: usize) -> bool {
-        cells * 2 > self.ballot.voters.len()
+    /// Goes over to sessions at nodes that are there again.
+    fn follow(&mut self) {
+        for cell in std::mem::take(&mut self.returned) {
+            self.take_up(cell);
+        }
+        self.cells.iter_mut().for_each(Cell::follow);
+        self.cells.retain(|cell| cell.is_there() || self.ballot.names(cell.node));
+    }
+
+    /// Counts with a cell of a node that is there again, or keeps it for later.
+    fn take_up(&mut self, cell: Cell) {
+        let is_same = |known: &Cell| Arc::ptr_eq(known.store.client(), cell.store.client());
+        if !cell.is_there() || self.cells.iter().any(is_same) {
+            return;
+        }
+        if self.ballot.names(cell.node) && !cell.is_first {
+            match cell.said() {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    tracing::warn!(node = cell.node.node, "a memory node has forgotten who holds the copies");
+                    return;
+                }
+                Err(_) => return self.returned.push(cell),
+            }
+        }
+        let is_to_vote = self.ballot.names(cell.node) || self.lost_life(cell.node).is_some();
+        // A session at the same node has the cell as long as it goes on.
+        match self.cells.iter_mut().find(|known| known.node == cell.node) {
+            Some(known) => known.next = Some(cell.store),
+            None if is_to_vote => self.cells.push(cell),
+            None => self.returned.push(cell),
+        }
+    }
+
+    /// The voter that is an earlier life of this node, and is not there any more.
+    fn lost_life(&self, node: MemberNode) -> Option<MemberNode> {
+        let is_there = |voter: MemberNode| self.cells.iter().any(|cell| cell.node == voter && cell.is_there());
+        self.ballot.voters.iter().copied().find(|voter| (self.are_one)(*voter, node) && !is_there(*voter))
+    }
+
+    /// The cells of an epoch.
+    fn cells_at(&self, epoch: Epoch) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(move |cell| cell.epoch() == Some(epoch))
     }
 
     /// Acquires cells again that are there by another session than before, or that a call took away that was late, and claims the
@@ -231,7 +354,7 @@ impl NodeRegister {
     /// # Errors
     /// `Fenced` when somebody else has claimed the register.
     fn regain(&mut self) -> Result<()> {
-        self.cells.iter_mut().for_each(Cell::follow);
+        self.follow();
         let present = Some(Epoch(self.ballot.epoch));
         let mut has_more = false;
         for at in 0..self.cells.len() {
@@ -251,21 +374,19 @@ impl NodeRegister {
             return Ok(());
         }
         let acquired = self.cells.iter_mut().filter(|cell| cell.is_there() && cell.shard.is_some());
-        let Ok(raised) = raise(acquired, false) else { return Ok(()) };
-        if !self.are_most(raised.count) {
-            return Ok(());
-        }
-        for cell in self.cells.iter().filter(|cell| cell.epoch() == Some(raised.epoch)) {
+        let Ok(Raised { epoch, .. }) = raise(acquired, false) else { return Ok(()) };
+        let mut reached = Vec::with_capacity(self.cells.len());
+        for cell in self.cells_at(epoch) {
             let said = cell.said();
             self.check_claim(&said)?;
-            if let Err(error) = said {
-                tracing::debug!(%error, "the register is not claimed again yet");
-                return Ok(());
+            match said {
+                Ok(_) => reached.push(cell.node),
+                Err(error) => tracing::debug!(%error, "a cell of the register does not say what it says"),
             }
         }
         // Cells that were behind may have joined the present ballot.
-        if Some(raised.epoch) > present {
-            self.ballot = Ballot { epoch: raised.epoch.0, write: 0, voters: self.ballot.voters.clone() };
+        if self.ballot.is_decided_by(&reached) && Some(epoch) > present {
+            (self.ballot.epoch, self.ballot.write) = (epoch.0, 0);
         }
         Ok(())
     }
@@ -282,25 +403,41 @@ impl NodeRegister {
         }
     }
 
-    /// Writes to the cells of the present ballot.
+    /// Writes to the cells of the present ballot, and returns which of them have it. Where it decides a change of who votes, only
+    /// those that vote from then on decide.
     ///
     /// # Errors
     /// As [`Register::write`], and `Fenced` also when a call was late by which this process acquired a cell.
-    fn put(&mut self, record: &MembersRecord) -> Result<()> {
+    fn put(&mut self, record: &MembersRecord) -> Result<Vec<MemberNode>> {
+        let written = self.put_once(record)?;
+        if std::mem::take(&mut self.ballot.before).is_empty() {
+            return Ok(written);
+        }
+        Ok(self.put_once(record).unwrap_or_else(|error| {
+            // What was written counts, and the next write says again who votes.
+            tracing::debug!(%error, "the register has other voters, and may not say so everywhere");
+            Vec::new()
+        }))
+    }
+
+    fn put_once(&mut self, record: &MembersRecord) -> Result<Vec<MemberNode>> {
         self.ballot.write += 1;
         let bytes = MembersRecord { ballot: Some(self.ballot.clone()), ..record.clone() }.encode()?;
         let epoch = Epoch(self.ballot.epoch);
-        let mut written = 0;
+        let mut written = Vec::with_capacity(self.cells.len());
         let mut failure: Option<Error> = None;
         for cell in &mut self.cells {
             let Some(shard) = cell.shard.as_ref().filter(|shard| shard.epoch() == epoch) else { continue };
             let Err(error) = shard.set_root(&bytes) else {
-                written += 1;
+                written.push(cell.node);
                 continue;
             };
             // What got no reply may come when the cell says something newer, unless its epoch has passed by then.
             let is_known = error.is_refusal() && error.kind() != ErrorKind::Fenced;
             cell.shard.take_if(|_| !is_known);
+            if !self.ballot.names(cell.node) {
+                continue;
+            }
             if error.kind() == ErrorKind::Fenced && cell.is_there() {
                 // That somebody took over says more than that a node is gone.
                 failure = Some(error.into());
@@ -309,30 +446,53 @@ impl NodeRegister {
                 failure.get_or_insert(Error::new(ErrorKind::Unavailable, error.to_string()));
             }
         }
-        if self.are_most(written) {
-            return Ok(());
+        if self.ballot.is_decided_by(&written) {
+            return Ok(written);
         }
         let kind = failure.as_ref().map_or(ErrorKind::Unavailable, Error::kind);
         let cause = failure.map(|error| format!(": {error}")).unwrap_or_default();
         let message = format!(
-            "{written} of {} memory nodes have taken who holds the copies, and more than half must{cause}",
+            "{} of {} memory nodes have taken who holds the copies, and more than half must{cause}",
+            written.iter().filter(|node| self.ballot.voters.contains(node)).count(),
             self.ballot.voters.len()
         );
         Err(Error::of_register(kind, message))
+    }
+
+    /// Has nodes that came back empty, and have what was `written` last, vote in place of their earlier lives.
+    ///
+    /// # Errors
+    /// As [`NodeRegister::put`].
+    fn replace(&mut self, record: &MembersRecord, mut written: Vec<MemberNode>) -> Result<()> {
+        let lost =
+            |register: &Self, node: MemberNode| register.lost_life(node).filter(|_| !register.ballot.names(node));
+        while let Some((lost, next)) = written.iter().find_map(|node| Some((lost(self, *node)?, *node))) {
+            let others = self.ballot.voters.iter().copied().filter(|voter| *voter != lost);
+            let voters = others.chain([next]).collect();
+            self.ballot.before = std::mem::replace(&mut self.ballot.voters, voters);
+            written = self.put(record)?;
+            tracing::info!(node = next.node, "a memory node that came back empty votes again");
+        }
+        Ok(())
     }
 
     fn try_write(&mut self, record: &MembersRecord) -> Result<()> {
         self.regain()?;
         let put = self.put(record);
         let may_follow = || self.cells.iter().any(|cell| !cell.is_there() && cell.next.is_some());
-        match put {
+        let written = match put {
             // It may have been a call of this process that came late, or a session whose end was not known.
             Err(failed) if failed.kind() == ErrorKind::Fenced || may_follow() => {
                 self.regain()?;
-                self.put(record).map_err(|_| failed)
+                self.put(record).map_err(|_| failed)?
             }
-            put => put,
+            put => put?,
+        };
+        if let Err(error) = self.replace(record, written) {
+            // What was written counts. The change of who votes is tried again with the next write.
+            tracing::debug!(%error, "a memory node does not vote again yet");
         }
+        Ok(())
     }
 }
 
@@ -353,25 +513,18 @@ impl Register for NodeRegister {
         if let Some(ended) = &self.ended {
             return Err(ended.clone());
         }
-        self.cells.iter_mut().for_each(Cell::follow);
+        self.follow();
         self.cells.iter().filter(|cell| cell.is_there()).try_for_each(|cell| self.check_claim(&cell.said()))
     }
 
     fn returned(&mut self, part: &Part) {
-        let cell = Cell::new(&part.store);
-        // A store that was made later is that of a node that has forgotten what its cell said.
-        let is_founder = part.config.part.is_some_and(|part| part.place == FOUNDER);
-        if self.ended.is_some() || !is_founder || !self.ballot.voters.contains(&cell.voter) {
-            return;
-        }
-        // A session at the same node has the cell as long as it goes on.
-        match self.cells.iter_mut().find(|known| known.voter == cell.voter) {
-            Some(known) => known.next = Some(cell.store),
-            None => self.cells.push(cell),
+        if self.ended.is_none() {
+            self.returned.push(Cell::new(part));
         }
     }
 
     fn release(&mut self) {
+        self.returned.clear();
         self.cells.drain(..).for_each(Cell::release);
         self.ended = Some(Error::of_register(ErrorKind::Closed, "the register was released"));
     }

@@ -119,11 +119,11 @@ impl Unclaimed {
             let found = StoredRegister::read(&place)?;
             return Ok((Self::Stored(place), found));
         }
-        let founders = named::founders(clients, name)?;
-        let Some(database) = founders.first().and_then(|part| part.config.part).map(|part| part.database) else {
+        let parts = named::copies_of(clients, name)?;
+        let Some(database) = parts.first().and_then(|part| part.config.part).map(|part| part.database) else {
             return Ok((Self::Nodes(None), MembersRecord::default()));
         };
-        let cells = Cells::acquire(founders.iter(), options)?;
+        let cells = Cells::acquire(parts.iter(), options)?;
         let said = cells.said.clone();
         Ok((Self::Nodes(Some((database, cells))), said))
     }
@@ -151,6 +151,10 @@ impl Unclaimed {
             Self::Nodes(None) => {
                 let database = parts.first().and_then(|part| part.config.part).map_or(0, |part| part.database);
                 Ok(Self::Nodes(Some((database, Cells::acquire(parts.iter(), options)?))))
+            }
+            Self::Nodes(Some((database, mut cells))) => {
+                cells.add(parts.iter());
+                Ok(Self::Nodes(Some((database, cells))))
             }
             register => Ok(register),
         }

@@ -82,6 +82,11 @@ impl Error {
         self.is_of_storage() || self.source.as_ref().is_some_and(|source| source.is::<OfRegister>())
     }
 
+    /// Whether who was asked is not there, or does not answer: another one may.
+    pub(crate) const fn is_out_of_reach(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
+    }
+
     /// The same error with a note of what was being done.
     pub(crate) fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);

@@ -8,6 +8,7 @@ use forebay_fabric::sim::{SimNetwork, SimOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use forebay_storage::{Storage, StorageOptions};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,6 +17,58 @@ const OTHER_NODE: u32 = 2;
 const TIMEOUT: Duration = Duration::from_millis(50);
 pub(crate) const VALUE: [u8; 1000] = [7; 1000];
 const UNSHIPPED: WriteOptions = WriteOptions { durability: Some(Durability::None) };
+
+/// Memory nodes that whoever waits runs, and that can be started again.
+pub(crate) struct World {
+    pub(crate) network: SimNetwork,
+    nodes: Arc<Mutex<BTreeMap<u32, MemoryNode>>>,
+}
+
+impl World {
+    /// With nodes from 1 to `nodes`.
+    pub(crate) fn new(nodes: u32) -> Self {
+        Self::with(SimNetwork::new(1, SimOptions::default()), nodes)
+    }
+
+    pub(crate) fn with(network: SimNetwork, nodes: u32) -> Self {
+        let world = Self { network, nodes: Arc::default() };
+        (1..=nodes).for_each(|node| world.start(node));
+        world.before_steps(|| ());
+        world
+    }
+
+    /// Does something whenever the nodes are about to do something.
+    pub(crate) fn before_steps(&self, something: impl Fn() + Send + Sync + 'static) {
+        let nodes = Arc::clone(&self.nodes);
+        self.network.set_progress_hook(move || {
+            let Ok(mut nodes) = nodes.try_lock() else { return };
+            something();
+            for node in nodes.values_mut() {
+                // One that has crashed serves nobody any more.
+                let _ = node.step(Duration::ZERO);
+            }
+        });
+    }
+
+    /// Starts a node, empty.
+    pub(crate) fn start(&self, node: u32) {
+        let clock = self.network.clock();
+        let options = forebay_memory_node::Options { clock, ..forebay_memory_node::Options::with_memory(64 << 20) };
+        let started = MemoryNode::new(Box::new(self.network.listen(node).unwrap()), options).unwrap();
+        lock(&self.nodes).insert(node, started);
+    }
+
+    /// Starts a node again, empty.
+    pub(crate) fn restart(&self, node: u32) {
+        self.network.crash(node);
+        self.start(node);
+    }
+
+    /// The numbers of the nodes.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        lock(&self.nodes).keys().copied().collect()
+    }
+}
 
 /// Memory nodes that whoever waits runs.
 pub(crate) fn start(nodes: &[u32]) -> SimNetwork {

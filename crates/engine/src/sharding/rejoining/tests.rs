@@ -2,48 +2,17 @@
 
 use super::*;
 use crate::Db;
-use crate::durable::log::tests::{VALUE, all_there, keys};
+use crate::durable::log::tests::{VALUE, World, all_there, keys};
 use crate::terms::{Durability, WriteOptions};
-use forebay_env::sync::lock;
-use forebay_fabric::sim::{SimNetwork, SimOptions};
+use forebay_fabric::sim::SimNetwork;
 use forebay_memory_client::ClientOptions;
-use forebay_memory_node::MemoryNode;
 use forebay_proto::calls::CloseSession;
 use forebay_storage::{Storage, StorageOptions};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Memory nodes that whoever waits runs.
-struct World {
-    network: SimNetwork,
-    nodes: Arc<Mutex<BTreeMap<u32, MemoryNode>>>,
-}
-
 impl World {
-    fn new(nodes: u32) -> Self {
-        let world = Self { network: SimNetwork::new(1, SimOptions::default()), nodes: Arc::default() };
-        (1..=nodes).for_each(|node| world.start(node));
-        let nodes = Arc::clone(&world.nodes);
-        world.network.set_progress_hook(move || {
-            let Ok(mut nodes) = nodes.try_lock() else { return };
-            for node in nodes.values_mut() {
-                // One that has crashed serves nobody any more.
-                let _ = node.step(Duration::ZERO);
-            }
-        });
-        world
-    }
-
-    /// Starts a node, empty.
-    fn start(&self, node: u32) {
-        let clock = self.network.clock();
-        let options = forebay_memory_node::Options { clock, ..forebay_memory_node::Options::with_memory(64 << 20) };
-        let started = MemoryNode::new(Box::new(self.network.listen(node).unwrap()), options).unwrap();
-        lock(&self.nodes).insert(node, started);
-    }
-
     /// A process with a database on the nodes, on one thread.
     fn open(&self, copies: usize, register: Option<&Storage>) -> Process {
         let tries = Arc::new(AtomicU64::new(0));
@@ -56,8 +25,7 @@ impl World {
                 MemoryClient::connect(network.connect(node)?, "owner", options)
             }))
         };
-        let numbers: Vec<_> = lock(&self.nodes).keys().copied().collect();
-        let nodes: Vec<_> = numbers.into_iter().map(reach).collect();
+        let nodes: Vec<_> = self.numbers().into_iter().map(reach).collect();
         let clients: Vec<_> = nodes.iter().map(|node| node.client().unwrap()).collect();
         let options = Options {
             name: Some("db".to_owned()),
@@ -177,6 +145,47 @@ fn all_nodes_hang_past_their_leases_one_after_the_other() {
         process.write(200);
         assert!(all_there(&process.db));
     }
+}
+
+/// Which copies count, more than half of the nodes say, and each of them comes to vote again in its next life.
+#[test]
+fn all_nodes_are_started_again_one_after_the_other() {
+    for copies in [2, 3] {
+        let world = World::new(3);
+        let mut process = world.open(copies, None);
+        for (round, node) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
+            world.network.crash(node);
+            process.write(150);
+            world.start(node);
+            process.write(160);
+            process.pass_until_whole();
+            // What a node that holds nothing says counts, too.
+            process.pass(31);
+            process.write(200);
+            assert!(all_there(&process.db));
+            if round == 3 {
+                // So does it for whoever opens the database.
+                process.db.close().unwrap();
+                process = world.open(copies, None);
+                assert!(all_there(&process.db));
+            }
+        }
+    }
+}
+
+/// Whoever opens the database next has it vote.
+#[test]
+fn a_node_that_came_back_while_nobody_had_the_database_votes() {
+    let world = World::new(3);
+    for node in [1, 2, 3, 2] {
+        let process = world.open(3, None);
+        process.write(200);
+        process.pass_until_whole();
+        process.db.close().unwrap();
+        drop(process);
+        world.restart(node);
+    }
+    assert!(all_there(&world.open(3, None).db));
 }
 
 /// Two of the three nodes that decide are away while tables are to be written.
