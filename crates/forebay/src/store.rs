@@ -62,7 +62,7 @@ impl Store {
         for address in addresses {
             match clients(std::slice::from_ref(address)) {
                 Ok(clients) => reached.extend(clients),
-                Err(error) if error.kind() == ErrorKind::Unavailable => failure = Some(error),
+                Err(error) if is_out_of_reach(error.kind()) => failure = Some(error),
                 Err(error) => return Err(error),
             }
         }
@@ -141,7 +141,7 @@ impl Store {
         for node in &nodes {
             match node.client() {
                 Ok(client) => clients.push(client),
-                Err(error) if has_copies && error.kind() == ErrorKind::Unavailable => {
+                Err(error) if has_copies && is_out_of_reach(error.kind()) => {
                     failure = Some(error);
                 }
                 Err(error) => return Err(error.into()),
@@ -261,7 +261,7 @@ fn drop_at(
         let reached = clients(std::slice::from_ref(address));
         let at_all = reached.and_then(|clients| Ok(clients.into_iter().try_for_each(&mut dropped)?));
         match at_all {
-            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) => {
+            Err(error) if is_out_of_reach(error.kind()) => {
                 left.push((address, error));
             }
             at_all => at_all?,
@@ -279,6 +279,11 @@ fn drop_at(
             )))
         }
     }
+}
+
+/// Whether a memory node that failed so is not there, or does not answer.
+const fn is_out_of_reach(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
 }
 
 fn clients(addresses: &[NodeAddress]) -> Result<Vec<Arc<MemoryClient>>, Error> {

@@ -247,7 +247,7 @@ pub(crate) fn copies_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec
     let mut found = Vec::new();
     for client in clients {
         match find(client, name) {
-            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            Err(error) if error.is_out_of_reach() => {}
             part => found.extend(part?),
         }
     }

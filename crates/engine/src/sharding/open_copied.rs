@@ -74,7 +74,7 @@ pub(super) fn open(
     let mut parts = Vec::with_capacity(clients.len());
     for client in clients {
         match named::open_copy(client, name, &database, is_new.then_some(clients.len())) {
-            Err(error) if error.kind() == ErrorKind::Unavailable && !is_new => {
+            Err(error) if error.is_out_of_reach() && !is_new => {
                 tracing::warn!(node = %client.node(), %error, "a memory node cannot be reached");
             }
             part => parts.push(part?),
@@ -224,7 +224,7 @@ fn acquire<'a>(
             };
             match recovery::acquire(&part.store, ShardId(id), options) {
                 Ok(owner) => of_shard.push(Copy { node, owner }),
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                Err(error) if error.is_out_of_reach() => {
                     tracing::warn!(node = %node.client().node(), %error, "a copy cannot be reached");
                 }
                 Err(error) => {

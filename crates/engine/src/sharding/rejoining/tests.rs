@@ -15,6 +15,11 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 impl World {
     /// A process with a database on the nodes, on one thread.
     fn open(&self, copies: usize, register: Option<&Storage>) -> Process {
+        self.open_once(copies, register, || ())
+    }
+
+    /// The same, once something has happened after all nodes were connected.
+    fn open_once(&self, copies: usize, register: Option<&Storage>, something: impl FnOnce()) -> Process {
         let tries = Arc::new(AtomicU64::new(0));
         let reach = |node: u32| {
             let (network, tries) = (self.network.clone(), Arc::clone(&tries));
@@ -38,6 +43,7 @@ impl World {
             clock: self.network.clock(),
             ..Options::default()
         };
+        something();
         Process { db: Db::open(&clients, options).unwrap(), nodes, tries, network: self.network.clone() }
     }
 }
@@ -169,6 +175,28 @@ fn all_nodes_are_started_again_one_after_the_other() {
                 process = world.open(copies, None);
                 assert!(all_there(&process.db));
             }
+        }
+    }
+}
+
+/// One of them is connected, and does not answer.
+#[test]
+fn a_database_opens_beside_a_node_that_hangs() {
+    for register in [Some(register()), None] {
+        let world = World::new(3);
+        let process = world.open(3, register.as_ref());
+        process.write(200);
+        process.db.close().unwrap();
+        for hung in 1..=3 {
+            let process = world.open_once(3, register.as_ref(), || world.network.partition(hung));
+            assert!(all_there(&process.db));
+            process.write(200);
+            assert_eq!(process.db.missing_copies(), 1);
+            world.network.heal(hung);
+            process.pass_until_whole();
+            process.write(200);
+            assert!(all_there(&process.db));
+            process.db.close().unwrap();
         }
     }
 }
