@@ -33,6 +33,7 @@
 //! |---|---|---|
 //! | 1 | `Router::moving` | the move of a bound |
 //! | 1 | `Rejoining::known`, which nobody waits for | when to connect to nodes that were lost |
+//! | 1 | `Members::regaining`, which nobody waits for, after `Rejoining::known` | who gets lost members back |
 //! | 2 | `Router::present` | the number of the current assignment |
 //! | 3 | `StorageLog::appended` | what the log in storage has been given |
 //! | 3 | `Cut::gate`, then `Cut::turn`, after any of these | batches that cross shards |

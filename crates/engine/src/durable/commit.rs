@@ -126,6 +126,21 @@ impl Commits {
         tree.remote.activate(number).map_err(NotHeld::Another)
     }
 
+    /// Adds members that hold what the version names: `hold` gives their manifests. Nothing is committed meanwhile. Returns how many
+    /// these are.
+    ///
+    /// # Errors
+    /// `Closed` once the shard was left.
+    pub(crate) fn extend(&self, tree: &Tree, hold: impl FnOnce(&LiveVersion) -> Vec<manifest::Log>) -> Result<usize> {
+        let _turn = self.begin()?;
+        let Record::Memory(manifest) = &self.record else { return Ok(0) };
+        let version = Arc::clone(&tree.view.load().version);
+        let logs = hold(&version);
+        let held = logs.len();
+        logs.into_iter().for_each(|log| manifest.add(log));
+        Ok(held)
+    }
+
     fn begin(&self) -> Result<MutexGuard<'_, Turn>> {
         let turn = lock(&self.turn);
         if turn.is_over { Err(Error::closed()) } else { Ok(turn) }

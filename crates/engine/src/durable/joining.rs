@@ -18,6 +18,7 @@ use crate::durable::copies::{self, Copied, NotHeld};
 use crate::durable::log::Log;
 use crate::durable::manifest;
 use crate::durable::recovery::free_orphans;
+use crate::durable::regaining;
 use crate::remote::members::Standing;
 use crate::remote::owner::Owner;
 use crate::remote::segment::{Node, Remote, Segment};
@@ -31,12 +32,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Leaves out the members whose nodes are lost, also those of a shard that nobody uses, and has a node join if there are too few and
-/// there is one. Returns whether there was.
+/// there is one. Where all are lost, gets back those that are there again ([`regaining`]). Returns whether there was one.
 ///
 /// # Errors
 /// Why the node has not joined, or has joined and may not be in the register. The next call goes on with it, unless it failed
 /// itself.
 pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
+    if regaining::regain(tree, commits, log)? {
+        return Ok(true);
+    }
     tree.remote.leave_out_lost()?;
     tree.remote.name_joined()?;
     let begun = tree.remote.joining().and_then(Joining::begun);

@@ -30,6 +30,7 @@ pub(crate) mod named;
 pub(crate) mod node_register;
 pub(crate) mod recorded;
 pub(crate) mod recovery;
+pub(crate) mod regaining;
 pub(crate) mod register;
 pub(crate) mod replay;
 pub(crate) mod restore;

@@ -15,7 +15,8 @@
 //!
 //! All active members hold the same, so any of them can serve. When the one that serves is lost, another one does at once.
 //! A lost member is *left out*: the register names the others, and only then is anything acknowledged that it lacks.
-//! A member that comes back is a new member, over a new session.
+//! A member that comes back is a new member, over a new session. It has to be given all that the others have, but where no other
+//! one is left: then it holds all (`durable::regaining`).
 //!
 //! From then on the others are all that is left. So a member is left out for its own failure only, and once one of the others
 //! has answered a call that was made after it: a link that is there proves nothing, as that of a node that hangs is. Where none
@@ -28,9 +29,9 @@ use crate::remote::serving::Serving;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
-use forebay_env::sync::{Mutex, lock};
+use forebay_env::sync::{Mutex, MutexGuard, lock};
 use forebay_fabric::NodeIdentity;
-use forebay_memory_client::{MemoryClient, StoreHandle};
+use forebay_memory_client::{Epoch, MemoryClient, StoreHandle};
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -81,6 +82,17 @@ impl Member {
     }
 }
 
+/// A memory node that is there again by another session, in the same life, and the member that it was.
+#[derive(Debug)]
+pub(crate) struct Former {
+    /// The number of the member.
+    pub(crate) member: usize,
+    /// The last epoch of the shard there that was this process's.
+    pub(crate) epoch: Epoch,
+    pub(crate) node: Arc<Node>,
+    pub(crate) store: StoreHandle,
+}
+
 /// What the members of a shard have beside themselves.
 #[derive(Debug, Clone)]
 pub(crate) struct Several {
@@ -128,6 +140,8 @@ pub(crate) struct Members {
     is_unnamed: AtomicBool,
     /// Held while a member's standing changes.
     changing: Mutex<()>,
+    /// Held while members that are all lost are got back.
+    regaining: Mutex<()>,
     /// The database is closed: what fails is not tried again, and no member is left out for it.
     is_closed: AtomicBool,
 }
@@ -161,7 +175,7 @@ impl Members {
         serving.set(remote.member());
         let (first, changing) = (Member::new(remote, Standing::Active), Mutex::default());
         let (is_unnamed, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { first, serving, several, is_unnamed, changing, is_closed }
+        Self { first, serving, several, is_unnamed, changing, regaining: Mutex::default(), is_closed }
     }
 
     fn all(&self) -> impl Iterator<Item = &Member> {
@@ -218,8 +232,33 @@ impl Members {
         let was_member = |node: &Arc<Node>| self.all().any(|at| Arc::ptr_eq(at.remote.memory_node(), node));
         let is_member = |node: &Node| self.written().any(|at| at.memory_node().client().node() == node.client().node());
         let (node, store) = in_turn.find(|(node, _)| node.lost().is_none() && !was_member(node) && !is_member(node))?;
-        let number = self.all().map(|member| member.remote.member() + 1).max().unwrap_or(0);
-        Some((Arc::clone(node), store.clone(), number))
+        Some((Arc::clone(node), store.clone(), self.next_number()))
+    }
+
+    /// The number that another member would have.
+    pub(crate) fn next_number(&self) -> usize {
+        self.all().map(|member| member.remote.member() + 1).max().unwrap_or(0)
+    }
+
+    /// Lets one get back members that are all lost; `None` while another one does, and where not all are lost.
+    pub(crate) fn regaining(&self) -> Option<MutexGuard<'_, ()>> {
+        self.regaining.try_lock().ok().filter(|_| self.are_all_lost())
+    }
+
+    /// Where members are of no use any more, and their nodes are there again.
+    pub(crate) fn formers(&self) -> Vec<Former> {
+        let Some(several) = &self.several else { return Vec::new() };
+        let places = lock(&several.places.0);
+        let was_member = |node: &Arc<Node>| self.all().any(|at| Arc::ptr_eq(at.remote.memory_node(), node));
+        let former = |remote: &Arc<Remote>| {
+            let before = remote.memory_node().client().node();
+            let is_again =
+                |node: &Arc<Node>| node.client().node() == before && node.lost().is_none() && !was_member(node);
+            let (node, store) = places.iter().find(|(node, _)| is_again(node))?;
+            let epoch = remote.owner()?.shard().epoch();
+            Some(Former { member: remote.member(), epoch, node: Arc::clone(node), store: store.clone() })
+        };
+        self.active().filter_map(former).collect()
     }
 
     /// Whether there are fewer than `copies`, and a node has none since that of this session was left out.
@@ -297,8 +336,14 @@ impl Members {
     /// Names these in the register: all members that are active from now on.
     fn name(&self, members: &[&Arc<Remote>]) -> Result<()> {
         let Some(several) = &self.several else { return Ok(()) };
-        let members: Vec<_> = members.iter().map(|remote| remote.memory_node().client().node()).collect();
-        several.register.name(several.shard, &members)?;
+        let mut named = Vec::with_capacity(members.len());
+        for node in members.iter().map(|remote| remote.memory_node().client().node()) {
+            // One that this process has got back is two members until the former one is left out.
+            if !named.contains(&node) {
+                named.push(node);
+            }
+        }
+        several.register.name(several.shard, &named)?;
         self.is_unnamed.store(false, Ordering::Release);
         Ok(())
     }

@@ -11,7 +11,8 @@
 //! since each try copies what is missing.
 //!
 //! A process that has lost all members of a shard writes nothing there any more, and so it would not learn that another process
-//! took over. It asks the register, after the same pauses.
+//! took over. It asks the register, after the same pauses. If nobody took over, it gets back what is there again
+//! (`durable::regaining`).
 
 use crate::remote::members::Membership;
 use crate::sharding::opened::Copied;
@@ -139,12 +140,13 @@ impl Rejoining {
         }
         if has_connected || is_lost && register.is_due(now(), MOST_PAUSE) {
             self.ask(is_lost);
+            self.shards.iter().for_each(|shard| shard.regain());
         }
         has_connected
     }
 
     /// Asks the register who owns the database. If this process has not lost all members of a shard, it sees to it that nodes that are
-    /// back count in the register; otherwise it leaves that to whoever opens the database next.
+    /// back count in the register; otherwise whoever gets the shard does that.
     fn ask(&self, is_lost: bool) {
         let register = &self.copied.register;
         match if is_lost { register.check() } else { register.confirm() } {

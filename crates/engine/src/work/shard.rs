@@ -9,6 +9,7 @@ use crate::durable::joining;
 use crate::durable::log::{Log, Stretch};
 use crate::durable::recorded::Recorded;
 use crate::durable::recovery::Recovered;
+use crate::durable::regaining;
 use crate::durable::register::Register;
 use crate::durable::restore::Restored;
 use crate::durable::storage_log::StorageLog;
@@ -295,6 +296,17 @@ impl Shard {
         let bytes = log.take_made_bytes();
         if bytes > 0 {
             self.common.ledger().logged(self.holder, bytes);
+        }
+    }
+
+    /// Gets the shard back at memory nodes that are there again, if this process has lost all of its members.
+    pub(crate) fn regain(&self) {
+        let ShardLog::Memory(log) = &self.log else { return };
+        if self.tree.is_closed() {
+            return;
+        }
+        if let Err(error) = regaining::regain(&self.tree, &self.commits, log) {
+            tracing::debug!(%error, "the shard is not had back yet");
         }
     }
 

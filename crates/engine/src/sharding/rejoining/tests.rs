@@ -20,6 +20,10 @@ impl World {
 
     /// The same, once something has happened after all nodes were connected.
     fn open_once(&self, copies: usize, register: Option<&Storage>, something: impl FnOnce()) -> Process {
+        self.open_as(copies, register, false, something)
+    }
+
+    fn open_as(&self, copies: usize, register: Option<&Storage>, takeover: bool, something: impl FnOnce()) -> Process {
         let tries = Arc::new(AtomicU64::new(0));
         let reach = |node: u32| {
             let (network, tries) = (self.network.clone(), Arc::clone(&tries));
@@ -36,6 +40,7 @@ impl World {
             name: Some("db".to_owned()),
             durability: Durability::Memory { copies },
             register: register.cloned(),
+            takeover,
             memory_nodes: nodes.clone(),
             write_buffer_bytes: 64 << 10,
             background_threads: 0,
@@ -79,6 +84,13 @@ impl Process {
             }),
             "copies are missing"
         );
+    }
+
+    /// It has stood still past its leases.
+    fn lapse(&self) {
+        for client in self.nodes.iter().filter_map(|node| node.known()) {
+            client.call(&CloseSession { session: client.session() }).unwrap();
+        }
     }
 
     fn write(&self, some: usize) {
@@ -242,11 +254,7 @@ fn a_process_that_has_lost_all_sessions_learns_that_it_was_taken_over() {
         let world = World::new(3);
         let process = world.open(2, register.as_ref());
         process.write(100);
-        for client in process.nodes.iter().filter_map(|node| node.known()) {
-            client.call(&CloseSession { session: client.session() }).unwrap();
-        }
-        // It keeps nothing from another process.
-        process.pass(5);
+        process.lapse();
         let other = world.open(2, register.as_ref());
         other.write(200);
         (0..15).for_each(|_| [&process, &other].into_iter().for_each(|process| process.pass(1)));
@@ -254,5 +262,70 @@ fn a_process_that_has_lost_all_sessions_learns_that_it_was_taken_over() {
         assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
         assert!(all_there(&other.db));
         other.write(200);
+    }
+}
+
+#[test]
+fn a_process_that_has_lost_all_sessions_and_was_not_taken_over_goes_on() {
+    for (copies, register) in [(2, Some(register())), (2, None), (3, Some(register())), (3, None)] {
+        let world = World::new(3);
+        let process = world.open(copies, register.as_ref());
+        let unshipped = WriteOptions { durability: Some(Durability::None) };
+        for round in 0..3 {
+            process.write(200);
+            process.db.put_with(b"unshipped", &VALUE, &unshipped).unwrap();
+            if round == 1 {
+                // It finds out by a write.
+                process.lapse();
+                assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Unavailable);
+            } else {
+                process.lapse();
+            }
+            process.pass(5);
+            assert_eq!(process.db.get(b"unshipped").unwrap().as_deref(), Some(&VALUE[..]));
+            process.write(150);
+            process.pass_until_whole();
+            assert!(all_there(&process.db));
+            process.db.compact_range(None, None).unwrap();
+            assert!(all_there(&process.db));
+        }
+        process.write(200);
+        // Whatever it held before it lost its sessions.
+        drop(process);
+        let next = world.open_as(copies, register.as_ref(), true, || ());
+        assert!(all_there(&next.db));
+        assert_eq!(next.db.get(b"unshipped").unwrap().as_deref(), Some(&VALUE[..]));
+        // It goes on with one of the nodes alone, as far as one has a copy.
+        if copies == 3 {
+            next.lapse();
+            world.network.partition(1);
+            if register.is_some() {
+                world.network.partition(2);
+            }
+            next.pass(40);
+            next.write(150);
+            assert!(all_there(&next.db));
+        }
+    }
+}
+
+/// The other one has ended since, and left the database in order.
+#[test]
+fn a_process_does_not_get_back_what_another_one_had_meanwhile() {
+    for register in [Some(register()), None] {
+        let world = World::new(3);
+        let process = world.open(3, register.as_ref());
+        process.write(200);
+        process.lapse();
+        let other = world.open(3, register.as_ref());
+        other.db.put(b"other", &VALUE).unwrap();
+        other.db.close().unwrap();
+        drop(other);
+        process.pass(40);
+        assert_eq!(process.db.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
+        assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
+        let next = world.open(3, register.as_ref());
+        assert!(all_there(&next.db));
+        assert_eq!(next.db.get(b"other").unwrap().as_deref(), Some(&VALUE[..]));
     }
 }
