@@ -576,7 +576,8 @@ mod seeded {
 
     #[test]
     fn nothing_that_counts_is_lost_whoever_votes() {
-        for seed in 0..60 {
+        // The last one loses a write where a change of who votes needs only those that vote then.
+        for seed in (0..40).chain([341]) {
             let mut run = Run::new(seed);
             let all: Vec<_> = (1..=SLOTS).collect();
             while run.open(&all, true).is_err() {}
