@@ -96,13 +96,13 @@ pub(crate) enum Command {
 pub(crate) struct Compaction {
     pub(crate) pick: Pick,
     pub(crate) reservation: Reservation,
-    step_of: Option<StepOf>,
+    step_of: Option<Box<StepOf>>,
 }
 
 impl Compaction {
     /// Whether the shard settles by it: nobody asked, and nothing is due. So it is of no concern when it finds no memory.
     pub(crate) fn settles(&self) -> bool {
-        settles(self.step_of.as_ref())
+        settles(self.step_of.as_deref())
     }
 }
 
@@ -344,7 +344,7 @@ impl Planner {
                 if kind == ErrorKind::Full {
                     self.failed.extend(pick.chosen());
                 }
-                self.take_again(order, step_of.as_ref());
+                self.take_again(order, step_of.as_deref());
             }
             None => {}
         }
@@ -505,12 +505,12 @@ impl Planner {
             if let Some(reservation) = ledger.begin(scene.holder, pick.output_bytes(scene.options), can_be_near) {
                 return Some(self.begun(Compaction { pick, reservation, step_of }));
             }
-            if settles(step_of.as_ref()) {
+            if settles(step_of.as_deref()) {
                 self.gives_up_settling();
                 continue;
             }
             self.denied.extend(pick.chosen());
-            self.take_again(scene.options.key_order, step_of.as_ref());
+            self.take_again(scene.options.key_order, step_of.as_deref());
             denied = denied.or(Some((pick, step_of)));
         }
         if ledger.is_at_work(scene.holder) {
@@ -518,7 +518,7 @@ impl Planner {
         }
         if let Some((pick, step_of)) = denied {
             let reservation = ledger.begin_with_all(scene.holder, can_be_near(scene, &pick));
-            self.take_after_all(step_of.as_ref());
+            self.take_after_all(step_of.as_deref());
             return Some(self.begun(Compaction { pick, reservation, step_of }));
         }
         self.found_nothing(scene.now);
@@ -526,7 +526,7 @@ impl Planner {
     }
 
     /// What is to be compacted, if there is memory for it.
-    fn next_pick(&mut self, scene: &Scene<'_>) -> Option<(Pick, Option<StepOf>)> {
+    fn next_pick(&mut self, scene: &Scene<'_>) -> Option<(Pick, Option<Box<StepOf>>)> {
         let busy = [&self.denied, &self.failed].into_iter().flatten().chain(&self.busy).copied().collect();
         let picker = self.picker(scene, &busy);
         let unasked = |pick| (pick, None);
@@ -586,7 +586,7 @@ impl Planner {
     }
 
     /// The next step of the compaction that somebody asked for, or by which the shard settles, if one goes on and can.
-    fn next_step(&mut self, picker: &Picker<'_>) -> Option<(Pick, Option<StepOf>)> {
+    fn next_step(&mut self, picker: &Picker<'_>) -> Option<(Pick, Option<Box<StepOf>>)> {
         let manual = self.manual.as_mut()?;
         if manual.is_unasked && !may_settle(picker) {
             self.gives_up_settling();
@@ -596,7 +596,7 @@ impl Planner {
         match manual::next(picker, manual) {
             Step::Do(pick) => {
                 let after = manual.clone();
-                Some((pick, Some(StepOf { number: self.manuals, before, after })))
+                Some((pick, Some(Box::new(StepOf { number: self.manuals, before, after }))))
             }
             Step::Wait => None,
             Step::Done => {
