@@ -67,10 +67,11 @@ fn a_process_that_ends_keeps_no_blocks() {
 /// The node takes the keys back before the client hears that its session ended.
 #[test]
 fn a_client_whose_session_ended_is_fenced_whatever_it_does() {
+    type Operation = fn(&mut TreeClient) -> Result<(), Error>;
     let nodes = Nodes::start(1, 64 << 20);
     let mut writer = nodes.create(TreeOptions::default()).client().unwrap();
     assert!(writer.insert(&word(1), b"one").unwrap());
-    let operations: [fn(&mut TreeClient) -> Result<(), Error>; 4] = [
+    let operations: [Operation; 4] = [
         |client| client.get(&word(1)).map(drop),
         |client| client.put(&word(1), b"two").map(drop),
         |client| client.scan(Range::all()).map(drop),
