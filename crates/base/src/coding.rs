@@ -4,6 +4,7 @@
 //! Variable-length integers are LEB128: seven bits per byte, least significant first, the high bit
 //! set on all bytes except the last. Only the shortest form is accepted.
 
+use crate::ErrorKind;
 use thiserror::Error;
 
 /// Why bytes could not be decoded.
@@ -37,9 +38,32 @@ pub enum DecodeError {
         /// The checksum computed.
         found: u32,
     },
+    /// The bytes are sound, and a newer build wrote them: a format version, flag or codec that this build does not know.
+    #[error("{what} uses {feature} {number}, which this build does not know")]
+    Unknown {
+        /// The decoded structure.
+        what: &'static str,
+        /// The kind of the unknown item.
+        feature: &'static str,
+        /// Its number.
+        number: u64,
+    },
     /// Bytes are left after the last field.
     #[error("{0} bytes are left after the last field")]
     Trailing(usize),
+}
+
+impl DecodeError {
+    /// What the caller must do: use another build, or restore what is damaged.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown { .. } => ErrorKind::Unsupported,
+            Self::Truncated { .. } | Self::BadValue { .. } | Self::BadChecksum { .. } | Self::Trailing(_) => {
+                ErrorKind::Corrupt
+            }
+        }
+    }
 }
 
 /// Reads values from the front of a slice.

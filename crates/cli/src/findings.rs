@@ -19,9 +19,17 @@ pub fn print(report: &Report, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// The failure of a command that found damage; `advice` is what to do about that.
+/// The failure of a command that found damage, which `what` says, or only what this build does not know.
+pub fn damage(report: &Report, what: &str, advice: &str) -> Option<Failure> {
+    let is_known = report.problems.iter().any(|problem| problem.kind != ErrorKind::Unsupported);
+    failure(report, if is_known { what } else { "this build cannot read all of it" }, advice)
+}
+
+/// The failure of a command that met damage; `advice` is what to do about that. Damage is told before what this build does not
+/// know.
 pub fn failure(report: &Report, what: &str, advice: &str) -> Option<Failure> {
-    let first = report.problems.first()?;
+    let is_known = |problem: &&Finding| problem.kind != ErrorKind::Unsupported;
+    let first = report.problems.iter().find(is_known).or_else(|| report.problems.first())?;
     let count = report.problems.len();
     // What is missing is not what was written, either.
     let kind = if first.kind == ErrorKind::NotFound { ErrorKind::Corrupt } else { first.kind };
@@ -57,7 +65,7 @@ fn json_of(report: &Report) -> Value {
 
 fn value_of(cell: &Cell) -> Value {
     match cell {
-        Cell::Nothing => Value::Null,
+        Cell::Nothing | Cell::Unknown => Value::Null,
         Cell::Number(number) => (*number).into(),
         Cell::Text(_) | Cell::Bytes(_) => shown(cell).into(),
     }
@@ -67,6 +75,7 @@ fn value_of(cell: &Cell) -> Value {
 fn shown(cell: &Cell) -> String {
     match cell {
         Cell::Nothing => String::new(),
+        Cell::Unknown => "unknown".to_owned(),
         Cell::Number(number) => number.to_string(),
         Cell::Text(text) => text.clone(),
         Cell::Bytes(bytes) => {
@@ -89,7 +98,11 @@ fn text_of(report: &Report) -> String {
         for row in rows {
             table.add_row(row.iter().map(|cell| {
                 let aligned = comfy_table::Cell::new(shown(cell));
-                if matches!(cell, Cell::Number(_)) { aligned.set_alignment(CellAlignment::Right) } else { aligned }
+                if matches!(cell, Cell::Number(_) | Cell::Unknown) {
+                    aligned.set_alignment(CellAlignment::Right)
+                } else {
+                    aligned
+                }
             }));
         }
         text.push_str(&format!("{table}\n\n"));

@@ -81,5 +81,5 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let report = database.show(&shown, common.limit);
     let report = report.map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     findings::print(&report, common.format)?;
-    findings::failure(&report, "what is shown is damaged", "forebay verify tells all that is").map_or(Ok(()), Err)
+    findings::damage(&report, "what is shown is damaged", "forebay verify tells all that is").map_or(Ok(()), Err)
 }

@@ -36,5 +36,5 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     };
     progress.clear();
     findings::print(&report, arguments.format)?;
-    findings::failure(&report, "it is damaged", MENDING).map_or(Ok(()), Err)
+    findings::damage(&report, "it is damaged", MENDING).map_or(Ok(()), Err)
 }

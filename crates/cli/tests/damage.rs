@@ -196,6 +196,110 @@ fn logs_are_read_and_their_damage_is_told() {
     assert!(lines.len() >= expected().len() - 5, "{}", lines.len());
 }
 
+/// Frames say themselves where they belong.
+#[test]
+fn a_log_with_a_damaged_header_is_saved() {
+    let folder = Folder::new(false);
+    let log = folder.files("log").into_iter().find(|path| name(path).ends_with(".log")).unwrap();
+    let whole = fs::read(&log).unwrap();
+    for at in [0, 5, 12, 24, 33, 38] {
+        flip(&log, at);
+        assert!(folder.verify().expect(6).error.contains("it is damaged"), "byte {at}");
+        let report = folder.run("repair", "--format json").expect(6).json();
+        let salvaged = &report["salvaged"][0];
+        let counts = ["keys_saved", "keys_lost", "keys_in_doubt"].map(|count| salvaged[count].as_u64());
+        assert_eq!(counts, [Some(expected().len() as u64), Some(0), Some(0)], "byte {at}: {report}");
+        assert!(report["problems"].to_string().contains(&name(&log)), "byte {at}: {report}");
+        fs::write(&log, &whole).unwrap();
+    }
+    flip(&log, 12);
+    assert_eq!(folder.repair().1, expected());
+}
+
+#[test]
+fn what_a_log_has_lost_is_not_known() {
+    let folder = Folder::new(false);
+    let log = folder.files("log").into_iter().find(|path| name(path).ends_with(".log")).unwrap();
+    let whole = fs::read(&log).unwrap();
+    for is_there in [true, false] {
+        if is_there {
+            fs::write(&log, vec![0xa5; whole.len()]).unwrap()
+        } else {
+            fs::remove_file(&log).unwrap()
+        }
+        let report = folder.run("repair", "--format json").expect(6).json();
+        let salvaged = &report["salvaged"][0];
+        assert!(salvaged["keys_lost"].is_null(), "{report}");
+        // Whatever is left may have been overwritten.
+        assert!(salvaged["keys_saved"].as_u64() > Some(0), "{report}");
+        assert_eq!(salvaged["keys_in_doubt"], salvaged["keys_saved"], "{report}");
+        assert!(report["problems"].to_string().contains("nor is how many keys are lost"), "{report}");
+        assert!(folder.run("repair", "").expect(6).out.contains("unknown"));
+        let sure = folder.run("repair", "--without-doubt --format json").expect(6).json();
+        assert_eq!(sure["salvaged"][0]["keys_saved"], 0, "{sure}");
+    }
+    // A frame of one shard: what came after it, and the other shard, stand.
+    let positions = |folder: &Folder| {
+        let shown = folder.run("inspect log", "--format json").expect(0).json();
+        let frames = shown["frames"].as_array().unwrap().clone();
+        frames.iter().map(|frame| frame["position"].as_u64().unwrap() as usize).collect::<Vec<_>>()
+    };
+    fs::write(&log, &whole).unwrap();
+    let positions = positions(&folder);
+    flip(&log, 40 + positions[positions.len() - 10] + 60);
+    let report = folder.run("repair", "--format json").expect(6).json();
+    let salvaged = &report["salvaged"][0];
+    assert!(salvaged["keys_lost"].is_null(), "{report}");
+    let counts = ["keys_saved", "keys_in_doubt"].map(|count| salvaged[count].as_u64().unwrap());
+    assert!(0 < counts[1] && counts[1] < counts[0], "{report}");
+}
+
+/// What a newer build wrote is not damaged, and an older one neither repairs nor changes it.
+#[test]
+fn what_a_newer_build_wrote_is_refused_and_stays() {
+    // Where the version is, where what the checksum covers begins, and where the checksum is, from the end.
+    let newer = |path: &Path, start: usize, crc: usize, checksum: fn(&[u8]) -> u32| {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[start + 4] = 9;
+        let right = checksum(&bytes[start..crc]);
+        bytes[crc..crc + 4].copy_from_slice(&right.to_le_bytes());
+        fs::write(path, bytes).unwrap();
+    };
+    for what in ["log", "commit", "object"] {
+        let folder = Folder::new(false);
+        match what {
+            "log" => {
+                let log = folder.files("log").into_iter().find(|path| name(path).ends_with(".log")).unwrap();
+                newer(&log, 0, 32, forebay_base::checksum);
+            }
+            "commit" => {
+                let last = folder.files("commit").into_iter().max().unwrap();
+                let length = fs::read(&last).unwrap().len();
+                newer(&last, 0, length - 4, forebay_base::envelope_checksum);
+            }
+            _ => {
+                let object = folder.object("image");
+                let bytes = fs::read(&object).unwrap();
+                let directory = bytes.windows(4).rposition(|bytes| bytes == b"FBBO").unwrap();
+                newer(&object, directory, bytes.len() - 16, forebay_base::envelope_checksum);
+            }
+        }
+        let before = folder.state();
+        let verified = folder.verify().expect(1);
+        assert!(verified.error.contains("format version 9, which this build does not know"), "{what}: {verified:?}");
+        assert!(!verified.error.contains("damaged") && !verified.error.contains("repair"), "{what}: {verified:?}");
+        for flags in ["", "--into saved"] {
+            let repaired = folder.run("repair", flags).expect(1);
+            assert!(repaired.error.contains("format version 9"), "{what}: {repaired:?}");
+        }
+        assert!(!folder.0.join("saved").exists(), "{what}");
+        let opened = folder.run("dump", "--local-memory-size 256MiB").expect(1);
+        assert!(opened.error.contains("format version 9"), "{what}: {opened:?}");
+        // An image is read when the database is this process's.
+        assert!(what == "object" || folder.state() == before, "{what}: something was changed");
+    }
+}
+
 #[test]
 fn objects_that_are_damaged_are_named() {
     for kind in ["image", "run", "block of a memtable"] {

@@ -81,8 +81,9 @@ impl Error {
         Self::new(ErrorKind::Corrupt, "read", object, detail)
     }
 
+    /// `Unsupported` for what a newer build wrote, else `Corrupt`.
     pub(crate) fn decode(object: impl Into<String>, cause: &DecodeError) -> Self {
-        Self::corrupt(object, cause.to_string())
+        Self::new(cause.kind(), "read", object, cause.to_string())
     }
 
     pub(crate) fn io(operation: &'static str, object: impl Into<String>, cause: &io::Error) -> Self {

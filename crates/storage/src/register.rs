@@ -47,6 +47,7 @@ const VERSION: u16 = 1;
 const SNAPSHOT: u16 = 1;
 const CLAIM: u16 = 2;
 const HEADER_BYTES: usize = 56;
+const CHECKSUM_BYTES: usize = 4;
 
 /// Largest payload of a commit, in bytes.
 pub const MAX_COMMIT_BYTES: usize = 1 << 30;
@@ -92,7 +93,7 @@ impl Commit {
     }
 
     fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(HEADER_BYTES + self.payload.len() + 4);
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.payload.len() + CHECKSUM_BYTES);
         let flags = if self.kind() == CommitKind::Snapshot { SNAPSHOT } else { 0 };
         out.put_u32(MAGIC);
         out.put_u16(VERSION);
@@ -115,30 +116,33 @@ impl Commit {
     /// # Errors
     /// What is wrong with the bytes.
     pub fn decode(bytes: &Bytes) -> std::result::Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
         let bad = |what, found| Err(DecodeError::BadValue { what, found });
-        let magic = reader.u32()?;
+        let magic = Reader::new(bytes).u32()?;
         if magic != MAGIC {
             return bad("magic of a commit", magic.into());
         }
-        let version = reader.u16()?;
-        if version != VERSION {
-            return bad("format version of a commit", version.into());
-        }
-        let flags = reader.u16()?;
-        let (number, base, epoch) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let (writer, previous, length) = (reader.u128()?, reader.u32()?, reader.u32()?);
-        reader.bytes(length as usize)?;
-        let covered = reader.offset();
-        let checksum = reader.u32()?;
-        reader.finish()?;
-        let found = envelope_checksum(bytes.get(..covered).unwrap_or_default());
+        // It ends in it in any version.
+        let covered = bytes.len().saturating_sub(CHECKSUM_BYTES);
+        let checksum = Reader::new(bytes.get(covered..).unwrap_or_default()).u32()?;
+        let before = bytes.get(..covered).unwrap_or_default();
+        let found = envelope_checksum(before);
         if found != checksum {
             return Err(DecodeError::BadChecksum { what: "a commit", expected: checksum, found });
         }
-        if flags & !(SNAPSHOT | CLAIM) != 0 {
-            return bad("flags of a commit", flags.into());
+        let mut reader = Reader::new(before);
+        let (_, version, flags) = (reader.u32()?, reader.u16()?, reader.u16()?);
+        let unknown =
+            |feature, number: u16| Err(DecodeError::Unknown { what: "a commit", feature, number: number.into() });
+        if version != VERSION {
+            return unknown("format version", version);
         }
+        if flags & !(SNAPSHOT | CLAIM) != 0 {
+            return unknown("flags", flags);
+        }
+        let (number, base, epoch) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (writer, previous, length) = (reader.u128()?, reader.u32()?, reader.u32()?);
+        reader.bytes(length as usize)?;
+        reader.finish()?;
         if base > number || (flags & SNAPSHOT != 0) != (base == number) {
             return bad("last snapshot of a commit", base);
         }
@@ -158,7 +162,8 @@ impl History {
     /// Reads the register as it is, and changes nothing.
     ///
     /// # Errors
-    /// `Corrupt`, naming the commit that is damaged, missing, or does not continue the one before; those of the storage.
+    /// `Corrupt`, naming the commit that is damaged, missing, or does not continue the one before; `Unsupported`, naming one that
+    /// a newer build made; those of the storage.
     pub fn read(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Self> {
         // Commits may be pruned while they are read; then there is a later snapshot.
         let mut newest_before = None;
@@ -436,7 +441,11 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
     }
     match commit.number.checked_add(1).map(|next| read(storage, prefix, next)) {
         Some(Ok(next)) if next.previous == commit.checksum => Ok(Standing::CountsAndFollowed),
-        Some(Err(error)) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => Err(error),
+        Some(Err(error))
+            if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported) =>
+        {
+            Err(error)
+        }
         _ => Ok(Standing::Refused),
     }
 }

@@ -3,7 +3,7 @@
 use crate::counts::{CountedDisk, CountedObjects, Counters, StorageCounts};
 use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
-use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, Rescued, delete_log, open_log, rescue_log};
+use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, Rescued, check_log, delete_log, open_log, rescue_log};
 use crate::name::ObjectName;
 use crate::objects::{DirectoryObjects, LayeredObjects, MemoryObjects, ObjectStorage};
 use crate::options::StorageOptions;
@@ -144,6 +144,14 @@ impl Storage {
     /// `Corrupt`, naming the place where something that was durable is damaged; those of the storage.
     pub fn open_log(&self, name: &ObjectName, recovery: Recovery) -> Result<LogReader> {
         open_log(&self.objects, self.disk.as_ref(), name, recovery)
+    }
+
+    /// Checks that this build knows the version of the log under `name`, if it is there. Changes nothing, and finds no damage.
+    ///
+    /// # Errors
+    /// `Unsupported`; those of the storage.
+    pub fn check_log(&self, name: &ObjectName) -> Result<()> {
+        check_log(&self.objects, self.disk.as_ref(), name)
     }
 
     /// Reads what is left of the log under `name`, segment by segment, whatever has happened to it; nothing for one that is

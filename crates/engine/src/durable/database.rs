@@ -156,6 +156,14 @@ impl Place {
         Ok(reader)
     }
 
+    /// Checks that this build knows the versions of logs.
+    ///
+    /// # Errors
+    /// `Unsupported`; those of the storage.
+    pub(crate) fn check_logs(&self, logs: &[LogName]) -> Result<()> {
+        logs.iter().try_for_each(|log| Ok(self.storage.check_log(&self.log(*log)?)?))
+    }
+
     /// The logs of which something is there.
     ///
     /// # Errors

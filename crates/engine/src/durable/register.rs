@@ -64,7 +64,8 @@ impl Claimed {
     /// is none, `new` is created; where there is one, it must be `known`, and neither more nor less finished.
     ///
     /// # Errors
-    /// `Busy` when others were faster; `Corrupt`; those of the storage.
+    /// `Busy` when others were faster; `Corrupt`; `Unsupported` when a newer build wrote what it says, or a log that it names, and
+    /// then nothing is changed; those of the storage.
     pub(crate) fn claim(
         place: &Place,
         known: Option<&DatabaseIdentity>,
@@ -83,9 +84,9 @@ impl Claimed {
         let mut failure = None;
         let first = |history: &History| {
             let payload = match Committed::of(history) {
-                Ok(Some(found)) if Some(&found.identity) == known => {
+                Ok(Some(found)) if Some(&found.identity) == known => place.check_logs(&found.logs).and_then(|()| {
                     DatabaseCommit::default().encode().map(|bytes| (CommitKind::Edit, bytes)).map_err(Error::from)
-                }
+                }),
                 Ok(None) if known.is_none() => {
                     created.to_snapshot().encode().map(|bytes| (CommitKind::Snapshot, bytes)).map_err(Error::from)
                 }

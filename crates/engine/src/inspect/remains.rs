@@ -1,6 +1,6 @@
 //! What is left of an object: the blocks that can be read, and zeros for the others.
 
-use crate::terms::Error;
+use crate::terms::{Error, Result};
 use forebay_storage::BlockObject;
 use forebay_table::CachedTable;
 use forebay_table::image::tail_offset;
@@ -39,9 +39,12 @@ impl Remains {
             && self.holes.iter().all(|(hole, _)| hole.end <= range.start || range.end <= hole.start)
     }
 
-    /// The table whose image this is; `None` when it is no image, or not one that can be read.
-    pub(crate) fn table(&self) -> Option<CachedTable> {
+    /// The table whose image this is; `None` when it is no image.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Unsupported` for the image of a newer build.
+    pub(crate) fn table(&self) -> Option<Result<CachedTable>> {
         let tail = self.bytes.get(tail_offset(&self.bytes)?..)?;
-        CachedTable::parse(tail).ok()
+        Some(CachedTable::parse(tail).map_err(Error::from))
     }
 }

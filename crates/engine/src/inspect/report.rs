@@ -1,5 +1,6 @@
 //! What was found: rows under names, for people as tables and for programs as JSON, and what is wrong.
 
+use crate::terms::{Error, Result};
 use forebay_base::{ErrorKind, SegmentId};
 
 /// A value in a row.
@@ -7,6 +8,8 @@ use forebay_base::{ErrorKind, SegmentId};
 pub enum Cell {
     /// There is none.
     Nothing,
+    /// There is a number, and nobody knows it.
+    Unknown,
     /// A number.
     Number(u64),
     /// Text.
@@ -100,6 +103,17 @@ impl Report {
     /// Notes that something is damaged or missing.
     pub(crate) fn problem(&mut self, object: impl Into<String>, kind: ErrorKind, detail: impl ToString) {
         self.problems.push(Finding { object: object.into(), detail: detail.to_string(), kind });
+    }
+
+    /// Checks that nothing was met that a newer build wrote.
+    ///
+    /// # Errors
+    /// `Unsupported`, naming the first.
+    pub(crate) fn check_known(&self) -> Result<()> {
+        match self.problems.iter().find(|problem| problem.kind == ErrorKind::Unsupported) {
+            Some(Finding { object, detail, kind }) => Err(Error::new(*kind, format!("{object}: {detail}"))),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn note(&mut self, object: impl Into<String>, detail: impl ToString) {

@@ -31,21 +31,24 @@
 //! 6. Each write of a shard has a number of its own, and none is left out. What overwrote or deleted a key had a higher number
 //!    than the key's record. So a key is not in doubt if a record of a segment was found for each number that this could be:
 //!    up to the last of the table that lacks something, or up to the last that tables hold.
+//! 7. Of what a log has lost nobody knows which keys it was of. So how many keys are lost is not known then, and a key is in doubt
+//!    if its record has a lower number than what is lost may have had.
+//! 8. What a newer build wrote is not damaged. Where there is any of it, nothing is handed out.
 
 use crate::durable::database::Committed;
 use crate::durable::groups::{self, Replay};
 use crate::inspect::check::for_each_entry_of;
-use crate::inspect::numbers::{Missing, Numbers};
+use crate::inspect::numbers::{LostWrites, Missing, Numbers};
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
-use crate::inspect::report::{Report, Section, Step};
+use crate::inspect::report::{Cell, Report, Section, Step};
 use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::remote::objects::{Objects, object_of};
 use crate::terms::{Error, Result};
 use bytes::Bytes;
 use forebay_base::{ErrorKind, KeyOrder, Kind, LogicalAddress, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::{HashMap, HashSet};
-use forebay_storage::{BlockCache, BlockObject};
+use forebay_storage::{BlockCache, BlockObject, Recovery};
 use forebay_table::entry::UNIT_BYTES;
 use forebay_table::{
     CachedTable, IndexEntry, LogName, MergeOperator, MergeOperators, PointIndex, SegmentUse, TableProperties, key_hash,
@@ -77,6 +80,8 @@ pub struct Salvage {
     merge_operator: Option<String>,
     merge_operators: MergeOperators,
     leaves_out_doubt: bool,
+    /// Whether logs have lost writes, of whichever keys.
+    has_lost_writes: bool,
     parts: Vec<Part>,
     report: Report,
     counts: Counts,
@@ -104,6 +109,8 @@ struct Part {
     upper: Option<Vec<u8>>,
     /// The number up to which tables hold everything, as the register says.
     flushed: Option<SequenceNumber>,
+    /// The last number that a write may have had which logs have lost.
+    lost: SequenceNumber,
     found: Vec<Found>,
     /// Ranges that were deleted: first key, the key after the last, and the deletion's number.
     deletions: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
@@ -172,17 +179,19 @@ impl StoredDatabase {
     /// Finds out what is left of the database. Keys are held in memory, values are not.
     ///
     /// # Errors
-    /// Those of the storage when nothing can be listed. Damage is no error.
+    /// `Unsupported` when a newer build wrote some of it; those of the storage when nothing can be listed. Damage is no error.
     pub fn salvage(&self, progress: &mut dyn FnMut(Step)) -> Result<Salvage> {
         let mut report = Report::default();
         let listed = self.listed()?;
         let committed = self.committed(&mut report);
+        report.check_known()?;
         let mut salvage = Salvage {
             order: KeyOrder::Bytewise,
             bounds: Vec::new(),
             merge_operator: None,
             merge_operators: MergeOperators::default(),
             leaves_out_doubt: false,
+            has_lost_writes: false,
             parts: Vec::new(),
             report,
             counts: Counts { objects: listed.len() as u64, ..Counts::default() },
@@ -199,6 +208,10 @@ impl StoredDatabase {
             None => salvage.of_objects(self, &listed, &cache, &mut told)?,
         }
         salvage.take_logs(self, committed.as_ref(), &cache)?;
+        for part in &mut salvage.parts {
+            part.open_all(&mut salvage.report);
+        }
+        salvage.report.check_known()?;
         if committed.is_none() {
             salvage.guess_bounds();
         }
@@ -267,8 +280,10 @@ impl Salvage {
         let mut section = Section::new("salvaged", columns);
         let Counts { objects, tables, searched, logs, log_records, saved, lost, in_doubt } = self.counts;
         let shards = self.parts.len() as u64;
-        let numbers = [objects, tables, searched, logs, log_records, shards, saved, lost, in_doubt];
-        section.rows.push(numbers.map(Into::into).to_vec());
+        let lost = if self.has_lost_writes { Cell::Unknown } else { lost.into() };
+        let [objects, tables, searched, logs, log_records, shards, saved, in_doubt] =
+            [objects, tables, searched, logs, log_records, shards, saved, in_doubt].map(Cell::from);
+        section.rows.push(vec![objects, tables, searched, logs, log_records, shards, saved, lost, in_doubt]);
         self.report.sections.push(section);
         Ok(self.report)
     }
@@ -283,6 +298,7 @@ impl Salvage {
                     lower: None,
                     upper: None,
                     flushed: None,
+                    lost: SequenceNumber::default(),
                     found: Vec::new(),
                     deletions: Vec::new(),
                     incomplete: Vec::new(),
@@ -330,7 +346,8 @@ impl Salvage {
                 let image = names.get(&table.image.segment).cloned();
                 let remains = image.as_ref().and_then(|name| part.remains(name, report));
                 told(table.image.length);
-                let whole = remains.as_ref().and_then(|remains| Some((remains.table()?, remains)));
+                let name = image.as_deref().unwrap_or_default();
+                let whole = remains.as_ref().and_then(|remains| Some((table_of(remains, name, report)?, remains)));
                 let taken = part.found.len();
                 let indexed = whole.as_ref().map(|(cached, remains)| part.take_table(cached, remains, &find));
                 if let Some(Ok(())) = indexed {
@@ -393,7 +410,9 @@ impl Salvage {
                 };
                 let name: Arc<str> = Arc::from(object.name.as_str());
                 let remains = part.remains(&name, &mut report);
-                let Some((cached, remains)) = remains.and_then(|remains| Some((remains.table()?, remains))) else {
+                let Some((cached, remains)) =
+                    remains.and_then(|remains| Some((table_of(&remains, &name, &mut report)?, remains)))
+                else {
                     let detail = "the image of a table, which cannot be read: what it deleted may come back";
                     report.problem(name.as_ref(), ErrorKind::Corrupt, detail);
                     continue;
@@ -438,29 +457,37 @@ impl Salvage {
     ) -> Result<()> {
         let mut found: BTreeSet<LogName> = database.place.stored_logs()?.into_iter().map(|log| log.name).collect();
         found.extend(committed.iter().flat_map(|committed| &committed.logs));
-        let mut replay = committed.map(|committed| Replay::new(&committed.flushed()));
+        let flushed = committed.map(Committed::flushed);
+        let mut lost = LostWrites::new(flushed.as_deref().unwrap_or_default());
+        let mut replay = flushed.as_deref().map(Replay::new);
         for log in found {
             let name = database.place.log(log)?;
             let parts = database.place.storage.rescue_log(&name)?;
             let mut is_damaged = parts.iter().any(|part| part.damage.is_some());
-            // What is missing, no part says. Behind the first damage all is: that is said once.
-            let is_needed = committed.is_some_and(|committed| committed.logs.contains(&log));
-            if let Some(mut whole) = replay.take_if(|_| is_needed) {
-                match database.read_log(log, &mut whole) {
-                    Ok(_) => replay = Some(whole),
-                    Err(error) if !is_damaged => {
-                        is_damaged = true;
-                        self.report.problem(name.as_str(), error.kind(), error);
-                    }
-                    Err(_) => {}
-                }
-            }
             let holds_frames = parts.iter().any(|part| !part.frames.is_empty() || part.damage.is_some());
-            if !holds_frames {
+            if !committed.map_or(holds_frames, |committed| committed.logs.contains(&log)) {
+                if holds_frames {
+                    self.report.note(name.as_str(), "put aside: a log that no commit names");
+                }
                 continue;
             }
-            if committed.is_some_and(|committed| !committed.logs.contains(&log)) {
-                self.report.note(name.as_str(), "put aside: a log that no commit names");
+            let read = match replay.take() {
+                Some(mut whole) => database.read_log(log, &mut whole).map(|_| replay = Some(whole)),
+                // Behind the first damage, the numbers do not go on from those before.
+                None => {
+                    let opened = database.place.open_log(log, Recovery::Look);
+                    opened.and_then(|reader| reader.frames().map(drop).map_err(Error::from))
+                }
+            };
+            lost.take_log(&parts, read.is_ok());
+            // What is missing, no part says.
+            if let Err(error) = read.as_ref()
+                && !is_damaged
+            {
+                is_damaged = true;
+                self.report.problem(name.as_str(), error.kind(), error);
+            }
+            if !holds_frames {
                 continue;
             }
             self.counts.logs += 1;
@@ -487,6 +514,12 @@ impl Salvage {
             }
         }
         self.parts.sort_by_key(|part| part.shard);
+        self.has_lost_writes = lost.is_any();
+        if self.has_lost_writes {
+            let detail = "logs have lost writes, and of which keys is not known: nor is how many keys are lost";
+            self.report.problem(database.place.all_logs()?.as_str(), ErrorKind::Corrupt, detail);
+        }
+        self.parts.iter_mut().for_each(|part| part.lost = lost.last_of(part.shard));
         Ok(())
     }
 
@@ -503,6 +536,16 @@ impl Salvage {
 
 fn bound(bounds: &[Vec<u8>], at: Option<u64>) -> Option<Vec<u8>> {
     bounds.get(usize::try_from(at?).ok()?).cloned()
+}
+
+/// The table whose image the object `name` is, if it can be read. One of a newer build is a problem.
+fn table_of(remains: &Remains, name: &str, report: &mut Report) -> Option<CachedTable> {
+    let read = remains.table()?.inspect_err(|error| {
+        if error.kind() == ErrorKind::Unsupported {
+            report.problem(name, error.kind(), error);
+        }
+    });
+    read.ok()
 }
 
 /// The bytes of a segment between which the records of a table lie.
@@ -669,6 +712,18 @@ impl Part {
         opened
     }
 
+    /// Opens all objects with records that were found. What cannot be opened is a problem.
+    fn open_all(&mut self, report: &mut Report) {
+        let names = self.found.iter().filter_map(|found| match &found.place {
+            FoundAt::Object { name, .. } => Some(Arc::clone(name)),
+            FoundAt::Log(_) | FoundAt::Gone(_) => None,
+        });
+        let names: HashSet<_> = names.collect();
+        for name in &names {
+            self.object(name, report);
+        }
+    }
+
     fn remains(&mut self, name: &Arc<str>, report: &mut Report) -> Option<Remains> {
         let remains = Remains::read(&*self.object(name, report)?);
         if let Some((first, error)) = remains.holes.first() {
@@ -795,7 +850,8 @@ impl Part {
         };
         let of_table = |table: &Arc<TableProperties>| (Arc::clone(table), numbers.last_missing(table.largest_sequence));
         let tables = self.incomplete.iter().map(of_table).collect();
-        Missing { last: numbers.last_missing(self.flushed.unwrap_or(SequenceNumber::MAX)), tables }
+        let last = numbers.last_missing(self.flushed.unwrap_or(SequenceNumber::MAX));
+        Missing { last, in_logs: self.lost, tables }
     }
 
     /// What operands make of a key, of which these are the versions, newest first; `None` when it has no value.
@@ -820,10 +876,13 @@ impl Part {
         let counts = |found: &&Found| found.source == Source::Table || found.tag.sequence() > flushed;
         let counted: Vec<_> = versions.iter().filter(counts).collect();
         let (mut operands, mut value) = (Vec::new(), None);
+        // The number of what they are operands of.
+        let mut base = SequenceNumber::default();
         for copies in counted.chunk_by(|a, b| a.tag == b.tag) {
             let Some(newest) = copies.first() else { continue };
             let (kind, number) = (newest.tag.kind(), newest.tag.sequence());
             if kind == Kind::Delete || self.is_deleted(order, &newest.key, number) {
+                base = number;
                 break;
             }
             let found = self.first_whole(copies.iter().copied(), report)?;
@@ -834,8 +893,13 @@ impl Part {
             if !operands.is_empty() && found.expiry_ms.is_some() {
                 return Err(Error::new(ErrorKind::Unsupported, "operands stand above a value that expires"));
             }
-            value = Some(found);
+            (value, base) = (Some(found), number);
             break;
+        }
+        if self.lost > base {
+            return Err(Error::corrupt(
+                "its newest record is an operand, and logs may have lost others of its operands",
+            ));
         }
         if operands.is_empty() {
             return Ok(value);

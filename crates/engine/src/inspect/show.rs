@@ -177,6 +177,7 @@ impl StoredDatabase {
                 let state = match (&part.damage, part.is_seal) {
                     (_, true) => "seal",
                     (None, false) => "whole",
+                    (Some(error), false) if error.kind() == ErrorKind::Unsupported => "of a version that is not known",
                     (Some(_), false) => "damaged, or torn at its end",
                 };
                 if let Some(error) = &part.damage {
@@ -236,7 +237,10 @@ impl StoredDatabase {
         let object = object.ok_or_else(|| Error::corrupt(format!("{} has no image in storage", table.id)))?;
         let Some(remains) = self.remains_of(shard, object, report)? else { return Ok(()) };
         match remains.table() {
-            Some(cached) => show_entries(&remains, &cached, limit, object, report),
+            Some(Ok(cached)) => show_entries(&remains, &cached, limit, object, report),
+            Some(Err(error)) => {
+                report.problem(object, error.kind(), format!("the image of the table cannot be read: {error}"));
+            }
             None => report.problem(object, ErrorKind::Corrupt, "the image of the table cannot be read"),
         }
         Ok(())
@@ -254,7 +258,7 @@ impl StoredDatabase {
         };
         let remains = Remains::read(&opened);
         let directory = opened.directory();
-        let holds = if remains.table().is_some() { "image of a table" } else { "records" };
+        let holds = if matches!(remains.table(), Some(Ok(_))) { "image of a table" } else { "records" };
         let mut about = Section::new("object", OBJECT);
         about.rows.push(vec![
             object.into(),
@@ -279,7 +283,7 @@ impl StoredDatabase {
             return Err(Error::new(ErrorKind::NotFound, message));
         }
         let Some(remains) = self.remains_of(0, object, report)? else { return Ok(()) };
-        if let Some(cached) = remains.table() {
+        if let Some(Ok(cached)) = remains.table() {
             show_properties(cached.properties(), report);
             show_entries(&remains, &cached, limit, object, report);
             return Ok(());

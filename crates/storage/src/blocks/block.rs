@@ -82,13 +82,14 @@ pub(super) fn decode(place: Place, length: usize, stored: &[u8]) -> Result<Cow<'
     }
     let payload = reader.u32()?;
     let codec = reader.u8()?;
+    let unknown = |feature, number| Err(DecodeError::Unknown { what: WHAT, feature, number });
     if reader.bytes(3)? != [0; 3] {
-        return bad("flags of a block", 1);
+        return unknown("flags", 1);
     }
     if payload as usize != reader.remaining() {
         return bad("length of a block's payload", payload.into());
     }
-    let Some(codec) = Codec::from_number(codec) else { return bad("codec of a block", codec.into()) };
+    let Some(codec) = Codec::from_number(codec) else { return unknown("codec", codec.into()) };
     let bytes = decompress(codec, reader.rest(), length);
     bytes.ok_or(DecodeError::BadValue { what: "a byte count that does not come out of a block", found: whole.into() })
 }

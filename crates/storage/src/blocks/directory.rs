@@ -196,11 +196,13 @@ impl BlockDirectory {
             return Err(DecodeError::BadChecksum { what: WHAT, expected, found });
         }
         let (version, flags) = (reader.u16()?, reader.u16()?);
+        let unknown =
+            |feature, number: u16| Err(DecodeError::Unknown { what: "a block object", feature, number: number.into() });
         if version != VERSION {
-            return bad("format version of a block object", version.into());
+            return unknown("format version", version);
         }
         if flags != 0 {
-            return bad("flags of a block object", flags.into());
+            return unknown("flags", flags);
         }
         let (identity, length) = (reader.u64()?, reader.u64()?);
         let (block_bytes, blocks, about_bytes) = (reader.u32()?, reader.u32()?, reader.u32()?);

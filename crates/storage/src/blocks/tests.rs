@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::name::ObjectName;
 use crate::objects::{MemoryObjects, ObjectReader, ObjectStorage, PutMode, ReadRequest};
 use bytes::Bytes;
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, envelope_checksum};
 use forebay_env::Nanos;
 use forebay_env::sync::{Condvar, Mutex, lock};
 use proptest::prelude::*;
@@ -153,6 +153,25 @@ fn every_flipped_bit_is_found() {
         }
         let other = cache(0, 0).open(Watched::new(good.clone()), "object", good.len() as u64, 7);
         assert_eq!(other.unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
+/// A version or a flag of a newer build, with a right checksum, is no damage.
+#[test]
+fn what_a_newer_build_wrote_is_told_from_damage() {
+    let good = encoded(Compression::Lz4, b"about", &sample(100));
+    // Directory, checksum of it, and footer of 12 bytes.
+    let directory = good.windows(4).rposition(|bytes| bytes == b"FBBO").unwrap();
+    let crc = good.len() - 16;
+    for at in [4, 6] {
+        let mut newer = good.clone();
+        newer[directory + at] ^= 2;
+        let right = envelope_checksum(&newer[directory..crc]);
+        newer[crc..crc + 4].copy_from_slice(&right.to_le_bytes());
+        let length = newer.len() as u64;
+        let error = cache(0, 0).open(Watched::new(newer), "object", length, IDENTITY).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("which this build does not know"), "{error}");
     }
 }
 
@@ -427,7 +446,7 @@ proptest! {
     fn any_bytes_are_opened_without_panic(
         mut bytes in prop::collection::vec(0u8..20, 0..200), directory in 0u32..250, has_magic: bool,
     ) {
-        use forebay_base::{Writer, checksum, envelope_checksum};
+        use forebay_base::{Writer, checksum};
         if has_magic {
             let body = bytes.len().saturating_sub(directory as usize);
             let mut inner = b"FBBO".to_vec();

@@ -507,7 +507,7 @@ impl Last {
 /// A segment that may be the last one; `None` when it never began.
 ///
 /// # Errors
-/// `Corrupt` when its header is damaged: frames are written when the header is synced.
+/// `Corrupt` when its header is damaged: frames are written when the header is synced; `Unsupported` when a newer build wrote it.
 fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Option<Last>> {
     let bytes = read_file(disk, path)?;
     let frames = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
@@ -515,7 +515,9 @@ fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Option<Last>> {
         Ok(scan) if !frames.is_empty() => {
             Ok(Some(Last { scan, is_end, bytes: frames.len() as u64, path: path.to_owned() }))
         }
-        Err(cause) if frames.iter().any(|byte| *byte != 0) => Err(Error::decode(path, &cause)),
+        Err(cause) if cause.kind() == ErrorKind::Unsupported || frames.iter().any(|byte| *byte != 0) => {
+            Err(Error::decode(path, &cause))
+        }
         // What was not synced: there is no room, or no header.
         _ => Ok(None),
     }

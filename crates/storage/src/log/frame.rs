@@ -94,11 +94,17 @@ impl SegmentHeader {
         if found != expected {
             return Err(DecodeError::BadChecksum { what: "a segment's header", expected, found });
         }
+        let unknown = |feature, number: u16| {
+            Err(DecodeError::Unknown { what: "a segment of a log", feature, number: number.into() })
+        };
         if version != VERSION {
-            return bad("format version of a log", version.into());
+            return unknown("format version", version);
         }
-        if flags & !SEAL != 0 || zero != 0 {
-            return bad("flags of a segment of a log", flags.into());
+        if flags & !SEAL != 0 {
+            return unknown("flags", flags);
+        }
+        if zero != 0 {
+            return bad("the end of a segment's header", zero.into());
         }
         Ok(Self { is_seal: flags & SEAL != 0, log, number, start })
     }
@@ -115,6 +121,14 @@ pub struct Frame {
     pub mark: u64,
     /// Its bytes.
     pub payload: Bytes,
+}
+
+impl Frame {
+    /// Where it ends, and the next one begins.
+    #[must_use]
+    pub const fn end(&self) -> Position {
+        self.position.saturating_add(frame_bytes(self.payload.len()) as u64)
+    }
 }
 
 /// Bytes of a frame with so long a payload.
@@ -200,10 +214,27 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    const fn empty(header: SegmentHeader) -> Self {
+        Self { header, frames: Vec::new(), end: header.start, bad: None, durable: 0, is_full: false }
+    }
+
+    /// Scans a segment whose header is damaged: the first whole frame says what stood there, but for the segment's number.
+    /// `None` when no frame is whole.
+    pub fn without_header(segment: &Bytes) -> Option<Self> {
+        let mut offsets = (SEGMENT_HEADER_BYTES..segment.len()).step_by(ALIGNMENT);
+        let mut scan = offsets.find_map(|offset| {
+            let (FrameHeader { log, position, .. }, ..) = FrameHeader::decode(segment.get(offset..)?).ok()?;
+            let start = position.checked_sub((offset - SEGMENT_HEADER_BYTES) as u64)?;
+            let scan = Self::empty(SegmentHeader { is_seal: false, log, number: 0, start });
+            scan.frame_at(segment, offset).is_ok().then_some(scan)
+        })?;
+        scan.go_on(segment);
+        Some(scan)
+    }
+
     /// Scans a segment; an error when its header is bad.
     pub fn new(segment: &Bytes) -> std::result::Result<Self, DecodeError> {
-        let header = SegmentHeader::decode(segment)?;
-        let mut scan = Self { header, frames: Vec::new(), end: header.start, bad: None, durable: 0, is_full: false };
+        let mut scan = Self::empty(SegmentHeader::decode(segment)?);
         let mut offset = SEGMENT_HEADER_BYTES;
         while offset < segment.len() {
             match scan.frame_at(segment, offset) {
@@ -343,6 +374,7 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_base::ErrorKind;
     use proptest::prelude::*;
 
     const HEADER: SegmentHeader = SegmentHeader { is_seal: false, log: 0x0807_0605_0403_0201, number: 2, start: 64 };
@@ -401,6 +433,42 @@ mod tests {
         }
     }
 
+    /// Each flip of a bit of the header, and then of the first frame too.
+    #[test]
+    fn frames_behind_a_damaged_header_are_found() {
+        let payloads = |bytes: Vec<u8>| {
+            let scan = Scan::without_header(&bytes.into())?;
+            assert_eq!((scan.header.log, scan.header.start), (HEADER.log, HEADER.start));
+            Some(scan.frames.iter().map(|frame| frame.payload.to_vec()).collect::<Vec<_>>())
+        };
+        let whole = segment(&[b"one", b"four", b"5"], 0);
+        for bit in 0..SEGMENT_HEADER_BYTES * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Scan::new(&bytes.clone().into()).is_err_and(|error| error.kind() == ErrorKind::Corrupt));
+            assert_eq!(payloads(bytes.clone()).unwrap(), [&b"one"[..], b"four", b"5"], "bit {bit}");
+            bytes[SEGMENT_HEADER_BYTES + 58] ^= 1;
+            assert_eq!(payloads(bytes).unwrap(), [&b"four"[..], b"5"], "bit {bit}");
+        }
+        assert_eq!(payloads(vec![7; 400]), None);
+        assert_eq!(payloads(whole[..SEGMENT_HEADER_BYTES + 60].to_vec()), None);
+    }
+
+    /// A version or a flag that this build does not know, with a right checksum, is no damage.
+    #[test]
+    fn what_a_newer_build_wrote_is_told_from_damage() {
+        for at in [4, 6] {
+            let mut bytes = HEADER.encode();
+            bytes[at] ^= 2;
+            assert_eq!(SegmentHeader::decode(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
+            let right = checksum(&bytes[..32]);
+            bytes[32..36].copy_from_slice(&right.to_le_bytes());
+            let error = SegmentHeader::decode(&bytes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("which this build does not know"), "{error}");
+        }
+    }
+
     #[test]
     fn frames_behind_damage_are_found_when_asked_for() {
         let mut bytes = segment(&[b"one", b"four", b"5"], 0);
@@ -420,6 +488,7 @@ mod tests {
             cut in 0usize..300,
         ) {
             let _ = Scan::new(&bytes.clone().into());
+            Scan::without_header(&bytes.clone().into());
             let payloads: [&[u8]; 3] = [b"one", &[7; 30], b""];
             let whole = segment(&payloads, 70);
             let mut damaged = whole.clone();
@@ -429,6 +498,9 @@ mod tests {
                 damaged.get_mut(at).into_iter().for_each(|byte| *byte ^= mask);
             }
             let damaged = damaged.into();
+            if let Some(scan) = Scan::without_header(&damaged) {
+                prop_assert!(scan.frames.iter().all(|frame| payloads.contains(&&frame.payload[..])), "{:?}", scan.frames);
+            }
             if let Ok(mut scan) = Scan::new(&damaged) {
                 let found: Vec<_> = scan.frames.iter().map(|frame| &frame.payload[..]).collect();
                 prop_assert!(payloads.starts_with(&found), "{:?}", found);

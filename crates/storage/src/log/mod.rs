@@ -40,9 +40,10 @@ pub use writer::{Log, LogCounts};
 pub const SEAL_BYTES: u64 = frame::SEGMENT_HEADER_BYTES as u64;
 
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::ObjectName;
 use crate::objects::ObjectStorage;
+use forebay_base::ErrorKind;
 use std::sync::Arc;
 
 /// Opens a log to be read, in files where there is a disk.
@@ -56,6 +57,38 @@ pub(crate) fn open_log(
         Some(disk) => file::open(Arc::clone(disk), name.as_str(), recovery),
         None => objects::open(Arc::clone(objects), name, recovery),
     }
+}
+
+/// Checks that this build knows the version of a log. Costs the header of two segments: one writer made all but the last,
+/// which a recovery may have made. Damage is found by whoever opens it.
+pub(crate) fn check_log(
+    objects: &Arc<dyn ObjectStorage>,
+    disk: Option<&Arc<dyn Disk>>,
+    name: &ObjectName,
+) -> Result<()> {
+    let mut segments = match disk {
+        Some(disk) => file::segment_files(&**disk, name.as_str())?,
+        None => objects::segments(&**objects, name)?,
+    };
+    let last = segments.pop();
+    segments.truncate(1);
+    for segment in segments.into_iter().chain(last) {
+        let mut header = [0; frame::SEGMENT_HEADER_BYTES];
+        let read = match disk {
+            Some(disk) => disk.open(&segment, false).and_then(|file| file.read_at(0, &mut header)).map(drop),
+            None => objects.open(&ObjectName::new(&segment)?).and_then(|object| object.read_at(0, &mut header)),
+        };
+        match read {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => continue,
+            read => read?,
+        }
+        if let Err(cause) = frame::SegmentHeader::decode(&header)
+            && cause.kind() == ErrorKind::Unsupported
+        {
+            return Err(Error::decode(segment, &cause));
+        }
+    }
+    Ok(())
 }
 
 /// Reads what is left of a log, whatever has happened to it.

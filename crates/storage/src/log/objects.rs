@@ -217,6 +217,12 @@ fn numbers(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<(u64,
     Ok(listed.iter().filter_map(|object| Some((object.name.number_after(prefix)?, object.size_bytes))).collect())
 }
 
+/// Names of the log's objects, ascending.
+pub(super) fn segments(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<String>> {
+    let name = |(number, _)| prefix.numbered(number).map(|name| name.as_str().to_owned());
+    numbers(storage, prefix)?.into_iter().map(name).collect()
+}
+
 /// Deletes the objects of a log, the oldest first, but for one.
 pub(super) fn delete(storage: &dyn ObjectStorage, prefix: &ObjectName, but: Option<u64>) -> Result<()> {
     for (number, _) in numbers(storage, prefix)? {

@@ -2,12 +2,13 @@
 //! damage. Changes nothing, and seals nothing.
 
 use super::file;
-use super::frame::{Frame, Position, Scan};
+use super::frame::{Frame, Position, SEGMENT_HEADER_BYTES, Scan};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
 use crate::objects::ObjectStorage;
 use bytes::Bytes;
+use forebay_base::ErrorKind;
 
 /// What is left of a segment.
 #[derive(Debug, Clone)]
@@ -24,16 +25,29 @@ pub struct Rescued {
     pub is_seal: bool,
     /// Its whole frames.
     pub frames: Vec<Frame>,
+    /// Whether there are bytes behind the last whole frame that are no frame, or, in the last file, no room.
+    pub ends_torn: bool,
     /// What is wrong with it. At the end of the last segment it may be a torn write, which nobody was told of.
     pub damage: Option<Error>,
 }
 
 /// Reads the segments of a log in files.
 pub(crate) fn of_files(disk: &dyn Disk, folder: &str) -> Result<Vec<Rescued>> {
-    file::segment_files(disk, folder)?
-        .into_iter()
-        .map(|path| read(&path, crate::disk::read_file(disk, &path)))
-        .collect()
+    let files = file::segment_files(disk, folder)?.into_iter();
+    let mut parts: Vec<_> =
+        files.map(|path| read(&path, crate::disk::read_file(disk, &path))).collect::<Result<_>>()?;
+    if let Some(last) = parts.last_mut() {
+        last.ends_torn |= last.offset_of_end() >= last.bytes;
+    }
+    Ok(parts)
+}
+
+impl Rescued {
+    /// Where in it its last whole frame ends.
+    fn offset_of_end(&self) -> u64 {
+        let end = self.frames.last().map_or(self.start, Frame::end);
+        end.saturating_sub(self.start).saturating_add(SEGMENT_HEADER_BYTES as u64)
+    }
 }
 
 /// Reads the segments of a log in objects.
@@ -52,6 +66,7 @@ fn read(object: &str, bytes: Result<Bytes>) -> Result<Rescued> {
         start: 0,
         is_seal: false,
         frames: Vec::new(),
+        ends_torn: false,
         damage: None,
     };
     match Scan::new(&bytes) {
@@ -65,7 +80,16 @@ fn read(object: &str, bytes: Result<Bytes>) -> Result<Rescued> {
         }
         // A segment that never began.
         Err(_) if bytes.iter().all(|byte| *byte == 0) => {}
-        Err(cause) => rescued.damage = Some(Error::decode(object, &cause)),
+        Err(cause) => {
+            rescued.damage = Some(Error::decode(object, &cause));
+            // Of another version nothing is known.
+            let scan = (cause.kind() != ErrorKind::Unsupported).then(|| Scan::without_header(&bytes)).flatten();
+            if let Some(scan) = scan {
+                (rescued.log, rescued.start, rescued.frames) = (scan.header.log, scan.header.start, scan.frames);
+            }
+        }
     }
+    let rest = usize::try_from(rescued.offset_of_end()).ok().and_then(|end| bytes.get(end..));
+    rescued.ends_torn = rest.is_some_and(|rest| rest.iter().any(|byte| *byte != 0));
     Ok(rescued)
 }

@@ -1,9 +1,10 @@
 use super::frame::SEGMENT_HEADER_BYTES;
-use super::{FileLog, FileLogOptions, Log, ObjectLog, ObjectLogOptions, Recovery, open_log};
+use super::{FileLog, FileLogOptions, Log, ObjectLog, ObjectLogOptions, Recovery, check_log, open_log, rescue_log};
 use crate::disk::{Disk, DiskFault, SimDisk};
+use crate::error::Result;
 use crate::name::ObjectName;
 use crate::objects::{MemoryObjects, ObjectStorage, PutMode};
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, checksum};
 use std::sync::Arc;
 
 /// A frame may be written although its writer is told that the disk is full. What it has then comes once, from the next segment.
@@ -224,4 +225,69 @@ fn damage_in_objects_is_told_of_the_one_that_was_changed() {
         shared.put(&changed, whole[number as usize - 1].clone(), PutMode::Replace).unwrap();
     }
     assert_eq!(open_log(&shared, None, &name, Recovery::Look).unwrap().frames().unwrap().len(), 5);
+}
+
+/// With the right checksum of a header that says so.
+fn of_version_2(header: &[u8]) -> Vec<u8> {
+    let mut newer = header.to_vec();
+    newer[4] = 2;
+    let right = checksum(&newer[..32]);
+    newer[32..36].copy_from_slice(&right.to_le_bytes());
+    newer
+}
+
+/// Also one that holds no frame yet, which with a damaged header never began.
+#[test]
+fn a_log_of_a_newer_build_is_no_damaged_one() {
+    let name = ObjectName::new("log").unwrap();
+    for frames in 0..2 {
+        let sim = SimDisk::new();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let (objects, _) = two_objects();
+        let log = FileLog::create(Arc::clone(&disk), &name, 7, FileLogOptions::default()).unwrap();
+        for mark in 0..frames {
+            let end = log.append(0, mark, &[1; 100]).unwrap();
+            log.sync(end).unwrap();
+        }
+        check_log(&objects, Some(&disk), &name).unwrap();
+        let file = sim.open("log/00000000000000000001.log", true).unwrap();
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        file.read_at(0, &mut header).unwrap();
+        file.write_at(0, &of_version_2(&header)).unwrap();
+        let kind = |result: Result<()>| result.unwrap_err().kind();
+        assert_eq!(kind(check_log(&objects, Some(&disk), &name)), ErrorKind::Unsupported);
+        assert_eq!(kind(open_log(&objects, Some(&disk), &name, Recovery::Look).map(drop)), ErrorKind::Unsupported);
+        let rescued = rescue_log(&objects, Some(&disk), &name).unwrap();
+        assert_eq!(rescued[0].damage.as_ref().unwrap().kind(), ErrorKind::Unsupported);
+        assert!(rescued[0].frames.is_empty());
+    }
+}
+
+#[test]
+fn a_log_of_a_newer_build_in_objects_is_no_damaged_one() {
+    let (objects, name) = two_objects();
+    check_log(&objects, None, &name).unwrap();
+    let last = name.numbered(3).unwrap();
+    let bytes = objects.get(&last).unwrap();
+    let newer = [&of_version_2(&bytes[..SEGMENT_HEADER_BYTES]), &bytes[SEGMENT_HEADER_BYTES..]].concat();
+    objects.put(&last, newer.into(), PutMode::Replace).unwrap();
+    let kind = |result: Result<()>| result.unwrap_err().kind();
+    assert_eq!(kind(check_log(&objects, None, &name)), ErrorKind::Unsupported);
+    assert_eq!(kind(open_log(&objects, None, &name, Recovery::Look).map(drop)), ErrorKind::Unsupported);
+}
+
+/// Nobody loses the frames of a segment whose header is damaged, and what is behind them is told.
+#[test]
+fn a_segment_with_a_damaged_header_is_rescued() {
+    let (objects, name) = two_objects();
+    let last = name.numbered(3).unwrap();
+    let whole = objects.get(&last).unwrap();
+    for (bytes, frames, ends_torn) in [(whole.to_vec(), 1, false), ([&whole[..], &[7; 8]].concat(), 1, true)] {
+        let mut bytes = bytes;
+        bytes[10] ^= 1;
+        objects.put(&last, bytes.into(), PutMode::Replace).unwrap();
+        let rescued = rescue_log(&objects, None, &name).unwrap().pop().unwrap();
+        assert_eq!((rescued.frames.len(), rescued.frames[0].mark, rescued.log), (frames, 2, 7));
+        assert_eq!((rescued.ends_torn, rescued.damage.unwrap().kind()), (ends_torn, ErrorKind::Corrupt));
+    }
 }

@@ -185,6 +185,29 @@ fn damage_is_named() {
     assert_eq!((error.kind(), error.object()), (ErrorKind::Corrupt, names[0].as_str()));
 }
 
+/// A version or a flag of a newer build, with a right checksum, is no damage; nobody claims what it cannot read.
+#[test]
+fn what_a_newer_build_committed_is_told_from_damage() {
+    let storage = MemoryObjects::new();
+    let mut register = claim(&storage, 1).unwrap();
+    commit(&mut register, "a").unwrap();
+    let name = prefix().numbered(2).unwrap();
+    let whole = storage.get(&name).unwrap();
+    for (at, told) in [(4, "format version 3"), (6, "flags 4")] {
+        let mut newer = whole.to_vec();
+        newer[at] = if at == 4 { 3 } else { 4 };
+        let covered = newer.len() - CHECKSUM_BYTES;
+        let right = envelope_checksum(&newer[..covered]);
+        newer[covered..].copy_from_slice(&right.to_le_bytes());
+        storage.put(&name, newer.into(), PutMode::Replace).unwrap();
+        let error = History::read(&storage, &prefix()).unwrap_err();
+        assert_eq!((error.kind(), error.object()), (ErrorKind::Unsupported, name.as_str()));
+        assert!(error.to_string().contains(told), "{error}");
+        assert_eq!(claim(&storage, 2).map(drop).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(storage.list(None).unwrap().len(), 2);
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_decoded_without_panic(bytes: Vec<u8>, flips in prop::collection::vec((0usize..70, any::<u8>()), 0..4)) {
