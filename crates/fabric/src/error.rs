@@ -52,6 +52,18 @@ pub enum Error {
     /// The peer sent what the protocol does not allow.
     #[error("protocol violation: {0}")]
     Protocol(String),
+    /// The peer speaks another version of the protocol.
+    #[error(
+        "{peer} speaks version {found} of the protocol, and this build version {known}: both sides need the same build"
+    )]
+    OtherVersion {
+        /// Who.
+        peer: String,
+        /// The peer's version.
+        found: u64,
+        /// This build's.
+        known: u64,
+    },
     /// One side does not take the other for who it should be, or has no room for it. Trying again is of no use
     /// before something was changed.
     #[error("no link to {node}: {cause}")]
@@ -148,7 +160,7 @@ impl Error {
             Self::TimedOut(_) => ErrorKind::TimedOut,
             Self::Remote { kind, .. } => *kind,
             Self::Io { .. } => ErrorKind::Io,
-            Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::OtherVersion { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,
         }
     }
 }

@@ -3,7 +3,7 @@
 // Miri has no such sockets.
 #![cfg(not(miri))]
 
-use forebay_base::{checksum, checksum_append};
+use forebay_base::{ErrorKind, checksum, checksum_append};
 use forebay_env::Random;
 use forebay_fabric::tcp::{self, Options, TcpListener};
 use forebay_fabric::{AccessKey, Endpoint, EndpointOptions, Event, Link, Listener, Rights};
@@ -103,6 +103,36 @@ fn malformed_greetings_end_the_connection() {
         assert!(until_closed(&mut socket).is_empty());
         node.still_serves();
     }
+}
+
+/// Whoever speaks another version hears it: the node answers in its own, and the client finds that in the header.
+#[test]
+fn another_version_is_answered_and_told() {
+    let mut node = Node::new();
+    let mut hello = frame(1, 0, &[0; 28]);
+    hello[1] = 2;
+    let mut socket = node.dial();
+    socket.write_all(&hello).unwrap();
+    let answer = until_closed(&mut socket);
+    // Failed, in the node's version, which cannot do it.
+    assert_eq!((&answer[..3], answer[20]), (&[0xfb, 1, 11][..], 4));
+    node.still_serves();
+
+    let newer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = newer.local_addr().unwrap();
+    let serving = forebay_env::thread::spawn("newer", move || {
+        let (mut socket, _) = newer.accept().unwrap();
+        let mut hello = [0; 48];
+        socket.read_exact(&mut hello).unwrap();
+        socket.write_all(&[&[0xfb, 2][..], &answer[2..]].concat()).unwrap();
+        until_closed(&mut socket);
+    })
+    .unwrap();
+    let error = tcp::connect(&format!("tcp://{address}"), Options::default()).map(drop).unwrap_err();
+    serving.join().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let told = format!("{address} speaks version 2 of the protocol, and this build version 1");
+    assert!(error.to_string().starts_with(&told), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@
 use super::buffer::Buffer;
 use super::events::Events;
 use super::frame::{
-    Decoded, Failure, Frame, MAX_FRAME_BYTES, MAX_PIECE_BYTES, Target, decode, missing, peek_read, put_data,
+    Decoded, Failure, Frame, MAX_FRAME_BYTES, MAX_PIECE_BYTES, Target, decode, missing, peek_read, put_data, refused,
 };
 use super::inbox::Inbox;
 use super::outlet::{Out, Outlet};
@@ -333,7 +333,7 @@ fn prefetch(granted: &Granted<'_>, mut input: &[u8]) {
 }
 
 pub(super) fn malformed(cause: forebay_base::DecodeError) -> Error {
-    Error::Protocol(format!("a malformed frame: {cause}"))
+    refused("the peer", "a malformed frame", cause)
 }
 
 // Miri has no such sockets.

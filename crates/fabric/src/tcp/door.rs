@@ -416,7 +416,7 @@ impl Stranger {
     /// Tells the stranger why it is not let in. False when there is nothing to tell, or nobody.
     fn leave(&mut self, cause: &Error) -> bool {
         let told = match cause {
-            Error::NotAdmitted { .. } => {
+            Error::NotAdmitted { .. } | Error::OtherVersion { .. } => {
                 self.porter.out.clear();
                 Frame::Failed(Failure::of(cause)).encode(0, &mut self.porter.out);
                 matches!(self.send(), Ok(true))

@@ -44,6 +44,7 @@ use super::buffer::Buffer;
 use crate::admission::{Bytes32, MAX_NAME_BYTES, PROOF_BYTES, REQUEST_BYTES};
 use crate::{AccessKey, Denial, Error, RemoteAddress};
 use forebay_base::{DecodeError, Reader, checksum, checksum_append};
+use std::fmt::Display;
 
 pub(super) const HEADER_BYTES: usize = 16;
 /// Most bytes of an operation in one frame.
@@ -149,7 +150,8 @@ impl Failure {
         let (code, first, second) = match *error {
             Error::OutOfBounds { offset, length } => (2, offset, length),
             Error::Misaligned { offset } => (3, offset, 0),
-            Error::Unsupported(_) => (4, 0, 0),
+            // Whoever speaks another version finds ours in the header.
+            Error::Unsupported(_) | Error::OtherVersion { .. } => (4, 0, 0),
             Error::TooLarge { length, limit } => (5, length, limit),
             Error::NotAdmitted { ref cause, .. } => match cause {
                 Denial::Plain => (7, 0, 0),
@@ -227,8 +229,11 @@ pub(super) fn decode(input: &[u8]) -> Result<Option<Decoded<'_>>, DecodeError> {
     let [magic, version, kind, flags, l0, l1, l2, l3, number @ ..] = *header;
     let body_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let number = u64::from_le_bytes(number);
-    if magic != MAGIC || version != VERSION {
-        return Err(bad("frame magic and version", u16::from_le_bytes([magic, version]).into()));
+    if magic != MAGIC {
+        return Err(bad("frame magic", magic.into()));
+    }
+    if version != VERSION {
+        return Err(unknown_version(version));
     }
     if body_bytes > MAX_BODY_BYTES {
         return Err(bad("body length", body_bytes as u64));
@@ -375,6 +380,22 @@ fn get_bytes32(reader: &mut Reader<'_>) -> Result<Bytes32, DecodeError> {
 
 fn bad(what: &'static str, found: u64) -> DecodeError {
     DecodeError::BadValue { what, found }
+}
+
+/// What it means that bytes from a peer, which `about` describes, are no frame.
+pub(super) fn refused(peer: impl Display, about: &str, cause: DecodeError) -> Error {
+    match cause {
+        DecodeError::Unknown { number, .. } => {
+            Error::OtherVersion { peer: peer.to_string(), found: number, known: VERSION.into() }
+        }
+        cause => Error::Protocol(format!("{about}: {cause}")),
+    }
+}
+
+/// A header has no checksum, so a flipped bit may say the same.
+#[cold]
+const fn unknown_version(version: u8) -> DecodeError {
+    DecodeError::Unknown { what: "a frame", feature: "format version", number: version as u64 }
 }
 
 fn exactly(body: &[u8], length: usize) -> Result<(), DecodeError> {

@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::buffer::Buffer;
-use super::frame::{Decoded, Hello, Welcome, decode};
+use super::frame::{Decoded, Hello, Welcome, decode, refused};
 use super::gate::Gate;
 use super::socket::{Broken, Received};
 use super::stream::{Stream, wait};
@@ -108,7 +108,8 @@ fn greet(
                 count => gate.out.consume(count),
             }
         }
-        let decoded = decode(bytes.filled()).map_err(|e| Error::Protocol(format!("{address} is no node: {e}")))?;
+        let decoded =
+            decode(bytes.filled()).map_err(|cause| refused(address, &format!("{address} is no node"), cause))?;
         if let Some(Decoded { frame, length, .. }) = decoded {
             let welcome = gate.take(frame)?;
             bytes.consume(length);
