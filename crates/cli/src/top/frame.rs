@@ -54,7 +54,7 @@ pub fn lines(status: &Status, rates: &Rates) -> Vec<Line> {
     let mut lines = Lines::default();
     process(&mut lines, &status.process, rates);
     if let Some(why) = &status.unreachable {
-        lines.add(Tone::Bad, &format!("a memory node does not answer: {why}"));
+        lines.add(Tone::Bad, &format!("no answer of {why}"));
     }
     if let Some(shown) = &status.clients {
         clients(&mut lines, shown, rates);
@@ -90,6 +90,13 @@ pub fn lines(status: &Status, rates: &Rates) -> Vec<Line> {
         }
     }
     lines.0
+}
+
+/// Above what was shown last: no status comes any more.
+pub fn no_answer(why: &str) -> Line {
+    let mut lines = Lines::default();
+    lines.add(Tone::Bad, &format!("NO ANSWER, what follows is the last one: {why}"));
+    lines.0.remove(0)
 }
 
 fn process(lines: &mut Lines, process: &Process, rates: &Rates) {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `figures` | numbers for people |
 //! | `frame` | a status and its rates as lines |
-//! | `screen` | these lines on a terminal, until a key ends it |
+//! | `screen` | these lines on a terminal, until a key or a signal ends it |
 
 mod figures;
 mod frame;
@@ -65,22 +65,22 @@ struct Report<'a> {
     rates: &'a Rates,
 }
 
-/// Shows what the process does, until it is told to end or nobody answers.
+/// Shows what the process does, until it is told to end. Not on a terminal, it also ends when nobody answers any more.
 ///
 /// # Errors
 /// When nobody answers at the address.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let ask =
-        || forebay_admin::fetch(&arguments.address.0).map_err(|error| Failure::new(error.kind(), Stage::Start, error));
+    let address = arguments.address.0.clone();
+    let ask_at = move |stage| forebay_admin::fetch(&address).map_err(|error| Failure::new(error.kind(), stage, error));
     let is_text = arguments.format == Format::Table;
     if is_text && !arguments.once && std::io::stdout().is_terminal() {
-        return screen::show(arguments.interval, ask);
+        return screen::show(arguments.interval, move || ask_at(Stage::Start));
     }
     let clock = SystemClock::new();
-    let mut before = ask()?;
+    let mut before = ask_at(Stage::Start)?;
     loop {
         clock.sleep(arguments.interval);
-        let status = ask()?;
+        let status = ask_at(Stage::Running)?;
         let rates = Rates::between(&before, &status);
         if is_text {
             for line in frame::lines(&status, &rates) {

@@ -1,4 +1,6 @@
-//! Lines on a terminal, until a key ends it.
+//! Lines on a terminal, until a key or a signal ends it.
+//!
+//! A thread of its own asks, so that keys count also while nobody answers.
 
 use super::frame::{self, Line, Tone};
 use crate::failure::Failure;
@@ -10,11 +12,19 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use forebay_admin::{Rates, Status};
-use forebay_env::{Clock, SystemClock};
+use forebay_env::{Clock, Nanos, SystemClock, thread};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::io::{Stdout, Write};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
 const KEYS: &str = "q ends";
+/// Longest wait for a key, before signals and answers are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+type Answer = Result<Status, Failure>;
 
 /// The terminal as it is while the screen is shown. Dropping it makes the terminal as it was.
 struct Terminal(Stdout);
@@ -58,34 +68,123 @@ impl Drop for Terminal {
     }
 }
 
-/// Asks once in an interval, and shows the answers.
-///
-/// # Errors
-/// When nobody answers, or there is no terminal any more.
-pub fn show(interval: Duration, ask: impl Fn() -> Result<Status, Failure>) -> Result<(), Failure> {
-    let failed = |error| Failure::io("using the terminal")(error);
-    // Before the screen is taken: who answers nothing is told so on the screen that was there.
-    let mut before = ask()?;
-    let mut lines = frame::lines(&before, &Rates::default());
-    let clock = SystemClock::new();
-    let mut terminal = Terminal::enter().map_err(failed)?;
-    loop {
-        terminal.draw(&lines).map_err(failed)?;
-        let until = clock.now().saturating_add(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
-        loop {
-            let left = Duration::from_nanos(until.saturating_sub(clock.now()));
-            if left.is_zero() || !event::poll(left).map_err(failed)? {
-                break;
+/// What is shown: the last status that came, and whether a later one did not.
+struct Shown {
+    last: Status,
+    lines: Vec<Line>,
+}
+
+impl Shown {
+    fn new(first: Status) -> Self {
+        Self { lines: frame::lines(&first, &Rates::default()), last: first }
+    }
+
+    fn take(&mut self, answer: Answer) {
+        match answer {
+            Ok(status) => {
+                self.lines = frame::lines(&status, &Rates::between(&self.last, &status));
+                self.last = status;
             }
-            match event::read().map_err(failed)? {
-                Event::Key(key) if ends(key.code, key.modifiers) => return Ok(()),
-                Event::Resize(..) => terminal.draw(&lines).map_err(failed)?,
-                _ => {}
+            Err(failure) => {
+                // Nothing is known of what happens there now.
+                self.lines = frame::lines(&self.last, &Rates::default());
+                self.lines.insert(0, frame::no_answer(&failure.message));
             }
         }
-        let status = ask()?;
-        lines = frame::lines(&status, &Rates::between(&before, &status));
-        before = status;
+    }
+}
+
+/// A thread that asks when it is told to. It is never waited for: its answer may take long.
+struct Asker {
+    wanted: SyncSender<()>,
+    answers: Receiver<Answer>,
+    is_asked: bool,
+}
+
+impl Asker {
+    fn start(ask: impl Fn() -> Answer + Send + 'static) -> std::io::Result<Self> {
+        let ((wanted, wishes), (answer, answers)) = (sync_channel(1), sync_channel(1));
+        // Each ends when the other has.
+        thread::spawn("ask", move || while wishes.recv().is_ok() && answer.send(ask()).is_ok() {})?;
+        Ok(Self { wanted, answers, is_asked: false })
+    }
+
+    /// Has it ask, unless it does.
+    fn ask(&mut self) {
+        self.is_asked = self.is_asked || self.wanted.try_send(()).is_ok();
+    }
+
+    /// The answer, if it has come.
+    fn answer(&mut self) -> std::io::Result<Option<Answer>> {
+        match self.answers.try_recv() {
+            Ok(answer) => {
+                self.is_asked = false;
+                Ok(Some(answer))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(std::io::Error::other("the thread that asks has ended")),
+        }
+    }
+}
+
+/// Asks once in an interval, and shows the answers. Where no answer comes any more, it shows that, and goes on asking. A
+/// signal ends the process as it would have without the screen, once the terminal is as it was.
+///
+/// # Errors
+/// When nobody answers the first time, or there is no terminal any more.
+pub fn show(interval: Duration, ask: impl Fn() -> Answer + Send + 'static) -> Result<(), Failure> {
+    let failed = |error| Failure::io("using the terminal")(error);
+    // Before the screen is taken: who answers nothing is told so on the screen that was there.
+    let mut shown = Shown::new(ask()?);
+    let mut asker = Asker::start(ask).map_err(Failure::io("starting a thread"))?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
+    let mut terminal = Terminal::enter().map_err(failed)?;
+    let ended = run(interval, &mut shown, &mut asker, &mut signals, &mut terminal);
+    drop(terminal);
+    match ended {
+        Ok(Some(signal)) => emulate_default_handler(signal).map_err(Failure::io("ending")),
+        ended => {
+            // A terminal that is gone may have sent one, too.
+            signals.pending().try_for_each(emulate_default_handler).map_err(Failure::io("ending"))?;
+            ended.map(drop).map_err(failed)
+        }
+    }
+}
+
+/// Until a key, or the signal that is returned, ends it.
+fn run(
+    interval: Duration,
+    shown: &mut Shown,
+    asker: &mut Asker,
+    signals: &mut Signals,
+    terminal: &mut Terminal,
+) -> std::io::Result<Option<i32>> {
+    let clock = SystemClock::new();
+    let after = |now: Nanos| now.saturating_add(Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX));
+    let mut due = after(clock.now());
+    terminal.draw(&shown.lines)?;
+    loop {
+        if let Some(signal) = signals.pending().next() {
+            return Ok(Some(signal));
+        }
+        if let Some(answer) = asker.answer()? {
+            shown.take(answer);
+            terminal.draw(&shown.lines)?;
+            due = after(clock.now());
+        }
+        let left = Duration::from_nanos(due.saturating_sub(clock.now()));
+        if left.is_zero() {
+            asker.ask();
+        }
+        let look = if asker.is_asked { LOOK } else { left.min(LOOK) };
+        if !event::poll(look)? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if ends(key.code, key.modifiers) => return Ok(None),
+            Event::Resize(..) => terminal.draw(&shown.lines)?,
+            _ => {}
+        }
     }
 }
 
