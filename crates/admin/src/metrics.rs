@@ -426,6 +426,18 @@ const CACHES: Things<Cache> = Things {
     ],
 };
 
+const REACH: Things<bool> = Things {
+    title: "Whether memory nodes answer",
+    labels: &[NODE],
+    of: |status| {
+        let there = status.memory_nodes.iter().map(|node| (vec![node.node.clone()], &true));
+        there.chain(status.lost_nodes.iter().map(|node| (vec![node.node.clone()], &false))).collect()
+    },
+    figures: &[now("forebay_memory_node_up", "1 for a node that answers, 0 for one that does not.", |is_up| {
+        u64::from(*is_up)
+    })],
+};
+
 const NODES: Things<MemoryNode> = Things {
     title: "Memory nodes",
     labels: &[NODE],
@@ -550,6 +562,7 @@ static GROUPS: &[&dyn Group] = &[
     &FABRIC,
     &OPERATIONS,
     &CACHES,
+    &REACH,
     &NODES,
     &EXTENTS,
     &TENANTS,

@@ -139,8 +139,12 @@ impl Change<'_> {
         self.rate(|status| status.database.as_ref().map_or(0.0, &of))
     }
 
+    /// Of the nodes that answered both times.
     fn of_nodes(&self, of: impl Fn(&MemoryNode) -> u64) -> f64 {
-        self.rate(|status| sum(&status.memory_nodes, &of))
+        let was = |node: &MemoryNode| self.before.memory_nodes.iter().find(|before| before.node == node.node);
+        let both = self.after.memory_nodes.iter().filter_map(|node| Some((of(was(node)?), of(node))));
+        // A count that became less began anew.
+        both.map(|(was, is)| is.checked_sub(was).unwrap_or(is)).sum::<u64>() as f64 / self.seconds
     }
 
     fn of_worker(&self, of: impl Fn(&Worker) -> u64) -> f64 {
@@ -203,6 +207,23 @@ mod tests {
         assert_eq!(rates.stalled_by_cause, [0.25]);
         assert_eq!(rates.reads.p50, Some(0.0015));
         assert_eq!(rates.writes, Quantiles::default());
+    }
+
+    /// A node that does not answer for a while takes nothing from the others.
+    #[test]
+    fn rates_of_nodes_are_of_those_that_answered_both_times() {
+        let with = |uptime_seconds, nodes: &[(&str, u64)]| {
+            let node = |(node, calls): &(&str, u64)| MemoryNode {
+                node: (*node).into(),
+                calls: *calls,
+                ..MemoryNode::default()
+            };
+            Status { memory_nodes: nodes.iter().map(node).collect(), ..status(uptime_seconds, 0, [0; 3]) }
+        };
+        let (both, one) = (with(1.0, &[("0", 1000), ("1", 10)]), with(2.0, &[("1", 15)]));
+        assert_eq!(Rates::between(&both, &one).calls, 5.0);
+        assert_eq!(Rates::between(&one, &with(3.0, &[("0", 1000), ("1", 22)])).calls, 7.0);
+        assert_eq!(Rates::between(&one, &with(3.0, &[("1", 3)])).calls, 3.0);
     }
 
     #[test]

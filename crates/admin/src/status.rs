@@ -16,8 +16,10 @@ pub struct Status {
     pub database: Option<Database>,
     /// The memory nodes that its database uses, or the one that it is.
     pub memory_nodes: Vec<MemoryNode>,
-    /// Memory nodes that do not answer, and why.
+    /// Which memory nodes do not answer, and why.
     pub unreachable: Option<String>,
+    /// The same, node by node.
+    pub lost_nodes: Vec<LostNode>,
     /// Who uses this memory node.
     pub tenants: Vec<Tenant>,
     /// Who came to this memory node.
@@ -293,6 +295,16 @@ pub struct Cache {
     pub hits: u64,
     /// What was wanted and not there.
     pub misses: u64,
+}
+
+/// A memory node that does not answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LostNode {
+    /// Its place among the nodes of the database, from 0.
+    pub node: String,
+    /// Why it does not.
+    pub cause: String,
 }
 
 /// A memory node.

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Stage};
 use crate::output;
-use forebay_admin::status::{Clients, Database, MemoryNode, Scheduler, Status, Tenant, Visitors, Worker};
+use forebay_admin::status::{Clients, Database, LostNode, MemoryNode, Scheduler, Status, Tenant, Visitors, Worker};
 use forebay_admin::{Admin, Settings};
 use forebay_memory_node::Handle;
 use forebay_offload::Term;
@@ -81,18 +81,19 @@ pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, setting
             status.process.not_ready =
                 format!("background work of {} shards has failed{error}", database.failed_shards);
         }
-        match store.placed_statistics() {
-            Ok(nodes) => {
-                if nodes.is_empty() {
-                    status.process.not_ready = "no memory node answers".to_owned();
-                }
-                let named = nodes.iter().map(|(place, node)| MemoryNode::of(place.to_string(), node));
-                status.memory_nodes = named.collect();
+        for (place, told) in store.placed_statistics() {
+            let node = place.to_string();
+            match told {
+                Ok(statistics) => status.memory_nodes.push(MemoryNode::of(node, &statistics)),
+                Err(error) => status.lost_nodes.push(LostNode { node, cause: error.to_string() }),
             }
-            Err(error) => {
-                status.process.not_ready = format!("a memory node: {error}");
-                status.unreachable = Some(error.to_string());
-            }
+        }
+        let lost = status.lost_nodes.iter().map(|lost| format!("memory node {}: {}", lost.node, lost.cause));
+        status.unreachable = Some(lost.collect::<Vec<_>>().join("; ")).filter(|lost| !lost.is_empty());
+        if let Some(lost) = &status.unreachable {
+            status.process.not_ready.clone_from(lost);
+        } else if status.memory_nodes.is_empty() {
+            status.process.not_ready = "no memory node answers".to_owned();
         }
         if let Some(error) = store.log_failure() {
             status.process.not_ready = format!("the log: {error}");

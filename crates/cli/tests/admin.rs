@@ -1,10 +1,10 @@
 //! What operators look at, of each process that has something to show.
 
 use crate::common::{Running, run, start};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// Where a process serves operators, once it has said so.
@@ -179,29 +179,143 @@ fn a_usual_address_that_is_taken_is_no_error_and_one_that_is_given_is() {
 fn the_screen_of_top_on_a_terminal() {
     let mut node = start("memory-node --listen=tcp://127.0.0.1:0 --memory=64MiB --admin=127.0.0.1:0");
     let admin = admin_of(&mut node);
-    // `script` runs a command on a pseudo terminal, whose keys are its standard input.
-    let line = format!("{} top {admin} --interval=50ms", env!("CARGO_BIN_EXE_forebay"));
-    let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut screen = Vec::new();
-    let mut out = child.stdout.take().unwrap();
-    let mut byte = [0];
-    while !String::from_utf8_lossy(&screen).contains("q ends") {
-        assert_eq!(out.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&screen));
-        screen.push(byte[0]);
-    }
-    // It stays open: `script` ends the command when its own input has ended.
-    let mut keys = child.stdin.take().unwrap();
-    keys.write_all(b"q").unwrap();
-    out.read_to_end(&mut screen).unwrap();
-    assert!(child.wait().unwrap().success());
-    drop(keys);
-    let screen = String::from_utf8_lossy(&screen);
+    let mut top = Top::start(&admin);
+    top.press("q");
+    let (code, screen) = top.end();
+    assert_eq!(code, Some(0), "{screen}");
     assert!(screen.contains("MEMORY NODES"), "{screen}");
-    // It takes another screen, and gives the one back that was there.
-    let (taken, given) = (screen.find("\x1b[?1049h").unwrap(), screen.rfind("\x1b[?1049l").unwrap());
-    assert!(taken < given, "{screen}");
+    assert_restored(&screen);
     node.signal(Signal::TERM);
     node.wait_stopped();
+}
+
+/// `forebay top` on a pseudo terminal.
+struct Top {
+    child: Child,
+    keys: ChildStdin,
+    out: ChildStdout,
+    screen: Vec<u8>,
+    /// How much of it was looked for.
+    seen: usize,
+}
+
+impl Top {
+    /// Returns when it shows something.
+    fn start(admin: &str) -> Self {
+        // `script` runs a command on a pseudo terminal, whose keys are its standard input. The shell says which process it is, and
+        // becomes the command.
+        let line = format!("echo process $$; exec {} top {admin} --interval=50ms", env!("CARGO_BIN_EXE_forebay"));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (keys, out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut top = Self { child, keys, out, screen: Vec::new(), seen: 0 };
+        top.until("q ends");
+        top
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the text is drawn.
+    fn until(&mut self, text: &str) {
+        let mut byte = [0];
+        while !String::from_utf8_lossy(&self.screen[self.seen..]).contains(text) {
+            assert_eq!(self.out.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&self.screen));
+            self.screen.push(byte[0]);
+        }
+        self.seen = self.screen.len();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let screen = String::from_utf8_lossy(&self.screen);
+        let process = screen.split_once("process ").unwrap().1.split_whitespace().next().unwrap();
+        rustix::process::kill_process(Pid::from_raw(process.parse().unwrap()).unwrap(), signal).unwrap();
+    }
+
+    /// Waits until it has ended. Its exit code, and all that was drawn.
+    fn end(mut self) -> (Option<i32>, String) {
+        self.out.read_to_end(&mut self.screen).unwrap();
+        let code = self.child.wait().unwrap().code();
+        // Its own input stays open until then: `script` ends the command when that has ended.
+        drop(self.keys);
+        (code, String::from_utf8_lossy(&self.screen).into_owned())
+    }
+}
+
+/// It takes another screen and hides the cursor, and gives back what was there.
+fn assert_restored(screen: &str) {
+    for (taken, given) in [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h")] {
+        assert!(screen.find(taken).unwrap() < screen.rfind(given).unwrap(), "{screen}");
+    }
+}
+
+#[test]
+fn signals_end_the_terminal_as_it_was() {
+    let mut node = start("memory-node --listen=tcp://127.0.0.1:0 --memory=64MiB --admin=127.0.0.1:0");
+    let admin = admin_of(&mut node);
+    for (signal, expected) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let top = Top::start(&admin);
+        top.signal(signal);
+        let (code, screen) = top.end();
+        assert_eq!(code, Some(expected), "{screen}");
+        assert_restored(&screen);
+    }
+    node.signal(Signal::TERM);
+    node.wait_stopped();
+}
+
+#[test]
+fn the_terminal_goes_on_while_nobody_answers() {
+    let command = "memory-node --listen=tcp://127.0.0.1:0 --memory=64MiB --admin";
+    let mut node = start(&format!("{command}=127.0.0.1:0"));
+    let admin = admin_of(&mut node);
+    let mut top = Top::start(&admin);
+    node.signal(Signal::TERM);
+    node.wait_stopped();
+    top.until("NO ANSWER");
+    // The last figures stay.
+    top.until("MEMORY NODES");
+    let node = start(&format!("{command}={admin}"));
+    // All is drawn anew, with another first line.
+    top.until("\x1b[1mforebay memory-node");
+    node.signal(Signal::STOP);
+    top.press("q");
+    let (code, screen) = top.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert_restored(&screen);
+    node.signal(Signal::CONT);
+    node.signal(Signal::TERM);
+    node.wait_stopped();
+}
+
+#[test]
+fn nodes_that_answer_are_shown_beside_one_that_does_not() {
+    let mut nodes = [0; 3].map(|_| start("memory-node --listen=tcp://127.0.0.1:0 --memory=256MiB"));
+    let addresses = nodes.each_mut().map(|node| {
+        node.until(|out| out.contains('\n'));
+        node.out().lines().next().unwrap().strip_prefix("ready ").unwrap().to_owned()
+    });
+    let memory = addresses.join(",");
+    let flags = "--listen=127.0.0.1:0 --admin=127.0.0.1:0 --shards=3 --durability=none";
+    let mut server = start(&format!("serve {flags} --memory={memory}"));
+    let admin = admin_of(&mut server);
+    let [first, second, third] = nodes;
+    second.signal(Signal::KILL);
+    let mut metrics = get(&admin, "/metrics");
+    while value(&metrics, "forebay_memory_node_up{node=\"1\"}") != 0.0 {
+        metrics = get(&admin, "/metrics");
+    }
+    lint(&metrics);
+    for node in [0, 2] {
+        assert_eq!(value(&metrics, &format!("forebay_memory_node_up{{node=\"{node}\"}}")), 1.0);
+        let offered = value(&metrics, &format!("forebay_memory_node_memory_bytes{{node=\"{node}\"}}"));
+        assert_eq!(offered, f64::from(256 << 20));
+    }
+    let status: serde_json::Value = serde_json::from_str(&get(&admin, "/api/status")).unwrap();
+    assert_eq!(status["memory_nodes"].as_array().unwrap().len(), 2, "{status}");
+    assert_eq!(status["lost_nodes"][0]["node"], "1", "{status}");
+    assert!(status["process"]["not_ready"].as_str().unwrap().starts_with("memory node 1: "), "{status}");
+    drop((server, first, second, third));
 }

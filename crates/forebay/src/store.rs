@@ -208,20 +208,18 @@ impl Store {
     /// # Errors
     /// `Unavailable` when a node is gone.
     pub fn node_statistics(&self) -> Result<Vec<NodeStatistics>, Error> {
-        Ok(self.placed_statistics()?.into_iter().map(|(_, statistics)| statistics).collect())
+        self.placed_statistics().into_iter().map(|(_, statistics)| statistics).collect()
     }
 
-    /// The same, each with the place that its node has among those that the database was opened with.
-    ///
-    /// # Errors
-    /// As [`Store::node_statistics`].
-    pub fn placed_statistics(&self) -> Result<Vec<(usize, NodeStatistics)>, Error> {
+    /// The same, or why a node does not answer, each with the place that it has among those that the database was opened with.
+    #[must_use]
+    pub fn placed_statistics(&self) -> Vec<(usize, Result<NodeStatistics, Error>)> {
         let known = self.nodes.iter().enumerate().filter_map(|(place, node)| Some((place, node.known()?)));
         let asked = known.filter(|(_, client)| !self.has_copies || client.link().is_alive());
         let told = asked.filter_map(|(place, client)| match client.node_statistics() {
             // The others have what it had.
             Err(_) if self.has_copies => None,
-            told => Some(told.map(|statistics| (place, statistics)).map_err(Error::from)),
+            told => Some((place, told.map_err(Error::from))),
         });
         told.collect()
     }

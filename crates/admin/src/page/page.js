@@ -250,7 +250,7 @@ function topology(pair) {
   const held = (node) => place(`Memory node ${node.node}`, [`${bytes(node.allocated_bytes)} of ${bytes(node.memory_bytes)} handed out`],
     bar([["", node.allocated_bytes]], node.memory_bytes));
   const reached = after.memory_nodes.map(held);
-  if (after.unreachable) reached.push(place("Memory node", [after.unreachable], null, true));
+  reached.push(...(after.lost_nodes ?? []).map((node) => place(`Memory node ${node.node}`, [node.cause], null, true)));
   parts.push(element("div", { class: "stack" }, ...reached));
   if (database.storage) {
     const { objects } = database;

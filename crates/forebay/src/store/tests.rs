@@ -61,7 +61,7 @@ fn nodes_that_are_started_again_are_used_again() {
     nodes.stop_one(2);
     let register = register();
     let store = Store::connect_all(&nodes.addresses, options(Some(&register))).unwrap();
-    let shown = |store: &Store| store.placed_statistics().unwrap().iter().map(|(place, _)| *place).collect::<Vec<_>>();
+    let shown = |store: &Store| store.placed_statistics().iter().map(|(place, _)| *place).collect::<Vec<_>>();
     assert_eq!(shown(&store), [0, 1]);
     for lost in [0, 1, 2, 0] {
         store.put(b"key", &[lost as u8]).unwrap();
@@ -75,6 +75,17 @@ fn nodes_that_are_started_again_are_used_again() {
         assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&[lost as u8][..]));
     }
     store.close().unwrap();
+}
+
+/// Without copies, what was on a node that is gone is lost, and the others are there all the same.
+#[test]
+fn nodes_that_answer_are_shown_beside_one_that_does_not() {
+    let mut nodes = Nodes::start(3);
+    let store = Store::connect_all(&nodes.addresses, Options { shards: 3, ..Options::default() }).unwrap();
+    nodes.stop_one(1);
+    let told: Vec<_> = store.placed_statistics().into_iter().map(|(place, told)| (place, told.is_ok())).collect();
+    assert_eq!(told, [(0, true), (1, false), (2, true)]);
+    assert!(store.node_statistics().is_err());
 }
 
 #[test]
