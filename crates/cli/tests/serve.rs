@@ -71,7 +71,7 @@ fn all_memory_nodes_hold_something() {
     const VALUES: usize = 1100;
     let nodes = [(); 2].map(|()| start_node("tcp://127.0.0.1:0", "--memory=64MiB"));
     let [first, second] = [&nodes[0].1, &nodes[1].1];
-    let flags = "--admin=none --durability=none --write-buffer-size=2MiB";
+    let flags = "--admin=none --durability=none --shards=2 --write-buffer-size=2MiB";
     let (server, port) =
         ready(start(&format!("serve --listen=127.0.0.1:0 --memory={first} --memory={second} {flags}")));
     let value = "x".repeat(64 << 10);
