@@ -4,7 +4,7 @@
 use crate::command::Workspace;
 use crate::{Failure, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The groups of system calls that systemd knows: each with its members, which may be groups.
 struct Groups<'t>(BTreeMap<&'t str, Vec<&'t str>>);
@@ -57,7 +57,7 @@ fn used(trace: &str) -> BTreeSet<&str> {
 }
 
 /// Runs a database, its memory node and its storage in one process, and compares what they ask of the system with each unit.
-pub(crate) fn check(workspace: &Workspace, forebay: &Path, units: &[std::path::PathBuf], folder: &Path) -> Outcome {
+pub(crate) fn check(workspace: &Workspace, forebay: &Path, units: &[PathBuf], folder: &Path) -> Outcome {
     let read = |path: &Path| {
         std::fs::read_to_string(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
     };
@@ -68,11 +68,14 @@ pub(crate) fn check(workspace: &Workspace, forebay: &Path, units: &[std::path::P
     let listed = workspace.program("systemd-analyze").arguments(["syscall-filter", "--no-pager"]).output();
     let listed = listed.ok_or_else(|| Failure::Failed("systemd-analyze syscall-filter failed".into()))?;
     let (trace, groups) = (read(&trace)?, Groups::parse(&listed));
+    let used = used(&trace);
+    if used.is_empty() {
+        return Err(Failure::Failed("strace wrote no system calls".into()));
+    }
     for unit in units {
         let text = read(unit)?;
-        let (allowed, used) = (allowed(&text, &groups), used(&trace));
-        let refused: Vec<_> = used.difference(&allowed).copied().collect();
-        if !refused.is_empty() || used.is_empty() {
+        let refused: Vec<_> = used.difference(&allowed(&text, &groups)).copied().collect();
+        if !refused.is_empty() {
             let refused = refused.join(", ");
             return Err(Failure::Failed(format!("{} refuses system calls of the command: {refused}", unit.display())));
         }
