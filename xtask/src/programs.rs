@@ -90,7 +90,7 @@ impl Program {
     }
 }
 
-/// Runs all of them: as many at a time, with as many threads each, as there are cores. Many tests wait for processes, for the
+/// Runs all of them: one more at a time than there are cores, with as many threads each. Many tests wait for processes, for the
 /// disk, or for time to pass.
 pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) -> Vec<Ended> {
     let cores = cores();
@@ -103,7 +103,7 @@ pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) ->
         ended
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..=cores).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
     })
 }

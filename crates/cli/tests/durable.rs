@@ -329,7 +329,7 @@ fn beside(place: &Place, rounds: u64) {
 
 #[test]
 fn killed_and_stopped_beside_s3() {
-    beside(&Place::moto(), rounds());
+    beside(&Place::moto(), rounds().div_ceil(3));
 }
 
 #[test]
