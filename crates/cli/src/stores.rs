@@ -7,8 +7,8 @@ use crate::{durability, nodes, units};
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use forebay::{
     CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, Db, DbIterator, Delegation, DirectoryOptions,
-    ErrorKind, FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds, Storage,
-    StorageCounts, Store as Database, WriteBatch,
+    ErrorKind, FlushOrder, FlushPlace, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds,
+    Storage, StorageCounts, Store as Database, WriteBatch,
 };
 use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_workload::keys::KeyBuffer;
@@ -109,6 +109,9 @@ pub struct EngineArguments {
     /// What compactions do with records.
     #[arg(long, value_enum, default_value_t = Style::Clustered)]
     compaction_style: Style,
+    /// Who builds the index of a flush: this process, or whoever --compaction-place names.
+    #[arg(long, value_enum, default_value_t = Builder::Compute)]
+    flush_place: Builder,
     /// In which order a flush writes its records.
     #[arg(long, value_enum, default_value_t = Order::AsWritten)]
     flush_order: Order,
@@ -172,6 +175,15 @@ enum Order {
     AsWritten,
     /// In key order, for scans, with one copy more.
     ByKey,
+}
+
+/// Who builds the index of a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Builder {
+    /// The compute node, from its memtables.
+    Compute,
+    /// Whoever runs compactions, from the records in remote memory.
+    AsCompactions,
 }
 
 /// Where compactions run.
@@ -337,6 +349,10 @@ impl EngineArguments {
                 Style::Clustered => CompactionStyle::Clustered,
                 Style::Unclustered => CompactionStyle::Unclustered,
                 Style::Classic => CompactionStyle::Classic,
+            },
+            flush_place: match self.flush_place {
+                Builder::Compute => FlushPlace::ComputeNode,
+                Builder::AsCompactions => FlushPlace::AsCompactions,
             },
             flush_order: match self.flush_order {
                 Order::AsWritten => FlushOrder::AsWritten,

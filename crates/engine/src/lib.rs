@@ -86,8 +86,8 @@ pub use inspect::stored::StoredDatabase;
 pub use terms::entry::{Entry, Stamp};
 pub use terms::error::{Error, Result};
 pub use terms::options::{
-    CompactionPlace, CompactionStyle, Delegation, Durability, FlushOrder, Gathering, Options, Replication, ShardBounds,
-    Syncing, WriteOptions,
+    CompactionPlace, CompactionStyle, Delegation, Durability, FlushOrder, FlushPlace, Gathering, Options, Replication,
+    ShardBounds, Syncing, WriteOptions,
 };
 pub use terms::recovery::{LogCut, Recovery, ShardRecovery};
 pub use terms::statistics::{

@@ -4,8 +4,8 @@
 use crate::common::{Cluster, SetClock, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{
-    CompactionPlace, CompactionStyle, Db, DbIterator, FlushOrder, IterOptions, Options, ShardBounds, Snapshot,
-    WriteBatch,
+    CompactionPlace, CompactionStyle, Db, DbIterator, FlushOrder, FlushPlace, IterOptions, Options, ShardBounds,
+    Snapshot, WriteBatch,
 };
 use forebay_env::{Clock, Random};
 use std::collections::BTreeMap;
@@ -459,7 +459,9 @@ fn run_on(nodes: usize, seed: u64, steps: u32, options: Options, keys: u64, max_
 fn run_at_both_places(seed: u64, steps: u32, keys: u64, max_value_bytes: u64) {
     for compaction_place in [CompactionPlace::ComputeNode, CompactionPlace::MemoryNode] {
         println!("{compaction_place:?}");
-        run(seed, steps, Options { compaction_place, ..small_options() }, keys, max_value_bytes);
+        // At the compute node where compactions run there.
+        let flush_place = FlushPlace::AsCompactions;
+        run(seed, steps, Options { compaction_place, flush_place, ..small_options() }, keys, max_value_bytes);
     }
 }
 

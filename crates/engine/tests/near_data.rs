@@ -2,7 +2,7 @@
 
 use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{CompactionPlace, Db, Options, Statistics};
+use forebay_engine::{CompactionPlace, Db, Durability, FlushOrder, FlushPlace, Options, Statistics};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 
 const MIB: u64 = 1 << 20;
@@ -151,4 +151,84 @@ fn a_node_lost_during_a_compaction_is_an_error() {
     let result = db.wait_for_compactions().and_then(|()| db.flush());
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(db.close().is_err());
+}
+
+/// All that a database holds, in order.
+fn contents(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut iterator = db.iter().unwrap();
+    iterator.seek_to_first().unwrap();
+    let mut found = Vec::new();
+    while iterator.valid() {
+        found.push((iterator.key().to_vec(), iterator.value().to_vec()));
+        iterator.next().unwrap();
+    }
+    found
+}
+
+/// The memory node builds the index of a flush from the records that lie there. The compute node reads none of them.
+#[test]
+fn a_flush_near_the_data_sends_the_records_alone() {
+    let cluster = node(|_| {});
+    // No compaction, behind which a flush would not wait.
+    let quiet = || Options {
+        level0_compaction_trigger: 1000,
+        level0_slowdown_trigger: 1000,
+        level0_stop_trigger: 1000,
+        settle_after: None,
+        ..medium_options()
+    };
+    let fill = |options: Options| {
+        let db = cluster.open(options);
+        for i in 0..40_000 {
+            db.put(&key(i), &[i as u8; 100]).unwrap();
+            if i % 10 == 0 {
+                db.delete(&key(i / 2)).unwrap();
+            }
+        }
+        db.delete_range(&key(2), &key(1)).unwrap();
+        db.flush().unwrap();
+        let made = (db.statistics(), contents(&db));
+        db.close().unwrap();
+        made
+    };
+    let (here, expected) = fill(quiet());
+    assert_eq!(here.offloaded_flushes, 0);
+    let (there, found) = fill(Options { flush_place: FlushPlace::AsCompactions, ..quiet() });
+    assert!(there.flushes > 1 && there.offloaded_flushes == there.flushes, "{there:?}");
+    assert_eq!((there.near_data_compactions, there.background.reads), (0, 0), "{there:?}");
+    assert!(found == expected);
+    // The index is not sent.
+    assert!(there.background.bytes_written * 100 < here.background.bytes_written * 95, "{here:?} {there:?}");
+    for options in [
+        Options { flush_order: FlushOrder::ByKey, ..quiet() },
+        Options { compaction_place: CompactionPlace::ComputeNode, ..quiet() },
+    ] {
+        let (at_home, found) = fill(Options { flush_place: FlushPlace::AsCompactions, ..options });
+        assert_eq!(at_home.offloaded_flushes, 0);
+        assert!(found == expected);
+    }
+    cluster.expect_nothing_leased();
+}
+
+#[test]
+fn a_refused_flush_runs_at_the_compute_node() {
+    let cluster = node(|options| options.tenants.others.jobs = Some(0));
+    let db = cluster.open(Options { flush_place: FlushPlace::AsCompactions, ..small_options() });
+    let statistics = fill(&db, 3000, 100);
+    assert!(statistics.flushes > 0 && statistics.offloaded_flushes == 0, "{statistics:?}");
+}
+
+/// What the log has in memory is where the index is built.
+#[test]
+fn a_flush_near_the_data_names_the_log() {
+    let cluster = node(|_| {});
+    let (name, durability) = (Some("logged".to_owned()), Durability::Memory { copies: 1 });
+    let options = Options { name, durability, flush_place: FlushPlace::AsCompactions, ..medium_options() };
+    let db = cluster.open(options.clone());
+    let statistics = fill(&db, 30_000, 100);
+    assert!(statistics.offloaded_flushes > 0, "{statistics:?}");
+    let expected = contents(&db);
+    db.close().unwrap();
+    drop(db);
+    assert!(contents(&cluster.open(options)) == expected);
 }

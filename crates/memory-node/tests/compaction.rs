@@ -79,6 +79,7 @@ fn fixture() -> Fixture {
         identity,
         merge_operator: String::new(),
         inputs: vec![JobInput { level: 0, table }],
+        stretches: Vec::new(),
         segments,
         output_level: 1,
         is_bottommost: false,

@@ -110,6 +110,7 @@ fn compact(memory: &mut Memory, inputs: Vec<JobInput>, clustering: Clustering) -
         identity: IDENTITY,
         merge_operator: String::new(),
         inputs,
+        stretches: Vec::new(),
         segments: memory.segments.iter().map(info).collect(),
         output_level: 1,
         is_bottommost: true,

@@ -686,3 +686,31 @@ fn a_runner_refuses_what_is_too_much_for_it() {
     let tails: Vec<_> = made.tables.iter().map(|table| table.tail.len()).filter(|length| *length > 0).collect();
     assert!(tails.len() > 10 && tails.iter().sum::<usize>() <= 10_000, "{tails:?}");
 }
+
+/// Records as the input of a job: what is damaged or cut off is an error that says where, and nothing is made of it.
+#[test]
+fn damaged_records_are_not_flushed() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    let (block, job) = store.records_to_flush(20);
+    let whole = run_compaction(&job, &mut store).unwrap();
+    assert_eq!((whole.tables.len(), whole.counters.entries_in), (1, 20));
+    let is_damaged = |made| matches!(made, Err(Error::BadRecord { .. } | Error::Inconsistent { .. }));
+    for offset in 0..job.stretches[0].length {
+        store.flip(block, offset as usize);
+        assert!(is_damaged(run_compaction(&job, &mut store)), "a flip at {offset}");
+        store.flip(block, offset as usize);
+    }
+    let mut cut = job.clone();
+    cut.stretches[0].length -= 8;
+    assert!(is_damaged(run_compaction(&cut, &mut store)));
+    let mut outside = job.clone();
+    outside.stretches[0].offset = 8;
+    let neither = CompactionJob { stretches: Vec::new(), ..job.clone() };
+    let deeper = CompactionJob { output_level: 1, ..job.clone() };
+    for wrong in [outside, neither, deeper] {
+        assert!(matches!(run_compaction(&wrong, &mut store), Err(Error::Invalid(_))));
+    }
+    // A runner that has less memory than the keys take refuses.
+    store.may_hold = 100;
+    assert!(matches!(run_compaction(&job, &mut store), Err(Error::Io { .. })));
+}

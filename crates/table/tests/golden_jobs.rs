@@ -6,7 +6,7 @@
 use forebay_base::{Kind, SegmentId, SequenceNumber, Tag};
 use forebay_table::job::{
     Clustering, CompactionJob, CompactionResult, DeadBytes, JobCounters, JobIdentity, JobInput, JobLimits, OutputTable,
-    Replica, Residents, SizeClasses,
+    RecordStretch, Replica, Residents, SizeClasses,
 };
 use forebay_table::{
     Creation, ImageAddress, OwnedKey, Placement, RangeTombstone, SegmentInfo, SegmentKind, TableId, TableMetadata,
@@ -63,6 +63,7 @@ fn golden_arguments() {
         identity: IDENTITY,
         merge_operator: String::new(),
         inputs: vec![JobInput { level: 0, table }],
+        stretches: Vec::new(),
         segments: BTreeMap::from([(SegmentId(9), info())]),
         output_level: 1,
         is_bottommost: true,
@@ -96,7 +97,14 @@ fn golden_arguments() {
     ];
     assert_eq!(before, expected_before);
     assert_eq!(after, expected_after);
-    assert_eq!(CompactionJob::decode(&bytes), Ok(job));
+    assert_eq!(CompactionJob::decode(&bytes).as_ref(), Ok(&job));
+    // Of a flush, the records come last, before the checksum.
+    let stretches = vec![RecordStretch { segment: SegmentId(9), offset: 8, length: 24 }];
+    let flush = CompactionJob { inputs: Vec::new(), stretches, output_level: 0, upper: None, ..job };
+    bytes.clear();
+    flush.encode(&mut bytes).unwrap();
+    assert_eq!(bytes[bytes.len() - 9..bytes.len() - 4], [34, 3, 9, 8, 24]);
+    assert_eq!(CompactionJob::decode(&bytes), Ok(flush));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Compactions near the data that are asked for by a hostile tenant: of what is not its own, of more than there is, of the same
 //! thing twice.
 
-use forebay_base::{ErrorKind, InternalKey, Kind, LogicalAddress, SegmentId, SequenceNumber, Tag};
+use forebay_base::{ErrorKind, InternalKey, Kind, LogicalAddress, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
 use forebay_fabric::{EndpointOptions, tcp};
 use forebay_hostile::arena::Arena;
@@ -9,7 +9,7 @@ use forebay_memory_client::{ClientOptions, Error, ExtentId, ExtentRange, MemoryC
 use forebay_proto::job_kind;
 use forebay_table::job::{
     Clustering, CompactionJob, CompactionResult, Flush, FlushJob, JobIdentity, JobInput, JobLimits, LocatedEntry,
-    Replica, Residents, SizeClasses,
+    RecordStretch, Replica, Residents, SizeClasses,
 };
 use forebay_table::{
     CachedTable, ImageAddress, Placement, SegmentInfo, SegmentKind, TableId, TableMetadata, TableOptions,
@@ -23,6 +23,9 @@ const LONG: Duration = Duration::from_secs(120);
 const IMAGE: SegmentId = SegmentId(1);
 const RECORDS: SegmentId = SegmentId(2);
 const ENTRIES: u64 = 100;
+/// Where the records of the entries lie in the extent, one behind the other. The table says that they lie further apart.
+const RECORDS_AT: u64 = 1 << 20;
+const RECORD_BYTES: u64 = 24;
 const EXTENT_BYTES: u64 = 2 << 20;
 
 /// The hostile tenant, with a shard that has one table of deletions in an extent of its own.
@@ -97,6 +100,12 @@ fn job_of(client: &Arc<MemoryClient>, shard: &ShardHandle, extent: ExtentId) -> 
     let built = flush.finish().unwrap().table.unwrap();
     let mut endpoint = client.link().endpoint(EndpointOptions::default()).unwrap();
     endpoint.write(client.resolve(extent, 0).unwrap(), &built.image).unwrap();
+    let mut records = Vec::new();
+    for number in 0..ENTRIES {
+        Record::delete(SequenceNumber(number + 1), &number.to_be_bytes()).encode(&mut records);
+    }
+    assert_eq!(records.len() as u64, ENTRIES * RECORD_BYTES);
+    endpoint.write(client.resolve(extent, RECORDS_AT).unwrap(), &records).unwrap();
     let length = built.image.len() as u64;
     let image = ImageAddress { segment: IMAGE, length, tail_offset: built.tail_offset };
     let properties = Arc::clone(CachedTable::parse(built.tail()).unwrap().properties());
@@ -106,9 +115,10 @@ fn job_of(client: &Arc<MemoryClient>, shard: &ShardHandle, extent: ExtentId) -> 
         identity,
         merge_operator: String::new(),
         inputs: vec![JobInput { level: 0, table: TableMetadata { id: TableId(1), image, properties } }],
+        stretches: Vec::new(),
         segments: BTreeMap::from([
             (IMAGE, SegmentInfo::new(SegmentKind::TableImage, length, place(0))),
-            (RECORDS, SegmentInfo::new(SegmentKind::MemtableBlock, ENTRIES * 64, place(1 << 20))),
+            (RECORDS, SegmentInfo::new(SegmentKind::MemtableBlock, ENTRIES * 64, place(RECORDS_AT))),
         ]),
         output_level: 1,
         is_bottommost: false,
@@ -260,6 +270,59 @@ fn compactions_of_the_same_thing_twice() {
     assert_eq!(freed(&attacker, &both), Ok(()));
     assert_eq!(freed(&attacker, &first), Err(ErrorKind::Invalid));
     assert_eq!(adopted(&attacker, &second), Err(ErrorKind::Invalid));
+    check_nothing_left(&arena);
+}
+
+/// Records as the input: only whole ones, each once, of what is one's own.
+#[test]
+fn flushes_of_what_is_no_record() {
+    let arena = Arena::start(LONG);
+    let mut attacker = Attacker::new(&arena);
+    let own = attacker.extent.0;
+    let whole = ENTRIES * RECORD_BYTES;
+    let flush = |job: &mut CompactionJob, stretches: &[(u64, u64)]| {
+        let stretch = |&(offset, length): &(u64, u64)| RecordStretch { segment: RECORDS, offset, length };
+        (job.inputs, job.output_level) = (Vec::new(), 0);
+        job.stretches = stretches.iter().map(stretch).collect();
+    };
+    let each: Vec<_> = (0..ENTRIES).rev().map(|number| (number * RECORD_BYTES, RECORD_BYTES)).collect();
+    for stretches in [&[(0, whole)][..], &[(RECORD_BYTES, whole - RECORD_BYTES), (0, RECORD_BYTES)], &each] {
+        let asked = attacker.ask_changed(|job| flush(job, stretches)).unwrap();
+        assert_eq!(asked.len(), 1);
+        attacker.shard.free_ranges(&asked).unwrap();
+    }
+    for (what, stretches) in [
+        ("no stretch", &[][..]),
+        ("a record twice", &[(0, whole), (0, RECORD_BYTES)]),
+        ("a part of a record", &[(0, whole - 8)]),
+        ("the middle of a record", &[(8, whole - 8)]),
+        ("no whole unit", &[(1, RECORD_BYTES)]),
+        ("what was never written", &[(0, whole), (whole, RECORD_BYTES)]),
+        ("beyond the segment", &[(0, ENTRIES * 64 + 8)]),
+        ("overflow", &[(u64::MAX - 7, 16)]),
+        ("all there is", &[(0, u64::MAX)]),
+    ] {
+        attacker.refused(what, |job| flush(job, stretches));
+    }
+    attacker.refused("a table, too", |job| {
+        let inputs = job.inputs.clone();
+        flush(job, &[(0, whole)]);
+        job.inputs = inputs;
+    });
+    attacker.refused("below level 0", |job| {
+        flush(job, &[(0, whole)]);
+        job.output_level = 1;
+    });
+    attacker.refused("an image", |job| {
+        flush(job, &[(0, 64)]);
+        move_to(job, RECORDS, (own, 0), 64);
+    });
+    for extent in (0..=arena.victim.extents()).chain([u32::MAX]).filter(|&extent| extent != own) {
+        attacker.refused("another one's memory", |job| {
+            flush(job, &[(0, whole)]);
+            move_to(job, RECORDS, (extent, 0), whole);
+        });
+    }
     check_nothing_left(&arena);
 }
 

@@ -6,8 +6,8 @@ use crate::calls::Habits;
 use crate::operands::Operator;
 use forebay_base::KeyOrder;
 use forebay_engine::{
-    CompactionPlace, CompactionStyle, Compression, Delegation, Durability, FlushOrder, Gathering, Options, Replication,
-    ShardBounds, Syncing,
+    CompactionPlace, CompactionStyle, Compression, Delegation, Durability, FlushOrder, FlushPlace, Gathering, Options,
+    Replication, ShardBounds, Syncing,
 };
 use forebay_env::Random;
 use forebay_fabric::sim::Faults;
@@ -224,6 +224,7 @@ fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) 
         last_level_runs: pick(random, [1, 2, 8]),
         unclustered_percent: pick(random, [0, 25, 100]),
         dead_percent: pick(random, [5, 25, 100]),
+        flush_place: flush_place(random.clone()),
         flush_order: pick(random, [FlushOrder::AsWritten, FlushOrder::ByKey]),
         storage_from_level: storage_from_level.filter(|level| kept.is_stored() && *level < levels),
         block_cache_bytes: pick(random, [16 << 10, 256 << 10, 64 << 20]),
@@ -238,6 +239,12 @@ fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) 
         fabric_timeout: Duration::from_millis(100),
         ..Options::default()
     }
+}
+
+/// Drawn apart, so that the other options of a seed are what they were.
+fn flush_place(mut random: Random) -> FlushPlace {
+    random.below(1000);
+    pick(&mut random, [FlushPlace::ComputeNode, FlushPlace::AsCompactions])
 }
 
 /// Bounds between shards, ascending in the order. Some shards may own little or nothing.

@@ -27,6 +27,7 @@ impl Statistics {
         self.near_data_compactions += get(&counters.near_data_compactions);
         self.offloaded_compactions += get(&counters.offloaded_compactions);
         self.offloaded_copies += get(&counters.offloaded_copies);
+        self.offloaded_flushes += get(&counters.offloaded_flushes);
         self.refused_compactions += get(&counters.refused_compactions);
         self.compaction_entries += get(&counters.compaction_entries);
         self.compaction_bytes_read += get(&counters.compaction_bytes_read);

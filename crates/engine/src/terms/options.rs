@@ -68,6 +68,18 @@ pub enum FlushOrder {
     ByKey,
 }
 
+/// Who builds the index of a flush. The records leave the compute node as they stand whoever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushPlace {
+    /// The compute node, from the memtables.
+    #[default]
+    ComputeNode,
+    /// Whoever runs compactions ([`CompactionPlace`]), from the records in remote memory (O3-LSM 4.2, 4.3). So the compute node's
+    /// cores are left to its callers. It does it itself when nobody else does, while a job of this database runs at the memory node,
+    /// and with [`FlushOrder::ByKey`].
+    AsCompactions,
+}
+
 /// How a scan brings in records that lie apart. It reads them one by one with one doorbell, or the memory node gathers
 /// them, at a cost to its processor, and sends them in one piece. Gathering needs a memory node that runs jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -255,6 +267,8 @@ pub struct Options {
     pub cached_index_bytes: Option<u64>,
     /// Who looks up keys in tables beyond that limit, and finds the first entries of scans.
     pub delegation: Delegation,
+    /// Who builds the index of a flush.
+    pub flush_place: FlushPlace,
     /// In which order a flush writes its records.
     pub flush_order: FlushOrder,
     /// How a scan brings in records that lie apart.
@@ -349,6 +363,7 @@ impl Default for Options {
             memory_nodes: Vec::new(),
             cached_index_bytes: None,
             delegation: Delegation::default(),
+            flush_place: FlushPlace::default(),
             flush_order: FlushOrder::default(),
             gathering: Gathering::default(),
             compaction_style: CompactionStyle::default(),

@@ -38,6 +38,8 @@ pub struct Statistics {
     pub offloaded_compactions: u64,
     /// Segments in memory whose copies executors put into storage.
     pub offloaded_copies: u64,
+    /// Flushes whose index somebody else built: the memory node, or an executor ([`Options::flush_place`](crate::Options::flush_place)).
+    pub offloaded_flushes: u64,
     /// How often the memory node, or the scheduler, refused a compaction.
     pub refused_compactions: u64,
     /// Index entries that compactions read.
@@ -225,6 +227,7 @@ pub(crate) struct Counters {
     pub(crate) near_data_compactions: AtomicU64,
     pub(crate) offloaded_compactions: AtomicU64,
     pub(crate) offloaded_copies: AtomicU64,
+    pub(crate) offloaded_flushes: AtomicU64,
     pub(crate) refused_compactions: AtomicU64,
     pub(crate) compaction_entries: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,

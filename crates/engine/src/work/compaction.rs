@@ -14,20 +14,21 @@ use crate::terms::statistics;
 use crate::terms::{Error, Result};
 use crate::tree::table::Table;
 use crate::tree::version::{Change, LiveVersion};
-use crate::work::near_data::NotThere;
+use crate::work::near_data::{Made, NotThere};
 use crate::work::shard::Shard;
 use forebay_base::record::is_expired;
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::HashMap;
 use forebay_memory_client::Purpose;
 use forebay_table::job::{
-    AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits,
+    AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, SizeClasses,
     run_compaction_with,
 };
 use forebay_table::{CachedTable, RangeTombstone, SegmentInfo, SegmentKind, TableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Reads in flight while records are gathered.
 const GATHER_DEPTH: usize = 256;
@@ -53,7 +54,7 @@ impl Shard {
                 drop(version);
                 let (result, segments) = self.run(&inputs, &mut job, pick.tier, reservation)?;
                 self.count(pick, &result);
-                let mut change = self.merged(&inputs, pick, result, segments)?;
+                let mut change = self.merged(&inputs, pick.output_level, result, segments)?;
                 change.edit.expired_before_ms = expired_before_ms;
                 change
             }
@@ -79,15 +80,9 @@ impl Shard {
         }
         // If another member of the shard serves meanwhile, this one's job fails.
         let remote = self.tree.remote.pinned();
-        let offloading = remote.memory_node().offloading();
-        if let Some(part) = remote.node_part().filter(|_| reservation.place == Use::Near) {
-            job.segments = placed_at(inputs, remote);
-            let others = self.builders(remote, job);
-            let made = match offloading {
-                Some(offloading) => self.compact_offloaded(offloading, remote, part, job, tier),
-                None if others.is_empty() => self.compact_near_data(remote, part, job),
-                None => self.compact_at_members(remote, others, inputs, job),
-            };
+        if reservation.place == Use::Near
+            && let Some(made) = self.run_elsewhere(remote, inputs, job, tier)
+        {
             match made {
                 Ok(made) => return Ok(made),
                 Err(NotThere::Refused(error)) => {
@@ -101,13 +96,37 @@ impl Shard {
                 Err(NotThere::Failed(error)) => return Err(self.tree.check_open().err().unwrap_or(error)),
             }
         }
-        let _at_home = offloading.map(|offloading| offloading.at_home());
+        let _at_home = remote.memory_node().offloading().map(|offloading| offloading.at_home());
         let mut io = FabricIo::new(self, inputs, tier)?;
         let made = run_compaction_with(job, &self.tree.options.merge_operators, &mut io);
         let result = made.map_err(|error| io.failure.take().unwrap_or_else(|| error.into()))?;
         io.pipeline.drain()?;
         statistics::add(&self.tree.counters.compaction_fabric_bytes, io.read_bytes + io.pipeline.written_bytes());
         Ok((result, io.created.into_values().collect()))
+    }
+
+    /// Has somebody else run a job, if there is somebody: an executor, or the memory node.
+    pub(crate) fn run_elsewhere(
+        &self,
+        remote: &Arc<Remote>,
+        inputs: &InputSegments,
+        job: &mut CompactionJob,
+        tier: Tier,
+    ) -> Option<Result<Made, NotThere>> {
+        let part = remote.node_part()?;
+        job.segments = placed_at(inputs, remote);
+        let others = self.builders(remote, job);
+        Some(match remote.memory_node().offloading() {
+            Some(offloading) => self.compact_offloaded(offloading, remote, part, job, tier),
+            None if others.is_empty() => self.compact_near_data(remote, part, job),
+            None => self.compact_at_members(remote, others, inputs, job),
+        })
+    }
+
+    /// Counts a job that somebody else ran: a flush, or a compaction of those that `compactions` counts.
+    pub(crate) fn count_elsewhere(&self, job: &CompactionJob, compactions: &AtomicU64) {
+        let is_flush = !job.stretches.is_empty();
+        statistics::add(if is_flush { &self.tree.counters.offloaded_flushes } else { compactions }, 1);
     }
 
     fn count(&self, pick: &Pick, result: &CompactionResult) {
@@ -140,35 +159,52 @@ impl Shard {
     ) -> CompactionJob {
         let pinned = self.tree.pinned();
         CompactionJob {
-            identity: self.job_identity(self.tree.next_table().0),
-            merge_operator: self.tree.options.operator_name(),
             inputs: pick
                 .inputs
                 .iter()
                 .map(|(level, table)| JobInput { level: *level, table: table.as_ref().clone() })
                 .collect(),
-            segments: inputs.iter().map(|(id, segment)| (*id, segment.info().clone())).collect(),
             output_level: pick.output_level,
             is_bottommost,
             snapshots: pinned.numbers,
             tombstones: deletions_above(version, pick),
-            limits: JobLimits { table_bytes: self.tree.options.target_table_bytes, ..JobLimits::default() },
-            options: self.table_options(),
             clustering,
             size_classes: pick.size_classes(&self.tree.options),
+            expire_before_ms: pinned.expire_before_ms,
+            ..self.job_over(inputs)
+        }
+    }
+
+    /// A job over these segments that has no input yet: as a flush, for which no reader sees anything to drop.
+    pub(crate) fn job_over(&self, inputs: &InputSegments) -> CompactionJob {
+        CompactionJob {
+            identity: self.job_identity(self.tree.next_table().0),
+            merge_operator: self.tree.options.operator_name(),
+            inputs: Vec::new(),
+            stretches: Vec::new(),
+            segments: inputs.iter().map(|(id, segment)| (*id, segment.info().clone())).collect(),
+            output_level: 0,
+            is_bottommost: false,
+            snapshots: Vec::new(),
+            tombstones: Vec::new(),
+            limits: JobLimits { table_bytes: self.tree.options.target_table_bytes, ..JobLimits::default() },
+            options: self.table_options(),
+            clustering: Clustering::None,
+            size_classes: SizeClasses::NONE,
             vacated: BTreeSet::new(),
             lower: None,
             upper: None,
-            expire_before_ms: pinned.expire_before_ms,
+            expire_before_ms: 0,
             output_segments: 0..0,
             replica: None,
         }
     }
 
-    fn merged(
+    /// What a job made, as tables of a level.
+    pub(crate) fn merged(
         &self,
         inputs: &InputSegments,
-        pick: &Pick,
+        level: u8,
         result: CompactionResult,
         segments: Vec<Arc<Segment>>,
     ) -> Result<Change> {
@@ -183,7 +219,7 @@ impl Shard {
             };
             let cached = CachedTable::parse(&output.tail)?;
             change.tables.push(Arc::new(Table::new(id, cached, output.image, find)?));
-            change.edit.added_tables.push((pick.output_level, output.metadata(id)));
+            change.edit.added_tables.push((level, output.metadata(id)));
         }
         Ok(change)
     }

@@ -8,20 +8,29 @@
 //! block, or in key order, as one run (`flushed_records`). Nothing is serialised. The table is installed when all bytes of
 //! segments and image are written. Where memory is cut up, the blocks go to several segments (`placing`). What the log in
 //! memory has already is not written again: the table names it there.
+//!
+//! With [`FlushPlace::AsCompactions`], whoever runs compactions builds the index instead, from the records in remote memory
+//! (`docs/decisions/0067`): a job like a compaction, whose input is the records. Where nobody does it, it is done here, over
+//! the same records.
 
 use crate::plan::planner::Took;
+use crate::plan::tiers::Tier;
 use crate::remote::pipeline::Pipeline;
+use crate::terms::options::FlushPlace;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics;
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::table::Table;
 use crate::tree::version::Change;
-use crate::work::flushed_records::Segments;
+use crate::work::compaction::InputSegments;
+use crate::work::flushed_records::{FlushedRecords, Segments};
+use crate::work::near_data::NotThere;
+use crate::work::placing::PlacedBlock;
 use crate::work::shard::Shard;
-use forebay_base::{InternalKey, Kind};
+use forebay_base::{ErrorKind, InternalKey, Kind};
 use forebay_memtable::{RecordRef, SortedRecords};
-use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
+use forebay_table::job::{CompactionJob, Flush, FlushJob, JobIdentity, LocatedEntry};
 use forebay_table::merge::{Direction, Merge, SortedStream};
 use forebay_table::{CachedTable, ImageAddress, RangeTombstone, SegmentKind, TableId, TableMetadata, TableOptions};
 use std::sync::Arc;
@@ -113,6 +122,12 @@ impl Shard {
     fn write_table(&self, buffers: &[&Arc<Buffer>], id: TableId, change: &mut Change) -> Result<Pipeline> {
         let mut pipeline = Pipeline::new(self.tree.remote.background()?);
         let mut records = self.place_records(buffers, &mut pipeline)?;
+        if let FlushedRecords::Blocks(blocks) = &records
+            && let Some(made) = self.index_elsewhere(blocks, &mut pipeline)?
+        {
+            *change = made;
+            return Ok(pipeline);
+        }
         let job = FlushJob {
             identity: self.job_identity(id.0),
             snapshots: self.tree.pinned_numbers(),
@@ -156,6 +171,52 @@ impl Shard {
             change.edit.added_tables = vec![(0, metadata)];
         }
         Ok(pipeline)
+    }
+
+    /// Has the index over blocks made by whoever runs compactions, if options say so and somebody does. Returns the change that
+    /// installs it, without what the flush itself knows.
+    fn index_elsewhere(&self, blocks: &[PlacedBlock], pipeline: &mut Pipeline) -> Result<Option<Change>> {
+        let remote = self.tree.remote.pinned();
+        let is_asked = match (self.tree.options.flush_place, remote.memory_node().offloading()) {
+            (FlushPlace::ComputeNode, _) => false,
+            (FlushPlace::AsCompactions, Some(_)) => true,
+            // A flush does not wait behind a compaction.
+            (FlushPlace::AsCompactions, None) => remote.memory_node().busy() == 0,
+        };
+        // Where memory is short, what is free there is reserved for compactions.
+        if !is_asked || !self.lock().room().is_plenty() {
+            return Ok(None);
+        }
+        // Somebody else reads what this endpoint writes.
+        pipeline.drain()?;
+        let inputs: InputSegments =
+            blocks.iter().flat_map(PlacedBlock::segments).map(|held| (held.id(), held)).collect();
+        let mut job = CompactionJob {
+            stretches: blocks.iter().flat_map(PlacedBlock::stretches).collect(),
+            snapshots: self.tree.pinned_numbers(),
+            ..self.job_over(&inputs)
+        };
+        let (result, segments) = match self.run_elsewhere(remote, &inputs, &mut job, Tier::Memory) {
+            Some(Ok(made)) => made,
+            Some(Err(NotThere::Failed(error))) if error.kind() != ErrorKind::Corrupt => {
+                return Err(self.tree.check_open().err().unwrap_or(error));
+            }
+            // Whatever is wrong there, the memtables are whole.
+            Some(Err(NotThere::Refused(error) | NotThere::Failed(error))) => {
+                tracing::debug!(%error, "the index of a flush is built at the compute node");
+                return Ok(None);
+            }
+            None => return Ok(None),
+        };
+        let mut change = self.merged(&inputs, 0, result, segments)?;
+        if !change.tables.is_empty() {
+            for block in blocks.iter().filter(|block| !block.is_logged()) {
+                change.segments.extend(block.segments());
+            }
+            change.edit.added_segments =
+                change.segments.iter().map(|segment| (segment.id(), segment.info().clone())).collect();
+        }
+        Ok(Some(change))
     }
 
     pub(crate) fn job_identity(&self, job: u64) -> JobIdentity {

@@ -60,7 +60,7 @@ impl Shard {
         job.output_segments = self.tree.next_segments();
         let (mut result, segments) = self.run_near_data(remote, part, job)?;
         self.read_tails(remote, &mut result, &segments)?;
-        statistics::add(&self.tree.counters.near_data_compactions, 1);
+        self.count_elsewhere(job, &self.tree.counters.near_data_compactions);
         Ok((result, segments))
     }
 

@@ -48,7 +48,7 @@ impl Shard {
             job: job.identity.job,
             arguments,
             needs_storage: stored.is_some(),
-            memory_bytes: bytes(false),
+            memory_bytes: bytes(false) + job.stretches.iter().map(|stretch| stretch.length).sum::<u64>(),
             storage_bytes: bytes(true),
             patience: patience(job.segments.values()),
         };
@@ -63,7 +63,7 @@ impl Shard {
         }
         match made? {
             Some(made) => {
-                statistics::add(&self.tree.counters.offloaded_compactions, 1);
+                self.count_elsewhere(job, &self.tree.counters.offloaded_compactions);
                 Ok(made)
             }
             None => self.compact_near_data(remote, part, job),

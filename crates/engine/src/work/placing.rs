@@ -23,6 +23,7 @@ use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, LogicalAddress};
 use forebay_memory_client::Purpose;
 use forebay_table::SegmentKind;
+use forebay_table::job::RecordStretch;
 use std::sync::Arc;
 
 /// A memtable's block in remote memory, in order.
@@ -40,19 +41,20 @@ struct PlacedPart {
     segment: Arc<Segment>,
     /// Where it begins in the segment.
     offset: u64,
+    length: u64,
 }
 
 impl PlacedBlock {
     /// A block that the log has.
     pub(crate) fn logged(stretches: Vec<Stretch>) -> Self {
-        let part = |Stretch { from, segment, to, .. }| PlacedPart { start: from, segment, offset: to };
+        let part = |Stretch { from, length, segment, to }| PlacedPart { start: from, segment, offset: to, length };
         Self { parts: stretches.into_iter().map(part).collect(), is_logged: true }
     }
 
     /// Where `offset` of the block lies.
     pub(crate) fn locate(&self, offset: u64) -> LogicalAddress {
         let behind = self.parts.partition_point(|part| part.start <= offset);
-        let PlacedPart { start, segment, offset: place } = &self.parts[behind - 1];
+        let PlacedPart { start, segment, offset: place, .. } = &self.parts[behind - 1];
         LogicalAddress { segment: segment.id(), offset: offset - start + place }
     }
 
@@ -61,9 +63,16 @@ impl PlacedBlock {
         self.is_logged
     }
 
+    /// Where its records lie.
+    pub(crate) fn stretches(&self) -> impl Iterator<Item = RecordStretch> {
+        let stretch =
+            |part: &PlacedPart| RecordStretch { segment: part.segment.id(), offset: part.offset, length: part.length };
+        self.parts.iter().map(stretch)
+    }
+
     /// The segments that it lies in.
-    pub(crate) fn segments(self) -> impl Iterator<Item = Arc<Segment>> {
-        self.parts.into_iter().map(|part| part.segment)
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Arc<Segment>> {
+        self.parts.iter().map(|part| Arc::clone(&part.segment))
     }
 }
 
@@ -93,7 +102,7 @@ impl Shard {
                 |segment: &Arc<Segment>| pipeline.write_block(segment, &buffer.memtable, &buffer.block, start..end);
             match self.place_bytes(SegmentKind::MemtableBlock, part, post) {
                 Ok(segment) => {
-                    parts.push(PlacedPart { start: start as u64, segment, offset: 0 });
+                    parts.push(PlacedPart { start: start as u64, segment, offset: 0, length: part.len() as u64 });
                     start = end;
                 }
                 Err(error) if error.kind() == ErrorKind::Full && longest > least => longest = (longest / 2).max(least),

@@ -96,7 +96,7 @@ impl Shard {
             }
         }
         self.read_tails(remote, &mut result, &segments)?;
-        statistics::add(&self.tree.counters.near_data_compactions, 1);
+        self.count_elsewhere(job, &self.tree.counters.near_data_compactions);
         Ok((result, segments))
     }
 

@@ -1,5 +1,8 @@
 //! Compaction: merges the indexes of tables and, on request, brings records back into key order.
 //!
+//! A flush that runs elsewhere is a compaction, too: its input is records as they were written (see `records`), and what comes of
+//! it is one table of level 0.
+//!
 //! Inputs are streamed in pieces of [`JobLimits::read_bytes`](super::JobLimits::read_bytes), or less where they are many. The
 //! job holds the index of an output table, and one batch of its records. It reads a record only to gather it, or to merge
 //! operands (see `chain`).
@@ -10,18 +13,19 @@
 //! strangers refuses.
 
 use super::chain::{Chain, End, Target};
-use super::input::{Bounds, Io, TableStream};
+use super::input::{Bounds, Input, Io, TableStream};
 use super::output::Output;
 use super::retention::{Link, Retention, Verdict};
 use super::sources::Sources;
-use super::{CompactionJob, CompactionResult, JobIo};
+use super::{CompactionJob, CompactionResult, JobIo, records};
 use crate::block::shared_bytes;
 use crate::entry::RangeTombstone;
 use crate::error::{Error, Result};
 use crate::merge::{Direction, Merge, SortedStream};
-use crate::operator::MergeOperators;
+use crate::operator::{MergeOperator, MergeOperators};
 use forebay_base::{KeyOrder, Kind};
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// Number of entries between two checks for cancellation.
 const CANCEL_INTERVAL: u64 = 4096;
@@ -51,6 +55,10 @@ pub fn run_compaction_with(
         name => Some(operators.get(name)?),
     };
     let io = RefCell::new(Io::new(io, job.limits.output_bytes));
+    if !job.stretches.is_empty() {
+        let (records, own) = records::open(&mut io.borrow_mut(), job)?;
+        return merged(job, operator, &io, vec![records], own, 0);
+    }
     let bounds = Bounds { order: job.key_order(), lower: job.lower.as_deref(), upper: job.upper.as_deref() };
     let mut streams = Vec::with_capacity(job.inputs.len());
     let mut own = Vec::new();
@@ -60,12 +68,24 @@ pub fn run_compaction_with(
         streams.push(stream);
         own.extend(tombstones);
     }
+    merged(job, operator, &io, streams, own, shared_by_all(job))
+}
+
+/// Merges a job's inputs, which have these range deletions, and whose keys all share so many bytes.
+fn merged<S: Input>(
+    job: &CompactionJob,
+    operator: Option<Arc<dyn MergeOperator>>,
+    io: &RefCell<Io<'_>>,
+    streams: Vec<S>,
+    own: Vec<RangeTombstone>,
+    shared_bytes: usize,
+) -> Result<CompactionResult> {
+    let order = job.key_order();
     let covering = job.tombstones.iter().chain(&own).cloned().collect();
-    let mut retention =
-        Retention::new(bounds.order, job.snapshots.clone(), job.is_bottommost, job.expire_before_ms, covering);
+    let mut retention = Retention::new(order, job.snapshots.clone(), job.is_bottommost, job.expire_before_ms, covering);
     let surviving: Vec<RangeTombstone> = own.into_iter().filter(|own| !retention.is_spent(own.tag)).collect();
-    let mut target = Target { job, io: &io, sources: Sources::new(job), output: Output::new(job, surviving) };
-    let mut merge = Merge::with_shared_prefix(streams, bounds.order, Direction::Forward, shared_by_all(job));
+    let mut target = Target { job, io, sources: Sources::new(job), output: Output::new(job, surviving) };
+    let mut merge = Merge::with_shared_prefix(streams, order, Direction::Forward, shared_bytes);
     merge_entries(&mut merge, &mut retention, Chain::new(operator, &job.limits), &mut target)?;
     drop(merge);
     let Target { sources, mut output, .. } = target;
@@ -89,8 +109,8 @@ fn shared_by_all(job: &CompactionJob) -> usize {
     whole.map_or(0, |(smallest, largest)| shared_bytes(smallest, largest))
 }
 
-fn merge_entries(
-    merge: &mut Merge<TableStream<'_, '_>>,
+fn merge_entries<S: Input>(
+    merge: &mut Merge<S>,
     retention: &mut Retention,
     mut chain: Chain,
     target: &mut Target<'_, '_, '_>,
@@ -98,7 +118,7 @@ fn merge_entries(
     let mut entries_in = 0u64;
     while let Some((number, stream)) = merge.current() {
         let Some(entry) = stream.entry() else { break };
-        let (_, address) = stream.properties().locate(&entry)?;
+        let address = stream.locate(&entry)?;
         if entries_in.is_multiple_of(CANCEL_INTERVAL) {
             target.io.borrow().check_cancelled()?;
         }

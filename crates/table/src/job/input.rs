@@ -1,4 +1,4 @@
-//! Inputs of a compaction: streams over the index entries of tables, read in large pieces.
+//! Inputs of a compaction: streams of index entries; those of tables are read in large pieces.
 
 use super::result::JobCounters;
 use super::{AllocatedSegment, GatherRead, Held, JobIo};
@@ -11,7 +11,7 @@ use crate::properties::TableProperties;
 use crate::segments::SegmentKind;
 use crate::sparse_index::SparseIndex;
 use crate::version_edit::{ImageAddress, TableMetadata};
-use forebay_base::{InternalKey, KeyOrder, Reader, SegmentId};
+use forebay_base::{InternalKey, KeyOrder, LogicalAddress, Reader, SegmentId};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -47,7 +47,7 @@ impl<'a> Io<'a> {
         if self.io.cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<()> {
+    pub fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check_cancelled()?;
         self.counters.bytes_read += into.len() as u64;
         self.io.read(segment, offset, into)
@@ -64,6 +64,12 @@ impl<'a> Io<'a> {
     pub fn hold(&mut self, bytes: u64) -> Result<()> {
         let working_bytes = self.inputs_bytes.saturating_add(bytes);
         self.io.hold(Held { working_bytes, result_bytes: self.result_bytes })
+    }
+
+    /// The same, with so many more bytes that its inputs hold from now on.
+    pub fn hold_input(&mut self, more: u64) -> Result<()> {
+        self.inputs_bytes = self.inputs_bytes.saturating_add(more);
+        self.hold(0)
     }
 
     pub fn takes_tail(&mut self, bytes: u64) -> bool {
@@ -87,6 +93,15 @@ impl<'a> Io<'a> {
         self.counters.bytes_written += bytes.len() as u64;
         self.io.write(segment, offset, bytes)
     }
+}
+
+/// A stream of index entries whose records lie somewhere.
+pub(super) trait Input: SortedStream<Error = Error> {
+    /// The current entry; `None` at the end.
+    fn entry(&self) -> Option<IndexEntry<'_>>;
+
+    /// Where the record of an entry of this stream lies.
+    fn locate(&self, entry: &IndexEntry<'_>) -> Result<LogicalAddress>;
 }
 
 /// The part of a key range that a job merges.
@@ -193,23 +208,6 @@ impl<'a, 'io> TableStream<'a, 'io> {
         Ok((stream, tombstones))
     }
 
-    /// The current entry.
-    #[inline]
-    pub fn entry(&self) -> Option<IndexEntry<'_>> {
-        let tail = self.current?;
-        Some(IndexEntry {
-            key: InternalKey { user_key: &self.key, tag: tail.tag },
-            address: tail.address,
-            length: tail.length,
-            expiry_ms: tail.expiry_ms,
-        })
-    }
-
-    /// The properties of the stream's table.
-    pub fn properties(&self) -> &TableProperties {
-        &self.properties
-    }
-
     /// Decodes the next entry. There is none after the last block or the upper bound.
     #[inline]
     fn step(&mut self) -> Result<()> {
@@ -284,5 +282,23 @@ impl SortedStream for TableStream<'_, '_> {
     #[inline]
     fn advance(&mut self) -> Result<()> {
         if self.current.is_some() { self.step() } else { Ok(()) }
+    }
+}
+
+impl Input for TableStream<'_, '_> {
+    #[inline]
+    fn entry(&self) -> Option<IndexEntry<'_>> {
+        let tail = self.current?;
+        Some(IndexEntry {
+            key: InternalKey { user_key: &self.key, tag: tail.tag },
+            address: tail.address,
+            length: tail.length,
+            expiry_ms: tail.expiry_ms,
+        })
+    }
+
+    #[inline]
+    fn locate(&self, entry: &IndexEntry<'_>) -> Result<LogicalAddress> {
+        self.properties.locate(entry).map(|(_, address)| address)
     }
 }

@@ -12,6 +12,7 @@ mod flush;
 mod input;
 mod output;
 mod parts;
+mod records;
 mod request;
 mod result;
 mod retention;
@@ -24,7 +25,7 @@ pub use copy::CopyJob;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
 pub use output::{INDEX_BYTES, LEAST_PIECE_BYTES, PIECES_OF_RUN};
 pub use parts::{JobPart, join_results, split_compaction};
-pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Replica, Residents, SizeClasses};
+pub use request::{Clustering, CompactionJob, JobInput, JobLimits, RecordStretch, Replica, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
 pub use search::{
     MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchHit, SearchIo, SearchJob, SearchPlace, SearchResult, SearchedBlock,

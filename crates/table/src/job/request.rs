@@ -4,7 +4,7 @@
 //!  frame "FBcj" (see `frame`), fields, each once unless marked:
 //!   1          identity     u128 store, u64 shard, u64 epoch, u64 job, u32 attempt
 //!   2          operators    names of key order and merge operator after their lengths (varint)
-//!   3  1 or +  input        u8 level, table (see `version_edit`)
+//!   3  0 or +  input        u8 level, table (see `version_edit`)
 //!   4  0 or +  segment      varint id, segment (see `segments`)
 //!   5          output       u8 level, u8 1 if no older data of the range lies elsewhere
 //!   6          snapshots    varint count, u64 each, ascending
@@ -19,15 +19,16 @@
 //!  14          classes      u32 bytes of key and value from which a record is medium, u32 from which large
 //!  15  0 or +  vacated      varint segment
 //!  16  0 or 1  replica      u8 parts, u8 1 if the result is to have the tables' tails
+//!  17  0 or +  records      varints: segment, offset, bytes: whole records as they were written
 //! ```
 //!
-//! All fields are mandatory.
+//! All fields are mandatory. A job has inputs or records, not both; with records its output is a table of level 0.
 //!
 //! Purpose and golden test: `docs/formats/compaction-job.md`.
 
 use super::JobIdentity;
 use crate::builder::TableOptions;
-use crate::entry::{IndexEntry, RangeTombstone};
+use crate::entry::{IndexEntry, RangeTombstone, UNIT_BYTES};
 use crate::error::{Context, Error, Result};
 use crate::frame::{
     FrameKind, Need, for_each_field, put_field, put_optional, read_count, read_flag, read_optional, read_text,
@@ -47,8 +48,7 @@ const MAX_BLOCK_BYTES: u32 = 16 << 20;
 /// Largest single read of index blocks or batch of records that a job may ask for, in bytes.
 const MAX_READ_BYTES: u32 = 64 << 20;
 /// Fields that every job has.
-const ALWAYS: u32 =
-    1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14;
+const ALWAYS: u32 = 1 << 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14;
 
 /// An input table of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,17 @@ pub struct JobInput {
     pub level: u8,
     /// The table.
     pub table: TableMetadata,
+}
+
+/// Records as they were written: a part of a memtable's block, in remote memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordStretch {
+    /// Where they lie.
+    pub segment: SegmentId,
+    /// Where the first begins, in bytes from the segment's start.
+    pub offset: u64,
+    /// Bytes of all, with padding.
+    pub length: u64,
 }
 
 /// Limits of a compaction, at one time and in total.
@@ -162,9 +173,11 @@ pub struct CompactionJob {
     pub identity: JobIdentity,
     /// Name of the merge operator; empty for none.
     pub merge_operator: String,
-    /// The tables, newest first.
+    /// The tables, newest first. None in a flush.
     pub inputs: Vec<JobInput>,
-    /// Every segment that the tables name.
+    /// In a flush, the records of sealed memtables, in any order. None in a compaction.
+    pub stretches: Vec<RecordStretch>,
+    /// Every segment that tables or stretches name.
     pub segments: BTreeMap<SegmentId, SegmentInfo>,
     /// The level of the outputs.
     pub output_level: u8,
@@ -206,7 +219,17 @@ impl CompactionJob {
     pub fn validate(&self) -> Result<()> {
         let require = |condition, reason| if condition { Ok(()) } else { Err(Error::Invalid(reason)) };
         let order = self.options.key_order;
-        require(!self.inputs.is_empty(), "a compaction has at least one input")?;
+        require(
+            self.inputs.is_empty() != self.stretches.is_empty(),
+            "a job has tables or records as its input, and not both",
+        )?;
+        let is_whole = self.output_level == 0 && self.lower.is_none() && self.upper.is_none();
+        require(self.stretches.is_empty() || is_whole, "records are flushed as a whole, to level 0")?;
+        for &RecordStretch { segment, offset, length } in &self.stretches {
+            let end = offset.checked_add(length).filter(|_| offset.is_multiple_of(UNIT_BYTES));
+            let within = |info: &SegmentInfo| end.is_some_and(|end| end <= info.length);
+            require(self.segments.get(&segment).is_some_and(within), "records lie outside of the job's segments")?;
+        }
         require(self.snapshots.is_sorted(), "the snapshots are not ascending")?;
         require((1..=MAX_BLOCK_BYTES).contains(&self.options.block_bytes), "the block size is not 1 B to 16 MiB")?;
         require((1..=MAX_READ_BYTES).contains(&self.limits.read_bytes), "the read size is not 1 B to 64 MiB")?;
@@ -303,6 +326,9 @@ impl CompactionJob {
                 out.put_u8(has_tails.into());
             });
         }
+        for RecordStretch { segment, offset, length } in &self.stretches {
+            put(17, &|out| [segment.0, *offset, *length].into_iter().for_each(|word| out.put_varint(word)));
+        }
     }
 
     /// Decodes and validates arguments.
@@ -315,6 +341,7 @@ impl CompactionJob {
             identity: JobIdentity { store: 0, shard: 0, epoch: 0, job: 0, attempt: 0 },
             merge_operator: String::new(),
             inputs: Vec::new(),
+            stretches: Vec::new(),
             segments: BTreeMap::new(),
             output_level: 0,
             is_bottommost: false,
@@ -333,7 +360,7 @@ impl CompactionJob {
         };
         let mut seen = 0u32;
         for_each_field(body, FRAME.what, |number, value| {
-            if !(1..=16).contains(&number) {
+            if !(1..=17).contains(&number) {
                 return Ok(false);
             }
             seen |= 1 << number;
@@ -409,9 +436,13 @@ impl CompactionJob {
             15 => {
                 self.vacated.insert(SegmentId(value.varint64()?));
             }
-            _ => {
+            16 => {
                 let (parts, has_tails) = (value.u8()?, read_flag(value, "tails")?);
                 self.replica = Some(Replica { parts, has_tails });
+            }
+            _ => {
+                let (segment, offset) = (SegmentId(value.varint64()?), value.varint64()?);
+                self.stretches.push(RecordStretch { segment, offset, length: value.varint64()? });
             }
         }
         Ok(())

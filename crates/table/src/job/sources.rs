@@ -1,8 +1,9 @@
 //! The segments that hold a compaction's records: which records leave them, and how many bytes that makes.
 
+use super::records::record_segments;
 use super::request::SizeClass;
 use super::result::DeadBytes;
-use super::{Clustering, CompactionJob, Residents};
+use super::{Clustering, CompactionJob, JobInput, Residents};
 use crate::error::{Error, Result};
 use crate::properties::SegmentUse;
 use forebay_base::SegmentId;
@@ -25,14 +26,14 @@ pub(super) struct Source {
 }
 
 impl Source {
-    fn new(job: &CompactionJob, used: &SegmentUse) -> Self {
+    fn new(job: &CompactionJob, segment: SegmentId, is_run: bool) -> Self {
         let rewrites = job.clustering == Clustering::Gather(Residents::Rewrite);
         Self {
-            segment: used.id,
-            is_run: used.is_run,
-            gathers_all: rewrites || job.vacated.contains(&used.id),
-            gathers_small: job.clustering != Clustering::Gather(Residents::Keep) || !used.is_run,
-            gathers_medium: job.clustering == Clustering::Gather(Residents::Keep) && !used.is_run,
+            segment,
+            is_run,
+            gathers_all: rewrites || job.vacated.contains(&segment),
+            gathers_small: job.clustering != Clustering::Gather(Residents::Keep) || !is_run,
+            gathers_medium: job.clustering == Clustering::Gather(Residents::Keep) && !is_run,
             ordinal: 0,
             ordinal_in: usize::MAX,
             dropped_bytes: 0,
@@ -68,10 +69,13 @@ pub(super) struct Sources(Vec<Vec<Source>>);
 
 impl Sources {
     pub fn new(job: &CompactionJob) -> Self {
-        let of_input = |input: &super::JobInput| {
-            input.table.properties.segments.iter().map(|used| Source::new(job, used)).collect()
-        };
-        Self(job.inputs.iter().map(of_input).collect())
+        let of_segment = |used: &SegmentUse| Source::new(job, used.id, used.is_run);
+        let of_table = |input: &JobInput| input.table.properties.segments.iter().map(of_segment).collect();
+        if job.stretches.is_empty() {
+            return Self(job.inputs.iter().map(of_table).collect());
+        }
+        let of_records = |segment| Source::new(job, segment, false);
+        Self(vec![record_segments(job).into_iter().map(of_records).collect()])
     }
 
     #[inline]

@@ -5,11 +5,11 @@ use forebay_base::{InternalKey, KeyOrder, Kind, LogicalAddress, Record, RecordHe
 use forebay_env::Random;
 use forebay_table::job::{
     AllocatedSegment, Clustering, CompactionJob, CompactionResult, Flush, FlushJob, GatherRead, Held, JobIdentity,
-    JobInput, JobIo, JobLimits, LocatedEntry, SizeClasses, run_compaction,
+    JobInput, JobIo, JobLimits, LocatedEntry, RecordStretch, SizeClasses, run_compaction,
 };
 use forebay_table::{
-    BlockIterator, CachedTable, Error, ImageAddress, PointIndexOptions, RangeTombstone, Result, SegmentInfo,
-    SegmentKind, ShardIdentity, TableId, TableMetadata, TableOptions, Version, VersionEdit, key_hash,
+    BlockIterator, BuiltTable, CachedTable, Error, ImageAddress, PointIndexOptions, RangeTombstone, Result,
+    SegmentInfo, SegmentKind, ShardIdentity, TableId, TableMetadata, TableOptions, Version, VersionEdit, key_hash,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -264,11 +264,13 @@ impl Store {
             let (a, b) = (key(a), key(b));
             order.compare_internal(InternalKey { user_key: &a.0, tag: a.1 }, InternalKey { user_key: &b.0, tag: b.1 })
         });
-        let tombstones: Vec<_> = written
+        let mut tombstones: Vec<_> = written
             .iter()
             .filter(|w| w.tag.kind() == Kind::RangeDelete)
             .map(|w| RangeTombstone { start: w.key.clone(), end: w.value.clone(), tag: w.tag })
             .collect();
+        let starts = |a: &RangeTombstone, b: &RangeTombstone| order.compare(&a.start, &b.start);
+        tombstones.sort_by(|a, b| starts(a, b).then_with(|| a.tag.sequence().cmp(&b.tag.sequence())));
         let job = FlushJob {
             identity: identity(self.version.next_job()),
             snapshots: self.snapshots.clone(),
@@ -280,16 +282,21 @@ impl Store {
             let address = LogicalAddress { segment: block, offset: w.offset };
             flush.add(&LocatedEntry { key, address, length: w.length, expiry_ms: w.expiry_ms }).unwrap();
         }
-        let Some(table) = flush.finish().unwrap().table else { return };
+        let (table, length) = (flush.finish().unwrap().table, bytes.len() as u64);
+        self.segments.insert(block, bytes);
+        self.expect_flushed_elsewhere(&job, block, &written, table.as_ref());
+        let Some(table) = table else {
+            self.segments.remove(&block);
+            return;
+        };
+        let block_info = SegmentInfo::new(SegmentKind::MemtableBlock, length, Vec::new());
         let length = table.image.len() as u64;
         let image = self.allocate(SegmentKind::TableImage, length).unwrap().id;
         self.write_image(image, &table.image);
         let mut edit = self.edit();
         if table.properties.segments.iter().any(|segment| segment.id == block) {
-            let info = SegmentInfo::new(SegmentKind::MemtableBlock, bytes.len() as u64, Vec::new());
-            edit.added_segments.push((block, info));
+            edit.added_segments.push((block, block_info));
         }
-        self.segments.insert(block, bytes);
         edit.added_segments.push((image, SegmentInfo::new(SegmentKind::TableImage, length, Vec::new())));
         let metadata = TableMetadata {
             id: TableId(self.version.next_table()),
@@ -299,6 +306,64 @@ impl Store {
         edit.added_tables.push((0, metadata));
         edit.next_table = Some(self.version.next_table() + 1);
         self.version = self.version.apply(&edit).unwrap();
+    }
+
+    /// So many records without padding, in a segment, and the job that flushes them.
+    pub fn records_to_flush(&mut self, count: u64) -> (SegmentId, CompactionJob) {
+        (0..count).for_each(|number| self.put(format!("key{:02}", number % 40).as_bytes(), b"value"));
+        self.written.clear();
+        let (block, bytes) = (SegmentId(self.next_segment), std::mem::take(&mut self.memtable));
+        self.next_segment += 1;
+        let length = bytes.len() as u64;
+        self.segments.insert(block, bytes);
+        let info = SegmentInfo::new(SegmentKind::MemtableBlock, length, Vec::new());
+        let job = CompactionJob {
+            inputs: Vec::new(),
+            stretches: vec![RecordStretch { segment: block, offset: 0, length }],
+            segments: BTreeMap::from([(block, info)]),
+            ..self.job(Clustering::None, 0, false)
+        };
+        (block, job)
+    }
+
+    /// A job whose input is the same records makes the same table, unless it merges operands.
+    fn expect_flushed_elsewhere(
+        &mut self,
+        flush: &FlushJob,
+        block: SegmentId,
+        written: &[Written],
+        table: Option<&BuiltTable>,
+    ) {
+        if written.iter().any(|w| w.tag.kind() == Kind::Merge) {
+            return;
+        }
+        let length = self.segments[&block].len() as u64;
+        let mut starts: Vec<_> = written.iter().map(|w| w.offset).collect();
+        starts.sort_unstable();
+        let middle = starts[starts.len() / 2];
+        let stretch = |offset, end| RecordStretch { segment: block, offset, length: end - offset };
+        let info = SegmentInfo::new(SegmentKind::MemtableBlock, length, Vec::new());
+        let job = CompactionJob {
+            identity: flush.identity,
+            inputs: Vec::new(),
+            stretches: vec![stretch(middle, length), stretch(0, middle)],
+            segments: BTreeMap::from([(block, info)]),
+            snapshots: flush.snapshots.clone(),
+            limits: JobLimits { read_bytes: 64, ..JobLimits::default() },
+            options: flush.options,
+            ..self.job(Clustering::None, 0, false)
+        };
+        let mut bytes = Vec::new();
+        job.encode(&mut bytes).unwrap();
+        assert_eq!(CompactionJob::decode(&bytes).as_ref(), Ok(&job));
+        let before = (self.next_segment, self.reads.len(), self.most_held, self.tail_bytes, self.may_hold);
+        self.may_hold = u64::MAX;
+        let made = run_compaction(&job, self).unwrap();
+        let images: Vec<_> = made.tables.iter().map(|made| self.segments[&made.image.segment].clone()).collect();
+        assert!(images == table.map(|table| table.image.clone()).into_iter().collect::<Vec<_>>(), "another table");
+        made.segments.iter().for_each(|(id, _)| drop(self.segments.remove(id)));
+        self.reads.truncate(before.1);
+        (self.next_segment, _, self.most_held, self.tail_bytes, self.may_hold) = before;
     }
 
     fn write_image(&mut self, segment: SegmentId, bytes: &[u8]) {
@@ -326,6 +391,7 @@ impl Store {
             identity: identity(self.version.next_job()),
             merge_operator: String::new(),
             inputs,
+            stretches: Vec::new(),
             segments: ids.into_iter().map(|id| (id, self.version.segment(id).unwrap().as_ref().clone())).collect(),
             output_level,
             is_bottommost,

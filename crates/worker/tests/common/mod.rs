@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-use forebay_engine::{CompactionPlace, Compression, Db, Durability, Options, Statistics, Storage, StorageOptions};
+use forebay_engine::{
+    CompactionPlace, Compression, Db, Durability, FlushPlace, Options, Statistics, Storage, StorageOptions,
+};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::inprocess::{self, Connector};
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
@@ -68,6 +70,7 @@ impl Cluster {
             level_size_multiplier: 4,
             shards: 2,
             compaction_place: place,
+            flush_place: FlushPlace::AsCompactions,
             ..Options::default()
         };
         Db::open(&[self.client("database")], options).unwrap()

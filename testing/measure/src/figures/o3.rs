@@ -315,7 +315,7 @@ fn figure_worker(own: &Bench) -> Figure {
                   values have 256 B, memtables and tables 16 MiB, and there are four times the records. Alone, the compute \
                   process does all jobs. By the paper's formula the scheduler weighs the loads of both; by default its owner's \
                   own threads count as dearer; and when all jobs go away, next to nothing but the log goes from the compute \
-                  process to the storage.",
+                  process to the storage. With flushes, the indexes of what is flushed are jobs as well.",
         header: vec![
             "who does the jobs",
             "fill, million/s",
@@ -329,18 +329,22 @@ fn figure_worker(own: &Bench) -> Figure {
     };
     let records = own.records * 4;
     let [compute, pool] = CORES.map(|core| Bench { forebay: own.forebay.on_core(core), ..own.clone() });
-    let layout = |place| Layout { place, value_bytes: 256, table_mib: 16, ..Layout::default() };
+    let layout =
+        |place, flush_place| Layout { place, flush_place, value_bytes: 256, table_mib: 16, ..Layout::default() };
     let alone = || {
-        let layout = layout("compute");
+        let layout = layout("compute", "compute");
         let node = pool.forebay.memory_node(1, layout.memory_bytes(records), 1)?;
         on_node(&compute, &node, &storage()?, &layout, FILL, &[format!("--num={records}")])
     };
-    let with = |placement| with_worker(&compute, &pool, &layout("pool"), records, placement);
+    let with = |placement, flushes| with_worker(&compute, &pool, &layout("pool", flushes), records, placement);
     let runs = [
         ("the compute process", alone()),
-        ("both, by the paper's formula", with("paper")),
-        ("both, by default", with("sparing")),
-        ("the worker", with("away")),
+        ("both, by the paper's formula", with("paper", "compute")),
+        ("the same, with flushes", with("paper", "as-compactions")),
+        ("both, by default", with("sparing", "compute")),
+        ("the same, with flushes", with("sparing", "as-compactions")),
+        ("the worker", with("away", "compute")),
+        ("the same, with flushes", with("away", "as-compactions")),
     ];
     let mut of_one = None;
     for (name, phases) in runs {

@@ -26,6 +26,8 @@ pub(super) struct Layout {
     pub(super) storage_from: u64,
     /// Where compactions run.
     pub(super) place: &'static str,
+    /// Who builds the indexes of flushes.
+    pub(super) flush_place: &'static str,
 }
 
 impl Default for Layout {
@@ -37,6 +39,7 @@ impl Default for Layout {
             table_mib: 1,
             storage_from: 2,
             place: "memory",
+            flush_place: "compute",
         }
     }
 }
@@ -48,6 +51,7 @@ impl Layout {
             format!("--max_write_buffer_number={}", self.memtables),
             format!("--storage-from-level={}", self.storage_from),
             format!("--compaction-place={}", self.place),
+            format!("--flush-place={}", self.flush_place),
             format!("--storage={}", storage.display()),
             "--durability=storage=interval:1s".into(),
             "--compression=none".into(),
