@@ -128,6 +128,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         (false, false) => Existing::Replaced,
     };
     let opener = stores::Opener::new(&arguments.memory, &arguments.engine, existing)?
+        .with_recorded_shards()
+        .map_err(Failure::workload(Stage::Start))?
         .with_numbered_keys(arguments.key_size, arguments.num)
         .map_err(Failure::workload(Stage::Arguments))?;
     let place = nodes::describe(&arguments.memory.memory);

@@ -5,6 +5,7 @@ use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::nodes::of_opening;
 use crate::storage_flags::NamedStorage;
+use crate::stores::shards_of_new;
 use crate::{durability, names, output};
 use forebay::{CheckpointLayout, CheckpointSummary, Db, Durability, NodeAddress, Options, ShardBounds, Storage, Store};
 use std::num::NonZero;
@@ -117,7 +118,7 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
 pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
     let RestoreArguments { place: arguments, shards, copies } = arguments;
     arguments.check()?;
-    let shards = shards.unwrap_or(arguments.memory.all().len());
+    let shards = shards.unwrap_or_else(|| shards_of_new(&arguments.memory));
     let CheckpointLayout { key_order, bounds } =
         Db::checkpoint_layout(&arguments.file, shards).map_err(|error| running(forebay::Error::from(error)))?;
     let shard_bounds = ShardBounds::Given(bounds);

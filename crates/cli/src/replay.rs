@@ -51,7 +51,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     };
     settings.check().map_err(Failure::workload(Stage::Arguments))?;
     let model = arguments.report.model();
-    let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept)?;
+    let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept)?
+        .with_recorded_shards()
+        .map_err(Failure::workload(Stage::Start))?;
     let place = nodes::describe(&arguments.memory.memory);
     let store = opener.open_for_benchmark().map_err(Failure::workload(Stage::Start))?;
     let mut progress = PhaseProgress::new();

@@ -247,14 +247,20 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
         engine.or_in(FOLDER);
     }
     let options = Options { scheduler: engine.scheduler(memory), ..engine.options(memory)? };
+    Ok((engine, divided(options)))
+}
+
+/// The same for a store whose keys are divided between its shards.
+fn divided(options: Options) -> Options {
     // Keys begin alike, so bounds that suit random bytes would leave all of them to one shard.
     let shard_bounds = ShardBounds::Given(forebay_server::shard_bounds(options.shards));
     let rebalance_interval = (options.shards > 1).then_some(REBALANCE);
-    Ok((engine, Options { shard_bounds, rebalance_interval, ..options }))
+    Options { shard_bounds, rebalance_interval, ..options }
 }
 
 /// Opens what is served, with what its options say.
 fn open(memory: &MemoryArguments, (engine, options): (EngineArguments, Options)) -> Result<(Store, Settings), Failure> {
+    let options = divided(engine.with_recorded_shards(&memory.memory, options).map_err(starting)?);
     let options = engine.opened(options).map_err(starting)?;
     let store = engine.open(memory, options.clone()).map_err(starting)?;
     let storage = engine.found_storage();

@@ -30,7 +30,8 @@ pub struct EngineArguments {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     takeover: bool,
-    /// Key ranges with an LSM-tree each; sizes and triggers apply to one.
+    /// Key ranges with an LSM-tree each; sizes and triggers apply to one. By default as many as the database has, and of
+    /// a new one as many as there are memory nodes.
     #[arg(long, value_name = "NUMBER", value_parser = shards())]
     shards: Option<usize>,
     /// Size of a memtable.
@@ -135,6 +136,12 @@ type Counts = RangedU64ValueParser<usize>;
 /// A parser of a number of shards.
 pub fn shards() -> Counts {
     Counts::new().range(1..=Options::MAX_SHARDS as u64)
+}
+
+/// The number of shards of a new database, if no flag says another one: one for each memory node, as a node without a shard
+/// holds nothing.
+pub fn shards_of_new(memory: &NodeAddresses) -> usize {
+    memory.all().len().clamp(1, Options::MAX_SHARDS)
 }
 
 /// A time after which something is done, or never.
@@ -276,6 +283,41 @@ impl EngineArguments {
         Some(forebay::reach_scheduler(&addresses, "forebay"))
     }
 
+    /// Takes the number of shards from the database that the flags name, if it is there and no flag says a number: one that
+    /// differs is refused when the database is opened.
+    ///
+    /// # Errors
+    /// When it cannot be looked up.
+    pub fn with_recorded_shards(&self, memory: &NodeAddresses, options: Options) -> Result<Options, forebay::Error> {
+        let recorded = if self.shards.is_none() { self.recorded(memory, &options)? } else { None };
+        let shards = recorded.map_or(options.shards, |recorded| recorded.shards);
+        Ok(Options { shards, ..options })
+    }
+
+    /// What the database that the flags name was created with, if it is there.
+    ///
+    /// # Errors
+    /// `Invalid` for options that conflict, before anything is looked up; when it cannot be.
+    fn recorded(&self, memory: &NodeAddresses, options: &Options) -> Result<Option<Options>, forebay::Error> {
+        self.check(options)?;
+        let recorded = match (self.stored(options), &options.name) {
+            (Some((storage, name)), _) => Database::options_of_stored(&storage, name),
+            (None, Some(name)) if !self.place.has_storage() && !memory.is_local() => {
+                Database::options_of(memory.all(), name)
+            }
+            (None, _) => return Ok(None),
+        };
+        match recorded {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            recorded => recorded.map(Some),
+        }
+    }
+
+    /// The storage in which the database lies, or is to lie, if that is there, and the database's name in it.
+    fn stored<'a>(&self, options: &'a Options) -> Option<(Storage, &'a str)> {
+        Some((self.found_storage()?, options.name.as_deref().unwrap_or(DEFAULT_NAME)))
+    }
+
     /// The first flag that says something about storage.
     fn storage_flag(&self) -> Option<&'static str> {
         let flags = [
@@ -310,7 +352,7 @@ impl EngineArguments {
             name: self.place.name(),
             takeover: self.takeover,
             durability: self.place.durability(),
-            shards: self.shards.unwrap_or(usual.shards),
+            shards: self.shards.unwrap_or_else(|| shards_of_new(memory)),
             write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),
             max_immutable_memtables: self
                 .max_write_buffer_number
@@ -382,7 +424,6 @@ impl EngineArguments {
         let settles = options.settle_after.map_or_else(|| "never".to_owned(), |after| format!("{after:?}"));
         let mut usual = BTreeMap::from([
             ("durability", options.durability.to_string()),
-            ("shards", options.shards.to_string()),
             ("write-buffer-size", bytes(options.write_buffer_bytes)),
             ("max-write-buffer-number", options.max_immutable_memtables.saturating_add(1).to_string()),
             ("max-background-jobs", options.background_threads.to_string()),
@@ -406,6 +447,9 @@ impl EngineArguments {
                 ("block-size", units::of_size(options.block_bytes.into())),
             ]);
         }
+        // Another one may be there, with a number of its own.
+        let is_new = options.name.is_none() && !self.place.has_storage();
+        usual.extend(is_new.then(|| ("shards", options.shards.to_string())));
         usual.extend(self.place.path().map(|path| ("path", path.display().to_string())));
         usual.extend(options.name.clone().map(|name| ("db", name)));
         usual
@@ -460,22 +504,26 @@ impl Opener {
         Ok(self)
     }
 
-    /// Takes the order of keys and the number of shards from the database, where there is one.
+    /// Takes the number of shards from the database, where there is one that stays and no flag says a number.
+    ///
+    /// # Errors
+    /// When it cannot be looked up.
+    pub fn with_recorded_shards(mut self) -> Result<Self, Error> {
+        if matches!(self.existing, Existing::Required | Existing::Kept) {
+            let found = self.engine.with_recorded_shards(&self.memory.memory, self.options.clone());
+            self.options = found.map_err(|error| self.opening(&error))?;
+        }
+        Ok(self)
+    }
+
+    /// Takes the order of keys and the number of shards from the database, where there is one, whatever flags say.
     ///
     /// # Errors
     /// When it cannot be looked up.
     pub fn with_recorded(mut self) -> Result<Self, Error> {
-        let recorded = match (self.stored(), &self.options.name) {
-            (Some((storage, name)), _) => Database::options_of_stored(&storage, name),
-            (None, Some(name)) if !self.engine.place.has_storage() && !self.memory.memory.is_local() => {
-                Database::options_of(self.memory.memory.all(), name)
-            }
-            (None, _) => return Ok(self),
-        };
-        match recorded {
-            Ok(recorded) => (self.options.key_order, self.options.shards) = (recorded.key_order, recorded.shards),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(self.opening(&error)),
+        let recorded = self.engine.recorded(&self.memory.memory, &self.options);
+        if let Some(recorded) = recorded.map_err(|error| self.opening(&error))? {
+            (self.options.key_order, self.options.shards) = (recorded.key_order, recorded.shards);
         }
         Ok(self)
     }
@@ -483,11 +531,6 @@ impl Opener {
     fn opening(&self, error: &forebay::Error) -> Error {
         let message = nodes::of_opening(error, &self.memory.memory);
         Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
-    }
-
-    /// The storage in which the database lies, or is to lie, if that is there, and the database's name in it.
-    fn stored(&self) -> Option<(Storage, &str)> {
-        Some((self.engine.found_storage()?, self.options.name.as_deref().unwrap_or(DEFAULT_NAME)))
     }
 
     /// Opens a store.
@@ -543,7 +586,7 @@ impl Opener {
 
     /// The database that lies in storage, if one does: where, and whether a benchmark made it and nothing else has opened it since.
     fn is_benchmarks(&self) -> Result<Option<(String, bool)>, Error> {
-        let Some((storage, name)) = self.stored() else { return Ok(None) };
+        let Some((storage, name)) = self.engine.stored(&self.options) else { return Ok(None) };
         match Db::is_benchmark_stored(&storage, name) {
             Ok(is_benchmarks) => Ok(Some((format!("{}/{name}", storage.objects().describe()), is_benchmarks))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -156,6 +156,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             // Keys begin with words that are spread over the whole range.
             let opener =
                 stores::Opener::new(&arguments.memory, &arguments.engine_options.flags, stores::Existing::Kept)?
+                    .with_recorded_shards()
+                    .map_err(Failure::workload(Stage::Start))?
                     .with_numbered_keys(settings.key_size, u64::MAX)
                     .map_err(Failure::workload(Stage::Arguments))?;
             let store = opener.open_for_benchmark().map_err(Failure::workload(Stage::Start))?;

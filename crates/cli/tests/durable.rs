@@ -531,7 +531,7 @@ fn a_server_takes_memory_nodes_back() {
     let started = (0..3).map(|at| start_node(&places()[at % 2], flags));
     let (mut nodes, addresses): (Vec<_>, Vec<_>) = started.map(|(node, address)| (Some(node), address)).unzip();
     let mut server = start(&format!(
-        "serve --listen=127.0.0.1:0 --admin=127.0.0.1:0 --db=served --durability=memory=3 --memory={}",
+        "serve --listen=127.0.0.1:0 --admin=127.0.0.1:0 --db=served --shards=1 --durability=memory=3 --memory={}",
         addresses.join(",")
     ));
     let admin = admin_of(&mut server);

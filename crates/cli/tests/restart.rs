@@ -55,6 +55,34 @@ fn a_database_over_several_nodes_goes_to_a_file_and_comes_back() {
     }
 }
 
+/// Nobody has to say again how many shards a database has, and a new one has one on each memory node.
+#[test]
+fn a_database_keeps_its_number_of_shards() {
+    let nodes: Vec<_> = places().iter().map(|place| start_node(place, "--memory=256MiB")).collect();
+    let memory = format!("--memory={},{}", nodes[0].1, nodes[1].1);
+    let folder = fresh_path(".data");
+    let path = format!("--path={} --local-memory-size=256MiB", folder.display());
+    let flags = "--num=1000 --value_size=100 --write_buffer_size=256KiB --format=json";
+    for (place, created, shards, another) in [
+        (format!("{memory} --db=new"), "", 2, 1),
+        (format!("{memory} --db=three"), "--shards=3", 3, 2),
+        (format!("{memory} --db=one"), "--shards=1", 1, 2),
+        (path, "--shards=2", 2, 1),
+    ] {
+        run(&format!("bench {flags} {place} {created} --benchmarks=fillseq")).expect(0);
+        let open = format!("bench {flags} {place} --use_existing_db --benchmarks=readseq");
+        for said in [String::new(), format!("--shards={shards}")] {
+            let read = run(&format!("{open} {said}")).expect(0).json();
+            assert_eq!(read["benchmarks"][0]["found"], 1000, "{place} {said}: {read}");
+        }
+        let refused = run(&format!("{open} --shards={another}")).expect(2);
+        assert!(refused.error.contains(&format!("a number of shards of {shards}, not {another}")), "{refused:?}");
+        // The records that are there are not ycsb's, which opens the database all the same.
+        let other = run(&format!("ycsb {place} --records=10 --operations=10 --warm-up=10 --workload=c"));
+        assert!(!other.error.contains("number of shards"), "{other:?}");
+    }
+}
+
 /// Kills a process that writes, and reads everything in the next one.
 fn kill_at_random(seed: u64) {
     let mut random = Random::seeded(seed);

@@ -65,13 +65,14 @@ fn redis_cli_and_redis_benchmark() {
     server.wait_stopped();
 }
 
-/// Strings are divided between shards, and so between memory nodes: together they hold more than one of them.
+/// A new store has a shard on each memory node unless a flag says otherwise, and strings are divided between them: together they
+/// hold more than one of them.
 #[test]
 fn all_memory_nodes_hold_something() {
     const VALUES: usize = 1100;
     let nodes = [(); 2].map(|()| start_node("tcp://127.0.0.1:0", "--memory=64MiB"));
     let [first, second] = [&nodes[0].1, &nodes[1].1];
-    let flags = "--admin=none --durability=none --shards=2 --write-buffer-size=2MiB";
+    let flags = "--admin=none --durability=none --write-buffer-size=2MiB";
     let (server, port) =
         ready(start(&format!("serve --listen=127.0.0.1:0 --memory={first} --memory={second} {flags}")));
     let value = "x".repeat(64 << 10);
@@ -79,6 +80,14 @@ fn all_memory_nodes_hold_something() {
     let requests: String = (0..VALUES).map(request).collect();
     let report = ask("redis-cli", &port, &["--pipe"], &requests);
     assert!(report.contains(&format!("errors: 0, replies: {VALUES}")), "{report}");
+    let unused = "memory nodes are not used";
+    assert!(!server.problem().contains(unused), "{}", server.problem());
+    server.signal(Signal::INT);
+    server.wait_stopped();
+    // A node that would hold nothing is told of.
+    let line = format!("serve --listen=127.0.0.1:0 --memory={first},{second} {flags} --shards=1");
+    let (server, _) = ready(start(&line));
+    assert!(server.problem().contains(unused), "{}", server.problem());
     server.signal(Signal::INT);
     server.wait_stopped();
 }
@@ -350,7 +359,7 @@ fn what_nobody_set_is_shown() {
         "# admin = \"127.0.0.1:9121\"  # default",
         "# path = \"forebay-data\"  # default",
         "# durability = \"storage=interval:1s\"  # default",
-        "# shards = 1  # default",
+        "# shards is not set",
         "# write-buffer-size = \"64MiB\"  # default",
         "# settle-after = \"500ms\"  # default",
         "# block-cache = \"64MiB\"  # default",
@@ -371,6 +380,10 @@ fn what_nobody_set_is_shown() {
     // Without storage nothing says how it is used.
     let without = shown("--durability=none");
     assert!(without.contains("# path is not set\n") && without.contains("# block-cache is not set\n"), "{without}");
+    // A store that is always new has a shard on each memory node.
+    assert!(without.contains("# shards = 1  # default\n"), "{without}");
+    let spread = shown("--durability=none --memory=tcp://127.0.0.1:1,tcp://127.0.0.1:2");
+    assert!(spread.contains("# shards = 2  # default\n"), "{spread}");
 }
 
 /// A file that only its owner may read.

@@ -33,8 +33,15 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Ar
     let smallest = smallest.ok_or_else(|| Error::invalid("a database needs at least one memory node"))?;
     let options = options.clone().fitted_to(smallest);
     let time = Arc::new(ExpiryClock::new(Arc::clone(&options.clock)));
-    // Nodes without a shard are not used.
-    let used = clients.get(..options.shards).unwrap_or(clients);
+    let (used, unused) = clients.split_at(options.shards.min(clients.len()));
+    if !unused.is_empty() && options.copies() == 1 {
+        let shards = options.shards;
+        tracing::warn!(
+            shards,
+            unused = unused.len(),
+            "memory nodes are not used: there is a shard for each of the others"
+        );
+    }
     let opened = match (&options.name, &options.storage) {
         (Some(name), Some(storage)) => open_stored::open((storage, name), used, &options, &time, common),
         (Some(name), None) if options.copies() > 1 => open_copied::open(name, clients, &options, &time, common),

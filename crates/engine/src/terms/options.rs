@@ -213,7 +213,8 @@ pub struct Options {
     /// The merge operators that this process knows by name, beside the built-in ones.
     pub merge_operators: MergeOperators,
     /// Number of shards: key ranges with an LSM-tree each (dLSM VII). Sizes and triggers in these options apply to one
-    /// shard.
+    /// shard. Of several memory nodes, as many are used as there are shards, but for copies of
+    /// [`Durability::Memory`]. A database keeps the number that it is created with.
     pub shards: usize,
     /// Bounds between the shards.
     pub shard_bounds: ShardBounds,

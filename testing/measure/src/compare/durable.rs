@@ -143,7 +143,8 @@ fn fills(bench: &Bench, findings: &mut Findings) -> Outcome {
         let mut sent = Vec::new();
         for (copies, goal) in [(1, 0.8), (2, 0.6)] {
             let nodes: Vec<MemoryNode> = (1..=copies).map(|node| run.node(node)).collect::<Outcome<_>>()?;
-            let mut flags = vec!["--db=compare".to_owned(), format!("--durability=memory={copies}")];
+            let mut flags = ["--db=compare", "--shards=1"].map(str::to_owned).to_vec();
+            flags.push(format!("--durability=memory={copies}"));
             if copies > 1 {
                 flags.push(format!("--register={}", register.path().display()));
             }

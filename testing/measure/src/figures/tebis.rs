@@ -61,6 +61,7 @@ fn measure(bench: &Bench, value_bytes: u64, copies: u32, way: &str) -> Outcome<V
     let flags = [
         "--benchmarks=fillrandom,waitforcompaction".to_owned(),
         "--db=replication".to_owned(),
+        "--shards=1".to_owned(),
         format!("--durability=memory={copies}"),
         format!("--replication={way}"),
         format!("--num={}", records(bench, value_bytes)),
