@@ -49,6 +49,51 @@ fn a_database_is_there_after_it_was_closed() {
     }
 }
 
+/// A node of 16 extents of 4 MiB holds an extent for each of 14 shards, and what is left to compactions.
+#[test]
+fn a_new_database_has_no_more_shards_than_there_is_memory_for() {
+    const MOST: usize = 14;
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start([&cluster]);
+    let shards = |shards: usize| Options { shards, write_buffer_bytes: 256 << 10, ..named("db") };
+    let refused = Db::open(&process.clients, shards(MOST + 1)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    let told = refused.to_string();
+    assert!(told.contains("It has room for 14 shards") && told.contains("fewer shards"), "{told}");
+    assert!(Db::list(&process.clients).unwrap().is_empty(), "nothing of it is left");
+    // As many as fit take more than a memtable each.
+    let db = process.open(shards(MOST));
+    for at in 0..MOST {
+        let first = u8::try_from(at * 256 / MOST).unwrap() + 1;
+        let number = db.statistics().flushes;
+        for i in 0..60u32 {
+            db.put(&[&[first], &i.to_be_bytes()[..]].concat(), &[7; 10 << 10]).unwrap();
+        }
+        eventually("its memtables are flushed", || db.statistics().flushes > number);
+    }
+    db.close().unwrap();
+    drop(db);
+    // What exists is opened, also with memtables that it could not be created with.
+    let larger = Options { write_buffer_bytes: 2 << 20, ..shards(MOST) };
+    let refused = Db::open(&process.clients, Options { name: Some("other".into()), ..larger.clone() }).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    let db = process.open(larger);
+    assert_eq!(db.get(&[&[1], &59u32.to_be_bytes()[..]].concat()).unwrap(), Some(vec![7; 10 << 10]));
+}
+
+#[test]
+fn a_database_without_a_name_has_no_more_memtables_than_there_is_memory_for() {
+    let cluster = Cluster::start(64 << 20);
+    let clients = [cluster.client()];
+    let options = |shards: usize, write_buffer_bytes: usize| Options { shards, write_buffer_bytes, ..small_options() };
+    let refused = Db::open(&clients, options(256, 256 << 10)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("It has room for 198 shards"), "{refused}");
+    Db::open(&clients, options(198, 256 << 10)).unwrap();
+    Db::open(&clients, options(256, 128 << 10)).unwrap();
+    cluster.expect_nothing_leased();
+}
+
 #[test]
 fn what_is_no_name_is_refused_as_it_was_given() {
     let cluster = Cluster::start(64 << 20);

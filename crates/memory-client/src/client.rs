@@ -93,6 +93,12 @@ impl MemoryClient {
         self.session.opened().extents
     }
 
+    /// Free extents of the node that only garbage collection gets.
+    #[must_use]
+    pub fn headroom_extents(&self) -> u32 {
+        self.session.opened().headroom_extents
+    }
+
     /// Whether the node runs jobs.
     #[must_use]
     pub fn runs_jobs(&self) -> bool {

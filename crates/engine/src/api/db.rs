@@ -76,8 +76,8 @@ impl Db {
     /// named database may come in any order, but they must be the ones it was created on.
     ///
     /// # Errors
-    /// `Invalid` for options that conflict with each other or with the database, or for no, too few or too many
-    /// clients; `NotFound` when no database has the name, or a node has lost its part of it; `AlreadyExists`; `Busy`
+    /// `Invalid` for options that conflict with each other or with the database, for no, too few or too many
+    /// clients, or for a new database whose nodes cannot hold what the memtables of all its shards need at once; `NotFound` when no database has the name, or a node has lost its part of it; `AlreadyExists`; `Busy`
     /// when another process has it open; `Unavailable` when a node is gone; `Corrupt`; `Io` when there is no memory or
     /// no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {

@@ -29,16 +29,18 @@ pub(crate) struct Part {
 }
 
 /// Opens or creates the stores of the database `name`, as the options say, and returns them in the order of their
-/// places. `config` is the configuration that they must have been created with.
+/// places. `config` is the configuration that they must have been created with. Nothing is created before `admit`, which is
+/// told whether the database is new, has let it pass.
 ///
 /// # Errors
-/// `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes; `Busy` when it is
+/// Those of `admit`; `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes; `Busy` when it is
 /// unfinished, or, where it is to be begun anew, while a process has it open.
 pub(crate) fn open(
     clients: &[Arc<MemoryClient>],
     name: &str,
     config: &StoreConfig,
     options: &Options,
+    admit: impl FnOnce(bool) -> Result<()>,
 ) -> Result<Vec<Part>> {
     let mut found = clients.iter().map(|client| find(client, name)).collect::<Result<Vec<_>>>()?;
     match (is_unfinished(found.iter().flatten())?, options.unfinished) {
@@ -67,6 +69,7 @@ pub(crate) fn open(
     if !there.is_empty() && there.len() < clients.len() {
         check_untouched(name, &there, clients.len(), options)?;
     }
+    admit(there.is_empty())?;
     let mut free = (0..).filter(|place| !taken.contains(place));
     let mut parts = Vec::with_capacity(clients.len());
     for (client, part) in found {

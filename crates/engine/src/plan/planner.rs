@@ -301,6 +301,11 @@ impl Planner {
         bytes.saturating_add(bytes / 1024 * self.index_share.unwrap_or(FIRST_INDEX_SHARE))
     }
 
+    /// What the flush of a shard's first memtable is taken to take.
+    pub(crate) fn first_memtable_bytes(options: &Options) -> u64 {
+        Self::default().memtable_bytes(options)
+    }
+
     /// What the flush of a full memtable takes.
     fn memtable_bytes(&self, options: &Options) -> u64 {
         self.with_index(options.write_buffer_bytes as u64)

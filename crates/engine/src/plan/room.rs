@@ -19,6 +19,12 @@ pub(crate) const MEASURE_BELOW: u64 = 4 * PLENTY;
 /// Most parts, about, that a memtable's block is cut into where it is flushed to.
 pub(crate) const MOST_PARTS: u64 = 32;
 
+/// Bytes that memtables leave to compactions at a node with such a headroom: as much as that, and as jobs have of their own at
+/// first.
+pub(crate) const fn reserve_bytes(headroom_extents: u64, extent_bytes: u64) -> u64 {
+    headroom_extents.saturating_mul(2).saturating_mul(extent_bytes)
+}
+
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {

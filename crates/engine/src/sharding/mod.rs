@@ -3,6 +3,7 @@
 //! Owns the [`Router`](router::Router), and with it all shards of a database. May use the rooms below it. Never here: a
 //! key with two owners, or a reader that sees part of a batch.
 
+pub(crate) mod fitting;
 pub(crate) mod held;
 pub(crate) mod move_bound;
 pub(crate) mod open;

@@ -7,6 +7,7 @@ use crate::remote::node_part::PrivateStore;
 use crate::remote::owner::Owner;
 use crate::remote::segment;
 use crate::remote::segment::{Node, Remote};
+use crate::sharding::fitting;
 use crate::sharding::opened::{Opened, acquire, nodes, recorded_routing};
 use crate::sharding::{open_copied, open_stored};
 use crate::terms::recovery::{Recovery, ShardRecovery};
@@ -46,7 +47,8 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Ar
         (Some(name), Some(storage)) => open_stored::open((storage, name), used, &options, &time, common),
         (Some(name), None) if options.copies() > 1 => open_copied::open(name, clients, &options, &time, common),
         (Some(name), None) => open_named(name, used, &options, &time, common),
-        (None, _) => open_private(nodes(used.iter(), &options), &options, &time, common),
+        (None, _) => fitting::check(used, &options, true)
+            .and_then(|()| open_private(nodes(used.iter(), &options), &options, &time, common)),
     };
     opened.map_err(|error| judged(used, error))
 }
@@ -107,7 +109,7 @@ fn open_named(
         copies: 1,
         to_finish: options.unfinished,
     };
-    let parts = named::open(clients, name, &config, options)?;
+    let parts = named::open(clients, name, &config, options, |is_new| fitting::check(clients, options, is_new))?;
     let recorded = parts.first().map(|part| part.config.merge_operator.as_str());
     let options = &options.merging_by(recorded.unwrap_or_default())?;
     let nodes = nodes(parts.iter().map(|part| part.store.client()), options);

@@ -19,6 +19,7 @@ use crate::durable::recovery::{self, LeftRecords, Recovered};
 use crate::remote::members::{Places, Several};
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
+use crate::sharding::fitting;
 use crate::sharding::opened::{Copied, Opened, nodes, recorded_routing};
 use crate::terms::recovery::{Recovery, ShardRecovery};
 use crate::terms::time::ExpiryClock;
@@ -67,6 +68,7 @@ pub(super) fn open(
     };
     let options = &options.merging_by(&database.config.merge_operator)?;
     let is_new = found.shards.is_empty();
+    fitting::check(clients, options, is_new)?;
     if is_new && clients.len() < options.copies() {
         let (has, wants) = (clients.len(), options.copies());
         return Err(Error::invalid(format!("{wants} copies need as many memory nodes, not {has}: name more of them")));

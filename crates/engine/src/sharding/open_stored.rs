@@ -13,6 +13,7 @@ use crate::remote::memory_floor::MemoryFloor;
 use crate::remote::objects::Objects;
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
+use crate::sharding::fitting;
 use crate::sharding::opened::{Opened, Stored, acquire, nodes, recorded_routing};
 use crate::terms::recovery::{Recovery, ShardRecovery};
 use crate::terms::time::ExpiryClock;
@@ -76,6 +77,7 @@ pub(super) fn open(
         None if place.lacks_commits(&history)? => return Err(missing(&place, &history)?),
         None => DatabaseIdentity { database: random()?, config },
     };
+    fitting::check(clients, options, found.is_none())?;
     let options = &options.merging_by(&identity.config.merge_operator)?;
     let recorded = found.as_ref().map_or("", |found| found.memory_store.as_str());
     // Storage alone says whether it is whole.

@@ -2,7 +2,7 @@
 
 use crate::plan::ledger::{Granted, Pool};
 use crate::plan::planner::Need;
-use crate::plan::room::{MEASURE_BELOW, MOST_PARTS, Room};
+use crate::plan::room::{MEASURE_BELOW, MOST_PARTS, Room, reserve_bytes};
 use crate::remote::segment::Remote;
 use crate::terms::{Options, Result};
 use crate::tree::buffer::Buffer;
@@ -141,8 +141,7 @@ impl Remote {
             extents: credit.free_extents,
             withheld: credit.withheld_extents,
             step_bytes: step_bytes(options),
-            // As much as the headroom, and as jobs have of their own at first.
-            reserve_bytes: credit.headroom_extents.saturating_mul(2).saturating_mul(extent_bytes),
+            reserve_bytes: reserve_bytes(credit.headroom_extents, extent_bytes),
             owed_bytes: credit.owed_extents.saturating_mul(extent_bytes),
             leased_bytes: self.free_bytes(least),
             is_shared: !self.is_named(),
