@@ -8,6 +8,7 @@ use crate::commands::sorted_sets::pops;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::writes::Direction;
+use crate::protocol::reply::Reply;
 use crate::text::number;
 
 const LIST: Family = Family::List;
@@ -120,19 +121,17 @@ fn pop_sorted(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: Direction
     let last = arguments.len() - 1;
     let timeout_ms = timeout(arguments.at(last))?;
     let keys = arguments.range(1, last);
-    match pops::pop_first(cx, keys, end, 1)? {
-        Some((key, popped)) => {
-            cx.out.array(3);
-            cx.out.bulk(key);
-            for (member, score) in popped {
-                cx.out.bulk(member);
-                cx.out.double(score);
-            }
-        }
-        None => {
-            cx.out.null_array();
-            cx.wait(keys, Kind::SortedSet, timeout_ms);
-        }
+    let head = &|out: &mut Reply, key: &[u8], _: usize| {
+        out.array(3);
+        out.bulk(key);
+    };
+    let each = &|out: &mut Reply, member: &[u8], score: f64| {
+        out.bulk(member);
+        out.double(score);
+    };
+    if !pops::pop_first(cx, keys, end, 1, pops::Form { head, each })? {
+        cx.out.null_array();
+        cx.wait(keys, Kind::SortedSet, timeout_ms);
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ impl Whole {
                 }
                 hash.save(cx, key, true)
             }
-            Self::SortedSet(scored) => sorted_sets::ranges::of_members(cx, &scored)?.save(cx, key, true),
+            Self::SortedSet(scored) => sorted_sets::ranges::of_members(cx, scored)?.save(cx, key, true),
         }
     }
 }

@@ -214,9 +214,8 @@ fn store(
     score: impl Fn(&Found) -> f64,
 ) -> Outcome {
     let scored: Vec<_> = found.into_iter().map(|found| (found.member.clone(), score(&found))).collect();
-    ranges::store(cx, key, &scored, event)?;
     cx.out.count(scored.len());
-    Ok(())
+    ranges::store(cx, key, scored, event)
 }
 
 /// `GEORADIUS` and its like: the centre is at a place, then come radius, unit, and options.

@@ -4,7 +4,7 @@ use crate::commands::collections::{Open, check_element};
 use crate::commands::command::Context;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::{self, Range};
-use crate::keyspace::writes::{Direction, Writes};
+use crate::keyspace::writes::{Direction, PORTION_BYTES, Writes};
 use crate::protocol::reply::{Protocol, Reply};
 use bytes::Bytes;
 
@@ -84,6 +84,26 @@ pub(crate) fn scan(
         found.push((Bytes::copy_from_slice(member), score));
         Ok(true)
     })?;
+    Ok(found)
+}
+
+/// Up to `most` members from an end of a range, as many as a portion has room for. The rest of the range is left in it.
+pub(crate) fn portion(writes: &Writes<'_>, range: &mut Range, direction: Direction, most: u64) -> Outcome<Vec<Scored>> {
+    let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
+    writes.scan(range, direction, |key, _| {
+        let member = Bytes::copy_from_slice(layout::member_part(key));
+        bytes += size_of::<Scored>() + member.len();
+        found.push((member, layout::scored_part(key)));
+        if bytes >= PORTION_BYTES || found.len() as u64 >= most {
+            last = Some(Bytes::copy_from_slice(key));
+        }
+        Ok(last.is_none())
+    })?;
+    match (direction, last) {
+        (_, None) => range.0.clone_from(&range.1),
+        (Direction::Forward, Some(last)) => range.0 = layout::after(&last),
+        (Direction::Backward, Some(last)) => range.1 = last,
+    }
     Ok(found)
 }
 

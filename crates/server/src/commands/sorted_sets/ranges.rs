@@ -156,9 +156,8 @@ fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         Some(set) => read_to_store(cx, &choice, &set)?,
         None => Vec::new(),
     };
-    store(cx, arguments.at(1), &found, "zrangestore")?;
     cx.out.count(found.len());
-    Ok(())
+    store(cx, arguments.at(1), found, "zrangestore")
 }
 
 /// The members that are chosen, unless they are more than can be written at once.
@@ -174,17 +173,17 @@ fn read_to_store(cx: &mut Context<'_, '_>, choice: &Choice, set: &Collection) ->
     Ok(found)
 }
 
-/// A new sorted set of these members.
-pub(crate) fn of_members(cx: &mut Context<'_, '_>, found: &[Scored]) -> Outcome<Open> {
+/// A new sorted set of these members. None is held longer than until it is written.
+pub(crate) fn of_members(cx: &mut Context<'_, '_>, found: Vec<Scored>) -> Outcome<Open> {
     let mut set = Open::fresh(cx, Kind::SortedSet)?;
     for (member, score) in found {
-        members::put(cx, &mut set, member, *score, None)?;
+        members::put(cx, &mut set, &member, score, None)?;
     }
     Ok(set)
 }
 
 /// Replaces what a key holds by these members, which is an event of this name.
-pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored], event: &'static str) -> Outcome {
+pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: Vec<Scored>, event: &'static str) -> Outcome {
     of_members(cx, found)?.store(cx, key, Class::SORTED_SET, event)
 }
 

@@ -232,3 +232,50 @@ fn members_that_are_removed_are_held_within_bounds() {
     assert_eq!(told(&server, "ZSCORE set 0; ZREMRANGEBYSCORE set -inf +inf; EXISTS set"), "$-1\r\n:801\r\n:0\r\n");
     assert_eq!(told(&server, "ZREMRANGEBYRANK other 0 -1; EXISTS other"), ":1000\r\n:0\r\n");
 }
+
+/// Members that are popped are read in portions of 4 MiB. What can be written or replied ends the reading, and all members go at once.
+#[test]
+fn members_that_are_popped_are_held_in_portions() {
+    const MEMBERS: usize = 40_000;
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::default();
+    let options = Options { background_threads: 0, clock: Arc::clone(&clock), ..Options::default() };
+    let mut server = LocalServer::new(Store::embedded(1 << 30, options).unwrap(), clock, &["config"]).unwrap();
+    for from in (0..MEMBERS).step_by(250) {
+        let members: String = (from..from + 250).map(|place| format!(" {place} {place:0200}")).collect();
+        told(&server, &format!("ZADD set{members}"));
+    }
+    server.store().flush().unwrap();
+    let refused = |server: &LocalServer, request: &str, refusal: &str| {
+        let read = || server.store().statistics().foreground.bytes_read;
+        let before = read();
+        assert!(told(server, request).starts_with(refusal), "{request}");
+        let took = read() - before;
+        assert_eq!(told(server, "ZCARD set"), format!(":{MEMBERS}\r\n"), "{request}");
+        took
+    };
+    let (written, replied) = (server.shared.max_written_bytes, server.shared.max_reply_bytes);
+    server.shared.max_written_bytes = 100_000;
+    refused(&server, "ZPOPMIN set 39999", "-ERR too much is written at once");
+    refused(&server, "ZMPOP 2 none set MAX COUNT 39999", "-ERR too much is written at once");
+    server.shared.max_written_bytes = written;
+    server.shared.max_reply_bytes = 100_000;
+    refused(&server, "ZPOPMAX set 39999", "-ERR too much is replied at once");
+    let took = refused(&server, "ZPOPMAX set 40000", "-ERR too much is replied at once");
+    assert!(took < 2 << 20, "all members were read until {took} bytes");
+    server.shared.max_reply_bytes = replied;
+    // More than a portion from either end, in the order of the end.
+    let popped = |reply: &str| {
+        let members = reply.lines().filter(|line| line.len() == 200);
+        members.map(|member| member.parse::<usize>().unwrap()).collect::<Vec<_>>()
+    };
+    let first = told(&server, "ZPOPMIN set 19000");
+    assert!(first.starts_with("*38000\r\n"), "{}", &first[..20]);
+    assert_eq!(popped(&first), (0..19_000).collect::<Vec<_>>());
+    let last = told(&server, "ZMPOP 1 set MAX COUNT 19000");
+    assert!(last.starts_with("*2\r\n$3\r\nset\r\n*19000\r\n*2\r\n"), "{}", &last[..40]);
+    assert_eq!(popped(&last), (21_000..MEMBERS).rev().collect::<Vec<_>>());
+    assert_eq!(told(&server, "ZCARD set; ZCOUNT set -inf +inf"), ":2000\r\n:2000\r\n");
+    server.shared.max_written_bytes = 10_000;
+    assert_eq!(popped(&told(&server, "ZPOPMIN set 5000")), (19_000..21_000).collect::<Vec<_>>());
+    assert_eq!(told(&server, "EXISTS set; ZPOPMIN set; ZPOPMIN set 3; ZMPOP 1 set MIN"), ":0\r\n*0\r\n*0\r\n*-1\r\n");
+}
