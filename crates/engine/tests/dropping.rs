@@ -1,11 +1,12 @@
 //! Databases in storage that are dropped, and what ends in the middle of it.
 
+use crate::common::Cluster;
 use crate::common::model::{contents, key};
 use crate::common::process::Process;
-use crate::common::stored::{of_objects, options};
+use crate::common::stored::{make_log_newer, of_objects, options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, StoredDatabase, Syncing};
-use forebay_storage::{MemoryObjects, ObjectStorage};
+use forebay_storage::{MemoryObjects, ObjectStorage, PutMode};
 
 /// Writes to the database, which then has tables, a log and a note, and whose process is killed.
 fn write_and_be_killed(objects: &MemoryObjects, value: &[u8]) {
@@ -138,4 +139,29 @@ fn what_backups_need_stays() {
     Db::clone_checkpoint(&to, "db", "now", "clone").unwrap();
     let clone = Options { name: Some("clone".to_owned()), ..options(&to, Syncing::Sync) };
     assert_eq!(contents(&process.open(clone)), expected);
+}
+
+/// Whoever cannot read a log drops nothing, in memory nodes neither.
+#[test]
+fn what_a_newer_build_wrote_keeps_its_copies() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start([&cluster]);
+    let db = process.open(Options { background_threads: 0, ..options(&storage, Syncing::Sync) });
+    (0..20).for_each(|number| db.put(&key(number), b"value").unwrap());
+    db.flush().unwrap();
+    db.put(b"log", b"value").unwrap();
+    process.kill(db);
+    let (segment, known) = make_log_newer(&objects);
+    let process = Process::start([&cluster]);
+    let state = || (process.clients[0].list_stores().unwrap(), objects.list(None).unwrap());
+    let before = state();
+    assert_eq!(before.0.len(), 1);
+    let dropped = Db::destroy_stored(&storage, &process.clients, "db");
+    assert_eq!(dropped.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(state(), before);
+    objects.put(&segment, known, PutMode::Replace).unwrap();
+    Db::destroy_stored(&storage, &process.clients, "db").unwrap();
+    assert!(state().0.is_empty() && left(&objects).is_empty());
 }

@@ -3,7 +3,7 @@
 use crate::common::Cluster;
 use crate::common::model::{Model, contents, key, write};
 use crate::common::process::Process;
-use crate::common::stored::{four_shards, of_disk, of_objects, options, torture};
+use crate::common::stored::{four_shards, make_log_newer, of_disk, of_objects, options, torture};
 use crate::rot::Rot;
 use forebay_base::ErrorKind;
 use forebay_engine::{
@@ -937,4 +937,29 @@ fn a_log_without_records_that_nothing_names_is_deleted() {
         }
     }
     assert!(noted.iter().all(|noted| *noted > 0), "{noted:?}");
+}
+
+/// Whoever takes a database over, and cannot read its log, takes nothing: the owner goes on.
+#[test]
+fn an_owner_of_a_newer_build_is_not_disturbed() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let cluster = Cluster::start(64 << 20);
+    let (owner, other) = (Process::start([&cluster]), Process::start([&cluster]));
+    let options = |takeover| Options { takeover, background_threads: 0, ..options(&storage, Syncing::Sync) };
+    let db = owner.open(options(false));
+    db.put(b"key", b"before").unwrap();
+    let (segment, known) = make_log_newer(&objects);
+    let before = objects.list(None).unwrap();
+    assert_eq!(other.try_open(options(true)).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(objects.list(None).unwrap(), before);
+    db.put(b"key", b"after").unwrap();
+    db.flush().unwrap();
+    db.put(b"log", b"after").unwrap();
+    objects.put(&segment, known, PutMode::Replace).unwrap();
+    let taken = other.open(options(true));
+    for key in [&b"key"[..], b"log"] {
+        assert_eq!(taken.get(key).unwrap().as_deref(), Some(&b"after"[..]));
+    }
+    owner.kill(db);
 }

@@ -2,7 +2,7 @@
 
 use crate::common::model::{Model, contents, key};
 use crate::common::process::Process;
-use crate::common::stored::{four_shards, of_disk, of_objects, options};
+use crate::common::stored::{four_shards, make_newer, of_disk, of_objects, options};
 use crate::common::{SetWhenDropped, eventually};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -1045,6 +1045,48 @@ fn a_damaged_backup_can_be_dropped() {
         assert_eq!(at(&backup, "three").unwrap(), expected["three"]);
         assert_eq!(problems(&backup, "db"), (Vec::new(), 1));
     }
+}
+
+/// A backup of a newer build stays, and so does what others name while one is there.
+#[test]
+fn a_backup_of_a_newer_build_is_not_dropped() {
+    let (objects, sound) = (MemoryObjects::new(), MemoryObjects::new());
+    let storage = of_objects(&objects.handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let mut model = Model::new();
+    for (name, round) in [("one", 1), ("two", 2)] {
+        change(&db, &mut model, round);
+        db.create_checkpoint(name).unwrap();
+        Db::back_up(&storage, "db", name, &of_objects(&sound.handle())).unwrap();
+    }
+    process.kill(db);
+    make_newer(&sound, &object_of(&sound, "one"), None, forebay_base::checksum);
+    let before = sound.list(None).unwrap();
+    for name in ["one", "two"] {
+        let dropped = Db::drop_backup(&of_objects(&sound.handle()), "db", name);
+        assert_eq!(dropped.unwrap_err().kind(), ErrorKind::Unsupported, "{name}");
+        assert_eq!(sound.list(None).unwrap(), before, "{name}");
+    }
+    assert_eq!(at(&of_objects(&sound.handle()), "two").unwrap(), model);
+}
+
+/// Whether a checkpoint stays is said by commits. Who cannot read them begins no clone.
+#[test]
+fn no_clone_begins_where_a_newer_build_commits() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    change(&db, &mut Model::new(), 1);
+    db.create_checkpoint("one").unwrap();
+    db.close().unwrap();
+    let last = objects.list(Some(&ObjectName::new("db/commit").unwrap())).unwrap().pop().unwrap().name;
+    make_newer(&objects, &last, None, forebay_base::envelope_checksum);
+    let before = objects.list(None).unwrap();
+    let cloned = Db::clone_checkpoint(&storage, "db", "one", "copy");
+    assert_eq!(cloned.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(objects.list(None).unwrap(), before);
 }
 
 /// A database that is being made is none: nobody opens it, and whoever makes it again begins anew.

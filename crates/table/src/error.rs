@@ -153,6 +153,9 @@ pub(crate) trait Context<T> {
 
 impl<T> Context<T> for std::result::Result<T, DecodeError> {
     fn context(self, what: &'static str) -> Result<T> {
-        self.map_err(|cause| Error::Damaged { what, cause })
+        self.map_err(|cause| match cause {
+            DecodeError::Unknown { what, feature, number } => Error::Unknown { what, feature, number },
+            cause => Error::Damaged { what, cause },
+        })
     }
 }

@@ -151,7 +151,8 @@ impl SegmentInfo {
         }
         let record_format = reader.u16()?;
         if record_format > RECORD_FORMAT {
-            return Err(DecodeError::BadValue { what: "format version of records", found: record_format.into() });
+            let (feature, number) = ("format version of records", record_format.into());
+            return Err(DecodeError::Unknown { what: "a segment", feature, number });
         }
         let count = read_count(reader, 2)?;
         let placements =
@@ -163,6 +164,8 @@ impl SegmentInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::version_edit::VersionEdit;
+    use forebay_base::{ErrorKind, SegmentId};
     use proptest::prelude::*;
 
     #[test]
@@ -180,6 +183,17 @@ mod tests {
             ]
         );
         assert_eq!(SegmentInfo::decode(&mut Reader::new(&out)), Ok(info));
+    }
+
+    /// What names it is sound: a newer build wrote it.
+    #[test]
+    fn records_of_a_newer_build_are_no_damage() {
+        let newer =
+            SegmentInfo { record_format: RECORD_FORMAT + 1, ..SegmentInfo::new(SegmentKind::Run, 8, Vec::new()) };
+        let edit = VersionEdit { added_segments: vec![(SegmentId(1), newer)], ..VersionEdit::default() };
+        let mut out = Vec::new();
+        edit.encode(&mut out).unwrap();
+        assert_eq!(VersionEdit::decode(&out).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     proptest! {

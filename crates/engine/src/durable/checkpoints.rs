@@ -222,6 +222,7 @@ pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> 
     let (id, bytes) = find(place, checkpoint)?;
     let found = decode(place, &id, &bytes)?;
     check_free(&target)?;
+    check_undropped(place, &id)?;
     let note = place.clone_of(&id, clone)?;
     place.storage.objects().put(&note, Bytes::new(), PutMode::Replace)?;
     let claimed = begin(&target, found)?;
@@ -235,6 +236,15 @@ pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> 
 /// Checks that nobody drops a checkpoint, or has, so that whoever drops it from now on finds the `note`.
 fn check_stays(place: &Place, id: &CheckpointId, note: &ObjectName) -> Result<()> {
     // In this order: what says that it is being dropped goes last.
+    check_undropped(place, id)?;
+    if place.is_there(note)? { check_there(place, id) } else { Err(replaced(id)) }
+}
+
+/// Checks that nobody drops a checkpoint.
+///
+/// # Errors
+/// `Busy`; `Unsupported` when a newer build wrote what the commits say; those of the storage.
+fn check_undropped(place: &Place, id: &CheckpointId) -> Result<()> {
     let is_dropped = match Committed::of(&place.history()?)? {
         Some(committed) => committed.drops.contains_key(&id.to_string()),
         None => place.is_there(&place.dropping(id)?)?,
@@ -245,7 +255,7 @@ fn check_stays(place: &Place, id: &CheckpointId, note: &ObjectName) -> Result<()
             format!("the checkpoint {:?} is being dropped: if nobody does that any more, drop it again", id.name()),
         ));
     }
-    if place.is_there(note)? { check_there(place, id) } else { Err(replaced(id)) }
+    Ok(())
 }
 
 /// Checks that a checkpoint is there still.
@@ -361,8 +371,8 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
 /// Drops a backup, and the objects that no other backup of the database names.
 ///
 /// # Errors
-/// `NotFound`; `Busy` while a clone needs it, or when the database lives here; those of the storage: call again, and it
-/// goes on.
+/// `NotFound`; `Busy` while a clone needs it, or when the database lives here; `Unsupported` when a newer build made it, or
+/// another one here; those of the storage: call again, and it goes on.
 pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
     if Committed::of(&place.history()?)?.is_some() {
         return Err(Error::new(ErrorKind::Busy, "the database lives in this storage: open it to drop its checkpoints"));
@@ -377,6 +387,8 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
 
 fn drop_backup_of(place: &Place, id: &CheckpointId) -> Result<()> {
     let bytes = read_object(place, id)?;
+    // Of one that is damaged, too, it is known what to delete: what no other one names.
+    decode(place, id, &bytes).map(drop).or_else(unless_newer)?;
     let needed = named_by(place, ids(place)?.into_iter().filter(|other| other != id))?;
     begin_drop(place, id, bytes.clone())?;
     delete_for_good(place, id)?;
@@ -461,6 +473,9 @@ fn delete_notes(place: &Place, id: &CheckpointId) -> Result<()> {
 }
 
 /// The objects that checkpoints name; `None` when one of them is damaged, and may name any.
+///
+/// # Errors
+/// `Unsupported` for one of a newer build; those of the storage.
 fn named_by(place: &Place, ids: impl IntoIterator<Item = CheckpointId>) -> Result<Option<BTreeSet<String>>> {
     let mut named = BTreeSet::new();
     for id in ids {
@@ -468,11 +483,16 @@ fn named_by(place: &Place, ids: impl IntoIterator<Item = CheckpointId>) -> Resul
             Ok(found) => named.append(&mut found.objects()),
             Err(error) => {
                 tracing::warn!(%error, "no object of a backup is deleted until this checkpoint is dropped");
-                return Ok(None);
+                return unless_newer(error).map(|()| None);
             }
         }
     }
     Ok(Some(named))
+}
+
+/// Passes over what is damaged, and not over what a newer build made.
+fn unless_newer(error: Error) -> Result<()> {
+    if error.kind() == ErrorKind::Unsupported { Err(error) } else { Ok(()) }
 }
 
 /// Reads the checkpoint of a name.

@@ -12,7 +12,7 @@
 //! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
 //! with the version before, and keeps all that either version names.
 
-use crate::durable::database::{CheckpointId, Committed, Place, Tombstone};
+use crate::durable::database::{CheckpointId, Committed, Known, Place, Tombstone};
 use crate::terms::{Error, Result};
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
@@ -68,7 +68,7 @@ impl Claimed {
     /// then nothing is changed; those of the storage.
     pub(crate) fn claim(
         place: &Place,
-        known: Option<&DatabaseIdentity>,
+        known: Option<&Known>,
         new: &DatabaseIdentity,
         empty: &[Version],
     ) -> Result<Self> {
@@ -83,18 +83,20 @@ impl Claimed {
         };
         let mut failure = None;
         let first = |history: &History| {
-            let payload = match Committed::of(history) {
-                Ok(Some(found)) if Some(&found.identity) == known => place.check_logs(&found.logs).and_then(|()| {
-                    DatabaseCommit::default().encode().map(|bytes| (CommitKind::Edit, bytes)).map_err(Error::from)
-                }),
-                Ok(None) if known.is_none() => {
+            let payload = match (Committed::of(history), known) {
+                (Ok(Some(found)), Some(known)) if found.identity == known.committed.identity => {
+                    known.check_again(place, &found, history.epoch()).and_then(|()| {
+                        DatabaseCommit::default().encode().map(|bytes| (CommitKind::Edit, bytes)).map_err(Error::from)
+                    })
+                }
+                (Ok(None), None) => {
                     created.to_snapshot().encode().map(|bytes| (CommitKind::Snapshot, bytes)).map_err(Error::from)
                 }
-                Ok(_) => Err(Error::new(
+                (Ok(_), _) => Err(Error::new(
                     ErrorKind::Busy,
                     "another process creates, finishes or drops the database: try again",
                 )),
-                Err(error) => Err(error),
+                (Err(error), _) => Err(error),
             };
             payload.map(|(kind, bytes)| (kind, bytes.into())).map_err(|error| {
                 let stopped =

@@ -1,7 +1,7 @@
 //! Opening a database that lies in storage (see `durable::restore`), and dropping one.
 
 use crate::durable::checkpoints;
-use crate::durable::database::{Committed, Place, Tombstone, UNFINISHED};
+use crate::durable::database::{Committed, Known, Place, Tombstone, UNFINISHED};
 use crate::durable::dropping::{self, Remains};
 use crate::durable::named::{self, Copies};
 use crate::durable::recovery::LeftRecords;
@@ -79,14 +79,15 @@ pub(super) fn open(
     };
     fitting::check(clients, options, found.is_none())?;
     let options = &options.merging_by(&identity.config.merge_operator)?;
-    let recorded = found.as_ref().map_or("", |found| found.memory_store.as_str());
+    let known = found.map(|found| Known::new(&place, found, history.epoch())).transpose()?;
+    let recorded = known.as_ref().map_or("", |known| known.committed.memory_store.as_str());
     // Storage alone says whether it is whole.
     let config = StoreConfig { to_finish: false, ..identity.config.clone() };
     let copies = named::open_copies(clients, (name, identity.database), recorded, &config, options)?;
     let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
     let owners = acquire(&copies.parts, options)?;
     let taker =
-        Taker { place, options, time, common, nodes: &nodes, owners: &owners, copies: &copies, found, identity };
+        Taker { place, options, time, common, nodes: &nodes, owners: &owners, copies: &copies, known, identity };
     let taken = taker.take_over().inspect_err(|_| owners.iter().for_each(|owner| owner.release()))?;
     let Taken { shards, records, recovery, cut, log, stored } = taken;
     let bounds = taker.identity.config.bounds.as_slice();
@@ -107,7 +108,7 @@ struct Taker<'a> {
     nodes: &'a [Arc<Node>],
     owners: &'a [Arc<Owner>],
     copies: &'a Copies,
-    found: Option<Committed>,
+    known: Option<Known>,
     identity: DatabaseIdentity,
 }
 
@@ -128,10 +129,9 @@ impl Taker<'_> {
         let empty: Vec<_> = (0..options.shards as u64)
             .map(|shard| Version::empty(identity(options, self.identity.database, shard)))
             .collect();
-        let known = self.found.as_ref().map(|found| &found.identity);
-        let claimed = Claimed::claim(&self.place, known, &self.identity, &empty)?;
+        let claimed = Claimed::claim(&self.place, self.known.as_ref(), &self.identity, &empty)?;
         let mut committed = claimed.committed.clone();
-        if self.found.as_ref().is_some_and(|found| found.memory_store != committed.memory_store) {
+        if self.known.as_ref().is_some_and(|known| known.committed.memory_store != committed.memory_store) {
             return Err(Error::new(ErrorKind::Busy, "another process opened the database at the same time: try again"));
         }
         let epoch = claimed.epoch();
@@ -239,7 +239,7 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
 /// As [`destroy`], if what lies there is what the commits have said.
 fn destroy_known(place: &Place, clients: &[Arc<MemoryClient>], name: &str, history: &History) -> Result<()> {
     if let Some(found) = Committed::of(history)? {
-        let tombstone = drop_found(place, clients, name, &found)?;
+        let tombstone = drop_found(place, clients, name, (found, history.epoch()))?;
         return Remains::of(place, tombstone)?.delete(place);
     }
     match dropping::left(place, history)? {
@@ -249,10 +249,17 @@ fn destroy_known(place: &Place, clients: &[Arc<MemoryClient>], name: &str, histo
 }
 
 /// Has no database be there any more. What it had is left.
-fn drop_found(place: &Place, clients: &[Arc<MemoryClient>], name: &str, found: &Committed) -> Result<Tombstone> {
+fn drop_found(
+    place: &Place,
+    clients: &[Arc<MemoryClient>],
+    name: &str,
+    (found, epoch): (Committed, u64),
+) -> Result<Tombstone> {
     dropping::check_unneeded(place)?;
+    let known = Known::new(place, found, epoch)?;
+    let found = &known.committed;
     named::drop_copies(clients, (name, found.identity.database))?;
-    let claimed = Claimed::claim(place, Some(&found.identity), &found.identity, &found.versions)?;
+    let claimed = Claimed::claim(place, Some(&known), &found.identity, &found.versions)?;
     // The owner before may have made one until then.
     dropping::check_unneeded(place)?;
     for log in &claimed.committed.logs {

@@ -3,10 +3,13 @@
 use super::model::{Model, contents};
 use super::process::Process;
 use super::{Cluster, small_options};
+use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, ShardBounds, Storage, StorageOptions, Syncing, WriteBatch};
 use forebay_env::Random;
-use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectFault, SimDisk};
+use forebay_storage::{
+    DiskFault, FileLogOptions, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +30,25 @@ pub fn of_disk(disk: &SimDisk, nonce: u64) -> Storage {
 
 pub fn of_objects(objects: &MemoryObjects) -> Storage {
     Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default())
+}
+
+/// Has an object be of a newer build: the format version at byte 4 is not known, and the checksum behind so many bytes, or at the
+/// end, is right.
+pub fn make_newer(objects: &MemoryObjects, name: &ObjectName, covered: Option<usize>, checksum: fn(&[u8]) -> u32) {
+    let mut bytes = objects.get(name).unwrap().to_vec();
+    let covered = covered.unwrap_or(bytes.len() - 4);
+    bytes[4] = 9;
+    let right = checksum(&bytes[..covered]);
+    bytes[covered..covered + 4].copy_from_slice(&right.to_le_bytes());
+    objects.put(name, bytes.into(), PutMode::Replace).unwrap();
+}
+
+/// Has the last segment of the only log be of a newer build; what it was.
+pub fn make_log_newer(objects: &MemoryObjects) -> (ObjectName, Bytes) {
+    let last = objects.list(Some(&ObjectName::new("db/log").unwrap())).unwrap().pop().unwrap().name;
+    let bytes = objects.get(&last).unwrap();
+    make_newer(objects, &last, Some(32), forebay_base::checksum);
+    (last, bytes)
 }
 
 pub fn four_shards(options: Options) -> Options {
