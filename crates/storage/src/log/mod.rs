@@ -113,7 +113,7 @@ pub(crate) fn delete_log(
         Some(disk) => file::delete(&**disk, name.as_str()),
         None => {
             let seal = objects::seal(&**storage, name)?;
-            objects::delete(&**storage, name, Some(seal))
+            objects::delete(&**storage, name, Some(seal.number))
         }
     }
 }

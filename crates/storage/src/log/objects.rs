@@ -233,27 +233,62 @@ pub(super) fn delete(storage: &dyn ObjectStorage, prefix: &ObjectName, but: Opti
     Ok(())
 }
 
-/// Number of the log's seal, which is put after its last segment if it is not there.
-pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<u64> {
-    let mut number = numbers(storage, prefix)?.last().map_or(1, |(number, _)| *number);
+/// A log that is sealed.
+pub(super) struct Sealed {
+    /// The seal's number.
+    pub number: u64,
+    /// Numbers of the objects before it, ascending, with their sizes. Some may have been trimmed meanwhile.
+    before: Vec<(u64, u64)>,
+}
+
+/// Puts the log's seal after its last segment, if it is not there.
+///
+/// No frames are read. A seal, like a log without frames, is no longer than a header, so what is longer is a segment, and the
+/// seal belongs behind it, or behind what was put since.
+pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Sealed> {
+    let mut before = numbers(storage, prefix)?;
+    if let Some((number, size)) = before.last().copied()
+        && size <= SEGMENT_HEADER_BYTES as u64
+        && read_header(storage, prefix, number)?.0.is_seal
+    {
+        before.pop();
+        return Ok(Sealed { number, before });
+    }
     loop {
-        let name = prefix.numbered(number)?;
+        let none_left = || Error::corrupt(prefix.as_str(), "no number is left for the seal");
+        let number = before.last().map_or(Some(1), |(number, _)| number.checked_add(1)).ok_or_else(none_left)?;
         let seal = SegmentHeader { is_seal: true, log: 0, number, start: 0 }.encode();
-        match storage.put(&name, seal.into(), PutMode::IfAbsent) {
-            Ok(()) => return Ok(number),
+        match storage.put(&prefix.numbered(number)?, seal.into(), PutMode::IfAbsent) {
+            Ok(()) => return Ok(Sealed { number, before }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let found = storage.get(&name)?;
-                let header = SegmentHeader::decode(&found).map_err(|cause| Error::decode(name.as_str(), &cause))?;
-                check_number(&name, &header, number)?;
+                let (header, size) = read_header(storage, prefix, number)?;
                 if header.is_seal {
-                    return Ok(number);
+                    return Ok(Sealed { number, before });
                 }
-                let none_left = || Error::corrupt(name.as_str(), "no number is left for the seal");
-                number = number.checked_add(1).ok_or_else(none_left)?;
+                before.push((number, size));
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Reads the header of a segment, or the seal, and its size.
+fn read_header(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) -> Result<(SegmentHeader, u64)> {
+    let name = prefix.numbered(number)?;
+    let found = storage.get(&name)?;
+    let header = SegmentHeader::decode(&found).map_err(|cause| Error::decode(name.as_str(), &cause))?;
+    check_number(&name, &header, number)?;
+    Ok((header, found.len() as u64))
+}
+
+/// Checks that the segment before a seal is among those that are there: the last one is never trimmed, and the last one to be
+/// deleted.
+fn check_before(prefix: &ObjectName, seal: u64, before: &[(u64, u64)]) -> Result<()> {
+    let last = seal.saturating_sub(1);
+    if before.last().is_some_and(|(number, _)| *number != last) {
+        return Err(Error::corrupt(prefix.numbered(last)?.as_str(), "the last segment is missing"));
+    }
+    Ok(())
 }
 
 /// Checks that a segment is the one that its name says.
@@ -266,11 +301,15 @@ fn check_number(name: &ObjectName, header: &SegmentHeader, number: u64) -> Resul
 
 /// Opens the log of `prefix` to be read.
 pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recovery: Recovery) -> Result<LogReader> {
-    if recovery == Recovery::Seal {
-        seal(&*storage, prefix)?;
-    }
     let source = Source::Objects(Arc::clone(&storage));
-    let mut listed = numbers(&*storage, prefix)?;
+    let mut listed = match recovery {
+        Recovery::Look => numbers(&*storage, prefix)?,
+        Recovery::Seal => {
+            let Sealed { number, before } = seal(&*storage, prefix)?;
+            check_before(prefix, number, &before)?;
+            before
+        }
+    };
     let mut parts: Vec<Part> = Vec::new();
     let mut last: Option<Scan> = None;
     let mut expected = None;
@@ -286,11 +325,7 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 let scan = Scan::new(&bytes).map_err(|cause| Error::decode(name.as_str(), &cause))?;
                 check_number(&name, &scan.header, number)?;
                 if scan.header.is_seal {
-                    // The last segment is never trimmed, and the last one to be deleted.
-                    let before = number.saturating_sub(1);
-                    if listed.last().is_some_and(|(number, _)| *number != before) {
-                        return Err(Error::corrupt(prefix.numbered(before)?.as_str(), "the last segment is missing"));
-                    }
+                    check_before(prefix, number, &listed)?;
                 } else {
                     // An object is there as a whole.
                     let length = size.saturating_sub(SEGMENT_HEADER_BYTES as u64);

@@ -4,6 +4,8 @@ use crate::disk::{Disk, DiskFault, SimDisk};
 use crate::error::Result;
 use crate::name::ObjectName;
 use crate::objects::{MemoryObjects, ObjectStorage, PutMode};
+use crate::options::StorageOptions;
+use crate::store::Storage;
 use forebay_base::{ErrorKind, checksum};
 use std::sync::Arc;
 
@@ -169,6 +171,18 @@ fn two_objects() -> (Arc<dyn ObjectStorage>, ObjectName) {
         log.sync(end).unwrap();
     }
     (objects, name)
+}
+
+/// Requests take long. A seal that is there already is read to be known as one.
+#[test]
+fn each_segment_is_asked_for_once() {
+    let (objects, name) = two_objects();
+    for reads in [3, 3 + 1] {
+        let storage = Storage::of_objects(Arc::clone(&objects), StorageOptions::default());
+        assert_eq!(storage.open_log(&name, Recovery::Seal).unwrap().frames().unwrap().len(), 2);
+        let counts = storage.counts();
+        assert_eq!((counts.objects_read, counts.objects_written), (reads, u64::from(reads == 3)));
+    }
 }
 
 /// An object of a sealed log is gone, of which the seal's number tells.
