@@ -116,7 +116,7 @@ pub(crate) fn finish(store: &StoreHandle) -> Result<()> {
 
 /// The place of a store on a node that founded a database with several copies, and on one that came later. What lies there, the
 /// register says.
-pub(crate) const FOUNDER: u32 = 0;
+const FOUNDER: u32 = 0;
 const LATER: u32 = 1;
 
 /// Opens, or creates, the store of a database with several copies at one of its nodes: one of `founders`, if it is new.
@@ -258,13 +258,6 @@ pub(crate) fn copies_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec
     Ok(found)
 }
 
-/// As [`copies_of`], at the nodes that founded the database.
-pub(crate) fn founders(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec<Part>> {
-    let mut found = copies_of(clients, name)?;
-    found.retain(|part| part.config.part.is_some_and(|part| part.place == FOUNDER));
-    Ok(found)
-}
-
 fn find(client: &Arc<MemoryClient>, name: &str) -> Result<Option<Part>> {
     match client.open_store(name) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -276,6 +269,11 @@ impl Part {
     fn new(store: StoreHandle) -> Result<Self> {
         let config = StoreConfig::decode(store.config());
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
+    }
+
+    /// Whether it lies at a node that founded the database, which has several copies.
+    pub(crate) fn is_founder(&self) -> bool {
+        self.config.part.is_some_and(|part| part.place == FOUNDER)
     }
 }
 

@@ -25,7 +25,7 @@
 //! written. So whoever reads follows it to those that vote now, and while that changes needs more than half of both.
 
 use crate::durable::member_register::{Register, member};
-use crate::durable::named::{FOUNDER, Part};
+use crate::durable::named::Part;
 use crate::durable::recovery::acquire_shard;
 use crate::terms::{Error, Options, Result};
 use forebay_base::ErrorKind;
@@ -204,9 +204,8 @@ impl Drop for Cells {
 impl Cell {
     /// One that was not acquired yet.
     fn new(part: &Part) -> Self {
-        let is_first = part.config.part.is_some_and(|of| of.place == FOUNDER);
         let (node, store) = (member(part.store.client().node()), part.store.clone());
-        Self { node, store, is_first, next: None, shard: None }
+        Self { node, store, is_first: part.is_founder(), next: None, shard: None }
     }
 
     /// The epoch at which this process acquired it.

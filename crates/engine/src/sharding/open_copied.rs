@@ -135,14 +135,15 @@ impl Unclaimed {
         match self {
             Self::Nodes(of_nodes) => Ok(of_nodes.as_ref().map(|(database, _)| *database)),
             Self::Stored(_) => {
-                let founders = named::founders(clients, name)?;
-                for part in &founders {
+                let mut begun = None;
+                for part in named::copies_of(clients, name)?.iter().filter(|part| part.is_founder()) {
                     // Whatever has a root is of another register.
                     if has_roots(part)? {
                         return Ok(None);
                     }
+                    begun = begun.or(part.config.part);
                 }
-                Ok(founders.first().and_then(|part| part.config.part).map(|part| part.database))
+                Ok(begun.map(|part| part.database))
             }
         }
     }

@@ -52,10 +52,7 @@ impl World {
 
     /// Starts a node, empty.
     pub(crate) fn start(&self, node: u32) {
-        let clock = self.network.clock();
-        let options = forebay_memory_node::Options { clock, ..forebay_memory_node::Options::with_memory(64 << 20) };
-        let started = MemoryNode::new(Box::new(self.network.listen(node).unwrap()), options).unwrap();
-        lock(&self.nodes).insert(node, started);
+        lock(&self.nodes).insert(node, start_node(&self.network, node));
     }
 
     /// Starts a node again, empty.
@@ -70,6 +67,13 @@ impl World {
     }
 }
 
+/// Starts a memory node, empty.
+fn start_node(network: &SimNetwork, node: u32) -> MemoryNode {
+    let options = forebay_memory_node::Options::with_memory(64 << 20);
+    let options = forebay_memory_node::Options { clock: network.clock(), ..options };
+    MemoryNode::new(Box::new(network.listen(node).unwrap()), options).unwrap()
+}
+
 /// Memory nodes that whoever waits runs.
 pub(crate) fn start(nodes: &[u32]) -> SimNetwork {
     let network = SimNetwork::new(1, SimOptions::default());
@@ -79,14 +83,7 @@ pub(crate) fn start(nodes: &[u32]) -> SimNetwork {
 }
 
 pub(crate) fn nodes_of(network: &SimNetwork, nodes: &[u32]) -> Vec<Mutex<MemoryNode>> {
-    let start = |number: &u32| {
-        let options = forebay_memory_node::Options {
-            clock: network.clock(),
-            ..forebay_memory_node::Options::with_memory(64 << 20)
-        };
-        Mutex::new(MemoryNode::new(Box::new(network.listen(*number).unwrap()), options).unwrap())
-    };
-    nodes.iter().map(start).collect()
+    nodes.iter().map(|node| Mutex::new(start_node(network, *node))).collect()
 }
 
 pub(crate) fn step(nodes: &[Mutex<MemoryNode>]) {

@@ -86,6 +86,12 @@ impl Process {
         );
     }
 
+    /// Checks that it knows that another one took over, and writes nothing.
+    fn expect_fenced(&self) {
+        assert_eq!(self.db.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
+        assert_eq!(self.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
+    }
+
     /// It has stood still past its leases.
     fn lapse(&self) {
         for client in self.nodes.iter().filter_map(|node| node.known()) {
@@ -258,8 +264,7 @@ fn a_process_that_has_lost_all_sessions_learns_that_it_was_taken_over() {
         let other = world.open(2, register.as_ref());
         other.write(200);
         (0..15).for_each(|_| [&process, &other].into_iter().for_each(|process| process.pass(1)));
-        assert_eq!(process.db.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
-        assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
+        process.expect_fenced();
         assert!(all_there(&other.db));
         other.write(200);
     }
@@ -322,8 +327,7 @@ fn a_process_does_not_get_back_what_another_one_had_meanwhile() {
         other.db.close().unwrap();
         drop(other);
         process.pass(40);
-        assert_eq!(process.db.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
-        assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
+        process.expect_fenced();
         let next = world.open(3, register.as_ref());
         assert!(all_there(&next.db));
         assert_eq!(next.db.get(b"other").unwrap().as_deref(), Some(&VALUE[..]));
