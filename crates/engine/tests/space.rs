@@ -186,6 +186,24 @@ fn a_full_database_that_was_emptied_takes_writes_again() {
     }
 }
 
+/// With a log in memory, each deletion takes a place in it, beside its memtable.
+#[test]
+fn a_log_in_memory_takes_all_deletions_of_a_full_database() {
+    for extent_bytes in [None, Some(MIB)] {
+        let node = forebay_memory_node::Options::with_memory(MEMORY / 4);
+        let extent_bytes = extent_bytes.or(node.extent_bytes);
+        let cluster = Cluster::start_with(forebay_memory_node::Options { extent_bytes, ..node });
+        let durability = Durability::Memory { copies: 1 };
+        let db = cluster.open(Options { name: Some("db".to_owned()), durability, ..options() });
+        let filled = fill(&db);
+        for i in 0..filled {
+            let result = db.delete(&key(i));
+            assert!(result.is_ok(), "delete {i} of {filled}: {result:?}: {}", report(&cluster, &[&db]));
+        }
+        assert_eq!(db.get(&key(filled - 1)).unwrap(), None);
+    }
+}
+
 /// A node whose extents are small beside shares: the ledger is exact to an extent for each shard. Its lease is the usual one:
 /// puts wait so long for what was lent, and a busy machine takes seconds to bring it back.
 fn shared() -> Cluster {
