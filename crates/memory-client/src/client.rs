@@ -125,6 +125,12 @@ impl MemoryClient {
         self.session.close();
     }
 
+    /// How many calls of this session the node has answered so far, if only by a refusal. While a node hangs, this stands still.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.session.answers()
+    }
+
     /// Renews the session now.
     ///
     /// # Errors

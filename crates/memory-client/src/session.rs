@@ -40,6 +40,8 @@ pub(crate) struct Session {
     pub keys: KeyTable,
     reading: Reading,
     renewed: AtomicU64,
+    /// Calls that the node has answered.
+    answers: AtomicU64,
     ended: OnceLock<Error>,
     stopping: Mutex<bool>,
     stop: Condvar,
@@ -70,6 +72,7 @@ impl Session {
             keys: KeyTable::new(opened.extents),
             reading: Reading::new(opened.reading_epoch, options.foreign_reads),
             renewed: AtomicU64::new(now),
+            answers: AtomicU64::new(0),
             ended: OnceLock::new(),
             stopping: Mutex::new(false),
             stop: Condvar::new(),
@@ -106,6 +109,17 @@ impl Session {
         }
     }
 
+    /// Calls that the node has answered, if only by a refusal.
+    pub fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    fn count_answer<T>(&self, result: &Result<T, Error>) {
+        if result.as_ref().map_or_else(Error::is_refusal, |_| true) {
+            self.answers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Makes a call.
     pub fn call<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
         self.check()?;
@@ -126,6 +140,7 @@ impl Session {
 
     /// Ends the session when a call shows that the node is gone, or that the session is.
     fn noticing<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        self.count_answer(&result);
         match result {
             // Either the shard's epoch has passed or the session has ended; the node knows which.
             Err(error) if error.kind() == ErrorKind::Fenced => match self.renew() {
@@ -157,7 +172,9 @@ impl Session {
             return Err(self.end(Error::Lost(format!("the connection to {} ended", self.link.node()))));
         }
         let call = Renew { session: self.id(), reading_epoch: self.reading.oldest() };
-        match self.callers.call(&call, Style::Poll, self.options.timeout.min(self.lease())) {
+        let renewed = self.callers.call(&call, Style::Poll, self.options.timeout.min(self.lease()));
+        self.count_answer(&renewed);
+        match renewed {
             Ok(renewed) => {
                 self.renewed.fetch_max(now, Ordering::Relaxed);
                 self.reading.advance(renewed.reading_epoch);

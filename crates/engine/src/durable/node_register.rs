@@ -14,6 +14,9 @@
 //!                pass. So acquire, read and claim as above, but take no cell from another process, and go on only if nobody
 //!                has said anything at a later ballot than the own one
 //!
+//!   silent       a cell that did not answer is not waited for again before its node has answered anything, unless too few decide
+//!                without it. What it was sent may come late; see `regain`: it is acquired anew before it is written again
+//!
 //!   replace      a voter whose node came back empty, by the node's next life (`docs/decisions/0065`):
 //!     learn      the new one is acquired, too, and gets what is written; it does not count
 //!     change     a write that says who votes, and who did before: it counts when more than half of both have it
@@ -53,6 +56,8 @@ struct Cell {
     next: Option<StoreHandle>,
     /// As this process acquired it; `None` where it has not by this session, or where somebody else has since.
     shard: Option<ShardHandle>,
+    /// How many calls the node had answered when it did not answer the last one.
+    silent_at: Option<u64>,
 }
 
 /// The cells that can be reached and count, acquired at one epoch.
@@ -205,7 +210,19 @@ impl Cell {
     /// One that was not acquired yet.
     fn new(part: &Part) -> Self {
         let (node, store) = (member(part.store.client().node()), part.store.clone());
-        Self { node, store, is_first: part.is_founder(), next: None, shard: None }
+        Self { node, store, is_first: part.is_founder(), next: None, shard: None, silent_at: None }
+    }
+
+    /// Whether it did not answer, and its node has answered nothing since.
+    fn is_silent(&self) -> bool {
+        self.silent_at.is_some_and(|answers| self.store.client().answers() == answers)
+    }
+
+    /// Notes that a call has failed.
+    fn note(&mut self, failure: ErrorKind) {
+        if matches!(failure, ErrorKind::Unavailable | ErrorKind::TimedOut) {
+            self.silent_at = Some(self.store.client().answers());
+        }
     }
 
     /// The epoch at which this process acquired it.
@@ -223,7 +240,7 @@ impl Cell {
         if !self.is_there()
             && let Some(next) = self.next.take()
         {
-            (self.store, self.shard) = (next, None);
+            (self.store, self.shard, self.silent_at) = (next, None, None);
         }
     }
 
@@ -279,6 +296,7 @@ fn raise<'c>(cells: impl Iterator<Item = &'c mut Cell>, takeover: bool) -> Resul
         cells.retain_mut(|cell| match cell.raise(epoch, takeover) {
             Ok(()) => true,
             Err(error) => {
+                cell.note(error.kind());
                 failure.get_or_insert(error);
                 false
             }
@@ -312,10 +330,13 @@ impl NodeRegister {
     }
 
     /// Counts with a cell of a node that is there again, or keeps it for later.
-    fn take_up(&mut self, cell: Cell) {
+    fn take_up(&mut self, mut cell: Cell) {
         let is_same = |known: &Cell| Arc::ptr_eq(known.store.client(), cell.store.client());
         if !cell.is_there() || self.cells.iter().any(is_same) {
             return;
+        }
+        if cell.is_silent() {
+            return self.returned.push(cell);
         }
         if self.ballot.names(cell.node) && !cell.is_first {
             match cell.said() {
@@ -324,7 +345,10 @@ impl NodeRegister {
                     tracing::warn!(node = cell.node.node, "a memory node has forgotten who holds the copies");
                     return;
                 }
-                Err(_) => return self.returned.push(cell),
+                Err(error) => {
+                    cell.note(error.kind());
+                    return self.returned.push(cell);
+                }
             }
         }
         let is_to_vote = self.ballot.names(cell.node) || self.lost_life(cell.node).is_some();
@@ -357,22 +381,25 @@ impl NodeRegister {
         let present = Some(Epoch(self.ballot.epoch));
         let mut has_more = false;
         for at in 0..self.cells.len() {
-            let Some(cell) = self.cells.get(at).filter(|cell| cell.is_there() && cell.epoch() != present) else {
-                continue;
-            };
+            let is_due = |cell: &&Cell| cell.is_there() && !cell.is_silent() && cell.epoch() != present;
+            let Some(cell) = self.cells.get(at).filter(is_due) else { continue };
             // What belongs to somebody else is not acquired, even where nobody has it at this moment.
             let said = cell.said();
             self.check_claim(&said)?;
-            let acquired = said.and_then(|_| self.cells.get_mut(at).map_or(Ok(()), |cell| cell.raise(Epoch(1), false)));
-            match acquired {
+            let Some(cell) = self.cells.get_mut(at) else { continue };
+            match said.and_then(|_| cell.raise(Epoch(1), false)) {
                 Ok(()) => has_more = true,
-                Err(error) => tracing::debug!(%error, "a cell of the register is not had yet"),
+                Err(error) => {
+                    tracing::debug!(%error, "a cell of the register is not had yet");
+                    cell.note(error.kind());
+                }
             }
         }
         if !has_more {
             return Ok(());
         }
-        let acquired = self.cells.iter_mut().filter(|cell| cell.is_there() && cell.shard.is_some());
+        let acquired =
+            self.cells.iter_mut().filter(|cell| cell.is_there() && !cell.is_silent() && cell.shard.is_some());
         let Ok(Raised { epoch, .. }) = raise(acquired, false) else { return Ok(()) };
         let mut reached = Vec::with_capacity(self.cells.len());
         for cell in self.cells_at(epoch) {
@@ -434,6 +461,10 @@ impl NodeRegister {
             // What got no reply may come when the cell says something newer, unless its epoch has passed by then.
             let is_known = error.is_refusal() && error.kind() != ErrorKind::Fenced;
             cell.shard.take_if(|_| !is_known);
+            // Nor need anybody wait for it again. It may get this write late and say it, which more than half said at this ballot or a
+            // later one: then it is behind, as a voter may be. Before it is written again, it is acquired at an epoch that refuses
+            // whatever is still on its way.
+            cell.note(error.kind());
             if !self.ballot.names(cell.node) {
                 continue;
             }
@@ -475,18 +506,33 @@ impl NodeRegister {
         Ok(())
     }
 
-    fn try_write(&mut self, record: &MembersRecord) -> Result<()> {
+    /// Writes to the cells that may answer. Returns which of them have it.
+    fn write_once(&mut self, record: &MembersRecord) -> Result<Vec<MemberNode>> {
         self.regain()?;
         let put = self.put(record);
         let may_follow = || self.cells.iter().any(|cell| !cell.is_there() && cell.next.is_some());
-        let written = match put {
+        match put {
             // It may have been a call of this process that came late, or a session whose end was not known.
             Err(failed) if failed.kind() == ErrorKind::Fenced || may_follow() => {
                 self.regain()?;
-                self.put(record).map_err(|_| failed)?
+                self.put(record).map_err(|_| failed)
             }
-            put => put?,
-        };
+            put => put,
+        }
+    }
+
+    fn try_write(&mut self, record: &MembersRecord) -> Result<()> {
+        let is_silent = |cell: &Cell| cell.is_silent().then_some(cell.node);
+        let silent: Vec<_> = self.cells.iter().chain(&self.returned).filter_map(is_silent).collect();
+        let written = match self.write_once(record) {
+            // Too few decide without those that were not asked.
+            Err(error) if error.kind() != ErrorKind::Fenced && !silent.is_empty() => {
+                let cells = self.cells.iter_mut().chain(&mut self.returned);
+                cells.filter(|cell| silent.contains(&cell.node)).for_each(|cell| cell.silent_at = None);
+                self.write_once(record)
+            }
+            written => written,
+        }?;
         if let Err(error) = self.replace(record, written) {
             // What was written counts. The change of who votes is tried again with the next write.
             tracing::debug!(%error, "a memory node does not vote again yet");
@@ -513,7 +559,8 @@ impl Register for NodeRegister {
             return Err(ended.clone());
         }
         self.follow();
-        self.cells.iter().filter(|cell| cell.is_there()).try_for_each(|cell| self.check_claim(&cell.said()))
+        let asked = self.cells.iter().filter(|cell| cell.is_there() && !cell.is_silent());
+        asked.map(Cell::said).try_for_each(|said| self.check_claim(&said))
     }
 
     fn returned(&mut self, part: &Part) {

@@ -5,6 +5,7 @@ use crate::durable::log::tests::{World, start};
 use crate::durable::named::open_copy;
 use forebay_base::KeyOrder;
 use forebay_env::Random;
+use forebay_fabric::Traffic;
 use forebay_fabric::sim::{Faults, SimNetwork, SimOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_proto::calls::CloseSession;
@@ -200,6 +201,67 @@ fn a_write_that_comes_late_is_refused() {
     let says = |at: usize| owner.parts[at].store.root(CELL).unwrap().unwrap().1;
     assert_eq!(says(0), says(1));
     assert_eq!(said(&network), record(2));
+}
+
+/// It is waited for once, and not by every write.
+#[test]
+fn a_node_that_hangs_is_not_asked_until_it_answers_again() {
+    let network = start(&NODES);
+    let mut owner = Owner::new(&network, false);
+    let asked = |owner: &Owner, at: usize| {
+        let link = owner.parts[at].store.client().link();
+        [Traffic::Foreground, Traffic::Background].map(|traffic| link.counts(traffic).messages).iter().sum::<u64>()
+    };
+    let renew = |owner: &Owner| owner.parts.iter().for_each(|part| drop(part.store.client().renew()));
+    let says = |owner: &Owner, at: usize| {
+        let said = MembersRecord::decode(&owner.parts[at].store.root(CELL).unwrap().unwrap().1).unwrap();
+        MembersRecord { ballot: None, ..said }
+    };
+    for (round, hung) in [0, 1, 2, 1].into_iter().enumerate() {
+        let number = 100 * round as u32;
+        network.partition(NODES[hung]);
+        let before = asked(&owner, hung);
+        owner.register.write(&record(number)).unwrap();
+        assert_eq!(asked(&owner, hung), before + 1);
+        for more in 1..10 {
+            owner.register.write(&record(number + more)).unwrap();
+            owner.register.check().unwrap();
+        }
+        assert_eq!(asked(&owner, hung), before + 1, "it hangs still");
+        // Calls that were on their way arrive.
+        network.heal(NODES[hung]);
+        network.settle();
+        assert_eq!(said(&network), record(number + 9));
+        renew(&owner);
+        owner.register.write(&record(number + 10)).unwrap();
+        (0..NODES.len()).for_each(|at| assert_eq!(says(&owner, at), record(number + 10)));
+        // It counts.
+        owner.register.write(&record(number + 11)).unwrap();
+        network.partition(NODES[(hung + 1) % NODES.len()]);
+        owner.register.write(&record(number + 12)).unwrap();
+        network.heal(NODES[(hung + 1) % NODES.len()]);
+        assert_eq!(said(&network), record(number + 12));
+        renew(&owner);
+        owner.register.write(&record(number + 13)).unwrap();
+    }
+}
+
+/// It has answered nothing since it hung, and too few decide without it.
+#[test]
+fn a_node_that_was_silent_is_asked_where_too_few_others_answer() {
+    let network = start(&NODES);
+    let mut owner = Owner::new(&network, false);
+    network.partition(NODES[0]);
+    owner.register.write(&record(1)).unwrap();
+    network.heal(NODES[0]);
+    network.partition(NODES[1]);
+    owner.register.write(&record(2)).unwrap();
+    network.partition(NODES[2]);
+    assert_eq!(owner.register.write(&record(3)).unwrap_err().kind(), ErrorKind::Unavailable);
+    network.heal(NODES[1]);
+    owner.register.write(&record(4)).unwrap();
+    network.heal(NODES[2]);
+    assert_eq!(said(&network), record(4));
 }
 
 /// A store that was made again at a node that forgot what it had said.
@@ -559,6 +621,8 @@ mod seeded {
             assert!(opened.is_ok(), "seed {}: {opened:?}", self.seed);
             for _ in 0..20 {
                 self.world.network.clock().sleep(Duration::from_secs(2));
+                let cells = self.processes.last().into_iter().flat_map(|process| &process.register.cells);
+                cells.for_each(|cell| drop(cell.store.client().renew()));
                 for life in &all {
                     let part = self.part(*life);
                     part.iter().for_each(|part| self.processes.last_mut().unwrap().register.returned(part));
