@@ -115,7 +115,8 @@ pub(crate) fn copy(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segmen
     Ok(copy)
 }
 
-/// Copies the first `length` bytes of a segment into another one.
+/// Copies the first `length` bytes of a segment into another one. When this has returned, either no write is under way to the other
+/// one, or it says that the other one failed.
 pub(crate) fn copy_into(segment: &Segment, copy: &Arc<Segment>, length: u64) -> Result<(), NotHeld> {
     // Another member may serve before all is read.
     let source = segment.served();
@@ -124,8 +125,13 @@ pub(crate) fn copy_into(segment: &Segment, copy: &Arc<Segment>, length: u64) -> 
     let mut offset = 0;
     while offset < length {
         let piece = PIECE_BYTES.min(length - offset);
-        let read = source.at(offset).and_then(|at| read_range(&mut from, at, piece)).map_err(NotHeld::Another)?;
-        to.write(copy, offset, &read).map_err(NotHeld::Itself)?;
+        match source.at(offset).and_then(|at| read_range(&mut from, at, piece)) {
+            Ok(read) => to.write(copy, offset, &read).map_err(NotHeld::Itself)?,
+            Err(error) => {
+                to.drain().map_err(NotHeld::Itself)?;
+                return Err(NotHeld::Another(error));
+            }
+        }
         offset += piece;
     }
     to.drain().map_err(NotHeld::Itself)

@@ -15,7 +15,7 @@
 //! (`docs/formats/manifest.md`). Of its memtables' contents, what reached the log is written again. Sequence numbers continue
 //! after the largest one that the version covers.
 
-use crate::durable::copies;
+use crate::durable::copies::{self, NotHeld};
 use crate::durable::crossing::{Reached, agree};
 use crate::durable::manifest::{self, Left, Manifest};
 use crate::durable::replay::{self, Part, Replay};
@@ -107,48 +107,148 @@ pub(crate) fn acquire(store: &StoreHandle, id: ShardId, options: &Options) -> Re
     Ok(Arc::new(Owner::new(store.clone(), shard)))
 }
 
+/// A shard that is to be recovered.
+pub(crate) struct Wanted<'a> {
+    /// Its members that can be reached.
+    members: Vec<Reachable<'a>>,
+    identity: ShardIdentity,
+    /// Members that were lost after they may have been written to: they are none again by this session.
+    out: Vec<Arc<Remote>>,
+}
+
+/// A member of a shard that can be reached.
+struct Reachable<'a> {
+    number: usize,
+    node: &'a Arc<Node>,
+    owner: &'a Arc<Owner>,
+}
+
+impl<'a> Wanted<'a> {
+    /// A shard whose members these are, each with its owner.
+    pub(crate) fn new(members: Vec<(&'a Arc<Node>, &'a Arc<Owner>)>, identity: ShardIdentity) -> Self {
+        let members = members.into_iter().enumerate();
+        let members = members.map(|(number, (node, owner))| Reachable { number, node, owner }).collect();
+        Self { members, identity, out: Vec::new() }
+    }
+
+    /// Whether a member at another node than this one can be reached.
+    fn has_another_than(&self, node: &Arc<Node>) -> bool {
+        self.members.iter().any(|member| !Arc::ptr_eq(member.node, node))
+    }
+}
+
+/// Why shards were not recovered.
+struct Failure {
+    /// The member that failed, if one did.
+    at: Option<Arc<Remote>>,
+    error: Error,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { at: None, error }
+    }
+}
+
+impl Failure {
+    /// What makes an error the failure of this member.
+    fn of(member: &Arc<Remote>) -> impl Fn(Error) -> Self + use<> {
+        let member = Arc::clone(member);
+        move |error| Self { at: Some(Arc::clone(&member)), error }
+    }
+
+    /// The member, if it is lost, as when its node hangs.
+    fn lost(&self) -> Option<&Arc<Remote>> {
+        self.at.as_ref().filter(|at| self.error.is_out_of_reach() || !at.memory_node().answers())
+    }
+}
+
+/// Recovers all shards of a database; those that have several members get what `several` says by the shard's number. A batch that
+/// crosses shards counts in all of them or in none. A shard that was never used is empty. A member that has lost something is left
+/// out.
+///
+/// So is one that is lost meanwhile, of all shards that have another one, and then all begins anew. What was done by then is what
+/// a process does that ends there: nothing but the same state at members that have everything. So it is as if another process
+/// opened the database, without that node.
+///
+/// Nothing may be written to any shard before all are recovered. Nothing may be written to one before the register names its
+/// members, and then [`Recovered::take_charge`] was called.
+///
+/// # Errors
+/// `Corrupt` when the stored data is damaged; `Full`; `Unavailable` and `TimedOut`, naming the node, when no member of a shard is left.
+pub(crate) fn recover(
+    mut shards: Vec<Wanted<'_>>,
+    options: &Options,
+    several: impl Fn(usize) -> Option<Several>,
+) -> Result<Vec<Recovered>> {
+    loop {
+        let left = look(&mut shards, options)?;
+        let found: Vec<Vec<_>> = left.iter().map(|left| left.remotes().cloned().collect()).collect();
+        let ends = agree(&left.iter().map(LeftShard::reached).collect::<Vec<_>>());
+        let taken = left.into_iter().zip(ends).enumerate().map(|(shard, (left, end))| {
+            let taken = left.take_up(end, options, several(shard));
+            taken.map_err(|failure| (shard, failure))
+        });
+        let (shard, failure) = match taken.collect() {
+            Ok(recovered) => return Ok(recovered),
+            Err(failed) => failed,
+        };
+        let Some(lost) = failure.lost() else { return Err(failure.error) };
+        let node = lost.memory_node();
+        if !shards.get(shard).is_some_and(|shard| shard.has_another_than(node)) {
+            let at = format!("of shard {shard}, only {} has a copy that can be read", node.client().node());
+            return Err(failure.error.during(&at));
+        }
+        let (error, node_name) = (&failure.error, node.client().node());
+        tracing::warn!(node = %node_name, %error, "a memory node is left out: it was lost while its copies were read");
+        for (shard, found) in shards.iter_mut().zip(found).filter(|(shard, _)| shard.has_another_than(node)) {
+            shard.members.retain(|member| !Arc::ptr_eq(member.node, node));
+            shard.out.extend(found.into_iter().filter(|remote| Arc::ptr_eq(remote.memory_node(), node)));
+        }
+    }
+}
+
 /// What earlier owners left of a shard, as those of its members say that can be reached. Nothing is changed yet.
-pub(crate) struct LeftShard {
-    owners: Vec<Arc<Owner>>,
+struct LeftShard {
     /// The member whose log reaches furthest: each of them has everything that was acknowledged.
     source: Found,
     others: Vec<Found>,
+    /// As in [`Wanted`].
+    out: Vec<Arc<Remote>>,
 }
 
-/// A shard that is looked at: its members that can be reached, each with its owner, and what it is.
-pub(crate) type Looked<'a> = (Vec<(&'a Arc<Node>, &'a Arc<Owner>)>, ShardIdentity);
-
-/// Looks at what is left of shards, some of them side by side where there may be threads. A shard that was never used is
-/// empty. A member that has lost something is left out. Releases a shard on failure.
-///
-/// # Errors
-/// `Corrupt` when the stored data is damaged; `Unavailable`.
-pub(crate) fn look(shards: &[Looked<'_>], options: &Options) -> Result<Vec<LeftShard>> {
+/// Looks at what is left of shards, some of them side by side where there may be threads. Members that have lost something are
+/// members no more.
+fn look(shards: &mut [Wanted<'_>], options: &Options) -> Result<Vec<LeftShard>> {
     let panicked = || Err(Error::panicked("looks at a shard"));
     let mut left = Vec::with_capacity(shards.len());
-    for some in shards.chunks(readers(options).max(1)) {
-        for looked in run_all(some.iter().collect(), |(members, identity)| look_at(members, identity, options)) {
+    for some in shards.chunks_mut(readers(options).max(1)) {
+        for looked in run_all(some.iter_mut().collect(), |shard| look_at(shard, options)) {
             left.push(looked.unwrap_or_else(panicked)?);
         }
     }
     Ok(left)
 }
 
-fn look_at(members: &[(&Arc<Node>, &Arc<Owner>)], identity: &ShardIdentity, options: &Options) -> Result<LeftShard> {
-    try_look(members, identity, options).inspect_err(|_| members.iter().for_each(|(_, owner)| owner.release()))
-}
-
-fn try_look(members: &[(&Arc<Node>, &Arc<Owner>)], identity: &ShardIdentity, options: &Options) -> Result<LeftShard> {
+fn look_at(shard: &mut Wanted<'_>, options: &Options) -> Result<LeftShard> {
     let serving = Arc::default();
-    let mut found = Vec::with_capacity(members.len());
+    let mut found = Vec::with_capacity(shard.members.len());
     let mut failure = None;
-    for (number, (node, owner)) in members.iter().enumerate() {
-        match Found::at(node, owner, identity, options, (number, &serving)) {
-            Ok(at) => found.push(at),
-            Err(error) if members.len() == 1 => return Err(error),
+    let is_alone = shard.members.len() == 1;
+    for member in std::mem::take(&mut shard.members) {
+        let node = member.node.client().node();
+        match Found::at(&member, &shard.identity, options, &serving) {
+            Ok(at) => {
+                found.push(at);
+                shard.members.push(member);
+            }
             Err(error) => {
-                tracing::warn!(node = %node.client().node(), %error, "a copy is left out");
-                owner.release();
+                let error = error.during(&format!("reading what {node} holds"));
+                if is_alone {
+                    return Err(error);
+                }
+                tracing::warn!(%node, %error, "a copy is left out");
+                member.owner.release();
                 failure = Some(error);
             }
         }
@@ -158,25 +258,7 @@ fn try_look(members: &[(&Arc<Node>, &Arc<Owner>)], identity: &ShardIdentity, opt
     };
     let at = found.iter().position(|found| found.replay.last == furthest).unwrap_or(0);
     let source = found.remove(at);
-    Ok(LeftShard { owners: members.iter().map(|(_, owner)| Arc::clone(owner)).collect(), source, others: found })
-}
-
-/// Recovers all shards of a database, of which this is left; those that have several members get what `several` says by the
-/// shard's number. A batch that crosses shards counts in all of them or in none. A shard that cannot be recovered is released.
-///
-/// Nothing may be written to any shard before all are recovered. Nothing may be written to one before the register names its
-/// members, and then [`Recovered::take_charge`] was called.
-///
-/// # Errors
-/// `Corrupt` when the stored data is damaged; `Full`; `Unavailable`.
-pub(crate) fn take_up(
-    left: Vec<LeftShard>,
-    options: &Options,
-    several: impl Fn(usize) -> Option<Several>,
-) -> Result<Vec<Recovered>> {
-    let ends = agree(&left.iter().map(LeftShard::reached).collect::<Vec<_>>());
-    let shards = left.into_iter().zip(ends).enumerate();
-    shards.map(|(shard, (left, end))| left.take_up(end, options, several(shard))).collect()
+    Ok(LeftShard { source, others: found, out: shard.out.clone() })
 }
 
 impl LeftShard {
@@ -185,29 +267,35 @@ impl LeftShard {
         Reached { last: self.source.replay.last, marks: self.source.replay.marks.clone() }
     }
 
-    /// Recovers the shard up to number `end`. The other members get what they lack. One that is lost meanwhile is left out.
-    /// Releases the shard on failure.
-    fn take_up(self, end: SequenceNumber, options: &Options, several: Option<Several>) -> Result<Recovered> {
-        let owners = self.owners.clone();
-        self.try_take_up(end, options, several).inspect_err(|_| owners.iter().for_each(|owner| owner.release()))
+    fn remotes(&self) -> impl Iterator<Item = &Arc<Remote>> {
+        std::iter::once(&self.source).chain(&self.others).map(|found| &found.remote)
     }
 
-    fn try_take_up(self, end: SequenceNumber, options: &Options, several: Option<Several>) -> Result<Recovered> {
-        let Self { mut source, others, .. } = self;
+    /// Recovers the shard up to number `end`. The other members get what they lack. One that cannot get it is left out.
+    fn take_up(
+        self,
+        end: SequenceNumber,
+        options: &Options,
+        several: Option<Several>,
+    ) -> std::result::Result<Recovered, Failure> {
+        let Self { mut source, others, out } = self;
         if end < source.replay.last {
             source.replay = replay::replay(&source.parts, source.version.last_sequence(), end)?;
         }
         let (log, version) = source.counted()?;
+        let of_source = Failure::of(&source.remote);
         let mut segments = HashMap::default();
         for (&id, entry) in version.segments() {
-            segments.insert(id, held(&source.remote, id, &entry.info)?);
+            segments.insert(id, held(&source.remote, id, &entry.info).map_err(&of_source)?);
         }
         let remote = Arc::clone(&source.remote);
         let remote = match several {
             None => Members::only(remote),
             Some(several) => Arc::new(Members::first(remote, several)),
         };
-        let tables = open_tables(&source.remote, &version, &Arc::new(segments.clone()), readers(options))?;
+        out.into_iter().for_each(|out| remote.add(out, Standing::Out));
+        let tables = open_tables(&source.remote, &version, &Arc::new(segments.clone()), readers(options));
+        let tables = tables.map_err(&of_source)?;
         let mut attached = Vec::with_capacity(others.len());
         for other in others {
             match other.attach(&segments, &log) {
@@ -215,9 +303,12 @@ impl LeftShard {
                     remote.add(Arc::clone(&other.remote), Standing::Active);
                     attached.push(other);
                 }
-                Err(error) => {
+                Err(NotHeld::Another(error)) => return Err(of_source(error)),
+                Err(NotHeld::Itself(error)) => {
                     tracing::warn!(node = %other.remote.memory_node().client().node(), %error, "a copy is left out");
                     other.owner.release();
+                    // What was written there may still arrive.
+                    remote.add(other.remote, Standing::Out);
                 }
             }
         }
@@ -225,9 +316,9 @@ impl LeftShard {
         let mut logs = Vec::with_capacity(1 + attached.len());
         let mut left = Vec::with_capacity(1 + attached.len());
         for found in std::iter::once(source).chain(attached) {
-            let manifest = found.root.map(|root| Left::hold(root, &found.remote).map_err(misplaced)).transpose()?;
-            logs.push(manifest::Log::begin(&found.owner, &found.remote, &version, manifest.as_ref())?);
-            left.push(found.left_over(&segments)?);
+            let of_this = Failure::of(&found.remote);
+            logs.push(found.begin(&version).map_err(&of_this)?);
+            left.push(found.left_over(&segments).map_err(&of_this)?);
         }
         let version = LiveVersion::restore(version, &tables, &segments)?;
         Ok(Recovered { remote, version, manifest: Manifest::new(logs), log, left })
@@ -272,11 +363,10 @@ struct Found {
 
 impl Found {
     fn at(
-        node: &Arc<Node>,
-        owner: &Arc<Owner>,
+        &Reachable { number, node, owner }: &Reachable<'_>,
         identity: &ShardIdentity,
         options: &Options,
-        member: (usize, &Arc<Serving>),
+        serving: &Arc<Serving>,
     ) -> Result<Self> {
         let (shard, client) = (owner.shard(), Arc::clone(owner.store().client()));
         let id = shard.key().shard;
@@ -299,7 +389,7 @@ impl Found {
         live.extend(root.iter().filter_map(|root| Left::ranges(root, &client)).flatten());
         let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
         let allocator = allocator.map_err(|error| misplaced(error.into()))?;
-        let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, None, member));
+        let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, None, (number, serving)));
         let mut segments = Vec::new();
         let mut parts = Vec::new();
         for LogPart { segment: id, last } in version.log_parts() {
@@ -347,15 +437,15 @@ impl Found {
 
     /// Has this member hold everything that another one does. What both versions name is the same at both, but for the
     /// log: there the other one may have come further.
-    fn attach(&self, segments: &HashMap<SegmentId, Arc<Segment>>, log: &LeftLog) -> Result<()> {
+    fn attach(&self, segments: &HashMap<SegmentId, Arc<Segment>>, log: &LeftLog) -> Result<(), NotHeld> {
         let mut copied = Vec::new();
         for (&id, segment) in segments {
             let is_log = log.parts.iter().any(|(part, _)| part.id() == id);
             let copy = match self.version.segment(id) {
-                Some(info) if !is_log => held(&self.remote, id, info)?,
+                Some(info) if !is_log => held(&self.remote, id, info).map_err(NotHeld::Itself)?,
                 // What is there already is written once more: whoever reads this after a crash finds it all the same.
                 Some(info) if self.is_writable(info) => {
-                    let copy = held(&self.remote, id, info)?;
+                    let copy = held(&self.remote, id, info).map_err(NotHeld::Itself)?;
                     copies::copy_into(segment, &copy, info.length)?;
                     copy
                 }
@@ -368,7 +458,13 @@ impl Found {
             };
             segment.add_copy(copy);
         }
-        self.remote.adopt(&copied)
+        self.remote.adopt(&copied).map_err(NotHeld::Itself)
+    }
+
+    /// Begins the manifest there.
+    fn begin(&self, version: &Version) -> Result<manifest::Log> {
+        let left = self.root.map(|root| Left::hold(root, &self.remote).map_err(misplaced)).transpose()?;
+        manifest::Log::begin(&self.owner, &self.remote, version, left.as_ref())
     }
 
     fn is_writable(&self, info: &SegmentInfo) -> bool {

@@ -1,7 +1,7 @@
 //! Opening a database: its memory nodes and the shards on each of them.
 
 use crate::durable::named;
-use crate::durable::recovery::{self, LeftRecords, Recovered};
+use crate::durable::recovery::{self, LeftRecords, Recovered, Wanted};
 use crate::remote::members::Members;
 use crate::remote::node_part::PrivateStore;
 use crate::remote::owner::Owner;
@@ -145,11 +145,10 @@ fn open_named(
 
 /// Recovers all shards, each with its owner, of which shard `i` lies on node `i` modulo the number of nodes.
 fn recover(owners: &[Arc<Owner>], nodes: &[Arc<Node>], options: &Options) -> Result<Vec<Recovered>> {
-    let shards = owners.iter().zip(nodes.iter().cycle()).zip(0..);
-    let shards: Vec<_> = shards
-        .map(|((owner, node), id)| (vec![(node, owner)], identity(options, owner.store().id().0.into(), id)))
-        .collect();
-    recovery::take_up(recovery::look(&shards, options)?, options, |_| None)
+    let shards = owners.iter().zip(nodes.iter().cycle()).zip(0..).map(|((owner, node), id)| {
+        Wanted::new(vec![(node, owner)], identity(options, owner.store().id().0.into(), id))
+    });
+    recovery::recover(shards.collect(), options, |_| None)
 }
 
 /// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a

@@ -9,13 +9,14 @@
 //!  register is written       with the members that have everything: from here on the database is this process's
 //! ```
 //!
-//! Every member that the register names has all that was acknowledged, so one that can be reached is enough.
+//! Every member that the register names has all that was acknowledged, so one that can be reached is enough. One that is lost
+//! before the end is left out, and recovery begins anew with the others.
 
 use crate::durable::database::Place;
 use crate::durable::member_register::{MemberRegister, Register, StoredRegister, member};
 use crate::durable::named::{self, Part};
 use crate::durable::node_register::Cells;
-use crate::durable::recovery::{self, LeftRecords, Recovered};
+use crate::durable::recovery::{self, LeftRecords, Recovered, Wanted};
 use crate::remote::members::{Places, Several};
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
@@ -274,10 +275,10 @@ fn take_over(
             let message = format!("no memory node that has shard {shard} can be reached: it lies on {nodes}");
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        reached.push((members, identity(options, database.database.into(), shard)));
+        reached.push(Wanted::new(members, identity(options, database.database.into(), shard)));
     }
     let several = |shard| Some(Several { shard, register: Arc::clone(&register) as _, places: Arc::clone(places) });
-    let recovered = recovery::take_up(recovery::look(&reached, options)?, options, several)?;
+    let recovered = recovery::recover(reached, options, several)?;
     let members =
         |recovered: &Recovered| recovered.remote.active().map(|of| of.memory_node().client().node()).collect();
     register.name_all(recovered.iter().map(members).collect())?;

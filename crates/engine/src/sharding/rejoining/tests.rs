@@ -3,7 +3,8 @@
 use super::*;
 use crate::Db;
 use crate::durable::log::tests::{VALUE, World, all_there, keys};
-use crate::terms::{Durability, WriteOptions};
+use crate::terms::options::ShardBounds;
+use crate::terms::{Durability, Result, WriteOptions};
 use forebay_fabric::sim::SimNetwork;
 use forebay_memory_client::ClientOptions;
 use forebay_proto::calls::CloseSession;
@@ -24,6 +25,11 @@ impl World {
     }
 
     fn open_as(&self, copies: usize, register: Option<&Storage>, takeover: bool, something: impl FnOnce()) -> Process {
+        let options = Options { takeover, ..options(copies, register) };
+        self.try_open(options, something).unwrap()
+    }
+
+    fn try_open(&self, options: Options, something: impl FnOnce()) -> Result<Process> {
         let tries = Arc::new(AtomicU64::new(0));
         let reach = |node: u32| {
             let (network, tries) = (self.network.clone(), Arc::clone(&tries));
@@ -36,20 +42,21 @@ impl World {
         };
         let nodes: Vec<_> = self.numbers().into_iter().map(reach).collect();
         let clients: Vec<_> = nodes.iter().map(|node| node.client().unwrap()).collect();
-        let options = Options {
-            name: Some("db".to_owned()),
-            durability: Durability::Memory { copies },
-            register: register.cloned(),
-            takeover,
-            memory_nodes: nodes.clone(),
-            write_buffer_bytes: 64 << 10,
-            background_threads: 0,
-            fabric_timeout: TIMEOUT,
-            clock: self.network.clock(),
-            ..Options::default()
-        };
+        let options = Options { memory_nodes: nodes.clone(), clock: self.network.clock(), ..options };
         something();
-        Process { db: Db::open(&clients, options).unwrap(), nodes, tries, network: self.network.clone() }
+        Ok(Process { db: Db::open(&clients, options)?, nodes, tries, network: self.network.clone() })
+    }
+}
+
+fn options(copies: usize, register: Option<&Storage>) -> Options {
+    Options {
+        name: Some("db".to_owned()),
+        durability: Durability::Memory { copies },
+        register: register.cloned(),
+        write_buffer_bytes: 64 << 10,
+        background_threads: 0,
+        fabric_timeout: TIMEOUT,
+        ..Options::default()
     }
 }
 
@@ -97,6 +104,10 @@ impl Process {
         for client in self.nodes.iter().filter_map(|node| node.known()) {
             client.call(&CloseSession { session: client.session() }).unwrap();
         }
+    }
+
+    fn kill(self) {
+        self.nodes.iter().filter_map(|node| node.known()).for_each(|client| client.link().close());
     }
 
     fn write(&self, some: usize) {
@@ -217,6 +228,90 @@ fn a_database_opens_beside_a_node_that_hangs() {
             process.db.close().unwrap();
         }
     }
+}
+
+/// A node answers, and hangs from some step of opening on: each time from a later one.
+#[test]
+fn a_database_opens_while_a_node_begins_to_hang() {
+    for (nodes, register) in [(2, Some(register())), (3, None)] {
+        let world = World::new(nodes);
+        // When which node begins to hang.
+        let hangs = Arc::new((AtomicU64::new(u64::MAX), AtomicU64::new(0)));
+        let (network, at) = (world.network.clone(), Arc::clone(&hangs));
+        world.before_steps(move || {
+            if network.steps() >= at.0.load(Ordering::Relaxed) {
+                network.partition(at.1.load(Ordering::Relaxed) as u32);
+            }
+        });
+        let options = || Options {
+            shards: 2,
+            shard_bounds: ShardBounds::Given(vec![b"100".to_vec()]),
+            takeover: true,
+            ..options(2, register.as_ref())
+        };
+        let mut process = world.try_open(options(), || ()).unwrap();
+        process.write(200);
+        let mut left_out = 0;
+        for round in 0.. {
+            let (steps, hung) = (round * 97, 1 + round % 2);
+            process.pass_until_whole();
+            process.write(100);
+            process.kill();
+            hangs.1.store(hung, Ordering::Relaxed);
+            let hang = || hangs.0.store(world.network.steps() + steps, Ordering::Relaxed);
+            process = world.try_open(options(), hang).unwrap();
+            let has_hung = world.network.steps() >= hangs.0.load(Ordering::Relaxed);
+            hangs.0.store(u64::MAX, Ordering::Relaxed);
+            left_out += usize::from(process.db.missing_copies() > 0);
+            assert!(all_there(&process.db), "{nodes} nodes, after {steps} steps");
+            process.write(150);
+            world.network.heal(hung as u32);
+            if !has_hung {
+                break;
+            }
+        }
+        println!("{nodes} nodes: left out {left_out} times");
+        assert!(left_out > 20, "{left_out}");
+        process.pass_until_whole();
+        assert!(all_there(&process.db));
+        world.network.clear_progress_hook();
+    }
+}
+
+/// It has the only copy that can be read.
+#[test]
+fn a_node_that_alone_has_a_copy_and_hangs_is_named() {
+    let (world, register) = (World::new(2), register());
+    let process = world.open(2, Some(&register));
+    process.write(200);
+    process.db.close().unwrap();
+    drop(process);
+    world.network.crash(1);
+    world.start(1);
+    let hangs = Arc::new(AtomicU64::new(u64::MAX));
+    let (network, at) = (world.network.clone(), Arc::clone(&hangs));
+    world.before_steps(move || {
+        if network.steps() >= at.load(Ordering::Relaxed) {
+            network.partition(2);
+        }
+    });
+    let alone = world.network.running(2).unwrap();
+    let mut refused = 0;
+    for round in 0.. {
+        let hang = || hangs.store(world.network.steps() + 53 * round, Ordering::Relaxed);
+        let opened = world.try_open(options(2, Some(&register)), hang);
+        hangs.store(u64::MAX, Ordering::Relaxed);
+        world.network.heal(2);
+        let Err(error) = opened else { break };
+        assert!(error.is_out_of_reach(), "{error}");
+        let alone = format!("{} (incarnation {:016x})", alone.node, alone.incarnation);
+        assert!(error.to_string().contains(&alone), "{error}");
+        refused += 1;
+        // Its shards are let go with its sessions.
+        world.network.clock().sleep(Duration::from_secs(30));
+    }
+    assert!(refused > 5, "{refused}");
+    world.network.clear_progress_hook();
 }
 
 /// Whoever opens the database next has it vote.
