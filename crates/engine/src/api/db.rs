@@ -180,7 +180,8 @@ impl Db {
     /// Drops a named database and all its data from these memory nodes.
     ///
     /// # Errors
-    /// `NotFound` when no node has a part of it; `Busy` while a process has it open.
+    /// `NotFound` when no node has a part of it; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not
+    /// answer, once it is dropped at the others.
     pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         named::destroy(clients, name, None)
     }
@@ -207,7 +208,8 @@ impl Db {
     /// memory nodes and from the register.
     ///
     /// # Errors
-    /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage.
+    /// `NotFound` when the register does not know it; `Busy` while a process has it open; `Unavailable`, naming the nodes that do
+    /// not answer, once it is dropped at the others, and then the register knows it still; those of the storage.
     pub fn destroy_copied(register: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         open_copied::destroy(register, clients, name)
     }

@@ -384,24 +384,50 @@ pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
     Ok(names.into_iter().collect())
 }
 
-/// Drops the database `name` and all its data; of several of the name, that of the number `database`, if one is given.
+/// Drops the database `name` and all its data, at all nodes that answer; of several of the name, that of the number `database`, if one
+/// is given.
 ///
 /// # Errors
-/// `NotFound` when no node has a part of it; `Busy` while a process has it open.
+/// `NotFound` when no node has a part of it; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not answer
+/// and may have it still; when none answers, why.
 pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Option<u64>) -> Result<()> {
-    let mut dropped = Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
+    let mut is_dropped = false;
+    let mut left = Vec::new();
     for client in clients {
-        let store = match client.open_store(name) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            store => store?,
-        };
-        if let Some(database) = database
-            && Part::new(store.clone())?.config.part.is_none_or(|part| part.database != database)
-        {
-            continue;
+        match destroy_at(client, name, database) {
+            Ok(was_there) => is_dropped |= was_there,
+            Err(error) if error.is_out_of_reach() => left.push((client.node(), error)),
+            Err(error) => return Err(error),
         }
-        client.drop_store(store.id())?;
-        dropped = Ok(());
     }
-    dropped
+    match left.as_slice() {
+        [] if is_dropped => Ok(()),
+        [] => Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}"))),
+        [(node, error), ..] if left.len() == clients.len() => Err(error.clone().during(&format!("dropping at {node}"))),
+        left => {
+            let left: Vec<_> = left.iter().map(|(node, error)| format!("{node} ({error})")).collect();
+            let message = format!(
+                "memory nodes do not answer that may still have a part of the database {name:?}: {}. The others have nothing of it any \
+                 more. Drop it again when those are back, or without them when they are gone for good",
+                left.join(", ")
+            );
+            Err(Error::new(ErrorKind::Unavailable, message))
+        }
+    }
+}
+
+/// The same, at one node. Returns whether it was there.
+fn destroy_at(client: &Arc<MemoryClient>, name: &str, database: Option<u64>) -> Result<bool> {
+    let store = match client.open_store(name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        store => store?,
+    };
+    let is_meant = match database {
+        Some(number) => Part::new(store.clone())?.config.part.is_some_and(|part| part.database == number),
+        None => true,
+    };
+    if is_meant {
+        client.drop_store(store.id())?;
+    }
+    Ok(is_meant)
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Db;
-use crate::durable::log::tests::{VALUE, World, all_there, keys};
+use crate::durable::log::tests::{VALUE, World, all_there, connect, keys};
 use crate::terms::options::ShardBounds;
 use crate::terms::{Durability, Result, WriteOptions};
 use forebay_fabric::sim::SimNetwork;
@@ -312,6 +312,38 @@ fn a_node_that_alone_has_a_copy_and_hangs_is_named() {
     }
     assert!(refused > 5, "{refused}");
     world.network.clear_progress_hook();
+}
+
+/// The others are not left behind it.
+#[test]
+fn a_database_is_dropped_at_all_nodes_that_answer() {
+    for register in [Some(register()), None] {
+        let world = World::new(3);
+        let process = world.open(3, register.as_ref());
+        process.write(10);
+        process.db.close().unwrap();
+        drop(process);
+        let sessions = || [1, 2, 3].map(|node| connect(&world.network, node));
+        let destroy = |clients: &[Arc<MemoryClient>]| match &register {
+            Some(register) => Db::destroy_copied(register, clients, "db"),
+            None => Db::destroy(clients, "db"),
+        };
+        let clients = sessions();
+        world.network.partition(1);
+        let error = destroy(&clients).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let named = |client: &Arc<MemoryClient>| error.to_string().contains(&client.node().to_string());
+        assert_eq!([true, false, false], [&clients[0], &clients[1], &clients[2]].map(named), "{error}");
+        world.network.heal(1);
+        let clients = sessions();
+        let stores = |client: &Arc<MemoryClient>| client.list_stores().unwrap().len();
+        assert_eq!([0, 0], [stores(&clients[1]), stores(&clients[2])]);
+        // As it was to be told.
+        let again = destroy(&clients);
+        assert!(again.is_ok() || again.unwrap_err().kind() == ErrorKind::NotFound, "the late call may have come");
+        assert_eq!(stores(&clients[0]), 0);
+        assert_eq!(destroy(&clients).unwrap_err().kind(), ErrorKind::NotFound);
+    }
 }
 
 /// Whoever opens the database next has it vote.
