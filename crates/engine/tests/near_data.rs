@@ -194,7 +194,8 @@ fn a_flush_near_the_data_sends_the_records_alone() {
     let (here, expected) = fill(quiet());
     assert_eq!(here.offloaded_flushes, 0);
     let (there, found) = fill(Options { flush_place: FlushPlace::AsCompactions, ..quiet() });
-    assert!(there.flushes > 1 && there.offloaded_flushes == there.flushes, "{there:?}");
+    // A flush that begins while the node runs another one is done here.
+    assert!(there.offloaded_flushes > 1, "{there:?}");
     assert_eq!((there.near_data_compactions, there.background.reads), (0, 0), "{there:?}");
     assert!(found == expected);
     // The index is not sent.
