@@ -44,7 +44,8 @@ fn link(memory: &NodeAddress) -> Result<Arc<dyn Link>, Failure> {
 /// # Errors
 /// When the node cannot be reached, or does not let it in.
 pub fn session(memory: &NodeAddress, process: &str) -> Result<Arc<MemoryClient>, Failure> {
-    let client = MemoryClient::connect(link(memory)?, process, ClientOptions::default());
+    let options = ClientOptions { address: memory.to_string(), ..ClientOptions::default() };
+    let client = MemoryClient::connect(link(memory)?, process, options);
     client.map_err(|error| Failure::new(error.kind(), Stage::Start, error))
 }
 

@@ -291,6 +291,32 @@ fn a_creation_that_the_register_did_not_hear_of_is_made_again() {
     assert_eq!(process.open(sharded(&failing, 2)).get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
+/// Whoever names no register, or names one where the nodes are the register, begins no second database on the copies of the first.
+#[test]
+fn copies_are_opened_with_their_own_register_only() {
+    let voted = |shards: usize| Options { register: None, shards, ..options(&register(), 2) };
+    for (right, wrong) in [(options(&register(), 2), voted(1)), (voted(1), options(&register(), 2))] {
+        let nodes = start(3);
+        let process = Process::start(&nodes);
+        let db = process.open(right.clone());
+        db.put(b"a", b"1").unwrap();
+        db.close().unwrap();
+        drop(db);
+        for create_if_missing in [true, false] {
+            let refused = process.try_open(Options { create_if_missing, ..wrong.clone() }).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+            assert!(refused.to_string().contains("register"), "{refused}");
+        }
+        assert_eq!(process.open(right.clone()).get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+        // Nothing is left on a node without a part, where another one has a part of another database.
+        let empty = Cluster::start(64 << 20);
+        let process = Process::start([&empty, &nodes[0], &nodes[1], &nodes[2]]);
+        let refused = process.try_open(wrong.clone()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+        assert!(process.clients[0].list_stores().unwrap().is_empty());
+    }
+}
+
 /// Two members are left, and too few nodes to say so: a write is refused, and does not try one after the other for ever.
 #[test]
 fn a_register_that_is_lost_ends_no_write_in_circles() {

@@ -287,7 +287,7 @@ fn a_node_that_is_missing_is_named() {
     }
     for nodes in [[a, c], [c, b]] {
         let (kind, text) = error(&nodes, wide());
-        assert!(kind == ErrorKind::NotFound && text.contains("1 of 2 memory nodes have no part"), "{text}");
+        assert!(kind == ErrorKind::NotFound && text.contains("lies on 2 memory nodes, of which 1"), "{text}");
     }
     assert_eq!(error(&[a, b], Options { error_if_exists: true, ..wide() }).0, ErrorKind::AlreadyExists);
     // Another database of the same name.
@@ -296,6 +296,74 @@ fn a_node_that_is_missing_is_named() {
     assert_eq!(error(&[a, c], wide()).0, ErrorKind::Invalid);
     Db::destroy(&other.clients, "db").unwrap();
     assert_eq!(Db::list(&Process::start(&clusters).clients).unwrap(), ["db"]);
+}
+
+/// A database with fewer shards than nodes lies on the first of them, and is found wherever these are named.
+#[test]
+fn no_order_of_nodes_hides_a_database() {
+    for shards in [1, 2] {
+        let clusters = clusters(3);
+        let in_order = |order: [usize; 3]| Process::start(order.map(|at| &clusters[at]));
+        let options = |shards: usize| Options { shards, ..named("db") };
+        let stores = || {
+            let process = in_order([0, 1, 2]);
+            process.clients.iter().map(|client| client.list_stores().unwrap().len()).collect::<Vec<_>>()
+        };
+        in_order([2, 1, 0]).open(options(shards)).put(b"key", b"value").unwrap();
+        let made = if shards == 1 { [0, 0, 1] } else { [0, 1, 1] };
+        assert_eq!(stores(), made);
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let process = in_order(order);
+            let db = process.open(options(shards));
+            assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"value"[..]), "{order:?}");
+            db.close().unwrap();
+            drop(db);
+            for taken in [Options { error_if_exists: true, ..options(shards) }, options(shards).restoring()] {
+                assert_eq!(process.try_open(taken).unwrap_err().kind(), ErrorKind::AlreadyExists, "{order:?}");
+            }
+            let others = process.try_open(options(3 - shards)).unwrap_err();
+            assert!(others.to_string().contains("a number of shards"), "{others}");
+            assert_eq!(Db::options_of(&process.clients, "db").unwrap().shards, shards);
+        }
+        // Nodes that have no part of it are not enough.
+        let rest = Process::start(&clusters[..shards.min(2)]);
+        let missing = rest.try_open(Options { create_if_missing: false, ..options(shards) }).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
+        assert_eq!(stores(), made);
+        Db::destroy(&in_order([1, 0, 2]).clients, "db").unwrap();
+        assert_eq!(stores(), [0; 3]);
+    }
+}
+
+#[test]
+fn of_two_databases_of_one_name_none_is_taken_for_the_other() {
+    let clusters = clusters(4);
+    let one = || named("db");
+    let two = || Options { shards: 2, ..named("db") };
+    Process::start([&clusters[0]]).open(one()).put(b"at", b"0").unwrap();
+    Process::start([&clusters[1]]).open(one()).put(b"at", b"1").unwrap();
+    Process::start(&clusters[2..]).open(two()).put(b"at", b"2, 3").unwrap();
+    for nodes in [&[0, 1][..], &[1, 0], &[2, 0], &[0, 3, 2], &[3, 1]] {
+        let process = Process::start(nodes.iter().map(|&at| &clusters[at]));
+        for options in [one(), two(), one().restoring(), Options { create_if_missing: false, ..two() }] {
+            let refused = process.try_open(options).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+            let is_named = |client: &MemoryClient| refused.to_string().contains(&client.node().to_string());
+            assert!(process.clients.iter().all(|client| is_named(client)), "{refused}");
+        }
+        assert_eq!(Db::destroy(&process.clients, "db").unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let found = |nodes: &[usize], options: Options| {
+        let process = Process::start(nodes.iter().map(|&at| &clusters[at]));
+        process.open(Options { create_if_missing: false, ..options }).get(b"at").unwrap().unwrap()
+    };
+    assert_eq!([found(&[0], one()), found(&[1], one()), found(&[3, 2], two())], [&b"0"[..], b"1", b"2, 3"]);
+    Db::destroy(&Process::start([&clusters[0]]).clients, "db").unwrap();
+    assert_eq!(found(&[0, 1], one()), b"1");
+    // One node is none of two.
+    let twice = Process::start([&clusters[0], &clusters[0]]).try_open(named("twice")).unwrap_err();
+    assert!(twice.kind() == ErrorKind::Invalid && twice.to_string().contains("are one"), "{twice}");
+    assert!(!Db::list(&Process::start(&clusters).clients).unwrap().contains(&"twice".to_owned()));
 }
 
 #[test]

@@ -43,5 +43,5 @@ pub fn reach_scheduler(addresses: &[NodeAddress], name: &str) -> Arc<Reach> {
 fn open(address: &NodeAddress, name: &str, options: ClientOptions) -> Result<Arc<MemoryClient>, Error> {
     let link =
         connect(address).map_err(|error| Error::Unreachable { kind: error.kind(), message: error.to_string() })?;
-    MemoryClient::connect(link, name, options)
+    MemoryClient::connect(link, name, ClientOptions { address: address.to_string(), ..options })
 }

@@ -60,8 +60,8 @@ impl Store {
     pub fn options_of(addresses: &[NodeAddress], name: &str) -> Result<Options, Error> {
         let (mut reached, mut failure) = (Vec::with_capacity(addresses.len()), None);
         for address in addresses {
-            match clients(std::slice::from_ref(address)) {
-                Ok(clients) => reached.extend(clients),
+            match client(address) {
+                Ok(client) => reached.push(client),
                 Err(error) if is_out_of_reach(error.kind()) => failure = Some(error),
                 Err(error) => return Err(error),
             }
@@ -83,16 +83,20 @@ impl Store {
     /// Drops the named database `name` and all its data from these memory nodes.
     ///
     /// # Errors
-    /// `NotFound` when it does not exist; `Busy` while a process has it open; [`Error::Left`] when a node cannot be reached: the
-    /// others have nothing of it any more, and the call can be made again.
+    /// `NotFound` when it does not exist; `Invalid` when the nodes have several databases of the name, of which none is dropped; `Busy`
+    /// while a process has it open; [`Error::Left`] when a node cannot be reached: the others have nothing of it any more, and the call
+    /// can be made again.
     pub fn destroy(addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
         let mut is_found = false;
-        drop_at(addresses, name, |client| match Db::destroy(&[client], name) {
+        let is_one = |clients: &[Arc<MemoryClient>]| Db::check_is_one(clients, name);
+        drop_at(addresses, name, is_one, |client| match Db::destroy(&[client], name) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             dropped => dropped.inspect(|()| is_found = true),
         })?;
-        let not_found =
-            || Error::Below { kind: ErrorKind::NotFound, message: format!("there is no database {name:?}") };
+        let not_found = || Error::Below {
+            kind: ErrorKind::NotFound,
+            message: format!("there is no database {name:?} on these memory nodes"),
+        };
         is_found.then_some(()).ok_or_else(not_found)
     }
 
@@ -114,7 +118,7 @@ impl Store {
     /// when a node cannot be reached: the others have nothing of it any more, the register still knows it, and the call can be
     /// made again.
     pub fn destroy_copied(register: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
-        drop_at(addresses, name, |client| Db::destroy_copies(register, &[client], name))?;
+        drop_at(addresses, name, |_| Ok(()), |client| Db::destroy_copies(register, &[client], name))?;
         Ok(Db::destroy_copied(register, &[], name)?)
     }
 
@@ -245,24 +249,32 @@ fn lock(options: &Options) -> Result<Option<DirectoryLock>, Error> {
     }
 }
 
-/// Has `dropped` drop what each of these memory nodes has of the database `name`.
+/// Has `dropped` drop what each of these memory nodes has of the database `name`, once `admit` has let those that are there pass.
 ///
 /// # Errors
-/// [`Error::Left`] when some of them are not there, or `Unavailable` when none is; at once, any other one of `dropped`.
+/// [`Error::Left`] when some of them are not there, or `Unavailable` when none is; at once, any other one of `dropped`; those of `admit`.
 fn drop_at(
     addresses: &[NodeAddress],
     name: &str,
+    admit: impl FnOnce(&[Arc<MemoryClient>]) -> Result<(), EngineError>,
     mut dropped: impl FnMut(Arc<MemoryClient>) -> Result<(), EngineError>,
 ) -> Result<(), Error> {
-    let mut left = Vec::new();
+    let (mut there, mut reached, mut left) = (Vec::with_capacity(addresses.len()), Vec::new(), Vec::new());
     for address in addresses {
-        let reached = clients(std::slice::from_ref(address));
-        let at_all = reached.and_then(|clients| Ok(clients.into_iter().try_for_each(&mut dropped)?));
-        match at_all {
-            Err(error) if is_out_of_reach(error.kind()) => {
-                left.push((address, error));
+        match client(address) {
+            Ok(client) => {
+                there.push(address);
+                reached.push(client);
             }
-            at_all => at_all?,
+            Err(error) if is_out_of_reach(error.kind()) => left.push((address, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    admit(&reached)?;
+    for (address, client) in there.into_iter().zip(reached) {
+        match dropped(client) {
+            Err(error) if is_out_of_reach(error.kind()) => left.push((address, error.into())),
+            at_node => at_node?,
         }
     }
     match left.as_slice() {
@@ -285,8 +297,12 @@ const fn is_out_of_reach(kind: ErrorKind) -> bool {
 }
 
 fn clients(addresses: &[NodeAddress]) -> Result<Vec<Arc<MemoryClient>>, Error> {
-    let client = |address| Ok(MemoryClient::connect(connect(address)?, NAME, ClientOptions::default())?);
     addresses.iter().map(client).collect()
+}
+
+fn client(address: &NodeAddress) -> Result<Arc<MemoryClient>, Error> {
+    let options = ClientOptions { address: address.to_string(), ..ClientOptions::default() };
+    Ok(MemoryClient::connect(connect(address)?, NAME, options)?)
 }
 
 impl Deref for Store {

@@ -75,6 +75,13 @@ impl MemoryClient {
         self.session.link().node()
     }
 
+    /// The node for people: its identity, and its address where that is known ([`ClientOptions::address`]).
+    #[must_use]
+    pub fn described(&self) -> String {
+        let (node, address) = (self.node(), &self.session.options().address);
+        if address.is_empty() { node.to_string() } else { format!("{node} at {address}") }
+    }
+
     /// The session.
     #[must_use]
     pub fn session(&self) -> SessionId {

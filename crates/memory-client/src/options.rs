@@ -10,6 +10,8 @@ pub struct ClientOptions {
     /// The tenant that the client expects to be of; empty if any will do. The node refuses another one than the link
     /// has proven to be of.
     pub tenant: String,
+    /// Where the node is reached, for messages; empty if nobody has to be told.
+    pub address: String,
     /// How long a call may take, except for jobs.
     pub timeout: Duration,
     /// Length of the longest job result in bytes.
@@ -27,6 +29,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             tenant: String::new(),
+            address: String::new(),
             timeout: Duration::from_secs(5),
             job_reply_bytes: 16 << 20,
             foreign_reads: false,

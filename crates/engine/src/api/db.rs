@@ -177,10 +177,18 @@ impl Db {
         named::options_of(clients, name)
     }
 
+    /// Checks that what these memory nodes have under the name is one database, as far as they answer. There may be none.
+    ///
+    /// # Errors
+    /// `Invalid` when it is several: it names the nodes.
+    pub fn check_is_one(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+        named::check_is_one(clients, name)
+    }
+
     /// Drops a named database and all its data from these memory nodes.
     ///
     /// # Errors
-    /// `NotFound` when no node has a part of it; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not
+    /// `NotFound` when no node has a part of it; `Invalid` when they have several of the name; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not
     /// answer, once it is dropped at the others.
     pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         named::destroy(clients, name, None)

@@ -4,6 +4,9 @@
 //! number of the database, the place of the node, and the number of nodes. So the nodes may be given in any order on
 //! opening, and a missing, foreign or empty node is noticed before anything changes.
 //!
+//! All nodes that are given are asked first. Where any has a part, the database is opened on the nodes that have parts. Only where none
+//! has, one is created, on the first of them: on as many as it has shards. The rest are no part of it, and may be given again.
+//!
 //! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
 //! that none of its shards was ever acquired. Otherwise a node without its part has lost it.
 //!
@@ -30,66 +33,129 @@ pub(crate) struct Part {
 
 /// Opens or creates the stores of the database `name`, as the options say, and returns them in the order of their
 /// places. `config` is the configuration that they must have been created with. Nothing is created before `admit`, which is
-/// told whether the database is new, has let it pass.
+/// told the nodes of the database, and whether it is new, has let it pass.
 ///
 /// # Errors
-/// Those of `admit`; `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes; `Busy` when it is
-/// unfinished, or, where it is to be begun anew, while a process has it open.
+/// Those of `admit`; `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes, or when
+/// the nodes have several databases of the name; `Busy` when it is unfinished, or, where it is to be begun anew, while a process has it
+/// open.
 pub(crate) fn open(
     clients: &[Arc<MemoryClient>],
     name: &str,
     config: &StoreConfig,
     options: &Options,
-    admit: impl FnOnce(bool) -> Result<()>,
+    admit: impl FnOnce(&[Arc<MemoryClient>], bool) -> Result<()>,
 ) -> Result<Vec<Part>> {
-    let mut found = clients.iter().map(|client| find(client, name)).collect::<Result<Vec<_>>>()?;
-    match (is_unfinished(found.iter().flatten())?, options.unfinished) {
+    let (mut parts, mut free) = (Vec::new(), Vec::new());
+    for client in clients {
+        match find(client, name)? {
+            Some(part) => parts.push(part),
+            None => free.push(client),
+        }
+    }
+    check_are_one(name, &parts)?;
+    match (is_unfinished(parts.iter())?, options.unfinished) {
         (true, true) => {
             destroy(clients, name, None)?;
-            found.fill_with(|| None);
+            parts.clear();
+            free = clients.iter().collect();
         }
         (true, false) => return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}"))),
         (false, _) => {}
     }
-    let found: Vec<_> = clients.iter().zip(found).collect();
-    let there: Vec<_> = found.iter().filter_map(|(_, part)| part.as_ref()).collect();
-    if !there.is_empty() && (options.error_if_exists || options.unfinished) {
+    let is_new = parts.is_empty();
+    if !is_new && (options.error_if_exists || options.unfinished) {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
     }
-    there.iter().try_for_each(|part| check(name, &part.config, config))?;
-    let database = match there.first() {
-        Some(first) => first.config.part.map(|part| part.database),
+    parts.iter().try_for_each(|part| check(name, &part.config, config))?;
+    // There is a shard for each node of a database.
+    let nodes = options.shards.min(clients.len());
+    let database = match parts.first() {
+        Some(first) => first.number(),
         None if !options.create_if_missing => {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
+            let message = format!("there is no database {name:?} on these memory nodes");
+            return Err(Error::new(ErrorKind::NotFound, message));
         }
-        None if clients.len() == 1 => None,
+        None if nodes == 1 => None,
         None => Some(new_number()?),
     };
-    let taken = places(name, &there, clients.len())?;
-    if !there.is_empty() && there.len() < clients.len() {
-        check_untouched(name, &there, clients.len(), options)?;
+    let taken = places(name, &parts, nodes)?;
+    if !is_new && parts.len() < nodes {
+        check_untouched(name, &parts, nodes, options)?;
     }
-    admit(there.is_empty())?;
-    let mut free = (0..).filter(|place| !taken.contains(place));
-    let mut parts = Vec::with_capacity(clients.len());
-    for (client, part) in found {
-        let part = match part {
-            Some(part) => part,
-            None => {
-                let part = database.zip(free.next()).map(|(database, place)| {
-                    let nodes = u32::try_from(clients.len()).unwrap_or(u32::MAX);
-                    StorePart { database, place, nodes }
-                });
-                create(client, name, StoreConfig { part, ..config.clone() }, options)?
-            }
-        };
-        parts.push(part);
+    let others = free.split_off(free.len().min(nodes.saturating_sub(parts.len())));
+    parts.sort_by_key(Part::place);
+    let used: Vec<_> = parts.iter().map(|part| part.store.client()).chain(free.iter().copied()).cloned().collect();
+    admit(&used, is_new)?;
+    let mut places_left = (0..).filter(|place| !taken.contains(place));
+    for client in free {
+        let part = database.zip(places_left.next()).map(|(database, place)| {
+            let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+            StorePart { database, place, nodes }
+        });
+        parts.push(create(client, name, StoreConfig { part, ..config.clone() }, options)?);
     }
-    parts.sort_by_key(|part| part.config.part.map(|part| part.place));
-    // Another process may have created one of them meanwhile.
+    parts.sort_by_key(Part::place);
+    // Another process may have created one of them meanwhile, or one on the other nodes.
     parts.iter().try_for_each(|part| check(name, &part.config, config))?;
-    places(name, &parts.iter().collect::<Vec<_>>(), clients.len())?;
+    check_are_one(name, &parts)?;
+    places(name, &parts, nodes)?;
+    if is_new {
+        for client in others {
+            if let Some(other) = find(client, name)? {
+                parts.push(other);
+                check_are_one(name, &parts)?;
+            }
+        }
+    }
     Ok(parts)
+}
+
+/// Checks that no two of these are one memory node.
+///
+/// # Errors
+/// `Invalid`.
+pub(crate) fn check_differ(clients: &[Arc<MemoryClient>]) -> Result<()> {
+    let mut nodes = BTreeSet::new();
+    let is_twice = |client: &&Arc<MemoryClient>| !nodes.insert((client.node().node, client.node().incarnation));
+    match clients.iter().find(is_twice) {
+        Some(client) => Err(Error::invalid(format!("two of the memory nodes are one: {}", client.described()))),
+        None => Ok(()),
+    }
+}
+
+/// Checks that what the memory nodes that answer have of the name is one database, or nothing.
+///
+/// # Errors
+/// `Invalid`.
+pub(crate) fn check_is_one(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+    let mut parts = Vec::with_capacity(clients.len());
+    for client in clients {
+        match find(client, name) {
+            Err(error) if error.is_out_of_reach() => {}
+            part => parts.extend(part?),
+        }
+    }
+    check_are_one(name, &parts)
+}
+
+/// Checks that parts at different nodes are of one database.
+fn check_are_one(name: &str, parts: &[Part]) -> Result<()> {
+    let Some((first, others)) = parts.split_first() else { return Ok(()) };
+    // One that lies on a single node has no number.
+    if others.iter().all(|part| part.number().is_some() && part.number() == first.number()) {
+        return Ok(());
+    }
+    let told = parts.iter().map(|part| match part.config.part {
+        None => format!("{} has all of one", part.store.client().described()),
+        Some(StorePart { database, .. }) => {
+            format!("{} has a part of that of number {database:016x}", part.store.client().described())
+        }
+    });
+    Err(Error::invalid(format!(
+        "these memory nodes have different databases of the name {name:?}: {}. Name only the nodes of one of them, to open or to drop it",
+        told.collect::<Vec<_>>().join("; ")
+    )))
 }
 
 /// Whether the database of these stores is to be finished, and was not.
@@ -119,11 +185,19 @@ pub(crate) fn finish(store: &StoreHandle) -> Result<()> {
 const FOUNDER: u32 = 0;
 const LATER: u32 = 1;
 
-/// Opens, or creates, the store of a database with several copies at one of its nodes: one of `founders`, if it is new.
+/// The store of a database with several copies at one of its nodes, if it is there.
 ///
 /// # Errors
 /// `AlreadyExists` when there is a store of the name that is not of this database; `Unavailable`.
-pub(crate) fn open_copy(
+pub(crate) fn find_copy(client: &Arc<MemoryClient>, name: &str, database: &CopiedDatabase) -> Result<Option<Part>> {
+    find(client, name)?.map(|found| check_copy(found, name, database)).transpose()
+}
+
+/// Creates one: at one of `founders` nodes, if the database is new.
+///
+/// # Errors
+/// As [`find_copy`].
+pub(crate) fn create_copy(
     client: &Arc<MemoryClient>,
     name: &str,
     database: &CopiedDatabase,
@@ -133,17 +207,27 @@ pub(crate) fn open_copy(
     let place = if founders.is_some() { FOUNDER } else { LATER };
     let part = Some(StorePart { database: database.database, place, nodes });
     let config = StoreConfig { part, ..database.config.clone() };
-    let found = match find(client, name)? {
-        Some(found) => found,
-        None => create(client, name, config, &Options::default())?,
-    };
-    if found.config.copies == database.copies && found.config.part.map(|part| part.database) == Some(database.database)
-    {
+    check_copy(create(client, name, config, &Options::default())?, name, database)
+}
+
+/// The same, if it is not there already.
+pub(crate) fn open_copy(
+    client: &Arc<MemoryClient>,
+    name: &str,
+    database: &CopiedDatabase,
+    founders: Option<usize>,
+) -> Result<Part> {
+    find_copy(client, name, database)?.map_or_else(|| create_copy(client, name, database, founders), Ok)
+}
+
+/// A store that was found, if it is of this database.
+fn check_copy(found: Part, name: &str, database: &CopiedDatabase) -> Result<Part> {
+    if found.config.copies == database.copies && found.number() == Some(database.database) {
         return Ok(found);
     }
     let message = format!(
-        "a memory node has another database {name:?}, not that of number {:016x}: name the right register, or drop it \
-         there",
+        "{} has another database {name:?}, not that of number {:016x}: name the right register, or drop it there",
+        found.store.client().described(),
         database.database
     );
     Err(Error::new(ErrorKind::AlreadyExists, message))
@@ -164,7 +248,8 @@ fn prefix((name, database): (&str, u128)) -> String {
     format!("{name}.{:016x}.", database as u64)
 }
 
-/// Opens the stores that `recorded` names, if these nodes have all of them, and creates others if not.
+/// Opens the stores that `recorded` names, if these nodes have all of them, and creates others if not. They lie on so many nodes as there
+/// are shards for.
 ///
 /// # Errors
 /// `Busy` when another process has the database open, unless it is to be taken over; `Invalid`; `Unavailable`.
@@ -175,18 +260,20 @@ pub(crate) fn open_copies(
     config: &StoreConfig,
     options: &Options,
 ) -> Result<Copies> {
+    let nodes = options.shards.min(clients.len());
     if !recorded.is_empty() {
-        let found = clients.iter().map(|client| find(client, recorded)).collect::<Result<Vec<_>>>()?;
-        let there: Vec<_> = found.iter().flatten().collect();
-        if there.len() == clients.len() && places(of.0, &there, clients.len()).is_ok() {
-            let mut parts: Vec<_> = found.into_iter().flatten().collect();
-            parts.sort_by_key(|part| part.config.part.map(|part| part.place));
+        let mut parts = Vec::with_capacity(nodes);
+        for client in clients {
+            parts.extend(find(client, recorded)?);
+        }
+        parts.sort_by_key(Part::place);
+        if parts.len() == nodes && places(of.0, &parts, nodes).is_ok() {
             return Ok(Copies { store: recorded.to_owned(), parts, are_known: true });
         }
-        for (client, part) in clients.iter().zip(&found) {
-            match part.as_ref().map(|part| client.drop_store(part.store.id())) {
-                Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error.into()),
-                Some(Err(error)) if !options.takeover => {
+        for part in parts {
+            match part.store.client().drop_store(part.store.id()) {
+                Err(error) if error.kind() != ErrorKind::Busy => return Err(error.into()),
+                Err(error) if !options.takeover => {
                     let message = format!("the database {:?} is open in another process: {error}", of.0);
                     return Err(Error::new(ErrorKind::Busy, message));
                 }
@@ -196,9 +283,9 @@ pub(crate) fn open_copies(
     }
     let number = new_number()?;
     let store = format!("{}{:08x}", prefix(of), number as u32);
-    let nodes = u32::try_from(clients.len()).unwrap_or(u32::MAX);
-    let mut parts = Vec::with_capacity(clients.len());
-    for (client, place) in clients.iter().zip(0..) {
+    let mut parts = Vec::with_capacity(nodes);
+    for (client, place) in clients.iter().take(nodes).zip(0..) {
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         let part = (nodes > 1).then_some(StorePart { database: number, place, nodes });
         parts.push(Part::new(client.create_store(&store, &StoreConfig { part, ..config.clone() }.encode()?)?)?);
     }
@@ -266,6 +353,16 @@ fn find(client: &Arc<MemoryClient>, name: &str) -> Result<Option<Part>> {
 }
 
 impl Part {
+    /// The number of its database; `None` when that has no other part.
+    fn number(&self) -> Option<u64> {
+        self.config.part.map(|part| part.database)
+    }
+
+    /// Its place among the parts.
+    fn place(&self) -> u32 {
+        self.config.part.map_or(0, |part| part.place)
+    }
+
     fn new(store: StoreHandle) -> Result<Self> {
         let config = StoreConfig::decode(store.config());
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
@@ -306,31 +403,35 @@ pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Re
     Ok(())
 }
 
-/// The places of the parts, which must belong to one database on `nodes` nodes.
-fn places(name: &str, parts: &[&Part], nodes: usize) -> Result<BTreeSet<u32>> {
+/// The places of the parts of one database, which must lie on `nodes` nodes.
+fn places(name: &str, parts: &[Part], nodes: usize) -> Result<BTreeSet<u32>> {
     let mut places = BTreeSet::new();
-    let first = parts.first().and_then(|part| part.config.part);
     for part in parts {
-        let part = part.config.part;
-        let wanted = part.map_or(1, |part| part.nodes);
+        let wanted = part.config.part.map_or(1, |part| part.nodes);
         if wanted as usize != nodes {
-            let what = format!("the database {name:?} lies on {wanted} memory nodes, not on {nodes}: name those");
+            let what = format!(
+                "the database {name:?} lies on {wanted} memory nodes, not on {nodes}: name those. Of these it has a part on {}",
+                described(parts)
+            );
             return Err(Error::invalid(what));
         }
-        if part.map(|part| part.database) != first.map(|part| part.database) {
-            return Err(Error::invalid(format!("the memory nodes have different databases of the name {name:?}")));
-        }
-        if !places.insert(part.map_or(0, |part| part.place)) {
+        if !places.insert(part.place()) {
             return Err(Error::invalid(format!(
-                "two of the memory nodes have the same part of {name:?}: are they one?"
+                "two of the memory nodes have the same part of {name:?}: {}",
+                described(parts)
             )));
         }
     }
     Ok(places)
 }
 
+/// The nodes of parts, for people.
+fn described(parts: &[Part]) -> String {
+    parts.iter().map(|part| part.store.client().described()).collect::<Vec<_>>().join(", ")
+}
+
 /// Checks that nodes without a part never had one: no shard of the other parts was ever used.
-fn check_untouched(name: &str, there: &[&Part], nodes: usize, options: &Options) -> Result<()> {
+fn check_untouched(name: &str, there: &[Part], nodes: usize, options: &Options) -> Result<()> {
     for part in there {
         for shard in 0..part.config.shards {
             let id = ShardId(u32::try_from(shard).unwrap_or(u32::MAX));
@@ -338,10 +439,11 @@ fn check_untouched(name: &str, there: &[&Part], nodes: usize, options: &Options)
                 Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {}
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                 _ => {
-                    let missing = nodes - there.len();
                     let what = format!(
-                        "{missing} of {nodes} memory nodes have no part of the database {name:?}: they were restarted, \
-                         or are other ones"
+                        "the database {name:?} lies on {nodes} memory nodes, of which {} of these has a part: {}. Name the others, too; \
+                         one that was restarted has lost its part",
+                        there.len(),
+                        described(there)
                     );
                     return Err(Error::new(ErrorKind::NotFound, what));
                 }
@@ -369,7 +471,7 @@ pub(crate) fn options_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Op
             return Ok(Options { create_if_missing: false, ..options });
         }
     }
-    Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")))
+    Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?} on these memory nodes")))
 }
 
 /// Names of the databases in memory nodes, in ascending order.
@@ -388,24 +490,37 @@ pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
 /// is given.
 ///
 /// # Errors
-/// `NotFound` when no node has a part of it; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not answer
-/// and may have it still; when none answers, why.
+/// `NotFound` when no node has a part of it; `Invalid`, before anything is dropped, when the nodes have several of the name and no number
+/// is given; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not answer and may have it still; when none
+/// answers, why.
 pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Option<u64>) -> Result<()> {
-    let mut is_dropped = false;
-    let mut left = Vec::new();
+    let (mut parts, mut left) = (Vec::with_capacity(clients.len()), Vec::new());
     for client in clients {
-        match destroy_at(client, name, database) {
-            Ok(was_there) => is_dropped |= was_there,
-            Err(error) if error.is_out_of_reach() => left.push((client.node(), error)),
-            Err(error) => return Err(error),
+        match find(client, name) {
+            Err(error) if error.is_out_of_reach() => left.push((client, error)),
+            part => parts.extend(part?),
+        }
+    }
+    match database {
+        Some(_) => parts.retain(|part| part.number() == database),
+        None => check_are_one(name, &parts)?,
+    }
+    let is_there = !parts.is_empty();
+    for part in &parts {
+        let client = part.store.client();
+        match client.drop_store(part.store.id()).map_err(Error::from) {
+            Err(error) if error.is_out_of_reach() => left.push((client, error)),
+            dropped => dropped?,
         }
     }
     match left.as_slice() {
-        [] if is_dropped => Ok(()),
-        [] => Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}"))),
-        [(node, error), ..] if left.len() == clients.len() => Err(error.clone().during(&format!("dropping at {node}"))),
+        [] if is_there => Ok(()),
+        [] => Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?} on these memory nodes"))),
+        [(client, error), ..] if left.len() == clients.len() => {
+            Err(error.clone().during(&format!("dropping at {}", client.described())))
+        }
         left => {
-            let left: Vec<_> = left.iter().map(|(node, error)| format!("{node} ({error})")).collect();
+            let left: Vec<_> = left.iter().map(|(client, error)| format!("{} ({error})", client.described())).collect();
             let message = format!(
                 "memory nodes do not answer that may still have a part of the database {name:?}: {}. The others have nothing of it any \
                  more. Drop it again when those are back, or without them when they are gone for good",
@@ -414,20 +529,4 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
             Err(Error::new(ErrorKind::Unavailable, message))
         }
     }
-}
-
-/// The same, at one node. Returns whether it was there.
-fn destroy_at(client: &Arc<MemoryClient>, name: &str, database: Option<u64>) -> Result<bool> {
-    let store = match client.open_store(name) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        store => store?,
-    };
-    let is_meant = match database {
-        Some(number) => Part::new(store.clone())?.config.part.is_some_and(|part| part.database == number),
-        None => true,
-    };
-    if is_meant {
-        client.drop_store(store.id())?;
-    }
-    Ok(is_meant)
 }

@@ -23,8 +23,8 @@ use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_table::StoreConfig;
 use std::sync::Arc;
 
-/// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX). They share
-/// `common`.
+/// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX); on the nodes that have parts of it, if
+/// it is there already. They share `common`.
 ///
 /// # Errors
 /// See [`crate::Db::open`].
@@ -33,6 +33,9 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Ar
     let smallest = clients.iter().map(|client| client.extent_bytes()).min();
     let smallest = smallest.ok_or_else(|| Error::invalid("a database needs at least one memory node"))?;
     let options = options.clone().fitted_to(smallest);
+    if options.name.is_some() {
+        named::check_differ(clients)?;
+    }
     let time = Arc::new(ExpiryClock::new(Arc::clone(&options.clock)));
     let (used, unused) = clients.split_at(options.shards.min(clients.len()));
     if !unused.is_empty() && options.copies() == 1 {
@@ -44,13 +47,13 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Ar
         );
     }
     let opened = match (&options.name, &options.storage) {
-        (Some(name), Some(storage)) => open_stored::open((storage, name), used, &options, &time, common),
+        (Some(name), Some(storage)) => open_stored::open((storage, name), clients, &options, &time, common),
         (Some(name), None) if options.copies() > 1 => open_copied::open(name, clients, &options, &time, common),
-        (Some(name), None) => open_named(name, used, &options, &time, common),
+        (Some(name), None) => open_named(name, clients, &options, &time, common),
         (None, _) => fitting::check(used, &options, true)
             .and_then(|()| open_private(nodes(used.iter(), &options), &options, &time, common)),
     };
-    opened.map_err(|error| judged(used, error))
+    opened.map_err(|error| judged(clients, error))
 }
 
 /// The meaning of a failure to open, as [`Remote::judged`] gives it for later failures: the session ended, or another
@@ -109,7 +112,7 @@ fn open_named(
         copies: 1,
         to_finish: options.unfinished,
     };
-    let parts = named::open(clients, name, &config, options, |is_new| fitting::check(clients, options, is_new))?;
+    let parts = named::open(clients, name, &config, options, |used, is_new| fitting::check(used, options, is_new))?;
     let recorded = parts.first().map(|part| part.config.merge_operator.as_str());
     let options = &options.merging_by(recorded.unwrap_or_default())?;
     let nodes = nodes(parts.iter().map(|part| part.store.client()), options);

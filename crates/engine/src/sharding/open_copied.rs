@@ -65,7 +65,10 @@ pub(super) fn open(
             let database = unclaimed.begun(name, clients)?.map_or_else(named::new_number, Ok)?;
             CopiedDatabase { database, copies, config: config(options)? }
         }
-        None => return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}"))),
+        None => {
+            let message = format!("there is no database {name:?} on these memory nodes");
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
     };
     let options = &options.merging_by(&database.config.merge_operator)?;
     let is_new = found.shards.is_empty();
@@ -75,10 +78,21 @@ pub(super) fn open(
         return Err(Error::invalid(format!("{wants} copies need as many memory nodes, not {has}: name more of them")));
     }
     let mut parts = Vec::with_capacity(clients.len());
+    let mut stores = Vec::with_capacity(clients.len());
+    // Whatever is wrong at one of them is known before anything is created at another.
     for client in clients {
-        match named::open_copy(client, name, &database, is_new.then_some(clients.len())) {
+        match named::find_copy(client, name, &database) {
             Err(error) if error.is_out_of_reach() && !is_new => {
-                tracing::warn!(node = %client.node(), %error, "a memory node cannot be reached");
+                tracing::warn!(node = %client.described(), %error, "a memory node cannot be reached");
+            }
+            part => stores.push((client, part?)),
+        }
+    }
+    for (client, part) in stores {
+        let founders = is_new.then_some(clients.len());
+        match part.map_or_else(|| named::create_copy(client, name, &database, founders), Ok) {
+            Err(error) if error.is_out_of_reach() && !is_new => {
+                tracing::warn!(node = %client.described(), %error, "a memory node cannot be reached");
             }
             part => parts.push(part?),
         }
@@ -116,10 +130,16 @@ enum Unclaimed {
 
 impl Unclaimed {
     /// Reads what the register says of the database.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when the nodes hold a database of the name that another register knows; `Busy`; `Unavailable`; those of the storage.
     fn read(name: &str, clients: &[Arc<MemoryClient>], options: &Options) -> Result<(Self, MembersRecord)> {
         if let Some(storage) = &options.register {
             let place = Place::new(storage, name)?;
             let found = StoredRegister::read(&place)?;
+            if found.database.is_none() {
+                check_unowned(name, &named::copies_of(clients, name)?)?;
+            }
             return Ok((Self::Stored(place), found));
         }
         let parts = named::copies_of(clients, name)?;
@@ -128,6 +148,9 @@ impl Unclaimed {
         };
         let cells = Cells::acquire(parts.iter(), options)?;
         let said = cells.said.clone();
+        if said.database.is_none() {
+            check_unowned(name, &parts)?;
+        }
         Ok((Self::Nodes(Some((database, cells))), said))
     }
 
@@ -136,14 +159,8 @@ impl Unclaimed {
         match self {
             Self::Nodes(of_nodes) => Ok(of_nodes.as_ref().map(|(database, _)| *database)),
             Self::Stored(_) => {
-                let mut begun = None;
-                for part in named::copies_of(clients, name)?.iter().filter(|part| part.is_founder()) {
-                    // Whatever has a root is of another register.
-                    if has_roots(part)? {
-                        return Ok(None);
-                    }
-                    begun = begun.or(part.config.part);
-                }
+                let parts = named::copies_of(clients, name)?;
+                let begun = parts.iter().filter(|part| part.is_founder()).find_map(|part| part.config.part);
                 Ok(begun.map(|part| part.database))
             }
         }
@@ -172,6 +189,25 @@ impl Unclaimed {
             Self::Nodes(None) => Err(Error::invalid("no memory node has a store of the database")),
         }
     }
+}
+
+/// Checks that nobody has ever owned a database of which these are parts, as a register says that knows none. Whoever claims a register
+/// does so before it begins a shard.
+///
+/// # Errors
+/// `AlreadyExists` when somebody has: another register knows it.
+fn check_unowned(name: &str, parts: &[Part]) -> Result<()> {
+    for part in parts {
+        if has_roots(part)? {
+            let message = format!(
+                "{} has copies of a database {name:?}, and this register knows none: the database was created with another \
+                 register, or with one where none is named now. Name that, or drop the copies",
+                part.store.client().described()
+            );
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+    }
+    Ok(())
 }
 
 /// Whether an owner ever began a shard there.

@@ -77,7 +77,7 @@ pub(super) fn open(
         None if place.lacks_commits(&history)? => return Err(missing(&place, &history)?),
         None => DatabaseIdentity { database: random()?, config },
     };
-    fitting::check(clients, options, found.is_none())?;
+    fitting::check(clients.get(..options.shards).unwrap_or(clients), options, found.is_none())?;
     let options = &options.merging_by(&identity.config.merge_operator)?;
     let known = found.map(|found| Known::new(&place, found, history.epoch())).transpose()?;
     let recorded = known.as_ref().map_or("", |known| known.committed.memory_store.as_str());
