@@ -4,6 +4,7 @@ use crate::access::AccessArguments;
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::nodes::of_opening;
+use crate::place::CopiesArguments;
 use crate::storage_flags::NamedStorage;
 use crate::stores::shards_of_new;
 use crate::{durability, names, output};
@@ -30,6 +31,15 @@ pub struct Arguments {
     register: Option<NamedStorage>,
     /// The file.
     file: PathBuf,
+}
+
+/// The same, and what may be left out of it.
+#[derive(Debug, clap::Args)]
+pub struct WriteArguments {
+    #[command(flatten)]
+    pub place: Arguments,
+    #[command(flatten)]
+    copies: CopiesArguments,
 }
 
 /// The same, and the division of the database.
@@ -73,11 +83,6 @@ impl Arguments {
         Options { name: Some(self.db.clone()), storage, register, ..options }
     }
 
-    fn open(&self, options: Options) -> Result<Store, Failure> {
-        durability::warn_if_frail(self.memory.all(), &options);
-        Store::connect_all(self.memory.all(), options).map_err(|error| self.starting(&error))
-    }
-
     fn starting(&self, error: &forebay::Error) -> Failure {
         Failure::new(error.kind(), Stage::Start, of_opening(error, &self.memory))
     }
@@ -97,7 +102,8 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
 ///
 /// # Errors
 /// The first error.
-pub fn write(arguments: &Arguments) -> Result<(), Failure> {
+pub fn write(arguments: &WriteArguments) -> Result<(), Failure> {
+    let WriteArguments { place: arguments, copies } = arguments;
     arguments.check()?;
     let stored = arguments.stored(NamedStorage::open_existing)?;
     let options = match &stored.storage {
@@ -105,7 +111,8 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
         None => Store::options_of(arguments.memory.all(), &arguments.db),
     };
     let options = options.map_err(|error| arguments.starting(&error))?;
-    let store = arguments.open(arguments.named(stored, options))?;
+    let opened = copies.connect(arguments.memory.all(), arguments.named(stored, options));
+    let store = opened.map_err(|error| arguments.starting(&error))?;
     let written = store.checkpoint(&arguments.file);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
     arguments.tell("written", summary)
@@ -128,7 +135,9 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
         copies => Durability::Memory { copies },
     };
     let options = Options { key_order, shards, shard_bounds, durability, ..Options::default() };
-    let store = arguments.open(arguments.named(stored, options).restoring())?;
+    let options = arguments.named(stored, options).restoring();
+    durability::warn_if_frail(arguments.memory.all(), &options);
+    let store = Store::connect_all(arguments.memory.all(), options).map_err(|error| arguments.starting(&error))?;
     let summary = store.load_whole(&arguments.file).map_err(running)?;
     store.close().map_err(running)?;
     arguments.tell("restored", summary)

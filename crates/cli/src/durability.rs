@@ -89,6 +89,18 @@ pub fn warn_if_frail(addresses: &[NodeAddress], options: &Options) {
     }
 }
 
+/// Warns where a database that was just opened has fewer copies than it should.
+pub fn warn_of_missing_copies(store: &Store) {
+    let missing = store.missing_copies();
+    if missing > 0 {
+        output::complain(&format!(
+            "forebay: warning: {missing} copies of shards are missing: memory nodes that had them were not named or not reached. A process \
+             that has the database open makes them again, on those of the nodes of its --memory that hold none; until then it survives \
+             fewer losses"
+        ));
+    }
+}
+
 impl DurabilityArguments {
     /// Has the database lie in `directory`, unless a flag says where it lies or what its writes survive.
     pub fn or_in(&mut self, directory: &str) {

@@ -91,7 +91,7 @@ enum Command {
     /// Replay a recorded trace and check every value that is read.
     Replay(Box<replay::Arguments>),
     /// Write a named database to a file.
-    Checkpoint(checkpoint::Arguments),
+    Checkpoint(checkpoint::WriteArguments),
     /// Create a named database from such a file.
     Restore(checkpoint::RestoreArguments),
     /// Checkpoints of databases in storage, copies of them elsewhere, and databases that begin with one.
@@ -135,9 +135,8 @@ impl Command {
             Self::Ycsb(arguments) => arguments.memory.parts(),
             Self::Replay(arguments) => arguments.memory.parts(),
             Self::FabricTest(arguments) => arguments.memory.parts(),
-            Self::Checkpoint(place) | Self::Restore(checkpoint::RestoreArguments { place, .. }) => {
-                (&mut place.memory, &place.access)
-            }
+            Self::Checkpoint(checkpoint::WriteArguments { place, .. })
+            | Self::Restore(checkpoint::RestoreArguments { place, .. }) => (&mut place.memory, &place.access),
             Self::Dump(arguments) => arguments.place.memory.parts(),
             Self::Load(arguments) => arguments.memory.parts(),
             Self::Drop(arguments) => arguments.place.memory.parts(),

@@ -1,12 +1,12 @@
 //! The database that a command reads: one that is there, in storage or on memory nodes.
 
 use crate::arguments::MemoryArguments;
-use crate::durability::PATH_WITH_MEMORY;
+use crate::durability::{self, PATH_WITH_MEMORY};
 use crate::failure::{Failure, Stage};
 use crate::names;
 use crate::nodes::of_opening;
 use crate::storage_flags::{open_existing_directory, open_existing_storage};
-use forebay::{DEFAULT_NAME, ErrorKind, Options, Storage, Store, StoredDatabase};
+use forebay::{DEFAULT_NAME, ErrorKind, NodeAddress, Options, Storage, Store, StoredDatabase};
 
 /// Where the database lies.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,6 +27,28 @@ pub struct PlaceArguments {
     /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
     #[arg(long, value_name = "URL", value_parser = open_existing_storage, conflicts_with = "storage")]
     register: Option<Storage>,
+    #[command(flatten)]
+    copies: CopiesArguments,
+}
+
+/// Whether copies may be left out.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct CopiesArguments {
+    /// Open the database although its copies lie on more memory nodes than --memory names. The copies on the others are left out: they
+    /// are not used again.
+    #[arg(long)]
+    leave_out: bool,
+}
+
+impl CopiesArguments {
+    /// Opens a database.
+    ///
+    /// # Errors
+    /// As [`Store::connect_all`]; `Invalid` when copies would be left out and may not be.
+    pub fn connect(self, addresses: &[NodeAddress], options: Options) -> Result<Store, forebay::Error> {
+        let options = Options { all_copies_named: !self.leave_out, ..options };
+        Store::connect_all(addresses, options).inspect(durability::warn_of_missing_copies)
+    }
 }
 
 /// A database in storage, which is looked at and not opened.
@@ -186,7 +208,7 @@ impl PlaceArguments {
         let options = Options { name, storage, register, ..recorded.map_err(starting)? };
         let opened = match memory.is_local() {
             true => Store::embedded(self.memory.local_memory_size, options),
-            false => Store::connect_all(memory.all(), options),
+            false => self.copies.connect(memory.all(), options),
         };
         opened.map_err(starting)
     }

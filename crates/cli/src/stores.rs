@@ -230,7 +230,7 @@ impl EngineArguments {
             None if memory.is_local() => Database::embedded(*local_memory_size, options),
             None => {
                 durability::warn_if_frail(memory.all(), &options);
-                Database::connect_all(memory.all(), options)
+                Database::connect_all(memory.all(), options).inspect(durability::warn_of_missing_copies)
             }
         }
     }

@@ -83,6 +83,75 @@ fn a_database_keeps_its_number_of_shards() {
     }
 }
 
+/// The same nodes in another order are the same database, and two of one name are not taken for each other, nor deleted together.
+#[test]
+fn nodes_are_named_in_any_order() {
+    let nodes: Vec<_> = (0..2).map(|_| start_node(&places()[0], "--memory=256MiB")).collect();
+    let (a, b) = (&nodes[0].1, &nodes[1].1);
+    let file = fresh_path(".tsv");
+    std::fs::write(&file, "k\t1\n").unwrap();
+    let load = |memory: &str| {
+        run(&format!("load --memory={memory} --db=h --shards=1 --durability=memory {}", file.display())).expect(0)
+    };
+    let dump = |memory: &str| run(&format!("dump --memory={memory} --db=h"));
+    load(&format!("{a},{b}"));
+    let checkpoint = fresh_path(".checkpoint");
+    run(&format!("checkpoint --db=h --memory={b},{a} {}", checkpoint.display())).expect(0);
+    for order in [format!("{a},{b}"), format!("{b},{a}")] {
+        assert_eq!(dump(&order).expect(0).out, "k\t1\n");
+        load(&order);
+        let taken = run(&format!("restore --db=h --memory={order} {}", checkpoint.display())).expect(1);
+        assert!(taken.error.contains("there is a database"), "{taken:?}");
+    }
+    assert!(dump(b).expect(1).error.contains("no database \"h\" on these memory nodes"));
+    // Whoever knows only one of the nodes makes another one there.
+    load(b);
+    let both = format!("--memory={a},{b} --db=h");
+    for refused in [format!("dump {both}"), format!("drop --yes {both}")] {
+        let refused = run(&refused).expect(2);
+        assert!(refused.error.contains(a.as_str()) && refused.error.contains(b.as_str()), "{refused:?}");
+    }
+    run(&format!("drop --yes --db=h --memory={b}")).expect(0);
+    assert_eq!(dump(&format!("{b},{a}")).expect(0).out, "k\t1\n");
+    run(&format!("drop --yes {both}")).expect(0);
+    dump(a).expect(1);
+}
+
+/// Who names fewer nodes than hold copies would leave copies out: who only reads is refused, and others are told.
+#[test]
+fn copies_are_left_out_only_when_told() {
+    let nodes: Vec<_> = (0..3).map(|_| start_node(&places()[0], "--memory=256MiB")).collect();
+    let [a, b, c] = [0, 1, 2].map(|at: usize| nodes[at].1.as_str());
+    let (file, register) = (fresh_path(".tsv"), fresh_path(".register"));
+    std::fs::write(&file, "a\t1\nz\t2\n").unwrap();
+    let place = |memory: &[&str]| format!("--memory={} --db=c --register={}", memory.join(","), register.display());
+    let load = |memory: &[&str], more: &str| {
+        run(&format!("load {} --durability=memory=2 {more} {}", place(memory), file.display())).expect(0)
+    };
+    assert!(!load(&[a, b, c], "--shards=3").error.contains("copies"));
+    let checkpoint = fresh_path(".checkpoint");
+    for refused in [
+        format!("dump {}", place(&[a, b])),
+        format!("verify {}", place(&[a, b])),
+        format!("checkpoint {} {}", place(&[c, a]), checkpoint.display()),
+    ] {
+        let refused = run(&refused).expect(2);
+        assert!(refused.error.contains("--leave-out") && refused.error.contains(a), "{refused:?}");
+    }
+    let whole = run(&format!("dump {}", place(&[c, b, a]))).expect(0);
+    assert!(whole.out == "a\t1\nz\t2\n" && !whole.error.contains("copies"), "{whole:?}");
+    let left_out = run(&format!("dump --leave-out {}", place(&[a, b]))).expect(0);
+    assert!(left_out.out == whole.out && left_out.error.contains("2 copies of shards are missing"), "{left_out:?}");
+    assert!(load(&[a, b], "").error.contains("copies of shards are missing"));
+    // Without its register, it is not begun anew.
+    for flags in ["dump", "load --durability=memory=2 --shards=3"] {
+        let file = if flags == "dump" { String::new() } else { file.display().to_string() };
+        let refused = run(&format!("{flags} --memory={a},{b},{c} --db=c {file}")).expect(1);
+        assert!(refused.error.contains("register"), "{refused:?}");
+    }
+    assert_eq!(run(&format!("dump {}", place(&[a, b, c]))).expect(0).out, whole.out);
+}
+
 /// Kills a process that writes, and reads everything in the next one.
 fn kill_at_random(seed: u64) {
     let mut random = Random::seeded(seed);

@@ -291,6 +291,31 @@ fn a_creation_that_the_register_did_not_hear_of_is_made_again() {
     assert_eq!(process.open(sharded(&failing, 2)).get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
+/// One that cannot be reached is not told from one that is not named, but where too few are named.
+#[test]
+fn whoever_wants_all_copies_named_leaves_none_out_that_is_not() {
+    let (nodes, register) = (start(3), register());
+    let all = Options { all_copies_named: true, ..sharded(&register, 2) };
+    let mut model = Model::new();
+    let db = Process::start(&nodes).open(all.clone());
+    write(&db, &mut model, &mut Random::seeded(1), 500);
+    db.close().unwrap();
+    drop(db);
+    let refused = Process::start(&nodes[..2]).try_open(all.clone()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    let third = Process::start(&nodes[2..]).clients[0].node().to_string();
+    assert!(refused.to_string().contains(&format!("also on {third}.")), "{refused}");
+    let db = Process::start(&nodes).open(all.clone());
+    assert_eq!((contents(&db) == model, db.missing_copies()), (true, 0));
+    db.close().unwrap();
+    drop(db);
+    // An empty one may be what has become of the third.
+    let empty = Cluster::start(64 << 20);
+    let process = Process::start([&nodes[0], &nodes[1], &empty]);
+    let db = process.open(Options { background_threads: 0, ..all });
+    assert!(contents(&db) == model && db.missing_copies() > 0);
+}
+
 /// Whoever names no register, or names one where the nodes are the register, begins no second database on the copies of the first.
 #[test]
 fn copies_are_opened_with_their_own_register_only() {

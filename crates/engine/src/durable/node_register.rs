@@ -154,7 +154,8 @@ impl Cells {
             let (reached, voters) = (reached.len(), ballot.map_or(founders, |ballot| ballot.voters.len()));
             let message = format!(
                 "{reached} of the {voters} memory nodes can be reached that say who holds the database's copies: more than \
-                 half of them are needed, and one that was started again has forgotten it"
+                 half of them are needed, and one that was started again has forgotten it. Name a register that the database was \
+                 created with, if there is one"
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
         }

@@ -29,9 +29,11 @@ use crate::tree::version::identity;
 use crate::work::common::Common;
 use crate::work::shard::Shard;
 use forebay_base::ErrorKind;
+use forebay_fabric::NodeIdentity;
 use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_storage::Storage;
 use forebay_table::{CopiedDatabase, MemberNode, MembersRecord, StoreConfig};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A shard's part of a node that holds a copy of it.
@@ -72,6 +74,9 @@ pub(super) fn open(
     };
     let options = &options.merging_by(&database.config.merge_operator)?;
     let is_new = found.shards.is_empty();
+    if options.all_copies_named {
+        check_all_named(name, &found.shards, clients, options)?;
+    }
     fitting::check(clients, options, is_new)?;
     if is_new && clients.len() < options.copies() {
         let (has, wants) = (clients.len(), options.copies());
@@ -119,6 +124,38 @@ pub(super) fn open(
     let copied = Some(Arc::new(Copied { database, places, register }));
     let (shards, recovery) = (shards.into(), Some(recovery));
     Ok(Opened { nodes, shards, routing, logs, recovery, cut, log: None, copied, stored: None })
+}
+
+/// Checks that as many nodes are named as hold copies. One that cannot be reached is named, too, though nobody knows which it is.
+///
+/// # Errors
+/// `Invalid`.
+fn check_all_named(
+    name: &str,
+    shards: &[Vec<MemberNode>],
+    clients: &[Arc<MemoryClient>],
+    options: &Options,
+) -> Result<()> {
+    let members: BTreeSet<_> = shards.iter().flatten().map(|of| (of.node, of.incarnation)).collect();
+    let named = clients.len().max(options.memory_nodes.len());
+    if members.len() <= named {
+        return Ok(());
+    }
+    let is_reached = |of: &MemberNode| clients.iter().any(|client| member(client.node()) == *of);
+    let members = members.into_iter().map(|(node, incarnation)| MemberNode { node, incarnation });
+    let missing = nodes_told(members.filter(|of| !is_reached(of)));
+    let reached = clients.iter().map(|client| client.described()).collect::<Vec<_>>().join(", ");
+    Err(Error::invalid(format!(
+        "copies of the database {name:?} lie on more than the {named} memory nodes that are named: also on {missing}. Opened so, it \
+         would leave those copies out. Reached were {reached}. Name the others, too; if they are gone for good, leave them out \
+         (--leave-out)"
+    )))
+}
+
+/// Nodes that the register names, for people.
+fn nodes_told(nodes: impl Iterator<Item = MemberNode>) -> String {
+    let nodes = nodes.map(|of| NodeIdentity { node: of.node, incarnation: of.incarnation }.to_string());
+    nodes.collect::<Vec<_>>().join(", ")
 }
 
 /// A register before it is claimed.
@@ -306,9 +343,11 @@ fn take_over(
         let is_named = |copy: &&Copy<'_>| named.contains(&member(copy.node.client().node()));
         let members: Vec<_> = copies.iter().filter(is_named).map(|copy| (copy.node, &copy.owner)).collect();
         if members.is_empty() {
-            let nodes = named.iter().map(|of| format!("{} (incarnation {:016x})", of.node, of.incarnation));
-            let nodes = nodes.collect::<Vec<_>>().join(", ");
-            let message = format!("no memory node that has shard {shard} can be reached: it lies on {nodes}");
+            let reached = places.nodes().iter().map(|node| node.client().described()).collect::<Vec<_>>().join(", ");
+            let message = format!(
+                "no memory node that has shard {shard} can be reached: it lies on {}. Reached were {reached}",
+                nodes_told(named.iter().copied())
+            );
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         reached.push(Wanted::new(members, identity(options, database.database.into(), shard)));

@@ -190,6 +190,9 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open a named database that exists.
     pub error_if_exists: bool,
+    /// Whether a database with several copies in memory fails to open, before anything changes, when the copies lie on more memory nodes
+    /// than it is opened with. Otherwise the copies on the others are left out: they are not read again, and have to be made again.
+    pub all_copies_named: bool,
     /// Create a named database that nobody else may open before [`Db::finish`](crate::Db::finish) was called. What was begun so under
     /// this name, and not finished, is dropped first; a database that is whole is refused. Not for one with several copies in memory.
     pub unfinished: bool,
@@ -335,6 +338,7 @@ impl Default for Options {
             name: None,
             create_if_missing: true,
             error_if_exists: false,
+            all_copies_named: false,
             unfinished: false,
             takeover: false,
             storage: None,
