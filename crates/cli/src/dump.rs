@@ -1,7 +1,7 @@
 //! `forebay dump`: the keys and values of a database as a stream.
 
 use crate::failure::{Failure, Stage};
-use crate::place::PlaceArguments;
+use crate::place::{CopiesArguments, PlaceArguments};
 use crate::progress::Progress;
 use crate::{names, output};
 use forebay::{Db, Keyspace, Keyspaces};
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 pub struct Arguments {
     #[command(flatten)]
     pub place: PlaceArguments,
+    #[command(flatten)]
+    copies: CopiesArguments,
     /// Only this keyspace, with its keys as it knows them. Without, all keys as the database has them.
     #[arg(long, value_name = "NAME", value_parser = names::keyspace)]
     keyspace: Option<String>,
@@ -60,7 +62,7 @@ pub fn keyspace(db: &Db, name: Option<&str>) -> Result<Option<Keyspace>, Failure
 /// # Errors
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let store = arguments.place.open()?;
+    let store = arguments.place.open(arguments.copies)?;
     let keyspace = keyspace(&store, arguments.keyspace.as_deref())?;
     let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
     let range = Range { from: bytes(&arguments.from), to: bytes(&arguments.to), prefix: bytes(&arguments.prefix) };

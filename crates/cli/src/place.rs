@@ -27,8 +27,6 @@ pub struct PlaceArguments {
     /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
     #[arg(long, value_name = "URL", value_parser = open_existing_storage, conflicts_with = "storage")]
     register: Option<Storage>,
-    #[command(flatten)]
-    copies: CopiesArguments,
 }
 
 /// Whether copies may be left out.
@@ -196,7 +194,7 @@ impl PlaceArguments {
     ///
     /// # Errors
     /// When it is not there, or cannot be opened.
-    pub fn open(&self) -> Result<Store, Failure> {
+    pub fn open(&self, copies: CopiesArguments) -> Result<Store, Failure> {
         let (name, memory) = (self.name()?, &self.memory.memory);
         self.check()?;
         let recorded = match self.storage() {
@@ -208,7 +206,7 @@ impl PlaceArguments {
         let options = Options { name, storage, register, ..recorded.map_err(starting)? };
         let opened = match memory.is_local() {
             true => Store::embedded(self.memory.local_memory_size, options),
-            false => self.copies.connect(memory.all(), options),
+            false => copies.connect(memory.all(), options),
         };
         opened.map_err(starting)
     }

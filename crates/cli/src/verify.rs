@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Stage};
 use crate::findings;
 use crate::output::Format;
-use crate::place::{MENDING, PlaceArguments};
+use crate::place::{CopiesArguments, MENDING, PlaceArguments};
 use crate::progress::Progress;
 use forebay::Step;
 
@@ -12,6 +12,8 @@ use forebay::Step;
 pub struct Arguments {
     #[command(flatten)]
     pub place: PlaceArguments,
+    #[command(flatten)]
+    copies: CopiesArguments,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -28,7 +30,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let report = match arguments.place.stored()? {
         Some(database) => database.verify(&mut show).map_err(running)?,
         None => {
-            let store = arguments.place.open()?;
+            let store = arguments.place.open(arguments.copies)?;
             let report = store.verify(&mut show).map_err(running)?;
             store.close().map_err(running)?;
             report
