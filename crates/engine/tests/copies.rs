@@ -273,6 +273,16 @@ fn missing_copies_are_made_while_service_goes_on() {
     }
 }
 
+#[test]
+fn a_register_whose_service_ignores_conditions_is_refused() {
+    let (nodes, objects) = (start(2), MemoryObjects::of_careless_service());
+    let process = Process::start(&nodes);
+    let careless = Storage::of_objects(Arc::new(objects), StorageOptions::default());
+    let error = process.try_open(options(&careless, 2)).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("If-None-Match"), "{error}");
+    process.open(options(&register(), 2)).put(b"a", b"1").unwrap();
+}
+
 /// The register fails after the nodes have stores of the database. A register that knows nothing creates it, and one that
 /// does not know a database that was in use does not.
 #[test]

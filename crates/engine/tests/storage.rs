@@ -963,3 +963,36 @@ fn an_owner_of_a_newer_build_is_not_disturbed() {
     }
     owner.kill(db);
 }
+
+/// Where conditions are ignored, nobody is fenced and logs are overwritten. So nobody gets as far as a log.
+#[test]
+fn a_service_that_ignores_conditions_takes_no_database() {
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start([&cluster]);
+    let objects = MemoryObjects::of_careless_service();
+    // One that creates the database, and one that finds it.
+    for commits in 1..=2 {
+        let error = process.try_open(options(&of_objects(&objects.handle()), Syncing::Sync)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("If-None-Match"), "{error}");
+        let listed = objects.list(None).unwrap();
+        assert!(listed.iter().all(|object| object.name.as_str().starts_with("db/commit/")), "{listed:?}");
+        assert_eq!(listed.len(), commits);
+    }
+    // One that was written elsewhere is left as it is, but for the claim, and can be looked at.
+    let objects = MemoryObjects::of_service();
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    db.put(b"a", b"1").unwrap();
+    process.kill(db);
+    let careless = MemoryObjects::of_careless_service();
+    for object in objects.list(None).unwrap() {
+        careless.put(&object.name, objects.get(&object.name).unwrap(), PutMode::Replace).unwrap();
+    }
+    let logs = || careless.list(Some(&ObjectName::new("db/log").unwrap())).unwrap();
+    let before = logs();
+    let process = Process::start([&cluster]);
+    let error = process.try_open(options(&of_objects(&careless.handle()), Syncing::Sync)).unwrap_err();
+    assert_eq!((error.kind(), logs()), (ErrorKind::Unsupported, before));
+    let report = StoredDatabase::new(&of_objects(&careless), "db").unwrap().verify(&mut |_| ()).unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}

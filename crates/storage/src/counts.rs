@@ -69,6 +69,10 @@ impl ObjectStorage for CountedObjects {
         self.objects.describe()
     }
 
+    fn keeps_conditions(&self) -> bool {
+        self.objects.keeps_conditions()
+    }
+
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
         let length = bytes.len();
         self.objects.put(name, bytes, mode).map_err(no_place)?;

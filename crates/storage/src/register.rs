@@ -17,6 +17,9 @@
 //!   writer has a random number. A commit whose put failed in any other way may still arrive, so it is not withdrawn: the
 //!   next call puts the same bytes again before it does anything else ([`CommitRegister::settle`]).
 //!
+//! All of it rests on the condition of a put. A service that accepts it and ignores it would let two writers have one number, here and
+//! in logs. So a claim is put once more, which must be refused, before its writer does anything else.
+//!
 //! ```text
 //!  offset  size  field
 //!  0       4     magic "FBCM"
@@ -243,10 +246,12 @@ impl CommitRegister {
     /// commit of all must be a snapshot. When another writer is faster, it is read again and `first` asked again. The writer
     /// before is fenced when this has returned.
     ///
-    /// `writer` is a random number that no other writer has.
+    /// `writer` is a random number that no other writer has. Where a service judges conditions, it is asked whether it does
+    /// ([`ObjectStorage::check_conditions`]): one request.
     ///
     /// # Errors
-    /// `Busy` when others were faster each time; `Invalid`; those of [`History::read`] and of the storage. After an undecided
+    /// `Busy` when others were faster each time; `Invalid`; `Unsupported` when the service ignores conditions, and the claim counts;
+    /// those of [`History::read`] and of the storage. After an undecided
     /// one the claim may have been made; the next claim goes on from there.
     pub fn claim(
         storage: Arc<dyn ObjectStorage>,
@@ -265,13 +270,27 @@ impl CommitRegister {
                 pending: Some(commit),
                 is_fenced: false,
             };
-            match register.settle() {
+            match register.settle().and_then(|()| register.check_conditions()) {
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
-                settled => return settled.map(|()| (register, history)),
+                claimed => return claimed.map(|()| (register, history)),
             }
         }
         let detail = "other writers were faster each time: try again when they have settled";
         Err(Error::new(ErrorKind::Busy, "claim", prefix.as_str(), detail))
+    }
+
+    /// Makes sure that the storage heeds the condition with which the last commit was put.
+    fn check_conditions(&mut self) -> Result<()> {
+        let name = self.prefix.numbered(self.last.number)?;
+        let checked = self.storage.check_conditions(&name, self.last.encode());
+        if checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported)
+            && numbers(&*self.storage, &self.prefix)?.last() > Some(&self.last.number)
+        {
+            // The number may have been free: whoever took over prunes. What lies there now is pruned by the next one.
+            self.is_fenced = true;
+            return Err(self.fenced());
+        }
+        checked
     }
 
     /// The epoch of this owner.

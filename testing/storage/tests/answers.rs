@@ -31,6 +31,8 @@ struct Bucket {
     objects: BTreeMap<String, Vec<u8>>,
     /// The bytes of the upload that was begun.
     upload: Option<Vec<u8>>,
+    /// Whether the condition of a put is ignored.
+    is_careless: bool,
     /// What goes wrong with the next request that begins so.
     faults: Vec<(&'static str, Fault)>,
 }
@@ -68,7 +70,7 @@ impl Bucket {
                 }
                 None => refusal("404 Not Found", "NoSuchUpload"),
             },
-            ("PUT", _) if is_conditional && self.objects.contains_key(path) => {
+            ("PUT", _) if is_conditional && !self.is_careless && self.objects.contains_key(path) => {
                 refusal("412 Precondition Failed", "PreconditionFailed")
             }
             ("PUT", _) => {
@@ -224,4 +226,18 @@ fn a_put_that_meets_another_of_the_name_may_succeed_later() {
     storage.objects().put_once(&object(), Bytes::from_static(b"x")).unwrap();
     let other = storage.objects().put_once(&object(), Bytes::from_static(b"y"));
     assert_eq!(other.unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn a_service_that_ignores_conditions_is_told_from_one_that_heeds_them() {
+    let (bucket, storage) = start();
+    let bytes = Bytes::from_static(b"x");
+    storage.objects().put(&object(), bytes.clone(), PutMode::IfAbsent).unwrap();
+    storage.objects().check_conditions(&object(), bytes.clone()).unwrap();
+    lock(&bucket).is_careless = true;
+    let error = storage.objects().check_conditions(&object(), bytes.clone()).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("s3://bucket/"), "{error}");
+    // What is no answer to the question stays what it is.
+    lock(&bucket).faults.push(("PUT", CONFLICT));
+    assert_eq!(storage.objects().check_conditions(&object(), bytes).unwrap_err().kind(), ErrorKind::Busy);
 }

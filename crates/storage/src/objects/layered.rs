@@ -35,6 +35,10 @@ impl ObjectStorage for LayeredObjects {
         format!("{}, to be read", self.below.describe())
     }
 
+    fn keeps_conditions(&self) -> bool {
+        self.written.keeps_conditions()
+    }
+
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
         self.written.put(name, bytes, mode)
     }

@@ -6,7 +6,9 @@
 //! - When [`ObjectStorage::put`] or [`ObjectWriter::finish`] has returned, the object survives what the back end survives (a
 //!   power failure for a directory; what the service promises for the others).
 //! - Of several that put an object [`PutMode::IfAbsent`] at most one succeeds, ever, while nobody deletes it. This is the only
-//!   compare-and-swap that all back ends keep, and all that [`crate::CommitRegister`] and [`crate::Log`] need.
+//!   compare-and-swap that all back ends keep, and all that [`crate::CommitRegister`] and [`crate::Log`] need. A service may accept
+//!   the condition and ignore it. So whoever begins to write asks it ([`ObjectStorage::check_conditions`]), unless the make of
+//!   the back end leaves no doubt ([`ObjectStorage::keeps_conditions`]).
 //! - A name that is reported as taken survives. So does one that is listed, if it was there before the list began.
 //! - A read, a list, sees every write that returned before it began.
 //! - Only reads say `NotFound`. Where a write or a list fails because a bucket or a folder is not there, that is `Unavailable`:
@@ -83,6 +85,31 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
                 found => found.and(Err(taken)),
             },
             put => put,
+        }
+    }
+
+    /// Whether the make of the back end is enough to know that [`PutMode::IfAbsent`] is kept: a link of a directory, a rename of
+    /// HDFS. A service that is asked by HTTP may ignore a header that it does not know.
+    fn keeps_conditions(&self) -> bool;
+
+    /// Makes sure that [`PutMode::IfAbsent`] is kept, by one more such put of what was put just now. Asks nothing where the back
+    /// end keeps it by its make.
+    ///
+    /// # Errors
+    /// `Unsupported` when the name was not taken: the condition was ignored, or somebody has deleted the object meanwhile, which
+    /// only the caller can tell. Those of [`ObjectStorage::put`].
+    fn check_conditions(&self, name: &ObjectName, bytes: Bytes) -> Result<()> {
+        if self.keeps_conditions() {
+            return Ok(());
+        }
+        match self.put(name, bytes, PutMode::IfAbsent) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                let detail = "this service ignores the condition of a put (If-None-Match): a database there would lose \
+                              acknowledged writes. Use a version of it or another service that heeds it, HDFS, or a directory";
+                Err(Error::new(ErrorKind::Unsupported, "use", self.describe(), detail))
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 //! whose reply was lost is so repeated, and the repetition may find its own object: `AlreadyExists` then, which the layers
 //! above tell from another writer's by its bytes.
 
-use super::services::service;
+use super::services::{Service, service};
 use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, has_failed, too_short};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
@@ -36,6 +36,7 @@ pub struct RemoteObjects {
 #[derive(Debug)]
 struct Inner {
     service: Arc<dyn ObjectStore>,
+    keeps_conditions: bool,
     /// What names are put after; empty, or ends in `/`.
     prefix: String,
     url: String,
@@ -70,9 +71,10 @@ pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<
         .build()
         .map_err(|cause| Error::io("open", url, &cause))?;
     let service = service(scheme, authority, options, &runtime).map_err(|cause| of_settings(url, &cause))?;
-    let Some(service) = service else { return Err(Error::not_built(url, scheme)) };
+    let Some(Service { store: service, keeps_conditions }) = service else { return Err(Error::not_built(url, scheme)) };
     let url = format!("{scheme}://{authority}/{prefix}");
-    let inner = Inner { service, prefix, url, timeout: options.operation_timeout, runtime: Some(runtime) };
+    let timeout = options.operation_timeout;
+    let inner = Inner { service, keeps_conditions, prefix, url, timeout, runtime: Some(runtime) };
     Ok(RemoteObjects { inner: Arc::new(inner) })
 }
 
@@ -142,6 +144,10 @@ impl RemoteObjects {
 impl ObjectStorage for RemoteObjects {
     fn describe(&self) -> String {
         self.inner.url.clone()
+    }
+
+    fn keeps_conditions(&self) -> bool {
+        self.inner.keeps_conditions
     }
 
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {

@@ -5,6 +5,13 @@ use object_store::{ObjectStore, Result};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
+/// A service that can be asked.
+pub(super) struct Service {
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// Whether it keeps conditions by its make ([`ObjectStorage::keeps_conditions`](super::ObjectStorage::keeps_conditions)).
+    pub(super) keeps_conditions: bool,
+}
+
 /// The service of `scheme` at `authority`: a bucket, a container or a host. `None` if it is not built in.
 #[cfg_attr(
     not(all(feature = "http", feature = "hdfs")),
@@ -15,16 +22,20 @@ pub(super) fn service(
     authority: &str,
     options: &StorageOptions,
     runtime: &Runtime,
-) -> Result<Option<Arc<dyn ObjectStore>>> {
+) -> Result<Option<Service>> {
+    // Whoever answers may not know the header that carries the condition.
+    let by_http = |store| Some(Service { store, keeps_conditions: false });
+    // The name node refuses to rename a file to a name that is taken.
+    let by_rename = |store| Some(Service { store, keeps_conditions: true });
     match scheme {
         #[cfg(feature = "s3")]
-        "s3" => http::s3(authority, options).map(Some),
+        "s3" => http::s3(authority, options).map(by_http),
         #[cfg(feature = "gs")]
-        "gs" => http::gs(authority, options).map(Some),
+        "gs" => http::gs(authority, options).map(by_http),
         #[cfg(feature = "az")]
-        "az" => http::az(authority, options).map(Some),
+        "az" => http::az(authority, options).map(by_http),
         #[cfg(feature = "hdfs")]
-        "hdfs" => hdfs(authority, options, runtime).map(Some),
+        "hdfs" => hdfs(authority, options, runtime).map(by_rename),
         _ => Ok(None),
     }
 }

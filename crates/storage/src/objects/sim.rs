@@ -2,7 +2,7 @@
 //!
 //! Handles share the objects; each has its own count of operations (its *steps*), by which faults and its end are planned.
 //! A service does not lose what it acknowledged; what goes wrong is on the way: requests and replies are lost, and a
-//! request may arrive late, after its sender has given up.
+//! request may arrive late, after its sender has given up. One that ignores conditions is there as well, to be refused.
 
 use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, not_found, too_short};
 use crate::error::{Error, Result};
@@ -23,6 +23,18 @@ pub enum ObjectFault {
     Late(u64),
 }
 
+/// Who judges the condition of a put.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Judge {
+    /// This process, so nobody has to be asked.
+    #[default]
+    Memory,
+    /// A service, which heeds it.
+    Service,
+    /// A service, which ignores it.
+    Nobody,
+}
+
 /// A handle on objects in memory, which those that [`MemoryObjects::handle`] makes of it share.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryObjects {
@@ -37,6 +49,7 @@ struct Shared {
     done: u64,
     /// What arrives late, and when.
     late: Vec<(u64, Request)>,
+    judge: Judge,
 }
 
 #[derive(Default)]
@@ -65,7 +78,9 @@ enum Request {
 impl Shared {
     fn carry_out(&mut self, request: Request) -> Result<()> {
         match request {
-            Request::Put(name, _, PutMode::IfAbsent) if self.objects.contains_key(&name) => {
+            Request::Put(name, _, PutMode::IfAbsent)
+                if self.judge != Judge::Nobody && self.objects.contains_key(&name) =>
+            {
                 return Err(Error::new(ErrorKind::AlreadyExists, "put", name.as_str(), "the name is taken"));
             }
             Request::Put(name, bytes, _) => self.objects.insert(name, bytes),
@@ -91,6 +106,23 @@ impl MemoryObjects {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No objects, as a service keeps them that heeds conditions, and is asked whether it does.
+    #[must_use]
+    pub fn of_service() -> Self {
+        Self::judged_by(Judge::Service)
+    }
+
+    /// No objects, as a service keeps them that accepts conditions and ignores them.
+    #[must_use]
+    pub fn of_careless_service() -> Self {
+        Self::judged_by(Judge::Nobody)
+    }
+
+    fn judged_by(judge: Judge) -> Self {
+        let shared = Shared { judge, ..Shared::default() };
+        Self { shared: Arc::new(Mutex::new(shared)), plan: Arc::default() }
     }
 
     /// Another handle on the same objects, with nothing planned.
@@ -190,6 +222,10 @@ impl MemoryObjects {
 impl ObjectStorage for MemoryObjects {
     fn describe(&self) -> String {
         "memory:".to_owned()
+    }
+
+    fn keeps_conditions(&self) -> bool {
+        lock(&self.shared).judge == Judge::Memory
     }
 
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {

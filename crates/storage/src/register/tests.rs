@@ -222,3 +222,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_service_that_ignores_conditions_is_refused() {
+    let storage = MemoryObjects::of_careless_service();
+    // One that creates the register, and one that takes over.
+    for writer in [1, 2] {
+        let error = claim(&storage, writer).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let text = error.to_string();
+        assert!(text.contains("memory:") && text.contains("If-None-Match"), "{text}");
+    }
+    // To read needs no condition.
+    assert_eq!(payloads(&storage), ["claim of 1", "claim of 2"]);
+}
+
+#[test]
+fn only_a_service_is_asked_whether_it_heeds_conditions() {
+    let operations = |storage: MemoryObjects| {
+        claim(&storage, 1).unwrap();
+        storage.steps()
+    };
+    // A list, a put and a list.
+    assert_eq!(operations(MemoryObjects::new()), 3);
+    assert_eq!(operations(MemoryObjects::of_service()), 4);
+}
+
+#[test]
+fn a_claim_that_was_pruned_is_no_condition_ignored() {
+    let storage = MemoryObjects::of_service();
+    let other = storage.handle();
+    storage.interrupt_at(3, move || {
+        let mut next = claim(&other, 2).unwrap();
+        next.commit(CommitKind::Snapshot, Bytes::from_static(b"all")).unwrap();
+        assert_eq!(next.prune().unwrap(), 2);
+    });
+    let register = claim(&storage, 1).unwrap();
+    assert_eq!((register.epoch(), register.last()), (3, 4));
+    assert_eq!(payloads(&storage), ["all", "claim of 1"]);
+    // It was put again, and is no harm.
+    assert_eq!(register.prune().unwrap(), 1);
+}

@@ -110,8 +110,14 @@ impl World for DiskWorld {
 }
 
 /// A service for objects: what it acknowledged is there, but requests and replies are lost, or late.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ObjectWorld(pub MemoryObjects);
+
+impl Default for ObjectWorld {
+    fn default() -> Self {
+        Self(MemoryObjects::of_service())
+    }
+}
 
 impl World for ObjectWorld {
     const NAME: &'static str = "objects";
