@@ -175,6 +175,7 @@ impl Database {
                 read: statistics.storage.objects_read,
                 written: statistics.storage.objects_written,
                 deleted: statistics.storage.objects_deleted,
+                failed_deletions: statistics.storage.failed_deletions,
                 read_bytes: statistics.storage.bytes_read,
                 written_bytes: statistics.storage.bytes_written,
                 syncs: statistics.storage.syncs,

@@ -351,6 +351,9 @@ const DATABASE: Things<Database> = Things {
         count("forebay_storage_objects_deleted_total", "Objects deleted from storage.", |database| {
             database.objects.deleted
         }),
+        count("forebay_storage_failed_deletions_total", "Deletions of objects in storage that failed.", |database| {
+            database.objects.failed_deletions
+        }),
         count("forebay_storage_read_bytes_total", "Bytes read from storage.", |database| database.objects.read_bytes),
         count("forebay_storage_written_bytes_total", "Bytes of objects written to storage.", |database| {
             database.objects.written_bytes

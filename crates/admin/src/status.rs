@@ -276,6 +276,8 @@ pub struct Objects {
     pub written: u64,
     /// Objects deleted.
     pub deleted: u64,
+    /// Deletions of objects that failed.
+    pub failed_deletions: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.

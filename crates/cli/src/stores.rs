@@ -713,7 +713,7 @@ impl Store for EngineStore {
 }
 
 fn storage_figures(counts: StorageCounts) -> StorageFigures {
-    let StorageCounts { objects_read, objects_written, objects_deleted, bytes_read, bytes_written, syncs } = counts;
+    let StorageCounts { objects_read, objects_written, objects_deleted, bytes_read, bytes_written, syncs, .. } = counts;
     StorageFigures { objects_read, objects_written, objects_deleted, bytes_read, bytes_written, syncs }
 }
 

@@ -996,3 +996,32 @@ fn a_service_that_ignores_conditions_takes_no_database() {
     let report = StoredDatabase::new(&of_objects(&careless), "db").unwrap().verify(&mut |_| ()).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
+
+/// Nobody may delete, as with credentials that allow to read and to write only: it is counted, and made up for later.
+#[test]
+fn deletions_that_are_refused_are_counted() {
+    let cluster = Cluster::start(64 << 20);
+    let objects = MemoryObjects::new();
+    let there = || objects.list(None).unwrap().len();
+    objects.refuse_deletions(Some(ErrorKind::AccessDenied));
+    for _ in 0..3 {
+        let process = Process::start([&cluster]);
+        let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+        for round in 0..4 {
+            (0..50).for_each(|count| db.put(&key(count), &[round; 100]).unwrap());
+            db.flush().unwrap();
+        }
+        db.compact_range(None, None).unwrap();
+        db.close().unwrap();
+        let counts = db.statistics().storage;
+        assert!(counts.failed_deletions > 0 && counts.objects_deleted == 0, "{counts:?}");
+    }
+    let before = there();
+    objects.refuse_deletions(None);
+    let process = Process::start([&cluster]);
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    assert_eq!(db.get(&key(49)).unwrap().as_deref(), Some(&[3; 100][..]));
+    db.close().unwrap();
+    let counts = db.statistics().storage;
+    assert!(counts.failed_deletions == 0 && there() < before / 4, "{counts:?}, {before} objects, now {}", there());
+}

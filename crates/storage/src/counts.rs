@@ -12,7 +12,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was done to storage: monotonic counts of what succeeded.
+/// What was done to storage: monotonic counts of what succeeded, and of what was not deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StorageCounts {
     /// Objects of which something was read: gets as a whole, and objects opened for ranges.
@@ -21,6 +21,8 @@ pub struct StorageCounts {
     pub objects_written: u64,
     /// Objects deleted, also those that were not there.
     pub objects_deleted: u64,
+    /// Deletions of objects that failed: what they were of takes room until somebody deletes it.
+    pub failed_deletions: u64,
     /// Bytes of objects that were read.
     pub bytes_read: u64,
     /// Bytes of objects that were written.
@@ -34,6 +36,7 @@ pub(crate) struct Counters {
     objects_read: AtomicU64,
     objects_written: AtomicU64,
     objects_deleted: AtomicU64,
+    failed_deletions: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     syncs: AtomicU64,
@@ -46,6 +49,7 @@ impl Counters {
             objects_read: get(&self.objects_read),
             objects_written: get(&self.objects_written),
             objects_deleted: get(&self.objects_deleted),
+            failed_deletions: get(&self.failed_deletions),
             bytes_read: get(&self.bytes_read),
             bytes_written: get(&self.bytes_written),
             syncs: get(&self.syncs),
@@ -108,9 +112,10 @@ impl ObjectStorage for CountedObjects {
     }
 
     fn delete(&self, name: &ObjectName) -> Result<()> {
-        self.objects.delete(name).map_err(no_place)?;
-        add(&self.counters.objects_deleted, 1);
-        Ok(())
+        let deleted = self.objects.delete(name).map_err(no_place);
+        let Counters { objects_deleted, failed_deletions, .. } = &*self.counters;
+        add(if deleted.is_ok() { objects_deleted } else { failed_deletions }, 1);
+        deleted
     }
 
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {

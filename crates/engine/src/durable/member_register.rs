@@ -7,7 +7,7 @@
 use crate::durable::database::Place;
 use crate::durable::named::Part;
 use crate::remote::members::Membership;
-use crate::terms::{Error, Result};
+use crate::terms::{Error, Result, Undeleted};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
@@ -41,7 +41,11 @@ pub(crate) trait Register: Debug + Send {
 
 /// A register in a directory or a bucket.
 #[derive(Debug)]
-pub(crate) struct StoredRegister(CommitRegister);
+pub(crate) struct StoredRegister {
+    register: CommitRegister,
+    /// What it said before.
+    undeleted: Undeleted,
+}
 
 impl StoredRegister {
     fn name(place: &Place) -> Result<ObjectName> {
@@ -80,7 +84,7 @@ impl StoredRegister {
         };
         let objects = Arc::clone(place.storage.objects());
         let (register, _) = CommitRegister::claim(objects, &Self::name(place)?, writer, payload)?;
-        Ok((Box::new(Self(register)), claimed?))
+        Ok((Box::new(Self { register, undeleted: Undeleted::of("a register's commits") }), claimed?))
     }
 }
 
@@ -95,15 +99,16 @@ fn said(history: &History) -> Result<MembersRecord> {
 
 impl Register for StoredRegister {
     fn write(&mut self, record: &MembersRecord) -> Result<()> {
-        self.0.commit(CommitKind::Snapshot, record.encode()?.into())?;
-        if let Err(error) = self.0.prune() {
-            tracing::debug!(%error, "deleting what a register said before: the next write does");
+        self.register.commit(CommitKind::Snapshot, record.encode()?.into())?;
+        if let Err(error) = self.register.prune() {
+            // The next write has it deleted.
+            self.undeleted.note(&error);
         }
         Ok(())
     }
 
     fn check(&mut self) -> Result<()> {
-        Ok(self.0.check()?)
+        Ok(self.register.check()?)
     }
 }
 

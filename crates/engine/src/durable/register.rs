@@ -13,7 +13,7 @@
 //! with the version before, and keeps all that either version names.
 
 use crate::durable::database::{CheckpointId, Committed, Known, Place, Tombstone};
-use crate::terms::{Error, Result};
+use crate::terms::{Error, Result, Undeleted};
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
@@ -40,6 +40,8 @@ struct State {
     /// Bytes of the last snapshot, and of the edits after it.
     snapshot_bytes: usize,
     edit_bytes: usize,
+    /// Commits before the last snapshot.
+    undeleted: Undeleted,
 }
 
 /// What a commit changes.
@@ -126,6 +128,7 @@ impl Claimed {
             pending: None,
             snapshot_bytes: 0,
             edit_bytes: 0,
+            undeleted: Undeleted::of("commits"),
         };
         state.commit(Step::All(committed), DatabaseCommit::default())?;
         Ok(Register { state: Mutex::new(state) })
@@ -285,7 +288,8 @@ impl State {
         if is_snapshot {
             (self.snapshot_bytes, self.edit_bytes) = (length, 0);
             if let Err(error) = self.register.prune() {
-                tracing::debug!(%error, "deleting commits before a snapshot: the next one does");
+                // The next snapshot has them deleted.
+                self.undeleted.note(&error);
             }
         } else {
             self.edit_bytes += length;

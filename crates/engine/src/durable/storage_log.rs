@@ -28,7 +28,7 @@ use crate::durable::register::Register;
 use crate::durable::shipping::{Progress, whole_records};
 use crate::terms::planted::{Bug, instead_when_planted, planted};
 use crate::terms::statistics::{LogStatistics, add, get};
-use crate::terms::{Durability, Error, Options, Result, Syncing};
+use crate::terms::{Durability, Error, Options, Result, Syncing, Undeleted};
 use crate::tree::buffer::Buffer;
 use crate::tree::cut::Cut;
 use crate::tree::shared::Tree;
@@ -83,6 +83,7 @@ pub(crate) struct StorageLog {
     shipping: Mutex<Shipping>,
     /// Logs that no commit names any more, to be deleted.
     unneeded: Mutex<Vec<LogName>>,
+    undeleted: Undeleted,
     /// Why the last shipment failed, if it did.
     failure: Mutex<Option<Error>>,
     /// Whether it did, and whether nothing can be shipped any more.
@@ -200,6 +201,7 @@ impl StorageLog {
                 left,
             }),
             unneeded: Mutex::new(unneeded),
+            undeleted: Undeleted::of("logs"),
             failure: Mutex::default(),
             is_failing: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
@@ -463,7 +465,7 @@ impl StorageLog {
     /// Deletes what of the log tables hold.
     pub(crate) fn tidy(&self) {
         if let Err(error) = self.let_go() {
-            tracing::debug!(%error, "deleting what of the log is not needed: later");
+            tracing::debug!(%error, "recording which logs are not needed: later");
         }
         self.delete_unneeded();
     }
@@ -474,7 +476,7 @@ impl StorageLog {
         for name in &unneeded {
             let deleted = self.place.log(*name).and_then(|log| Ok(self.place.storage.delete_log(&log)?));
             if let Err(error) = deleted {
-                tracing::debug!(%error, "deleting a log: the next owner does");
+                self.undeleted.note(&error);
             }
         }
         !unneeded.is_empty()
@@ -495,8 +497,10 @@ impl StorageLog {
         }
         drop(shipping);
         // It takes a request for each object. Nobody who ships waits for that.
-        if let Some((log, position)) = trimmed {
-            log.trim(position)?;
+        if let Some((log, position)) = trimmed
+            && let Err(error) = log.trim(position)
+        {
+            self.undeleted.note(&error);
         }
         Ok(())
     }
@@ -541,9 +545,10 @@ impl StorageLog {
         let unnamed = shipping.unnamed.take().map(|(_, log)| log);
         let Some(log) = shipping.open.take().map(|open| open.log).or(unnamed) else { return };
         let names = shipping.left.iter().map(|left| left.name).collect();
-        let closed = self.register.record_logs(names).and_then(|()| Ok(log.discard()?));
-        if let Err(error) = closed {
-            tracing::debug!(%error, "deleting the log: the next owner does");
+        if let Err(error) = self.register.record_logs(names) {
+            tracing::debug!(%error, "recording that the log is not needed: the next owner does");
+        } else if let Err(error) = log.discard() {
+            self.undeleted.note(&error);
         }
     }
 

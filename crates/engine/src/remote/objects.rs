@@ -7,7 +7,7 @@
 
 use crate::remote::kept::Kept;
 use crate::remote::stored::StoredWriter;
-use crate::terms::{Error, Result};
+use crate::terms::{Error, Result, Undeleted};
 use bytes::Bytes;
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::HashSet;
@@ -38,6 +38,7 @@ pub(crate) struct Objects {
     kept: Arc<Kept>,
     /// Names of objects that no version needs.
     garbage: Mutex<Vec<String>>,
+    undeleted: Undeleted,
 }
 
 impl Objects {
@@ -53,7 +54,8 @@ impl Objects {
     ) -> Self {
         let storage = Arc::clone(storage.objects());
         let numbered = NumberedObjects::new(Arc::clone(&storage), prefix.clone());
-        Self { storage, prefix, commits, numbered, epoch, cache, layout, kept, garbage: Mutex::default() }
+        let undeleted = Undeleted::of("segments");
+        Self { storage, prefix, commits, numbered, epoch, cache, layout, kept, garbage: Mutex::default(), undeleted }
     }
 
     /// The cache of blocks, which all shards share.
@@ -238,7 +240,7 @@ impl Objects {
             }
             let deleted = ObjectName::new(name).and_then(|name| self.storage.delete(&name));
             if let Err(error) = deleted {
-                tracing::debug!(%error, "deleting an object: the next owner does");
+                self.undeleted.note(&error);
             }
         }
     }

@@ -16,8 +16,10 @@ pub(crate) mod routing;
 pub(crate) mod segment_numbers;
 pub(crate) mod statistics;
 pub(crate) mod time;
+pub(crate) mod undeleted;
 
 pub(crate) use entry::{Entry, Stamp};
 pub(crate) use error::{Error, Result};
 pub(crate) use options::{CompactionPlace, Delegation, Durability, Options, Replication, Syncing, WriteOptions};
 pub(crate) use statistics::Statistics;
+pub(crate) use undeleted::Undeleted;

@@ -50,6 +50,8 @@ struct Shared {
     /// What arrives late, and when.
     late: Vec<(u64, Request)>,
     judge: Judge,
+    /// Why nothing can be deleted, if nothing can.
+    undeletable: Option<ErrorKind>,
 }
 
 #[derive(Default)]
@@ -84,7 +86,10 @@ impl Shared {
                 return Err(Error::new(ErrorKind::AlreadyExists, "put", name.as_str(), "the name is taken"));
             }
             Request::Put(name, bytes, _) => self.objects.insert(name, bytes),
-            Request::Delete(name) => self.objects.remove(&name),
+            Request::Delete(name) => match self.undeletable {
+                Some(kind) => return Err(Error::new(kind, "delete", name.as_str(), "nobody may delete")),
+                None => self.objects.remove(&name),
+            },
         };
         Ok(())
     }
@@ -150,6 +155,11 @@ impl MemoryObjects {
     /// Calls `interrupt` before this handle's operation number `step`, as if the process had been stopped there.
     pub fn interrupt_at(&self, step: u64, interrupt: impl FnOnce() + Send + 'static) {
         lock(&self.plan).interrupt = Some((step, Box::new(interrupt)));
+    }
+
+    /// Refuses all deletions, of all handles, as a service does whose credentials do not allow them. `None`: allows them again.
+    pub fn refuse_deletions(&self, kind: Option<ErrorKind>) {
+        lock(&self.shared).undeletable = kind;
     }
 
     /// Operations of this handle so far.
