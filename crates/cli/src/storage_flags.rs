@@ -55,12 +55,12 @@ pub struct NamedStorage {
 impl FromStr for NamedStorage {
     type Err = String;
 
-    /// Opens what is there.
+    /// Opens what is there. Only what is wrong with the URL is wrong with the flag: that a directory is not there, or may not be
+    /// looked at, whoever needs it finds out.
     fn from_str(url: &str) -> Result<Self, String> {
         let there = match open(url, false) {
-            Ok(storage) => Some(storage),
-            Err((ErrorKind::NotFound, _)) => None,
-            Err((_, message)) => return Err(message),
+            Err((ErrorKind::Invalid | ErrorKind::Unsupported, message)) => return Err(message),
+            opened => opened.ok(),
         };
         Ok(Self { url: url.to_owned(), there })
     }
@@ -109,5 +109,18 @@ mod tests {
         named.open("--flag").unwrap();
         assert!(path.is_dir() && named.found().is_some());
         std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_directory_is_no_invalid_flag() {
+        let path = std::env::temp_dir().join(format!("forebay-endless-{}", std::process::id()));
+        // A link to itself: nobody may look behind it, not even root.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let named: Result<NamedStorage, _> = path.join("sub").to_string_lossy().parse();
+        let opened = named.map(|named| named.open("--flag").map(drop));
+        std::fs::remove_file(&path).unwrap();
+        let error = opened.unwrap().unwrap_err();
+        assert!(error.kind() == ErrorKind::Io && error.to_string().starts_with("--flag: "), "{error}");
+        assert!("s3://".parse::<NamedStorage>().is_err());
     }
 }

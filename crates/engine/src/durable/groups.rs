@@ -69,11 +69,16 @@ impl Replay {
         Self { shards: flushed.iter().map(of).collect(), ..Self::default() }
     }
 
-    /// Adds the next frame of a log.
+    /// Adds the next segment of a log, which has this name.
     ///
     /// # Errors
-    /// `Corrupt` when records are missing or damaged: frames have been verified.
-    pub(crate) fn add(&mut self, frame: Frame) -> Result<()> {
+    /// `Corrupt`, naming the segment, when records are missing or damaged: frames have been verified.
+    pub(crate) fn add_segment(&mut self, object: &str, frames: Vec<Frame>) -> Result<()> {
+        let added = frames.into_iter().try_for_each(|frame| self.add(frame));
+        added.map_err(|error| error.during(&format!("reading {object}")))
+    }
+
+    fn add(&mut self, frame: Frame) -> Result<()> {
         if self.open.first().is_some_and(|first| first.mark != frame.mark) {
             self.open.clear();
         }
@@ -112,7 +117,11 @@ impl Replay {
             if found > shard.last {
                 if shard.last.checked_add(1) != Some(found) {
                     let (last, found) = (shard.last.0, found.0);
-                    return Err(Error::corrupt(format!("the log of shard {number} goes on from {last} with {found}")));
+                    // An object that a service says is not there looks like one that was trimmed.
+                    return Err(Error::corrupt(format!(
+                        "the log of shard {number} goes on from {last} with {found}: what is between was in segments before, \
+                         which are gone, or were not found by mistake: try again first"
+                    )));
                 }
                 begin.get_or_insert(at);
                 shard.last = found;
@@ -143,7 +152,7 @@ mod tests {
 
     fn replay(flushed: [u64; 2], frames: Vec<Frame>) -> Result<Vec<(u64, u64)>> {
         let mut replay = Replay::new(&flushed.map(SequenceNumber));
-        frames.into_iter().try_for_each(|frame| replay.add(frame))?;
+        replay.add_segment("db/log/1/1/7", frames)?;
         Ok(replay.shards.iter().map(|shard| (shard.last.0, shard.count)).collect())
     }
 
@@ -171,7 +180,11 @@ mod tests {
     #[test]
     fn a_gap_is_damage() {
         let gap = replay([0, 0], vec![frame(0, false, 1, 1..=2), frame(0, false, 2, 4..=5)]);
-        assert_eq!(gap.unwrap_err().kind(), ErrorKind::Corrupt);
+        let gap = gap.unwrap_err();
+        assert_eq!(gap.kind(), ErrorKind::Corrupt);
+        let text = gap.to_string();
+        assert!(text.contains("reading db/log/1/1/7: the log of shard 0 goes on from 2 with 4"), "{text}");
+        assert!(text.contains("try again"), "{text}");
         assert!(replay([0, 0], vec![frame(2, false, 1, 1..=2)]).is_err());
         let mut torn = frame(0, false, 1, 1..=1);
         torn.payload = torn.payload.slice(..torn.payload.len() - 8);

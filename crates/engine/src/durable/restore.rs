@@ -99,8 +99,9 @@ pub(crate) fn read_logs(
             let some: Vec<usize> = std::iter::once(next).chain(more).collect();
             next += some.len();
             let panicked = || Error::panicked("reads a log");
-            for frames in run_all(some, |segment| reader.segment(segment)) {
-                frames.ok_or_else(panicked)??.into_iter().try_for_each(|frame| replay.add(frame))?;
+            let read = run_all(some.clone(), |segment| reader.segment(segment));
+            for (segment, frames) in some.into_iter().zip(read) {
+                replay.add_segment(reader.object(segment), frames.ok_or_else(panicked)??)?;
             }
         }
         replay.end_log();

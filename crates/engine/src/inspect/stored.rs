@@ -73,7 +73,7 @@ impl StoredDatabase {
     /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
     pub(crate) fn read_log(&self, log: LogName, replay: &mut Replay) -> Result<Option<Cut>> {
         let reader = self.place.open_log(log, Recovery::Look)?;
-        let add = |segment| reader.segment(segment)?.into_iter().try_for_each(|frame| replay.add(frame));
+        let add = |segment| replay.add_segment(reader.object(segment), reader.segment(segment)?);
         let added = (0..reader.segments()).try_for_each(add);
         replay.end_log();
         added.map(|()| reader.cut().cloned())

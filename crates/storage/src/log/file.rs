@@ -391,7 +391,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     let Some(last) = last_segment(&*disk, folder)? else {
         return Ok(LogReader::new(Source::Files(disk), Vec::new(), None, None));
     };
-    let (last, cut) = match recovery {
+    let (object, last, cut) = match recovery {
         Recovery::Look => last.cut(),
         Recovery::Seal if last.is_end => {
             // Another process may have given it its name a moment ago.
@@ -423,7 +423,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         next = header;
     }
     parts.reverse();
-    Ok(LogReader::new(Source::Files(disk), parts, Some(last), cut))
+    Ok(LogReader::new(Source::Files(disk), parts, Some((object, last)), cut))
 }
 
 /// The last segment of a log whose writer may go on; `None` when the log never began.
@@ -492,15 +492,15 @@ impl Last {
         Ok(self)
     }
 
-    /// The segment, and what is cut of it.
-    fn cut(self) -> (Scan, Option<Cut>) {
+    /// Its name, the segment, and what is cut of it.
+    fn cut(self) -> (String, Scan, Option<Cut>) {
         let cut = self.scan.bad.as_ref().map(|cause| Cut {
             object: self.path.clone(),
             position: self.scan.end,
             bytes: self.bytes.saturating_sub(self.scan.end.saturating_sub(self.scan.header.start)),
             cause: cause.to_string(),
         });
-        (self.scan, cut)
+        (self.path, self.scan, cut)
     }
 }
 

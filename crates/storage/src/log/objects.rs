@@ -311,7 +311,7 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
         }
     };
     let mut parts: Vec<Part> = Vec::new();
-    let mut last: Option<Scan> = None;
+    let mut last: Option<(String, Scan)> = None;
     let mut expected = None;
     while let Some((number, size)) = listed.pop() {
         if expected.is_some_and(|expected| expected != number) {
@@ -332,10 +332,10 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                     if scan.end.saturating_sub(scan.header.start) != length {
                         return Err(scan.damage(name.as_str()));
                     }
-                    last = Some(scan);
+                    last = Some((name.as_str().to_owned(), scan));
                 }
             }
-            Some(scan) => {
+            Some((_, scan)) => {
                 let end = parts.last().map_or(scan.header.start, |part| part.start);
                 // An object is there as a whole, so its size says where it begins. Whoever reads it sees whether that is so.
                 let start = size.checked_sub(SEGMENT_HEADER_BYTES as u64).and_then(|bytes| end.checked_sub(bytes));

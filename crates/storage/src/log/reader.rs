@@ -39,8 +39,8 @@ pub struct LogReader {
     log: u64,
     /// All segments but the last.
     parts: Vec<Part>,
-    /// Frames of the last one; `None` when the log never began.
-    last: Option<Vec<Frame>>,
+    /// Name and frames of the last one; `None` when the log never began.
+    last: Option<(String, Vec<Frame>)>,
     begin: Position,
     end: Position,
     cut: Option<Cut>,
@@ -62,11 +62,12 @@ pub(super) struct Part {
 }
 
 impl LogReader {
-    /// Without a last segment the log never began.
-    pub(super) fn new(source: Source, parts: Vec<Part>, last: Option<Scan>, cut: Option<Cut>) -> Self {
-        let (log, start, end) = last.as_ref().map_or((0, 0, 0), |last| (last.header.log, last.header.start, last.end));
+    /// The last segment comes with its name. Without one the log never began.
+    pub(super) fn new(source: Source, parts: Vec<Part>, last: Option<(String, Scan)>, cut: Option<Cut>) -> Self {
+        let span = |(_, last): &(String, Scan)| (last.header.log, last.header.start, last.end);
+        let (log, start, end) = last.as_ref().map_or((0, 0, 0), span);
         let begin = parts.first().map_or(start, |part| part.start);
-        Self { source, log, parts, last: last.map(|last| last.frames), begin, end, cut }
+        Self { source, log, parts, last: last.map(|(object, last)| (object, last.frames)), begin, end, cut }
     }
 
     /// Where the log began when it was opened: what is before was trimmed. A caller that needs more has lost it.
@@ -100,6 +101,14 @@ impl LogReader {
         self.parts.get(index).map_or(last_start..self.end, |part| part.start..part.end)
     }
 
+    /// The name of a segment's file or object, counted from zero; empty for one that is not there.
+    #[must_use]
+    pub fn object(&self, index: usize) -> &str {
+        let last = self.last.as_ref().filter(|_| index == self.parts.len());
+        let object = self.parts.get(index).map(|part| &part.object).or(last.map(|(object, _)| object));
+        object.map_or("", String::as_str)
+    }
+
     /// The frames of a segment, counted from zero; none for one that is not there, or was trimmed since the log was opened.
     ///
     /// # Errors
@@ -107,7 +116,7 @@ impl LogReader {
     pub fn segment(&self, index: usize) -> Result<Vec<Frame>> {
         let Some(part) = self.parts.get(index) else {
             let last = self.last.as_ref().filter(|_| index == self.parts.len());
-            return Ok(last.cloned().unwrap_or_default());
+            return Ok(last.map(|(_, frames)| frames.clone()).unwrap_or_default());
         };
         part.frames(&self.source, self.log).map_err(|error| {
             let after = self.parts.get(index + 1..).unwrap_or_default();
