@@ -1,5 +1,6 @@
 //! Checkpoints are consistent while others write, equal after loading, and refused when damaged.
 
+use crate::common::model::walk;
 use crate::common::process::Process;
 use crate::common::stored::{of_objects, options};
 use crate::common::{Cluster, small_options};
@@ -32,14 +33,7 @@ impl Drop for Folder {
 }
 
 fn contents(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut iterator = db.iter().unwrap();
-    iterator.seek_to_first().unwrap();
-    while iterator.valid() {
-        found.push((iterator.key().to_vec(), iterator.value().to_vec()));
-        iterator.next().unwrap();
-    }
-    found
+    walk(db.iter().unwrap())
 }
 
 #[test]

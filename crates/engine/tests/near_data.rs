@@ -1,5 +1,6 @@
 //! Compactions at the memory node: their cost on the fabric, and what happens when the node does not run them.
 
+use crate::common::model::walk;
 use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{CompactionPlace, Db, Durability, FlushOrder, FlushPlace, Options, Statistics};
@@ -153,18 +154,6 @@ fn a_node_lost_during_a_compaction_is_an_error() {
     assert!(db.close().is_err());
 }
 
-/// All that a database holds, in order.
-fn contents(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut iterator = db.iter().unwrap();
-    iterator.seek_to_first().unwrap();
-    let mut found = Vec::new();
-    while iterator.valid() {
-        found.push((iterator.key().to_vec(), iterator.value().to_vec()));
-        iterator.next().unwrap();
-    }
-    found
-}
-
 /// The memory node builds the index of a flush from the records that lie there. The compute node reads none of them.
 #[test]
 fn a_flush_near_the_data_sends_the_records_alone() {
@@ -187,7 +176,7 @@ fn a_flush_near_the_data_sends_the_records_alone() {
         }
         db.delete_range(&key(2), &key(1)).unwrap();
         db.flush().unwrap();
-        let made = (db.statistics(), contents(&db));
+        let made = (db.statistics(), walk(db.iter().unwrap()));
         db.close().unwrap();
         made
     };
@@ -228,8 +217,8 @@ fn a_flush_near_the_data_names_the_log() {
     let db = cluster.open(options.clone());
     let statistics = fill(&db, 30_000, 100);
     assert!(statistics.offloaded_flushes > 0, "{statistics:?}");
-    let expected = contents(&db);
+    let expected = walk(db.iter().unwrap());
     db.close().unwrap();
     drop(db);
-    assert!(contents(&cluster.open(options)) == expected);
+    assert!(walk(cluster.open(options).iter().unwrap()) == expected);
 }

@@ -1,5 +1,6 @@
 //! Operations that span shards: batches, snapshots, reads of several keys, and lost memory nodes.
 
+use crate::common::model::walk;
 use crate::common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Options, ShardBounds, WriteBatch};
@@ -163,17 +164,6 @@ fn writers_lose_nothing_while_their_keys_move() {
         drop(ends);
     });
     db.close().unwrap();
-}
-
-/// Everything that an iterator shows.
-fn walk(mut iterator: forebay_engine::DbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut all = Vec::new();
-    iterator.seek_to_first().unwrap();
-    while iterator.valid() {
-        all.push((iterator.key().to_vec(), iterator.value().to_vec()));
-        iterator.next().unwrap();
-    }
-    all
 }
 
 #[test]

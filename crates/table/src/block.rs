@@ -140,13 +140,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     #[inline]
     #[must_use]
     pub fn entry(&self) -> Option<IndexEntry<'_>> {
-        let tail = self.current?;
-        Some(IndexEntry {
-            key: InternalKey { user_key: &self.key, tag: tail.tag },
-            address: tail.address,
-            length: tail.length,
-            expiry_ms: tail.expiry_ms,
-        })
+        self.current.map(|tail| tail.entry(&self.key))
     }
 
     /// Goes to the first entry.

@@ -125,6 +125,13 @@ pub(crate) struct EntryTail {
 }
 
 impl EntryTail {
+    /// The entry of this user key.
+    #[inline]
+    pub const fn entry(self, user_key: &[u8]) -> IndexEntry<'_> {
+        let Self { tag, address, length, expiry_ms } = self;
+        IndexEntry { key: InternalKey { user_key, tag }, address, length, expiry_ms }
+    }
+
     #[inline]
     pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
         let word = reader.varint64()?;

@@ -1,6 +1,6 @@
 //! What a database must hold.
 
-use forebay_engine::{Db, Error, WriteBatch};
+use forebay_engine::{Db, DbIterator, Error, WriteBatch};
 use forebay_env::Random;
 use std::collections::BTreeMap;
 
@@ -23,6 +23,17 @@ pub fn scanned(db: &Db) -> Result<Model, Error> {
         entries.next()?;
     }
     Ok(found)
+}
+
+/// Everything that an iterator shows, in its order.
+pub fn walk(mut iterator: DbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        all.push((iterator.key().to_vec(), iterator.value().to_vec()));
+        iterator.next().unwrap();
+    }
+    all
 }
 
 /// Writes of all kinds, in batches and one by one, also to a model.

@@ -288,13 +288,7 @@ impl SortedStream for TableStream<'_, '_> {
 impl Input for TableStream<'_, '_> {
     #[inline]
     fn entry(&self) -> Option<IndexEntry<'_>> {
-        let tail = self.current?;
-        Some(IndexEntry {
-            key: InternalKey { user_key: &self.key, tag: tail.tag },
-            address: tail.address,
-            length: tail.length,
-            expiry_ms: tail.expiry_ms,
-        })
+        self.current.map(|tail| tail.entry(&self.key))
     }
 
     #[inline]
