@@ -35,10 +35,12 @@
 //!    if its record has a lower number than what is lost may have had.
 //! 8. What a newer build wrote is not damaged. Where there is any of it, nothing is handed out.
 
+mod gathering;
+mod saving;
+
 use crate::durable::database::Committed;
 use crate::durable::groups::{self, Replay};
-use crate::inspect::check::for_each_entry_of;
-use crate::inspect::numbers::{LostWrites, Missing, Numbers};
+use crate::inspect::numbers::LostWrites;
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
 use crate::inspect::report::{Cell, Report, Section, Step};
@@ -46,16 +48,11 @@ use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::remote::objects::{Objects, object_of};
 use crate::terms::{Error, Result};
 use bytes::Bytes;
-use forebay_base::{ErrorKind, KeyOrder, Kind, LogicalAddress, Record, SegmentId, SequenceNumber, Tag};
-use forebay_env::{HashMap, HashSet};
+use forebay_base::{ErrorKind, KeyOrder, SegmentId, SequenceNumber, Tag};
+use forebay_env::HashMap;
 use forebay_storage::{BlockCache, BlockObject, Recovery};
-use forebay_table::entry::UNIT_BYTES;
-use forebay_table::{
-    CachedTable, IndexEntry, LogName, MergeOperator, MergeOperators, PointIndex, SegmentUse, TableProperties, key_hash,
-};
-use std::cmp::Ordering;
+use forebay_table::{CachedTable, LogName, MergeOperators, TableProperties};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A key that was saved, and its value.
@@ -99,7 +96,7 @@ struct Counts {
     in_doubt: u64,
 }
 
-/// What was found of a shard.
+/// What was found of a shard. `gathering` finds it, `saving` tells what of it counts.
 #[derive(Debug)]
 struct Part {
     shard: u64,
@@ -130,20 +127,6 @@ struct Found {
     place: FoundAt,
 }
 
-/// The versions of a key, newest first.
-struct Versions<'f> {
-    newest: &'f Found,
-    all: &'f [Found],
-    standing: Standing,
-}
-
-/// The value of a key that was saved, and until when it has it.
-#[derive(Debug)]
-struct Saved {
-    value: Vec<u8>,
-    expiry_ms: Option<u64>,
-}
-
 /// What led to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
@@ -155,14 +138,6 @@ enum Source {
     Search {
         has_newest: bool,
     },
-}
-
-/// Whether a version of a key counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Counts,
-    InDoubt,
-    Dead,
 }
 
 #[derive(Debug)]
@@ -546,415 +521,4 @@ fn table_of(remains: &Remains, name: &str, report: &mut Report) -> Option<Cached
         }
     });
     read.ok()
-}
-
-/// The bytes of a segment between which the records of a table lie.
-const fn span_of(used: &SegmentUse) -> Range<u64> {
-    let start = used.first_unit.saturating_mul(UNIT_BYTES);
-    start..start.saturating_add(used.span_units.saturating_mul(UNIT_BYTES))
-}
-
-impl Part {
-    /// Notes a record.
-    fn take(&mut self, record: &Record<'_>, source: Source, place: FoundAt) {
-        match record.tag.kind() {
-            Kind::Nothing | Kind::Crossing => {}
-            Kind::RangeDelete => {
-                self.deletions.push((record.key.to_vec(), record.value.to_vec(), record.tag.sequence()));
-            }
-            Kind::Put | Kind::Delete | Kind::Merge => {
-                self.found.push(Found { key: record.key.to_vec(), tag: record.tag, source, place });
-            }
-        }
-    }
-
-    /// Takes the range deletions of a table, and its entries as far as its index can be read.
-    ///
-    /// # Errors
-    /// Of the first block of the index that cannot be read.
-    fn take_table(
-        &mut self,
-        cached: &CachedTable,
-        image: &Remains,
-        find: &dyn Fn(SegmentId) -> Option<Arc<str>>,
-    ) -> Result<()> {
-        for deletion in cached.range_deletions() {
-            self.deletions.push((deletion.start.clone(), deletion.end.clone(), deletion.tag.sequence()));
-        }
-        let properties = cached.properties();
-        let mut take = |entry: &IndexEntry<'_>| {
-            let (_, address) = properties.locate(entry)?;
-            let place = match find(address.segment) {
-                Some(name) => FoundAt::Object { name, offset: address.offset, length: entry.length },
-                None => FoundAt::Gone(address.segment),
-            };
-            let (key, tag) = (entry.key.user_key.to_vec(), entry.key.tag);
-            self.found.push(Found { key, tag, source: Source::Table, place });
-            Ok(())
-        };
-        let blocks =
-            (0..).map_while(|number| for_each_entry_of(&image.bytes, cached.sparse_index(), number, &mut take));
-        blocks.fold(Ok(()), Result::and)
-    }
-
-    /// Searches the segments of a table whose index is damaged for what it held, beside the entries that were `taken` and
-    /// those that other tables have. Returns how many objects that are, and what is left.
-    fn search_table(
-        &mut self,
-        properties: &Arc<TableProperties>,
-        cached: Option<&CachedTable>,
-        taken: Range<usize>,
-        find: &dyn Fn(SegmentId) -> Option<Arc<str>>,
-        report: &mut Report,
-    ) -> (u64, String) {
-        let index = cached.and_then(CachedTable::point_index);
-        let mut entries = taken.len() as u64;
-        let (mut objects, mut is_whole, mut deletions) = (0, true, 0);
-        for used in &properties.segments {
-            let remains = find(used.id).and_then(|name| Some((self.remains(&name, report)?, name)));
-            let Some((remains, name)) = remains else {
-                is_whole = false;
-                continue;
-            };
-            objects += 1;
-            let span = span_of(used);
-            let has_span = remains.has(&span);
-            is_whole &= has_span;
-            let (its_own, known) = self.known(&name, &taken);
-            let mut its = Vec::new();
-            for (range, record) in records::find(&remains.bytes) {
-                self.searched.push(record.tag.sequence());
-                let (offset, length) = (range.start as u64, range.len() as u32);
-                let place = FoundAt::Object { name: Arc::clone(&name), offset, length };
-                let numbers = properties.smallest_sequence..=properties.largest_sequence;
-                let may_be_its = numbers.contains(&record.tag.sequence()) && properties.may_contain(record.key);
-                deletions += u64::from(may_be_its && record.tag.kind() == Kind::RangeDelete);
-                let is_named = || {
-                    let address = LogicalAddress { segment: used.id, offset };
-                    let names = |index: &PointIndex| {
-                        index.candidates(key_hash(record.key)).any(|candidate| candidate.address == address)
-                    };
-                    index.is_none_or(names)
-                };
-                let is_entry = matches!(record.tag.kind(), Kind::Put | Kind::Delete | Kind::Merge);
-                if is_entry && may_be_its && span.contains(&offset) && is_named() {
-                    if !known.contains(&offset) {
-                        its.push((record, place));
-                    }
-                } else if matches!(record.tag.kind(), Kind::Delete | Kind::RangeDelete) {
-                    // Whatever was deleted was deleted.
-                    self.take(&record, Source::Search { has_newest: false }, place);
-                }
-            }
-            entries += its.len() as u64;
-            let is_all = has_span && its_own + its.len() as u64 == used.entries;
-            let is_exact = index.is_some() || used.gap_bytes() == 0 || is_all;
-            // A flush drops what is overwritten in the same memtable, and nothing else.
-            let has_newest = has_span && properties.creation.level == 0;
-            let source = if is_exact { Source::Table } else { Source::Search { has_newest } };
-            its.into_iter().for_each(|(record, place)| self.take(&record, source, place));
-        }
-        let has_entries = is_whole || index.is_some() && entries == properties.entries();
-        let is_flush = is_whole && properties.creation.level == 0;
-        let has_deletions = cached.is_some() || properties.range_deletions == if is_flush { deletions } else { 0 };
-        if !has_entries || !has_deletions {
-            self.incomplete.push(Arc::clone(properties));
-        }
-        let mut left = format!("{objects} of its segments are searched, and of its {} entries", properties.entries());
-        left += &if has_entries { " all are found".to_owned() } else { format!(" {entries} at most are found") };
-        if !has_deletions {
-            left += &format!(
-                "; its {} range deletions are lost: what they deleted may come back",
-                properties.range_deletions
-            );
-        }
-        (objects, left)
-    }
-
-    /// Where in an object the records lie that tables are known to have, and how many of them are among the entries that were
-    /// `taken`.
-    fn known(&self, object: &Arc<str>, taken: &Range<usize>) -> (u64, HashSet<u64>) {
-        let mut its_own = 0;
-        let place = |(at, found): (usize, &Found)| match &found.place {
-            FoundAt::Object { name, offset, .. } if found.source == Source::Table && Arc::ptr_eq(name, object) => {
-                its_own += u64::from(taken.contains(&at));
-                Some(*offset)
-            }
-            _ => None,
-        };
-        let known = self.found.iter().enumerate().filter_map(place).collect();
-        (its_own, known)
-    }
-
-    /// Searches an object to which no image leads for records.
-    fn search(&mut self, name: &Arc<str>, report: &mut Report) {
-        let Some(remains) = self.remains(name, report) else { return };
-        for (range, record) in records::find(&remains.bytes) {
-            let (offset, length) = (range.start as u64, range.len() as u32);
-            let place = FoundAt::Object { name: Arc::clone(name), offset, length };
-            self.take(&record, Source::Search { has_newest: false }, place);
-        }
-    }
-
-    /// Opens an object; `None` when that cannot be done, which is a problem the first time.
-    fn object(&mut self, name: &Arc<str>, report: &mut Report) -> Option<Arc<BlockObject>> {
-        if let Some(open) = self.open.get(name) {
-            return open.clone();
-        }
-        let opened = match self.objects.open_unknown(name) {
-            Ok(opened) => Some(Arc::new(opened)),
-            Err(error) => {
-                report.problem(name.as_ref(), error.kind(), error);
-                None
-            }
-        };
-        self.open.insert(Arc::clone(name), opened.clone());
-        opened
-    }
-
-    /// Opens all objects with records that were found. What cannot be opened is a problem.
-    fn open_all(&mut self, report: &mut Report) {
-        let names = self.found.iter().filter_map(|found| match &found.place {
-            FoundAt::Object { name, .. } => Some(Arc::clone(name)),
-            FoundAt::Log(_) | FoundAt::Gone(_) => None,
-        });
-        let names: HashSet<_> = names.collect();
-        for name in &names {
-            self.object(name, report);
-        }
-    }
-
-    fn remains(&mut self, name: &Arc<str>, report: &mut Report) -> Option<Remains> {
-        let remains = Remains::read(&*self.object(name, report)?);
-        if let Some((first, error)) = remains.holes.first() {
-            let (blocks, offset) = (remains.holes.len(), first.start);
-            let detail = format!("{blocks} blocks cannot be read, the first at byte {offset}: {error}");
-            report.problem(name.as_ref(), error.kind(), detail);
-        }
-        Some(remains)
-    }
-
-    /// Whether an object's last bytes are those of an image.
-    fn ends_like_an_image(&mut self, name: &Arc<str>, report: &mut Report) -> bool {
-        let Some(object) = self.object(name, report) else { return false };
-        let length = object.directory().length();
-        let mut end = [0; 4];
-        let Some(offset) = length.checked_sub(end.len() as u64) else { return false };
-        object.read_at(offset, &mut end).is_ok() && forebay_table::image::ends_image(&end)
-    }
-
-    /// Hands out what can be saved.
-    fn save<E: From<Error>>(
-        &mut self,
-        (order, operator): (KeyOrder, Option<&dyn MergeOperator>),
-        report: &mut Report,
-        counts: &mut Counts,
-        each: &mut impl FnMut(SalvagedEntry<'_>) -> std::result::Result<bool, E>,
-    ) -> std::result::Result<(), E> {
-        let mut found = std::mem::take(&mut self.found);
-        // Newest first within a key.
-        found.sort_by(|a, b| order.compare(&a.key, &b.key).then(b.tag.cmp(&a.tag)));
-        let (mut lost, mut first_lost) = (0_u64, None);
-        let (mut in_doubt, mut first_in_doubt) = (0_u64, None);
-        let missing = self.missing(&found);
-        for versions in found.chunk_by(|a, b| a.key == b.key) {
-            let versions = self.standing(versions, &missing).filter(|versions| self.owns(order, &versions.newest.key));
-            let Some(Versions { newest, all, standing }) = versions else { continue };
-            let number = newest.tag.sequence();
-            let is_deleted = newest.tag.kind() == Kind::Delete || self.is_deleted(order, &newest.key, number);
-            if is_deleted {
-                continue;
-            }
-            let value = match newest.tag.kind() {
-                Kind::Merge => self.merged(order, operator, all, report),
-                _ => self.first_whole(all, report).map(Some),
-            };
-            match value {
-                Ok(None) => {}
-                Ok(Some(Saved { value, expiry_ms })) => {
-                    let is_in_doubt = standing == Standing::InDoubt || missing.may_replace(&newest.key, number);
-                    if is_in_doubt {
-                        in_doubt += 1;
-                        first_in_doubt.get_or_insert_with(|| newest.key.clone());
-                    }
-                    let entry = SalvagedEntry { key: &newest.key, value: &value, expiry_ms, is_in_doubt };
-                    counts.saved += u64::from(each(entry)?);
-                }
-                Err(error) => {
-                    lost += 1;
-                    first_lost.get_or_insert_with(|| (newest.key.clone(), error));
-                }
-            }
-        }
-        let about = format!("shard {}", self.shard);
-        if let Some((key, error)) = first_lost {
-            let detail = format!("{lost} keys are lost, the first is {}: {error}", key.escape_ascii());
-            report.problem(about.as_str(), error.kind(), detail);
-        }
-        if let Some(key) = first_in_doubt {
-            let detail = format!(
-                "{in_doubt} keys are in doubt, the first is {}: what may have deleted or overwritten them is lost",
-                key.escape_ascii()
-            );
-            report.problem(about, ErrorKind::Corrupt, detail);
-        }
-        counts.lost += lost;
-        counts.in_doubt += in_doubt;
-        Ok(())
-    }
-
-    /// The versions of a key from the newest on that counts, or is in doubt; `None` when none is.
-    fn standing<'f>(&self, mut all: &'f [Found], missing: &Missing) -> Option<Versions<'f>> {
-        while let Some(newest) = all.first() {
-            let copies = all.iter().take_while(|found| found.tag == newest.tag);
-            let (copies, older) = all.split_at(copies.count());
-            match copies.iter().map(|found| self.standing_of(found, missing)).min() {
-                None | Some(Standing::Dead) => all = older,
-                Some(standing) => return Some(Versions { newest, all, standing }),
-            }
-        }
-        None
-    }
-
-    fn standing_of(&self, found: &Found, missing: &Missing) -> Standing {
-        let number = found.tag.sequence();
-        match found.source {
-            _ if found.tag.kind() == Kind::Delete => Standing::Counts,
-            Source::Table | Source::Search { has_newest: true } => Standing::Counts,
-            // Nothing that is lost is newer.
-            Source::Search { .. } if missing.last <= number => Standing::Counts,
-            Source::Search { .. } => Standing::InDoubt,
-            Source::Log if self.flushed.is_none_or(|flushed| number > flushed) => Standing::Counts,
-            // Tables have what counts of it.
-            Source::Log
-                if self.incomplete.iter().any(|table| {
-                    table.may_contain(&found.key)
-                        && (table.smallest_sequence..=table.largest_sequence).contains(&number)
-                }) =>
-            {
-                Standing::InDoubt
-            }
-            Source::Log => Standing::Dead,
-        }
-    }
-
-    /// The last numbers of which no record was found. `found` is everything that was.
-    fn missing(&self, found: &[Found]) -> Missing {
-        // Logs may have what was never acknowledged, under numbers that were given again. So may objects without the register.
-        let numbers: Numbers = match self.flushed.is_some() && !self.searched.is_empty() {
-            true => {
-                let indexed = found.iter().filter(|found| found.source == Source::Table);
-                indexed.map(|found| found.tag.sequence()).chain(self.searched.iter().copied()).collect()
-            }
-            false => Numbers::default(),
-        };
-        let of_table = |table: &Arc<TableProperties>| (Arc::clone(table), numbers.last_missing(table.largest_sequence));
-        let tables = self.incomplete.iter().map(of_table).collect();
-        let last = numbers.last_missing(self.flushed.unwrap_or(SequenceNumber::MAX));
-        Missing { last, in_logs: self.lost, tables }
-    }
-
-    /// What operands make of a key, of which these are the versions, newest first; `None` when it has no value.
-    fn merged(
-        &mut self,
-        order: KeyOrder,
-        operator: Option<&dyn MergeOperator>,
-        versions: &[Found],
-        report: &mut Report,
-    ) -> Result<Option<Saved>> {
-        let unknown = "its newest record is an operand, and it is not known which operands were merged already";
-        let flushed = self.flushed.ok_or_else(|| Error::corrupt(unknown))?;
-        let is_searched =
-            |found: &Found| matches!(found.source, Source::Search { .. }) && found.tag.kind() != Kind::Delete;
-        let is_incomplete = |key: &[u8]| self.incomplete.iter().any(|table| table.may_contain(key));
-        if versions.iter().any(is_searched) || versions.first().is_some_and(|newest| is_incomplete(&newest.key)) {
-            return Err(Error::corrupt(unknown));
-        }
-        let operator = operator
-            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the merge operator of its operands is not known"))?;
-        // Of what tables hold, a log still has what it was before it was merged.
-        let counts = |found: &&Found| found.source == Source::Table || found.tag.sequence() > flushed;
-        let counted: Vec<_> = versions.iter().filter(counts).collect();
-        let (mut operands, mut value) = (Vec::new(), None);
-        // The number of what they are operands of.
-        let mut base = SequenceNumber::default();
-        for copies in counted.chunk_by(|a, b| a.tag == b.tag) {
-            let Some(newest) = copies.first() else { continue };
-            let (kind, number) = (newest.tag.kind(), newest.tag.sequence());
-            if kind == Kind::Delete || self.is_deleted(order, &newest.key, number) {
-                base = number;
-                break;
-            }
-            let found = self.first_whole(copies.iter().copied(), report)?;
-            if kind == Kind::Merge {
-                operands.push(found.value);
-                continue;
-            }
-            if !operands.is_empty() && found.expiry_ms.is_some() {
-                return Err(Error::new(ErrorKind::Unsupported, "operands stand above a value that expires"));
-            }
-            (value, base) = (Some(found), number);
-            break;
-        }
-        if self.lost > base {
-            return Err(Error::corrupt(
-                "its newest record is an operand, and logs may have lost others of its operands",
-            ));
-        }
-        if operands.is_empty() {
-            return Ok(value);
-        }
-        let oldest_first: Vec<_> = operands.iter().rev().map(Vec::as_slice).collect();
-        let key = versions.first().map_or(&[][..], |newest| &newest.key);
-        let merged = operator.full(key, value.as_ref().map(|found| &found.value[..]), &oldest_first);
-        let merged = merged.ok_or_else(|| Error::invalid("the merge operator does not take its value or operands"))?;
-        Ok(Some(Saved { value: merged, expiry_ms: None }))
-    }
-
-    /// What the newest of these versions holds, from the first copy that is whole. Copies have the same tag.
-    fn first_whole<'f>(&mut self, versions: impl IntoIterator<Item = &'f Found>, report: &mut Report) -> Result<Saved> {
-        let mut failure = Error::corrupt("it has no record");
-        let mut newest = None;
-        for copy in versions {
-            if *newest.get_or_insert(copy.tag) != copy.tag {
-                break;
-            }
-            match self.read(copy, report) {
-                Ok(saved) => return Ok(saved),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
-    }
-
-    fn read(&mut self, found: &Found, report: &mut Report) -> Result<Saved> {
-        let bytes = match &found.place {
-            FoundAt::Log(bytes) => bytes.clone(),
-            FoundAt::Gone(segment) => return Err(Error::corrupt(format!("{segment} is not there"))),
-            FoundAt::Object { name, offset, length } => {
-                let object = self.object(name, report);
-                let object = object.ok_or_else(|| Error::corrupt(format!("{name} cannot be read")))?;
-                let mut bytes = vec![0; *length as usize];
-                object.read_at(*offset, &mut bytes)?;
-                bytes.into()
-            }
-        };
-        let record = Record::decode(&bytes)?;
-        if record.key != found.key || record.tag != found.tag {
-            return Err(Error::corrupt("the record is not the one that the index names"));
-        }
-        Ok(Saved { value: record.value.to_vec(), expiry_ms: record.expiry_ms })
-    }
-
-    fn owns(&self, order: KeyOrder, key: &[u8]) -> bool {
-        self.lower.as_ref().is_none_or(|lower| order.compare(lower, key) != Ordering::Greater)
-            && self.upper.as_ref().is_none_or(|upper| order.compare(key, upper) == Ordering::Less)
-    }
-
-    /// Whether a range deletion that is newer than `number` covers the key.
-    fn is_deleted(&self, order: KeyOrder, key: &[u8], number: SequenceNumber) -> bool {
-        self.deletions.iter().any(|(start, end, deletion)| {
-            *deletion > number && order.compare(start, key).is_le() && order.compare(key, end).is_lt()
-        })
-    }
 }
