@@ -65,6 +65,37 @@ fn redis_cli_and_redis_benchmark() {
     server.wait_stopped();
 }
 
+/// Replies wait for the turns of other connections, and none is lost: not those of a client that has nothing more to ask, of
+/// one that leaves, or of one that gets more than it can take at once.
+#[test]
+fn who_has_asked_for_all_gets_all_replies() {
+    let (server, port) = serve("--durability=none");
+    assert_eq!(ask("redis-cli", &port, &["set", "large", &"x".repeat(20_000)], ""), "OK\n");
+    let connect = || TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    let clients: Vec<_> = (0..64).map(|_| connect()).collect();
+    for (number, mut client) in clients.iter().enumerate() {
+        let asked = match number % 3 {
+            0 => "PING\r\nGET nothing\r\n",
+            1 => "PING\r\nQUIT\r\n",
+            _ => "GET large\r\nPING\r\n",
+        };
+        client.write_all(asked.as_bytes()).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    for (number, mut client) in clients.iter().enumerate() {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        let expected = match number % 3 {
+            0 => "+PONG\r\n$-1\r\n".to_owned(),
+            1 => "+PONG\r\n+OK\r\n".to_owned(),
+            _ => format!("$20000\r\n{}\r\n+PONG\r\n", "x".repeat(20_000)),
+        };
+        assert!(answer == expected, "{number}: {} bytes", answer.len());
+    }
+    server.signal(Signal::INT);
+    server.wait_stopped();
+}
+
 /// A new store has a shard on each memory node unless a flag says otherwise, and strings are divided between them: together they
 /// hold more than one of them.
 #[test]

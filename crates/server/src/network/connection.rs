@@ -1,8 +1,8 @@
 //! One connection: bytes in, bytes out.
 //!
-//! A turn of a connection reads, carries out what was asked, and sends, until there is nothing to do. While much waits
+//! A turn of a connection reads and carries out what was asked, until there is nothing to do, and sends. While much waits
 //! to be sent nothing is read, so that a client that does not take its replies costs a bounded amount of memory: it
-//! waits for itself.
+//! waits for itself. A turn with little to send may be ended later, together with those of others.
 
 use crate::dialogue::Dialogue;
 use crate::execute::{Executor, MAX_REPLY_BYTES};
@@ -15,6 +15,8 @@ use std::io::{ErrorKind, Write};
 
 /// Reads in a turn, at most: others are waiting.
 const READS_A_TURN: usize = 8;
+/// More than this is sent at once.
+const PROMPT_BYTES: usize = 16 << 10;
 
 /// What comes after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Connection {
     stream: Stream,
     /// How much of what it is answered was sent.
     sent: usize,
+    /// What comes when that is sent.
+    next: Turn,
     can_read: bool,
     can_write: bool,
     has_hung_up: bool,
@@ -52,6 +56,7 @@ impl Connection {
             dialogue: Dialogue::new(session),
             stream,
             sent: 0,
+            next: Turn::Waits,
             can_read: false,
             can_write: true,
             has_hung_up: false,
@@ -105,35 +110,51 @@ impl Connection {
     /// Adds what the client is sent without having asked. False when it does not take what it is sent.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8]) -> bool {
-        let has_room = self.dialogue.out.len() - self.sent + bytes.len() <= MAX_UNASKED_BYTES;
+        let has_room = self.unsent_bytes() + bytes.len() <= MAX_UNASKED_BYTES;
         if has_room {
             self.dialogue.out.raw(bytes);
         }
         has_room
     }
 
-    /// Does what there is to do.
-    pub fn turn(&mut self, executor: &Executor<'_>, spare: &mut Vec<u8>) -> Turn {
+    /// When it was last the connection's turn.
+    #[must_use]
+    pub const fn active_at(&self) -> Nanos {
+        self.active_at
+    }
+
+    /// Does what there is to do, until the end of the turn. True when that may come later: little waits to be sent.
+    #[must_use]
+    pub fn turn(&mut self, executor: &Executor<'_>, spare: &mut Vec<u8>) -> bool {
         self.active_at = executor.shared.clock.now();
         self.dialogue.requests.borrow_memory(spare);
-        let turn = self.rounds(executor).unwrap_or(Turn::Ends);
+        self.next = self.rounds(executor).unwrap_or(Turn::Ends);
         self.dialogue.requests.return_memory(spare);
-        let (request_bytes, reply_bytes) = (self.dialogue.requests.size_bytes(), self.dialogue.out.len() - self.sent);
+        (1..=PROMPT_BYTES).contains(&self.unsent_bytes())
+    }
+
+    /// Ends the turn: sends what is left.
+    pub fn end_turn(&mut self, executor: &Executor<'_>) -> Turn {
+        let is_open = self.send(executor).is_ok();
+        let (request_bytes, reply_bytes) = (self.dialogue.requests.size_bytes(), self.unsent_bytes());
         self.dialogue.session.client.describe(|described| {
             described.request_bytes = request_bytes;
             described.reply_bytes = reply_bytes;
         });
-        turn
+        let is_over = self.dialogue.session.is_closing && reply_bytes == 0 && !self.stream.is_pending();
+        if is_open && !is_over { self.next } else { Turn::Ends }
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.dialogue.out.len() - self.sent
     }
 
     fn rounds(&mut self, executor: &Executor<'_>) -> std::io::Result<Turn> {
         for _ in 0..READS_A_TURN {
-            self.send(executor)?;
-            let unsent = self.dialogue.out.len() - self.sent;
-            if self.dialogue.session.is_closing && unsent == 0 && !self.stream.is_pending() {
-                return Ok(Turn::Ends);
+            if self.unsent_bytes() > PROMPT_BYTES || self.stream.is_pending() {
+                self.send(executor)?;
             }
-            if unsent > MAX_REPLY_BYTES || !self.dialogue.session.may_go_on() {
+            if self.unsent_bytes() > MAX_REPLY_BYTES || !self.dialogue.session.may_go_on() {
                 return Ok(Turn::Waits);
             }
             if self.dialogue.carry_out(executor) {
@@ -156,7 +177,6 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        self.send(executor)?;
         Ok(Turn::GoesOn)
     }
 

@@ -2,6 +2,9 @@
 //!
 //! The first thread also accepts connections, which are given to all threads in turn, removes keys that have expired, and
 //! looks after those who wait for a script that is busy.
+//!
+//! Short replies wait until all who are ready had their turns, but not for long. A client that has many connections in one
+//! thread, as most do, is then woken once for all of them. To wake it for each takes as long as to serve it.
 
 use crate::commands::command::Registry;
 use crate::execute::Executor;
@@ -35,6 +38,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often the first thread looks for keys that have expired, for a script that is busy, and for connections that the system
 /// refused to accept.
 const SWEEP: Duration = Duration::from_millis(100);
+/// How long a short reply waits for the turns of others, beside that which is under way.
+const LINGER: Duration = Duration::from_micros(500);
 /// How often a thread looks for clients that do nothing.
 const LOOK: Duration = Duration::from_secs(1);
 /// Events that are taken at a time.
@@ -58,6 +63,9 @@ pub struct EventLoop {
     deadlines: BTreeSet<(Nanos, u64)>,
     /// Connections that have more to do.
     going_on: BTreeSet<u64>,
+    /// Connections whose turns have to be ended, and when that of the first one began.
+    answered: Vec<u64>,
+    answered_since: Nanos,
     spare: Vec<u8>,
     door: Option<Door>,
     /// When to try again to accept connections, which the system refused.
@@ -102,8 +110,21 @@ impl EventLoop {
             }
         }
         let (connections, deadlines, going_on) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        let (spare, refused_until) = (Vec::new(), None);
-        Ok(Self { shared, registry, poll, mailbox, connections, deadlines, going_on, spare, door, refused_until })
+        let (answered, answered_since, spare, refused_until) = (Vec::new(), 0, Vec::new(), None);
+        Ok(Self {
+            shared,
+            registry,
+            poll,
+            mailbox,
+            connections,
+            deadlines,
+            going_on,
+            answered,
+            answered_since,
+            spare,
+            door,
+            refused_until,
+        })
     }
 
     /// Serves until it is told to stop.
@@ -173,6 +194,7 @@ impl EventLoop {
             for id in ready {
                 self.turn(id);
             }
+            self.end_turns();
             let now = self.shared.clock.now();
             if self.door.is_some() && (may_sweep || now.saturating_sub(swept_at) >= SWEEP.as_nanos() as u64) {
                 // When there is more, the next look comes as soon as connections were served.
@@ -261,7 +283,29 @@ impl EventLoop {
     fn turn(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let executor = Executor { shared: &self.shared, registry: &self.registry };
-        match connection.turn(&executor, &mut self.spare) {
+        if !connection.turn(&executor, &mut self.spare) {
+            return self.end_turn(id);
+        }
+        let began_at = connection.active_at();
+        if self.answered.is_empty() {
+            self.answered_since = began_at;
+        }
+        self.answered.push(id);
+        if began_at.saturating_sub(self.answered_since) > LINGER.as_nanos() as u64 {
+            self.end_turns();
+        }
+    }
+
+    fn end_turns(&mut self) {
+        let mut answered = std::mem::take(&mut self.answered);
+        answered.drain(..).for_each(|id| self.end_turn(id));
+        self.answered = answered;
+    }
+
+    fn end_turn(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        match connection.end_turn(&executor) {
             Turn::Waits if connection.is_given_up() => self.end(id),
             Turn::Waits => self.deadlines.extend(connection.waits_until().map(|until| (until, id))),
             Turn::GoesOn => {
