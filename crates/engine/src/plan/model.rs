@@ -89,9 +89,21 @@ impl RangeDeletion {
     }
 }
 
+/// The key that a table's bound stands for.
+fn key_of(bound: &[u8]) -> u64 {
+    String::from_utf8_lossy(bound).parse().unwrap()
+}
+
 impl Contents {
     fn bytes(&self) -> u64 {
         self.records.iter().map(Record::bytes).sum()
+    }
+
+    /// What it has from a key on, before another one.
+    fn clipped(&self, from: u64, end: u64) -> Self {
+        let records = self.records.iter().filter(|record| (from..end).contains(&record.key)).copied().collect();
+        let ranges = self.ranges.iter().filter_map(|range| range.clipped(from, end.saturating_sub(1))).collect();
+        Self { records, ranges }
     }
 
     /// The newest of each key, without what is hidden.
@@ -286,10 +298,7 @@ impl Tree {
         let first = self.next;
         let goes_up = |(level, _): &(u8, _)| *level > pick.output_level;
         assert!(!pick.inputs.iter().any(goes_up), "newer tables may lie above it: {pick:?}");
-        let mut edit = VersionEdit {
-            removed_tables: pick.inputs.iter().map(|(level, table)| (*level, table.id)).collect(),
-            ..VersionEdit::default()
-        };
+        let mut edit = VersionEdit { removed_tables: pick.replaced().collect(), ..VersionEdit::default() };
         match &pick.work {
             Work::Move => {
                 let moved = pick.inputs.iter().map(|(_, table)| (pick.output_level, table.as_ref().clone()));
@@ -316,11 +325,13 @@ impl Tree {
         }
     }
 
-    /// All that the inputs have, less what is dead.
+    /// All that the inputs have and that goes down, less what is dead.
     fn merged(&self, pick: &Pick, is_bottommost: bool) -> Contents {
-        let inputs = || pick.inputs.iter().map(|(_, table)| &self.contents[&table.id]);
-        let records = inputs().flat_map(|contents| &contents.records).copied().collect();
-        let ranges = inputs().flat_map(|contents| &contents.ranges).copied().collect();
+        let key = |bound: &Option<Vec<u8>>, none| bound.as_deref().map_or(none, key_of);
+        let (from, end) = (key(&pick.part.lower, 0), key(&pick.part.upper, u64::MAX));
+        let inputs = || pick.inputs.iter().map(|(_, table)| self.contents[&table.id].clipped(from, end));
+        let records = inputs().flat_map(|contents| contents.records).collect();
+        let ranges = inputs().flat_map(|contents| contents.ranges).collect();
         let mut merged = Contents { records, ranges }.sorted();
         if is_bottommost {
             merged.records.retain(|record| !record.is_deletion);

@@ -60,6 +60,12 @@
 //!
 //! Deletions that were flushed without room leave small tables in level 0, which take two pages each, and what they
 //! overlap further down may be too much to be merged with any of them. Then neighbours are merged where they are.
+//!
+//! Where records are small, one table of deletions lies between all that there are, and the indexes of those may be more than
+//! there is memory for. So the oldest table of level 0 goes down in parts: up to a key, with the tables below it up to that key.
+//! It stays until the last part has gone. Until then, what has gone down is there twice, under the same numbers, which reads as
+//! once: nothing newer goes past it. Each part begins where the one before ended, so this ends. If the process ends before, it
+//! begins anew (`docs/decisions/0069`).
 
 use crate::plan::room::Room;
 use crate::plan::space::{Space, allocated, is_run_past};
@@ -97,6 +103,17 @@ pub(crate) struct Pick {
     /// Where its outputs go.
     pub(crate) tier: Tier,
     pub(crate) work: Work,
+    /// If one table was chosen, which goes down in parts: the keys of it that go down now.
+    pub(crate) part: Part,
+}
+
+/// The part of a table that goes down now. All before it has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The first key.
+    pub(crate) lower: Option<Vec<u8>>,
+    /// The first key behind it; `None` for the last part.
+    pub(crate) upper: Option<Vec<u8>>,
 }
 
 impl Pick {
@@ -104,6 +121,19 @@ impl Pick {
     pub(crate) fn chosen(&self) -> impl Iterator<Item = TableId> + '_ {
         let first = self.inputs.first().map(|(level, _)| *level);
         self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
+    }
+
+    /// The inputs that are no more once it is done. A table that goes down in parts stays until the last one: what has gone is
+    /// there twice then, under the same numbers, and so reads as once.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = (u8, TableId)> + '_ {
+        let stays = self.part.upper.is_some();
+        self.inputs.iter().skip(usize::from(stays)).map(|(level, table)| (*level, table.id))
+    }
+
+    /// Whether less than all of it can be done: fewer tables go down, or one in parts.
+    pub(crate) fn has_parts(&self) -> bool {
+        let goes_down = self.inputs.first().is_some_and(|(level, _)| *level < self.output_level);
+        goes_down && self.inputs.len() > 2
     }
 
     /// A bound of the memory that its outputs take: all entries survive, and what each segment is rounded up by.
@@ -186,6 +216,8 @@ impl Work {
 pub(crate) struct Cursors {
     levels: Vec<Vec<u8>>,
     extents: BTreeMap<u32, Vec<u8>>,
+    /// The table that goes down in parts, and its first key that has not.
+    parts: Option<(TableId, Vec<u8>)>,
 }
 
 impl Cursors {
@@ -199,6 +231,13 @@ impl Cursors {
         }
         if let Some(cursor) = self.levels.get_mut(level) {
             key.clone_into(cursor);
+        }
+    }
+
+    /// A pick is done: of a table that goes down in parts, the next one comes.
+    pub(crate) fn done(&mut self, pick: &Pick) {
+        if let Some(upper) = &pick.part.upper {
+            self.parts = pick.chosen().next().map(|table| (table, upper.clone()));
         }
     }
 
@@ -290,8 +329,12 @@ impl<'a> Picker<'a> {
     }
 
     /// The most urgent compaction, if any is due and free. When memory is short, what may free some is due
-    /// earlier.
+    /// earlier, and as much of it as there is memory for.
     pub(crate) fn pick(&self, cursors: &mut Cursors) -> Option<Pick> {
+        self.pick_whole(cursors).map(|pick| self.in_part(pick, cursors))
+    }
+
+    fn pick_whole(&self, cursors: &mut Cursors) -> Option<Pick> {
         let mut scores: Vec<_> = (0..self.levels() - 1).map(|level| (Some(level), self.score(level))).collect();
         if !self.room.is_plenty() {
             scores.push((None, self.garbage_score()));
@@ -401,7 +444,7 @@ impl<'a> Picker<'a> {
         let images = images().map(allocated).sum::<u64>().checked_sub(allocated(images().sum()))?;
         let work = Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated };
         let inputs = tables.into_iter().map(|table| (0, table)).collect();
-        let pick = Pick { inputs, output_level: 0, tier: Tier::Memory, work };
+        let pick = Pick { inputs, output_level: 0, tier: Tier::Memory, work, part: Part::default() };
         (won + images > 0).then_some((won + images, pick))
     }
 
@@ -578,7 +621,7 @@ impl<'a> Picker<'a> {
         {
             vacated.extend(inputs.iter().flat_map(|(_, table)| records_in_memory(self.version, table)));
         }
-        Pick { inputs, output_level: output as u8, tier, work }
+        Pick { inputs, output_level: output as u8, tier, work, part: Part::default() }
     }
 
     /// A compaction of `tables` of `level` with what they overlap one level down.
@@ -620,6 +663,63 @@ impl<'a> Picker<'a> {
         let inputs =
             tables.into_iter().map(with_level(level)).chain(below.into_iter().map(with_level(output))).collect();
         self.placed(inputs, output, work)
+    }
+
+    /// As much of a pick as there is memory for, when memory is short: a table of level 0 goes down in parts, each with the tables
+    /// that it overlaps there. Operands would count twice meanwhile.
+    fn in_part(&self, pick: Pick, cursors: &Cursors) -> Pick {
+        let [(level, chosen), below @ ..] = &pick.inputs[..] else { return pick };
+        let is_one = *level == 0 && pick.output_level > 0 && below.iter().all(|(level, _)| *level == pick.output_level);
+        let has_operands = pick.inputs.iter().any(|(_, table)| table.properties.merges > 0);
+        let Work::Merge { is_bottommost, clustering, vacated } = &pick.work else { return pick };
+        if self.room.is_plenty() || pick.tier == Tier::Storage || !is_one || has_operands {
+            return pick;
+        }
+        let order = self.version.identity().key_order;
+        let is_behind = |(_, table): &(u8, Arc<TableMetadata>), key: &Vec<u8>| {
+            (
+                order.compare(&table.properties.smallest.user_key, key).is_ge(),
+                order.compare(&table.properties.largest.user_key, key).is_ge(),
+            )
+        };
+        let lower = cursors.parts.as_ref().filter(|(table, _)| *table == chosen.id).map(|(_, key)| key);
+        // A part takes tables as a whole. If one was made meanwhile that reaches beyond it, the table goes down from its start.
+        let lower = lower.filter(|key| {
+            below.iter().all(|table| {
+                let (first, last) = is_behind(table, key);
+                first == last
+            })
+        });
+        let is_left = |table: &&(u8, Arc<TableMetadata>)| lower.is_none_or(|key| is_behind(table, key).0);
+        let left: Vec<_> = below.iter().filter(is_left).cloned().collect();
+        let part = |count: usize| {
+            let next = left.get(count).map(|(_, table)| &table.properties.smallest.user_key);
+            // All versions of a key go down together.
+            let is_before = |(_, table): &(u8, Arc<TableMetadata>)| {
+                next.is_none_or(|next| order.compare(&table.properties.largest.user_key, next).is_lt())
+            };
+            let below = left.iter().take(count);
+            if !below.clone().all(is_before) {
+                return None;
+            }
+            let inputs: Vec<_> = std::iter::once((*level, Arc::clone(chosen))).chain(below.cloned()).collect();
+            let is_named =
+                |id: &&SegmentId| inputs.iter().any(|(_, table)| table.segments().any(|named| named == **id));
+            let vacated = vacated.iter().filter(is_named).copied().collect();
+            let work = Work::Merge { is_bottommost: *is_bottommost, clustering: *clustering, vacated };
+            let (output_level, tier) = (pick.output_level, pick.tier);
+            let part = Part { lower: lower.cloned(), upper: next.cloned() };
+            Some(Pick { inputs, output_level, tier, work, part })
+        };
+        // If none fits, the least may take less than its bound.
+        let mut least = None;
+        for part in (1..=left.len()).rev().filter_map(part) {
+            if part.output_bytes(self.options) <= self.room.scratch_bytes {
+                return part;
+            }
+            least = Some(part);
+        }
+        least.or_else(|| part(left.len())).unwrap_or(pick)
     }
 
     /// Where the tables of a level lie.

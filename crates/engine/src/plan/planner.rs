@@ -190,6 +190,9 @@ pub(crate) struct Planner {
     denied: BTreeSet<TableId>,
     /// Tables whose compaction found less memory than the ledger held, until background work succeeds.
     failed: BTreeSet<TableId>,
+    /// Bytes that compactions are picked for at most: half of what the last one found no memory for, though the ledger held it,
+    /// and twice as many after each that did. Memory may be free in pieces that are too short.
+    found_bytes: Option<u64>,
     /// What has come back to the ledger as far as this was seen.
     returns: Returns,
     flushing: bool,
@@ -268,7 +271,8 @@ impl Planner {
 
     fn picker<'a>(&self, scene: &Scene<'a>, busy: &'a BTreeSet<TableId>) -> Picker<'a> {
         let memtables = if self.full.is_some() { 0 } else { self.room.memtables };
-        Picker::new(scene.version, scene.options, busy, scene.crossings, Room { memtables, ..self.room })
+        let scratch_bytes = self.room.scratch_bytes.min(self.found_bytes.unwrap_or(u64::MAX));
+        Picker::new(scene.version, scene.options, busy, scene.crossings, Room { memtables, scratch_bytes, ..self.room })
     }
 }
 
@@ -338,20 +342,31 @@ impl Planner {
     /// A compaction has ended: well, or with an error of this kind.
     pub(crate) fn compacted(&mut self, compaction: Compaction, failed: Option<ErrorKind>, order: KeyOrder) {
         let settles = compaction.settles();
-        let Compaction { pick, step_of, .. } = compaction;
+        let Compaction { pick, step_of, reservation } = compaction;
         self.compactions -= 1;
         for (_, table) in &pick.inputs {
             self.busy.remove(&table.id);
         }
         match failed {
             Some(ErrorKind::Full) if settles => self.gives_up_settling(),
+            // Less of it is tried next, if there is less.
+            Some(ErrorKind::Full)
+                if step_of.is_none()
+                    && pick.has_parts()
+                    && self.found_bytes.is_none_or(|found| reservation.bytes / 2 < found) =>
+            {
+                self.found_bytes = Some(reservation.bytes / 2);
+            }
             Some(kind) => {
                 if kind == ErrorKind::Full {
                     self.failed.extend(pick.chosen());
                 }
                 self.take_again(order, step_of.as_deref());
             }
-            None => {}
+            None => {
+                self.found_bytes = self.found_bytes.and_then(|bytes| bytes.checked_mul(2));
+                self.cursors.done(&pick);
+            }
         }
     }
 

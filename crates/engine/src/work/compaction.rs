@@ -50,6 +50,8 @@ impl Shard {
                 let mut job = self.job(&version, &inputs, pick, *is_bottommost, *clustering);
                 let expired_before_ms = drops_expired(&job).then_some(job.expire_before_ms);
                 job.vacated.clone_from(vacated);
+                job.lower.clone_from(&pick.part.lower);
+                job.upper.clone_from(&pick.part.upper);
                 // Only the inputs have to stay: what others replace meanwhile is freed.
                 drop(version);
                 let (result, segments) = self.run(&inputs, &mut job, pick.tier, reservation)?;
@@ -59,8 +61,7 @@ impl Shard {
                 change
             }
         };
-        let removed = pick.inputs.iter().map(|(level, table)| (*level, table.id));
-        change.edit.removed_tables.extend(removed);
+        change.edit.removed_tables.extend(pick.replaced());
         let taken = change.segments.iter().map(|segment| segment.allocated_bytes()).sum();
         self.commit(change, &[])?;
         Ok(taken)

@@ -41,6 +41,7 @@ impl Run {
                 self.too_large.extend(pick.chosen());
             } else {
                 self.tree.compact(&pick);
+                self.cursors.done(&pick);
                 self.too_large.clear();
             }
         }

@@ -168,6 +168,54 @@ fn level_0_goes_down_with_what_it_overlaps() {
     assert_eq!(found.work, merge(false, Clustering::None));
 }
 
+/// A table of level 0 over all of level 1, and memory for the indexes of it and of two tables there.
+#[test]
+fn a_table_goes_down_in_parts_where_memory_is_short() {
+    let (options, mut cursors) = (options(), Cursors::default());
+    let tables = [
+        (0, 9, "a", "z", 10, false),
+        (1, 1, "b", "c", 10, true),
+        (1, 2, "f", "g", 10, true),
+        (1, 3, "k", "m", 10, true),
+    ];
+    let whole = version(&tables, 10);
+    let pick_with = |version: &Version, scratch_bytes, cursors: &mut Cursors| {
+        let room = Room { scratch_bytes, ..Room::NONE };
+        Picker::new(version, &options, &BTreeSet::new(), &|_| 0, room).pick(cursors).unwrap()
+    };
+    let part = |lower: Option<&str>, upper: Option<&str>| Part {
+        lower: lower.map(|key| key.as_bytes().to_vec()),
+        upper: upper.map(|key| key.as_bytes().to_vec()),
+    };
+    let all = pick_with(&whole, u64::MAX, &mut cursors);
+    assert_eq!((ids(&all), &all.part), (vec![(0, 9), (1, 1), (1, 2), (1, 3)], &part(None, None)));
+    assert_eq!(all.replaced().count(), 4);
+    let least = pick_with(&whole, 0, &mut cursors);
+    assert_eq!((ids(&least), &least.part), (vec![(0, 9), (1, 1)], &part(None, Some("f"))));
+    let first = pick_with(&whole, all.output_bytes(&options) - 1, &mut cursors);
+    assert_eq!((ids(&first), &first.part), (vec![(0, 9), (1, 1), (1, 2)], &part(None, Some("k"))));
+    // The table stays for the next part.
+    assert_eq!(first.replaced().collect::<Vec<_>>(), [(1, TableId(1)), (1, TableId(2))]);
+    cursors.done(&first);
+    for scratch_bytes in [0, u64::MAX] {
+        let last = pick_with(&whole, scratch_bytes, &mut cursors);
+        assert_eq!((ids(&last), &last.part), (vec![(0, 9), (1, 3)], &part(Some("k"), None)));
+        assert_eq!(last.replaced().count(), 2);
+    }
+    // Something reaches beyond the part that is done, or there is nothing left below.
+    let across = version(&[tables[0], tables[1], (1, 4, "g", "m", 10, true)], 10);
+    assert_eq!(pick_with(&across, 0, &mut cursors).part, part(None, Some("g")));
+    let nothing = pick_with(&version(&tables[..3], 10), 0, &mut cursors);
+    assert_eq!((ids(&nothing), nothing.part), (vec![(0, 9)], part(Some("k"), None)));
+    // Operands that are there twice would count twice.
+    let mut edit = VersionEdit { removed_tables: vec![(0, TableId(9))], ..VersionEdit::default() };
+    let mut table = whole.level(0)[0].as_ref().clone();
+    table.id = TableId(59);
+    table.properties = TableProperties { merges: 1, ..table.properties.as_ref().clone() }.into();
+    edit.added_tables.push((0, table));
+    assert_eq!(ids(&pick_with(&whole.apply(&edit).unwrap(), 0, &mut cursors)).len(), 4);
+}
+
 #[test]
 fn a_large_level_goes_down_table_by_table() {
     let tables = [
