@@ -326,6 +326,7 @@ pub(crate) const SUITES: &[Suite] = &[
     fuzz("fuzz-compaction-result", "the result of a compaction", &["fuzz", "run", "compaction-result", "--"]),
     fuzz("fuzz-search", "the arguments of a search", &["fuzz", "run", "search", "--"]),
     fuzz("fuzz-search-result", "its result", &["fuzz", "run", "search-result", "--"]),
+    fuzz("fuzz-index-block", "index blocks of tables", &["fuzz", "run", "index-block", "--"]),
     fuzz("fuzz-letters", "letters about offloaded jobs", &["fuzz", "run", "letters", "--"]),
     fuzz("fuzz-stored-place", "where a job's objects lie", &["fuzz", "run", "stored-place", "--"]),
     fuzz("fuzz-redis", "requests of Redis's protocol", &["fuzz", "run", "redis", "--"]),

@@ -1,11 +1,10 @@
 //! Index blocks: sorted entries without their shared prefixes.
 //!
 //! ```text
-//!  entry     varint   bytes of the user key shared with the entry before, zero at a restart
-//!            varint   bytes of the user key that follow
-//!                     those bytes, then the rest of the entry (see `entry`)
+//!  u8        version, 2; a block of version 1 has none, and begins with the zero of its first entry
+//!  entry     what sets it apart from the entry before (see `coding`); at a restart, it shares nothing
 //!  …
-//!  restarts  u32 × r  offsets of the entries that share nothing, ascending, the first is 0
+//!  restarts  u32 × r  offsets in the block of the entries at restarts, ascending; the first is that of the first entry
 //!            u32      r, at least 1
 //!            u32      CRC32C of all that precedes
 //! ```
@@ -15,14 +14,20 @@
 //!
 //! Purpose and golden test: `docs/formats/table.md`.
 
+use crate::coding::{Coding, ORIGIN, encode};
 use crate::entry::{EntryTail, IndexEntry};
 use crate::error::{Context, Error, Result};
-use forebay_base::{DecodeError, InternalKey, KeyOrder, MAX_KEY_BYTES, Reader, Writer, checksum};
+use forebay_base::{DecodeError, InternalKey, KeyOrder, Reader, Writer, checksum};
 use std::cmp::Ordering;
+use std::ops::Range;
 
 const WHAT: &str = "an index block";
 /// Bytes after the restarts.
 const TRAILER_BYTES: usize = 8;
+/// The version of the blocks that are written.
+const VERSION: u8 = 2;
+/// The first byte of a block of version 1: its first entry shares nothing.
+const NO_VERSION: u8 = 0;
 
 /// Builds index blocks, one after another.
 #[derive(Debug)]
@@ -31,12 +36,15 @@ pub(crate) struct BlockBuilder {
     restarts: Vec<u32>,
     entries: u32,
     restart_interval: u32,
+    /// The last entry, without its user key.
+    last: EntryTail,
 }
 
 impl BlockBuilder {
     /// A builder that stores every `restart_interval`-th key whole.
     pub fn new(restart_interval: u32) -> Self {
-        Self { bytes: Vec::new(), restarts: Vec::new(), entries: 0, restart_interval: restart_interval.max(1) }
+        let restart_interval = restart_interval.max(1);
+        Self { bytes: vec![VERSION], restarts: Vec::new(), entries: 0, restart_interval, last: ORIGIN }
     }
 
     /// Whether no entry was added since the last [`BlockBuilder::finish`].
@@ -49,20 +57,18 @@ impl BlockBuilder {
         self.bytes.len() + 4 * self.restarts.len() + TRAILER_BYTES
     }
 
-    /// Appends an entry, which sorts after the last one and shares `shared` bytes of its user key with it.
+    /// Appends an entry, which sorts after the last one. It shares `shared` bytes of its user key with that one's,
+    /// `last_key`.
     #[inline]
-    pub fn add(&mut self, entry: &IndexEntry<'_>, shared: usize) {
+    pub fn add(&mut self, entry: &IndexEntry<'_>, shared: usize, last_key: &[u8]) {
         let shared = if self.entries.is_multiple_of(self.restart_interval) {
             self.restarts.push(self.bytes.len() as u32);
             0
         } else {
             shared
         };
-        let suffix = &entry.key.user_key[shared..];
-        self.bytes.put_varint(shared as u64);
-        self.bytes.put_varint(suffix.len() as u64);
-        self.bytes.extend_from_slice(suffix);
-        entry.encode_tail(&mut self.bytes);
+        encode(entry, shared, last_key, &self.last, &mut self.bytes);
+        self.last = EntryTail::of(entry);
         self.entries += 1;
     }
 
@@ -76,7 +82,7 @@ impl BlockBuilder {
         self.bytes.put_u32(crc);
         out.extend_from_slice(&self.bytes);
         let length = self.bytes.len() as u32;
-        self.bytes.clear();
+        self.bytes.truncate(1);
         self.restarts.clear();
         self.entries = 0;
         length
@@ -103,8 +109,7 @@ pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
 #[derive(Debug)]
 pub struct BlockIterator<B> {
     bytes: B,
-    entries_end: usize,
-    restart_count: usize,
+    layout: Layout,
     /// Offsets where the current entry starts and ends.
     start: usize,
     end: usize,
@@ -118,8 +123,8 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn new(bytes: B) -> Result<Self> {
-        let (entries_end, restart_count) = verify(bytes.as_ref()).context(WHAT)?;
-        Ok(Self { bytes, entries_end, restart_count, start: 0, end: 0, key: Vec::new(), current: None })
+        let layout = Layout::verify(bytes.as_ref()).context(WHAT)?;
+        Ok(Self { bytes, layout, start: 0, end: 0, key: Vec::new(), current: None })
     }
 
     /// Switches to another block, keeping the key's buffer. Returns the previous block.
@@ -127,9 +132,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn replace(&mut self, bytes: B) -> Result<B> {
-        let (entries_end, restart_count) = verify(bytes.as_ref()).context(WHAT)?;
-        self.entries_end = entries_end;
-        self.restart_count = restart_count;
+        self.layout = Layout::verify(bytes.as_ref()).context(WHAT)?;
         self.start = 0;
         self.end = 0;
         self.current = None;
@@ -148,7 +151,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.decode_at(0)
+        self.decode_whole(self.layout.entries.start)
     }
 
     /// Goes to the last entry.
@@ -156,7 +159,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.scan_to_end_before(self.entries_end, self.restart_count.saturating_sub(1))
+        self.scan_to_end_before(self.layout.entries.end, self.layout.restarts.saturating_sub(1))
     }
 
     /// Goes to the next entry, or to none after the last. Without a current entry, nothing happens.
@@ -180,7 +183,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
             return Ok(());
         }
         let target = self.start;
-        if target == 0 {
+        if target == self.layout.entries.start {
             self.current = None;
             return Ok(());
         }
@@ -194,10 +197,10 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     /// [`Error::Damaged`].
     pub fn seek(&mut self, order: KeyOrder, target: InternalKey<'_>) -> Result<()> {
         let restart = self.partition_restarts(|offset, iterator| {
-            iterator.decode_at(offset)?;
+            iterator.decode_whole(offset)?;
             Ok(iterator.compare(order, target) == Some(Ordering::Less))
         })?;
-        self.decode_at(self.restart(restart.saturating_sub(1))?)?;
+        self.decode_whole(self.restart(restart.saturating_sub(1))?)?;
         while self.compare(order, target) == Some(Ordering::Less) {
             self.advance()?;
         }
@@ -224,7 +227,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
 
     /// Number of restarts for which `before` holds; it holds for a prefix of them.
     fn partition_restarts(&mut self, mut before: impl FnMut(usize, &mut Self) -> Result<bool>) -> Result<usize> {
-        let (mut low, mut high) = (0, self.restart_count);
+        let (mut low, mut high) = (0, self.layout.restarts);
         while low < high {
             let middle = low + (high - low) / 2;
             let offset = self.restart(middle)?;
@@ -239,14 +242,14 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
 
     /// Offset of a restart's entry.
     fn restart(&self, index: usize) -> Result<usize> {
-        let at = self.entries_end + 4 * index;
+        let at = self.layout.entries.end + 4 * index;
         let mut reader = Reader::new(self.bytes.as_ref().get(at..).unwrap_or_default());
         Ok(reader.u32().context(WHAT)? as usize)
     }
 
     /// Goes to the entry that ends at `target`, starting at a restart.
     fn scan_to_end_before(&mut self, target: usize, restart: usize) -> Result<()> {
-        self.decode_at(self.restart(restart)?)?;
+        self.decode_whole(self.restart(restart)?)?;
         while self.end < target && self.current.is_some() {
             self.advance()?;
         }
@@ -257,17 +260,23 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         Err(Error::Inconsistent { what: WHAT, detail: "a restart points between entries" })
     }
 
-    /// Decodes the entry at `offset`. Its shared prefix is in `key`, because the caller comes from the previous entry
-    /// or from a restart.
+    /// Decodes the entry at `offset`, which depends on no other.
+    fn decode_whole(&mut self, offset: usize) -> Result<()> {
+        self.key.clear();
+        self.current = None;
+        self.decode_at(offset)
+    }
+
+    /// Decodes the entry at `offset`, before which is the current one.
     #[inline]
     fn decode_at(&mut self, offset: usize) -> Result<()> {
-        self.current = None;
-        if offset == self.entries_end {
+        let before = self.current.take();
+        if offset == self.layout.entries.end {
             return Ok(());
         }
-        let bytes = self.bytes.as_ref().get(offset..self.entries_end).unwrap_or_default();
+        let bytes = self.bytes.as_ref().get(offset..self.layout.entries.end).unwrap_or_default();
         let mut reader = Reader::new(bytes);
-        let tail = decode_entry(&mut reader, &mut self.key).context(WHAT)?;
+        let tail = self.layout.coding.decode(&mut reader, &mut self.key, before.as_ref()).context(WHAT)?;
         self.start = offset;
         self.end = offset + reader.offset();
         self.current = Some(tail);
@@ -275,32 +284,36 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     }
 }
 
-/// Decodes the entry at the reader, whose shared prefix is in `key`.
-#[inline]
-pub(crate) fn decode_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> std::result::Result<EntryTail, DecodeError> {
-    let shared = reader.varint32()? as usize;
-    let suffix = reader.prefixed()?;
-    if shared > key.len() || shared + suffix.len() > MAX_KEY_BYTES {
-        return Err(DecodeError::BadValue { what: "shared prefix", found: shared as u64 });
-    }
-    key.truncate(shared);
-    key.extend_from_slice(suffix);
-    EntryTail::decode(reader)
+/// The parts of a block.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub coding: Coding,
+    /// The bytes of the entries, which are not empty.
+    pub entries: Range<usize>,
+    /// Number of restarts, at least one.
+    restarts: usize,
 }
 
-/// Verifies a block. Returns the end of its entries and the number of restarts.
-pub(crate) fn verify(bytes: &[u8]) -> std::result::Result<(usize, usize), DecodeError> {
-    let truncated = DecodeError::Truncated { offset: 0, needed: TRAILER_BYTES, left: bytes.len() };
-    let (covered, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| truncated.clone())?;
-    let (expected, found) = (u32::from_le_bytes(*crc), checksum(covered));
-    if found != expected {
-        return Err(DecodeError::BadChecksum { what: WHAT, expected, found });
-    }
-    let (rest, count) = covered.split_last_chunk::<4>().ok_or(truncated)?;
-    let count = u32::from_le_bytes(*count) as usize;
-    match count.checked_mul(4).and_then(|size| rest.len().checked_sub(size)) {
-        Some(entries_end) if count > 0 && entries_end > 0 => Ok((entries_end, count)),
-        _ => Err(DecodeError::BadValue { what: "number of restarts", found: count as u64 }),
+impl Layout {
+    /// Verifies a block.
+    pub fn verify(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+        let truncated = DecodeError::Truncated { offset: 0, needed: TRAILER_BYTES, left: bytes.len() };
+        let (covered, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| truncated.clone())?;
+        let (expected, found) = (u32::from_le_bytes(*crc), checksum(covered));
+        if found != expected {
+            return Err(DecodeError::BadChecksum { what: WHAT, expected, found });
+        }
+        let (rest, count) = covered.split_last_chunk::<4>().ok_or_else(|| truncated.clone())?;
+        let (coding, start) = match *rest.first().ok_or(truncated)? {
+            NO_VERSION => (Coding::V1, 0),
+            VERSION => (Coding::V2, 1),
+            found => return Err(DecodeError::Unknown { what: WHAT, feature: "version", number: found.into() }),
+        };
+        let restarts = u32::from_le_bytes(*count) as usize;
+        match restarts.checked_mul(4).and_then(|size| rest.len().checked_sub(size)) {
+            Some(end) if restarts > 0 && end > start => Ok(Self { coding, entries: start..end, restarts }),
+            _ => Err(DecodeError::BadValue { what: "number of restarts", found: restarts as u64 }),
+        }
     }
 }
 
@@ -312,13 +325,15 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    /// An entry in which all but the key comes from the number.
     fn entry(user_key: &[u8], sequence: u64) -> IndexEntry<'_> {
-        let tag = Tag::new(SequenceNumber(sequence), Kind::Put, false);
+        let expiry_ms = (sequence == 3).then_some(7);
+        let tag = Tag::new(SequenceNumber(sequence), Kind::Put, expiry_ms.is_some());
         IndexEntry {
             key: InternalKey { user_key, tag },
-            address: RecordAddress { ordinal: 0, offset_units: sequence },
-            length: 14 + user_key.len() as u32,
-            expiry_ms: None,
+            address: RecordAddress { ordinal: sequence as u32 / 2, offset_units: sequence },
+            length: 14 + user_key.len() as u32 + if sequence == 3 { 8 } else { 0 },
+            expiry_ms,
         }
     }
 
@@ -326,7 +341,7 @@ mod tests {
         let mut builder = BlockBuilder::new(interval);
         let mut last: &[u8] = &[];
         for (key, sequence) in keys {
-            builder.add(&entry(key, *sequence), shared_bytes(last, key));
+            builder.add(&entry(key, *sequence), shared_bytes(last, key), last);
             last = key;
         }
         let mut out = Vec::new();
@@ -334,16 +349,67 @@ mod tests {
         out
     }
 
+    const GOLDEN_KEYS: [(&[u8], u64); 3] = [(b"apple", 1), (b"apply", 2), (b"applying", 3)];
+
     #[test]
     fn golden_bytes() {
-        let keys = [(b"apple".to_vec(), 1), (b"apply".to_vec(), 2)];
+        let keys = GOLDEN_KEYS.map(|(key, sequence)| (key.to_vec(), sequence));
         assert_eq!(
             block(&keys, 16),
             [
-                0, 5, b'a', b'p', b'p', b'l', b'e', 0x81, 2, 0, 1, 19, 4, 1, b'y', 0x81, 4, 0, 2, 19, 0, 0, 0, 0, 1, 0,
-                0, 0, 0xed, 0x93, 0xbb, 0xe5
+                2, 165, 0, b'a', b'p', b'p', b'l', b'e', 2, 1, 19, 51, 4, b'y', 2, 1, 2, 100, 5, b'i', b'n', b'g', 17,
+                2, 3, 30, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0x8e, 0x56, 0x00, 0x0e
             ]
         );
+    }
+
+    #[test]
+    fn a_block_of_version_1_is_read() {
+        let bytes = [
+            0, 5, b'a', b'p', b'p', b'l', b'e', 0x81, 2, 0, 1, 19, 4, 1, b'y', 0x81, 4, 1, 2, 19, 5, 3, b'i', b'n',
+            b'g', 0x91, 6, 1, 3, 30, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0,
+        ];
+        let bytes = [&bytes[..], &checksum(&bytes).to_le_bytes()].concat();
+        let mut iterator = BlockIterator::new(bytes).unwrap();
+        iterator.seek_to_first().unwrap();
+        for (key, sequence) in GOLDEN_KEYS {
+            assert_eq!(iterator.entry(), Some(entry(key, sequence)));
+            iterator.advance().unwrap();
+        }
+        assert_eq!(iterator.entry(), None);
+        iterator.seek(KeyOrder::Bytewise, entry(b"apply", 2).key).unwrap();
+        iterator.retreat().unwrap();
+        assert_eq!(iterator.entry(), Some(entry(b"apple", 1)));
+        iterator.retreat().unwrap();
+        assert_eq!(iterator.entry(), None);
+    }
+
+    #[test]
+    fn a_block_of_a_later_version_is_refused() {
+        let bytes = [3, 0, 0, 0, 0, 1, 0, 0, 0];
+        let bytes = [&bytes[..], &checksum(&bytes).to_le_bytes()].concat();
+        let error = BlockIterator::new(bytes).unwrap_err();
+        assert_eq!(error, Error::Unknown { what: WHAT, feature: "version", number: 3 });
+    }
+
+    #[test]
+    fn a_restart_that_depends_on_another_entry_is_refused() {
+        let mut bytes = vec![VERSION];
+        for shared in [0, 1] {
+            encode(&entry(b"kk", 1), shared, b"kk", &ORIGIN, &mut bytes);
+        }
+        let second = bytes.len() as u32 - 5;
+        [1, second, 2].iter().for_each(|number| bytes.put_u32(*number));
+        let crc = checksum(&bytes);
+        bytes.put_u32(crc);
+        let mut iterator = BlockIterator::new(bytes).unwrap();
+        iterator.seek_to_first().unwrap();
+        iterator.advance().unwrap();
+        assert_eq!(
+            (iterator.entry().map(|entry| entry.key.user_key), iterator.start),
+            (Some(&b"kk"[..]), second as usize)
+        );
+        assert!(matches!(iterator.seek_to_last(), Err(Error::Damaged { .. })));
     }
 
     proptest! {
@@ -390,8 +456,12 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_with_a_right_checksum_are_walked_without_panic(mut bytes in prop::collection::vec(0u8..20, 0..60),
-                                                                     restarts in 0u32..4) {
+        fn any_bytes_with_a_right_checksum_are_walked_without_panic(
+            version in prop::sample::select(&[NO_VERSION, VERSION]),
+            mut bytes in prop::collection::vec(prop_oneof![0u8..20, any::<u8>()], 0..60),
+            restarts in 0u32..4,
+        ) {
+            bytes.insert(0, version);
             bytes.put_u32(restarts);
             let crc = checksum(&bytes);
             bytes.put_u32(crc);

@@ -227,7 +227,8 @@ impl TableBuilder {
         if self.last.as_ref().is_some_and(|last| !self.is_before(last, entry.key, shared)) {
             return Err(Error::Invalid("the entry is out of order"));
         }
-        self.block.add(entry, shared);
+        let last_key = self.last.as_ref().map_or(&[][..], |last| &last.user_key);
+        self.block.add(entry, shared, last_key);
         self.properties.add(entry);
         self.points.push(PointEntry {
             hash,

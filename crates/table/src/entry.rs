@@ -2,21 +2,12 @@
 //!
 //! An entry is an internal key with the address and the length of its record. Inside an image the
 //! address names the segment by its **ordinal** in the table's segment list, and the offset in
-//! **units** of eight bytes, at which records are aligned.
-//!
-//! ```text
-//!  size    field (after the key, see `block`)
-//!  1–10    tag, varint: sequence number, flags, kind
-//!  1–5     ordinal in the table's segment list, varint
-//!  1–10    offset of the record in its segment in units of 8 bytes, varint
-//!  1–5     length of the record in bytes without padding, varint
-//!  8       expiry in milliseconds since 1970, only if the tag says so
-//! ```
+//! **units** of eight bytes, at which records are aligned. How an entry is stored: `coding`.
 //!
 //! Purpose and golden test: `docs/formats/table.md`.
 
 use crate::error::{Error, Result};
-use forebay_base::coding::{MAX_VARINT_BYTES, encode_varint, varint_length};
+use forebay_base::coding::varint_length;
 use forebay_base::record::{ALIGNMENT, MAX_HEADER_BYTES, pad};
 use forebay_base::{DecodeError, InternalKey, KeyOrder, MAX_KEY_BYTES, MAX_VALUE_BYTES, Reader, Tag, Writer};
 use std::cmp::Ordering;
@@ -27,9 +18,6 @@ pub const UNIT_BYTES: u64 = ALIGNMENT as u64;
 pub const MAX_RECORD_BYTES: usize = MAX_HEADER_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES;
 /// Largest offset in units: a segment ends before 2^53 bytes.
 pub const MAX_OFFSET_UNITS: u64 = 1 << 50;
-
-/// Maximum bytes of an entry without its user key: four integers of variable length and an expiry.
-const MAX_TAIL_BYTES: usize = 4 * MAX_VARINT_BYTES + 8;
 
 const _: () = assert!(UNIT_BYTES == 8 && MAX_RECORD_BYTES < u32::MAX as usize);
 
@@ -93,26 +81,6 @@ impl IndexEntry<'_> {
             None => Err(Error::Invalid("the record's length does not fit its key")),
         }
     }
-
-    /// Appends everything except the user key.
-    #[inline]
-    pub(crate) fn encode_tail(&self, out: &mut Vec<u8>) {
-        let mut tail = [0; MAX_TAIL_BYTES];
-        let mut at = 0;
-        let numbers = [self.key.tag.word(), self.address.ordinal.into(), self.address.offset_units, self.length.into()];
-        for number in numbers {
-            if let Some(room) = tail.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-                at += encode_varint(number, room);
-            }
-        }
-        if let Some(room) = tail.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>)
-            && let Some(expiry) = self.expiry_ms
-        {
-            *room = expiry.to_le_bytes();
-            at += 8;
-        }
-        out.extend_from_slice(tail.get(..at).unwrap_or_default());
-    }
 }
 
 /// An entry without its user key.
@@ -125,28 +93,18 @@ pub(crate) struct EntryTail {
 }
 
 impl EntryTail {
+    /// The rest of an entry.
+    #[inline]
+    pub const fn of(entry: &IndexEntry<'_>) -> Self {
+        let IndexEntry { key, address, length, expiry_ms } = *entry;
+        Self { tag: key.tag, address, length, expiry_ms }
+    }
+
     /// The entry of this user key.
     #[inline]
     pub const fn entry(self, user_key: &[u8]) -> IndexEntry<'_> {
         let Self { tag, address, length, expiry_ms } = self;
         IndexEntry { key: InternalKey { user_key, tag }, address, length, expiry_ms }
-    }
-
-    #[inline]
-    pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
-        let word = reader.varint64()?;
-        let tag = Tag::from_word(word).ok_or(DecodeError::BadValue { what: "tag", found: word })?;
-        let ordinal = reader.varint32()?;
-        let offset_units = reader.varint64()?;
-        if offset_units >= MAX_OFFSET_UNITS {
-            return Err(DecodeError::BadValue { what: "record offset", found: offset_units });
-        }
-        let length = reader.varint32()?;
-        if length as usize > MAX_RECORD_BYTES {
-            return Err(DecodeError::BadValue { what: "record length", found: length.into() });
-        }
-        let expiry_ms = if tag.has_expiry() { Some(reader.u64()?) } else { None };
-        Ok(Self { tag, address: RecordAddress { ordinal, offset_units }, length, expiry_ms })
     }
 }
 

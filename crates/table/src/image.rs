@@ -21,7 +21,7 @@
 //!  0  2  section        0   8  length of the image in bytes
 //!  2  2  flags          8   8  length of the tail in bytes
 //!        bit 0 optional 16  4  number of sections, at most 64
-//!  4  4  zero           20  2  format version, 1
+//!  4  4  zero           20  2  format version, 2; 1 is read
 //!  8  8  offset         22  2  flags, zero
 //!  16 8  length         24  4  CRC32C of the directory and bytes 0 … 24 of the footer
 //!                       28  4  magic "FBtf"
@@ -30,6 +30,8 @@
 //! Offsets count from the image's start. A reader skips unknown optional sections and refuses
 //! unknown mandatory ones. Range deletions are a frame "FBrd": a varint count, then for each
 //! deletion the start and the end, each after its length (varint), and a u64 tag.
+//!
+//! Versions 1 and 2 differ in the index blocks alone, which tell their own.
 //!
 //! Purpose and golden test: `docs/formats/table.md`.
 
@@ -44,7 +46,9 @@ pub const FOOTER_BYTES: usize = 32;
 const DIRECTORY_ENTRY_BYTES: usize = 24;
 const MAX_SECTIONS: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"FBtf");
-const VERSION: u16 = 1;
+/// The version that is written, and the oldest that is read.
+const VERSION: u16 = 2;
+const OLDEST_VERSION: u16 = 1;
 const OPTIONAL: u16 = 1;
 const WHAT: &str = "a table's footer";
 const TOMBSTONES: FrameKind = FrameKind { what: "range deletions", magic: *b"FBrd", version: 1 };
@@ -165,7 +169,7 @@ impl TailLayout {
         if found != expected {
             return Err(DecodeError::BadChecksum { what: WHAT, expected, found }).context(WHAT);
         }
-        if version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(Error::Unknown { what: WHAT, feature: "format version", number: version.into() });
         }
         if flags != 0 {

@@ -16,6 +16,7 @@ pub mod block;
 pub mod builder;
 mod cached;
 pub mod checkpoint;
+mod coding;
 pub mod database;
 pub mod entry;
 mod error;

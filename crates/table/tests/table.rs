@@ -149,10 +149,38 @@ fn every_flipped_byte_and_every_cut_is_found() {
 fn golden_image() {
     let (_, table) = sample();
     let footer = &table.image[table.image.len() - 32..];
-    assert_eq!((table.image.len(), table.tail_offset), (1120, 524));
-    assert_eq!(&footer[..24], [96, 4, 0, 0, 0, 0, 0, 0, 84, 2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!((table.image.len(), table.tail_offset), (1078, 482));
+    assert_eq!(&footer[..24], [54, 4, 0, 0, 0, 0, 0, 0, 84, 2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(&footer[28..], b"FBtf");
     assert_eq!(forebay_base::checksum(&table.image), 4_102_952_684);
+}
+
+/// The same table, as it was written when index blocks had version 1.
+#[test]
+fn an_image_of_version_1_is_read() {
+    let image = include_bytes!("images/version-1.image");
+    assert_eq!((image.len(), forebay_base::checksum(image)), (1120, 4_102_952_684));
+    let (_, table) = sample();
+    let cached = CachedTable::parse(&image[524..]).unwrap();
+    assert_eq!(cached.properties().as_ref(), &table.properties);
+    let old = BuiltTable { image: image.to_vec(), tail_offset: 524, properties: table.properties.clone() };
+    assert_eq!(walk(&old), walk(&table));
+}
+
+/// All entries of a table: key, number, ordinal, unit, length.
+fn walk(table: &BuiltTable) -> Vec<(Vec<u8>, u64, u32, u64, u32)> {
+    let cached = CachedTable::parse(table.tail()).unwrap();
+    let mut found = Vec::new();
+    for index in 0..cached.sparse_index().block_count() {
+        let mut block = block(table, &cached, index);
+        block.seek_to_first().unwrap();
+        while let Some(IndexEntry { key, address, length, .. }) = block.entry() {
+            let RecordAddress { ordinal, offset_units } = address;
+            found.push((key.user_key.to_vec(), key.tag.sequence().0, ordinal, offset_units, length));
+            block.advance().unwrap();
+        }
+    }
+    found
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! None may panic, and what is decoded comes back as the bytes that it was read from: nothing has two forms.
 
+use forebay_base::{InternalKey, KeyOrder, SequenceNumber, Tag};
 pub use forebay_fabric::decoders as fabric;
 use forebay_fabric::rpc;
 use forebay_offload::{Letter, StoredPlace};
@@ -12,6 +13,7 @@ use forebay_proto::replies::{
     TicketJoined, TicketOpened,
 };
 use forebay_proto::{Message, Procedure, Request, gather};
+use forebay_table::BlockIterator;
 use forebay_table::job::{
     CompactionJob, CompactionResult, CopyJob, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult,
     ShortScanJob, ShortScanResult,
@@ -22,7 +24,7 @@ use std::ops::Range;
 pub type Decoder = fn(&[u8]);
 
 /// All of them, by the names of their targets in `fuzz/`.
-pub const ALL: [(&str, Decoder); 15] = [
+pub const ALL: [(&str, Decoder); 16] = [
     ("tcp-frames", fabric::tcp_frames),
     ("tcp-node", fabric::tcp_node),
     ("tcp-client", fabric::tcp_client),
@@ -36,6 +38,7 @@ pub const ALL: [(&str, Decoder); 15] = [
     ("compaction-result", compaction_results),
     ("search", searches),
     ("search-result", search_results),
+    ("index-block", index_blocks),
     ("letters", letters),
     ("stored-place", stored_places),
 ];
@@ -205,6 +208,34 @@ pub fn search_results(bytes: &[u8]) {
         result.encode(&mut again);
         assert_eq!(again, body, "{result:?}");
     }
+}
+
+/// Index blocks of tables, without their checksum: walked in both directions.
+///
+/// # Panics
+/// When a walk does not end.
+pub fn index_blocks(bytes: &[u8]) {
+    let block = [bytes, &forebay_base::checksum(bytes).to_le_bytes()].concat();
+    let Ok(mut entries) = BlockIterator::new(&block) else { return };
+    // An entry has two bytes at least.
+    let most = block.len();
+    let mut walked = 0;
+    let mut moved = entries.seek_to_first();
+    while moved.is_ok() && entries.entry().is_some() {
+        walked += 1;
+        assert!(walked <= most, "it has more entries than bytes");
+        moved = entries.advance();
+    }
+    walked = 0;
+    moved = entries.seek_to_last();
+    while moved.is_ok() && entries.entry().is_some() {
+        walked += 1;
+        assert!(walked <= most, "it has more entries than bytes");
+        moved = entries.retreat();
+    }
+    let target = InternalKey { user_key: b"key", tag: Tag::seek(SequenceNumber(5)) };
+    let _ = entries.seek(KeyOrder::Bytewise, target);
+    let _ = entries.seek_for_prev(KeyOrder::Bytewise, target);
 }
 
 /// Letters between databases, schedulers and workers: as they are, and as one with its length and the right checksum.

@@ -2,7 +2,8 @@
 
 use super::result::JobCounters;
 use super::{AllocatedSegment, GatherRead, Held, JobIo};
-use crate::block::{decode_entry, verify};
+use crate::block::Layout;
+use crate::coding::Coding;
 use crate::entry::{EntryTail, IndexEntry, RangeTombstone};
 use crate::error::{Context, Error, Result};
 use crate::image::{TailLayout, decode_tombstones};
@@ -128,6 +129,7 @@ pub(super) struct TableStream<'a, 'io> {
     chunk_next: usize,
     /// The remaining entries of the current block, in the chunk.
     entries: Range<usize>,
+    coding: Coding,
     key: Vec<u8>,
     current: Option<EntryTail>,
 }
@@ -196,6 +198,7 @@ impl<'a, 'io> TableStream<'a, 'io> {
             chunk_blocks: 0..0,
             chunk_next: 0,
             entries: 0..0,
+            coding: Coding::V2,
             key: Vec::new(),
             current: None,
         };
@@ -216,7 +219,8 @@ impl<'a, 'io> TableStream<'a, 'io> {
             return Ok(());
         }
         let mut reader = Reader::new(self.chunk.get(self.entries.clone()).unwrap_or_default());
-        self.current = Some(decode_entry(&mut reader, &mut self.key).context("an index block")?);
+        let decoded = self.coding.decode(&mut reader, &mut self.key, self.current.as_ref());
+        self.current = Some(decoded.context("an index block")?);
         self.entries.start += reader.offset();
         if self.is_last_block() && self.bounds.upper.is_some_and(|upper| self.is_behind(upper)) {
             self.current = None;
@@ -241,9 +245,10 @@ impl<'a, 'io> TableStream<'a, 'io> {
         let length = self.chunk_blocks.next().and_then(|index| self.sparse_index.block(index)).map_or(0, |b| b.length);
         let start = self.chunk_next;
         self.chunk_next = start + length as usize;
-        let (entries_end, _) =
-            verify(self.chunk.get(start..self.chunk_next).unwrap_or_default()).context("an index block")?;
-        self.entries = start..start + entries_end;
+        let block = self.chunk.get(start..self.chunk_next).unwrap_or_default();
+        let Layout { coding, entries, .. } = Layout::verify(block).context("an index block")?;
+        self.entries = start + entries.start..start + entries.end;
+        self.coding = coding;
         self.key.clear();
         Ok(true)
     }
