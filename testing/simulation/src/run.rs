@@ -362,6 +362,8 @@ impl Run {
 
     fn finish(&mut self, mut process: Process) {
         self.end_zombie();
+        // Who took over now would own the database, and nobody would go on with it.
+        self.stage.disarm();
         process.store.iter().for_each(Store::forget_interrupt);
         self.stage.call(|calls| calls.release());
         self.stage.neighbour.iter().for_each(|neighbour| neighbour.leave());

@@ -396,6 +396,11 @@ impl Stage {
         lock(&self.inside).armed = Some((strike, waits, only_of_steps));
     }
 
+    /// Takes back a strike that is scheduled and has not come.
+    pub(crate) fn disarm(&self) {
+        lock(&self.inside).armed = None;
+    }
+
     /// Schedules a strike on the process after some more operations of its storage. Returns false when it has none.
     pub(crate) fn arm_in_storage(&self, strike: Strike, operations: u64) -> bool {
         let store = lock(&self.inside).process.as_ref().and_then(|process| process.store.clone());
