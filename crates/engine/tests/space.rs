@@ -186,35 +186,6 @@ fn a_full_database_that_was_emptied_takes_writes_again() {
     }
 }
 
-/// Small records have much index: the deletions of one memtable lie between all that there are, and what they are merged with
-/// has more index than there is memory for.
-#[test]
-fn a_small_node_that_was_emptied_of_small_records_takes_writes_again() {
-    let log = Durability::Memory { copies: 1 };
-    for (memory, value_bytes, durabilities) in [
-        (MEMORY / 4, 40, &[Durability::None, log][..]),
-        (MEMORY / 4, 100, &[Durability::None, log]),
-        (MEMORY, 400, &[log]),
-    ] {
-        for &durability in durabilities {
-            let cluster = Cluster::start(memory);
-            let db = cluster.open(Options { name: Some("db".to_owned()), durability, ..options() });
-            let value = vec![7; value_bytes];
-            let filled = fill_with(&db, |_| value.clone());
-            let what = format!("{filled} records of {value_bytes} B with {durability:?}");
-            for i in 0..filled {
-                let result = db.delete(&key(i));
-                assert!(result.is_ok(), "delete {i} of {what}: {result:?}: {}", report(&cluster, &[&db]));
-            }
-            for i in 0..filled / 4 {
-                in_time(&cluster, &db, || db.put(&key(i), &value));
-            }
-            assert_eq!(db.get(&key(0)).unwrap(), Some(value));
-            assert_eq!(db.get(&key(filled - 1)).unwrap(), None);
-        }
-    }
-}
-
 /// With a log in memory, each deletion takes a place in it, beside its memtable.
 #[test]
 fn a_log_in_memory_takes_all_deletions_of_a_full_database() {
