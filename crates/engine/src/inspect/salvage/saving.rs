@@ -162,7 +162,11 @@ impl Part {
         let operator = operator
             .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the merge operator of its operands is not known"))?;
         // Of what tables hold, a log still has what it was before it was merged.
-        let counts = |found: &&Found| found.source == Source::Table || found.tag.sequence() > flushed;
+        // A deletion counts wherever it is.
+        let counts = |found: &&Found| {
+            let is_deletion = found.tag.kind() == Kind::Delete;
+            is_deletion || found.source == Source::Table || found.tag.sequence() > flushed
+        };
         let counted: Vec<_> = versions.iter().filter(counts).collect();
         let (mut operands, mut value) = (Vec::new(), None);
         // The number of what they are operands of.
