@@ -57,7 +57,7 @@ fn rows<const N: usize>(objects: &MemoryObjects, list: &str, columns: [&str; N])
 }
 
 /// The objects of the images of tables, from level 0 on.
-fn images(objects: &MemoryObjects) -> Vec<ObjectName> {
+pub(crate) fn images(objects: &MemoryObjects) -> Vec<ObjectName> {
     let tables = rows(objects, "tables", ["image"]);
     let segments = rows(objects, "segments", ["segment", "object"]);
     let object = |image: &Cell| {

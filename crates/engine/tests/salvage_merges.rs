@@ -1,8 +1,10 @@
 //! Values of operands are saved from a database that is not opened.
 
 use crate::common::process::Process;
-use crate::common::stored::options;
+use crate::common::stored::{of_objects, options};
+use crate::salvage::images;
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StorageOptions, StoredDatabase, Syncing};
+use forebay_storage::{MemoryObjects, ObjectStorage, PutMode};
 use std::collections::BTreeMap;
 
 fn saved(storage: &Storage) -> (BTreeMap<Vec<u8>, i64>, u64) {
@@ -61,4 +63,41 @@ fn operands_are_saved_as_the_values_that_they_make() {
         }
     }
     assert_eq!(saved(&storage), (model, 0));
+}
+
+/// The deletion between a value and an operand is in a table whose index is damaged, and is found by searching its segment.
+#[test]
+fn a_deletion_that_was_found_by_search_ends_the_operands_above_it() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let counting = Options {
+        merge_operator: Some("counter".to_owned()),
+        background_threads: 0,
+        ..options(&of_objects(&objects.handle()), Syncing::Flush)
+    };
+    let db = process.open(counting);
+    db.put(b"key", &1_i64.to_le_bytes()).unwrap();
+    db.flush().unwrap();
+    db.delete(b"key").unwrap();
+    // What the first one leaves keeps it open what of the segment is dead.
+    db.put(b"other", &2_i64.to_le_bytes()).unwrap();
+    db.put(b"other", &3_i64.to_le_bytes()).unwrap();
+    db.flush().unwrap();
+    db.merge(b"key", &10_i64.to_le_bytes()).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let damaged = &images(&objects)[1];
+    let mut bytes = objects.get(damaged).unwrap().to_vec();
+    bytes[0] ^= 1;
+    objects.put(damaged, bytes.into(), PutMode::Replace).unwrap();
+    let mut found = BTreeMap::new();
+    let salvage = StoredDatabase::new(&of_objects(&objects.handle()), "db").unwrap().salvage(&mut |_| ()).unwrap();
+    let report = salvage
+        .save(|SalvagedEntry { key, value, .. }| {
+            found.insert(key.to_vec(), i64::from_le_bytes(value.try_into().unwrap()));
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    assert!(!report.problems.is_empty());
+    assert_eq!(found.get(&b"key"[..]), Some(&10), "{report:?}");
 }
