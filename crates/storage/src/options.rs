@@ -17,7 +17,8 @@ pub struct StorageOptions {
     pub operation_timeout: Duration,
     /// How long one request to a remote store may take.
     pub request_timeout: Duration,
-    /// How often a request that a remote store refused for the moment is sent again.
+    /// How often a request that a remote store refused for the moment is sent again. None is begun after half of
+    /// [`StorageOptions::operation_timeout`], so that the error says why.
     pub retries: usize,
     /// Settings of the back end by name, beside those of the environment: for HDFS those of Hadoop's configuration, for
     /// the others those of crate `object_store` (`aws_endpoint`, `google_service_account`, `azure_storage_account_key`, …).

@@ -44,8 +44,9 @@ pub(super) fn service(
 #[cfg(feature = "http")]
 mod http {
     use super::{Arc, ObjectStore, Result, StorageOptions};
-    use object_store::{ClientConfigKey, RetryConfig};
+    use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
     use std::str::FromStr;
+    use std::time::Duration;
 
     #[cfg(feature = "s3")]
     pub(super) fn s3(bucket: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>> {
@@ -86,8 +87,14 @@ mod http {
         Err(object_store::Error::Generic { store: "S3", source: detail.into() })
     }
 
+    /// When the library tries again: it stops early enough to say why, before the operation itself is given up. A pause
+    /// that began in the first half of the operation's time ends in its third quarter.
     fn retry(options: &StorageOptions) -> RetryConfig {
-        RetryConfig { max_retries: options.retries, retry_timeout: options.operation_timeout, ..Default::default() }
+        let defaults = BackoffConfig::default();
+        // Not zero: the library draws a pause between the shortest and twice the one before.
+        let max_backoff = (options.operation_timeout / 4).clamp(Duration::from_millis(1), defaults.max_backoff);
+        let backoff = BackoffConfig { init_backoff: defaults.init_backoff.min(max_backoff), max_backoff, ..defaults };
+        RetryConfig { max_retries: options.retries, retry_timeout: options.operation_timeout / 2, backoff }
     }
 
     /// A builder with what the options set. `K` names settings of its service, and those of its client by `client`.
