@@ -79,7 +79,7 @@ fn a_deletion_that_was_found_by_search_ends_the_operands_above_it() {
     db.put(b"key", &1_i64.to_le_bytes()).unwrap();
     db.flush().unwrap();
     db.delete(b"key").unwrap();
-    // What the first one leaves keeps it open what of the segment is dead.
+    // The first of these is dead, so a search does not prove what the index had.
     db.put(b"other", &2_i64.to_le_bytes()).unwrap();
     db.put(b"other", &3_i64.to_le_bytes()).unwrap();
     db.flush().unwrap();
@@ -90,14 +90,7 @@ fn a_deletion_that_was_found_by_search_ends_the_operands_above_it() {
     let mut bytes = objects.get(damaged).unwrap().to_vec();
     bytes[0] ^= 1;
     objects.put(damaged, bytes.into(), PutMode::Replace).unwrap();
-    let mut found = BTreeMap::new();
-    let salvage = StoredDatabase::new(&of_objects(&objects.handle()), "db").unwrap().salvage(&mut |_| ()).unwrap();
-    let report = salvage
-        .save(|SalvagedEntry { key, value, .. }| {
-            found.insert(key.to_vec(), i64::from_le_bytes(value.try_into().unwrap()));
-            Ok::<_, Error>(())
-        })
-        .unwrap();
-    assert!(!report.problems.is_empty());
-    assert_eq!(found.get(&b"key"[..]), Some(&10), "{report:?}");
+    let (found, problems) = saved(&of_objects(&objects.handle()));
+    assert!(problems > 0);
+    assert_eq!(found.get(&b"key"[..]), Some(&10));
 }

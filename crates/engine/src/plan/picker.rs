@@ -671,45 +671,35 @@ impl<'a> Picker<'a> {
         let [(level, chosen), below @ ..] = &pick.inputs[..] else { return pick };
         let is_one = *level == 0 && pick.output_level > 0 && below.iter().all(|(level, _)| *level == pick.output_level);
         let has_operands = pick.inputs.iter().any(|(_, table)| table.properties.merges > 0);
-        let Work::Merge { is_bottommost, clustering, vacated } = &pick.work else { return pick };
         if self.room.is_plenty() || pick.tier == Tier::Storage || !is_one || has_operands {
             return pick;
         }
         let order = self.version.identity().key_order;
-        let is_behind = |(_, table): &(u8, Arc<TableMetadata>), key: &Vec<u8>| {
-            (
-                order.compare(&table.properties.smallest.user_key, key).is_ge(),
-                order.compare(&table.properties.largest.user_key, key).is_ge(),
-            )
+        let is_before = |(_, table): &(u8, Arc<TableMetadata>), key: &[u8]| {
+            order.compare(&table.properties.largest.user_key, key).is_lt()
         };
+        let smallest = |(_, table): &(u8, Arc<TableMetadata>)| table.properties.smallest.user_key.clone();
         let lower = cursors.parts.as_ref().filter(|(table, _)| *table == chosen.id).map(|(_, key)| key);
+        let behind = |key: &Vec<u8>| below.split_at(below.partition_point(|table| is_before(table, key))).1;
         // A part takes tables as a whole. If one was made meanwhile that reaches beyond it, the table goes down from its start.
-        let lower = lower.filter(|key| {
-            below.iter().all(|table| {
-                let (first, last) = is_behind(table, key);
-                first == last
-            })
-        });
-        let is_left = |table: &&(u8, Arc<TableMetadata>)| lower.is_none_or(|key| is_behind(table, key).0);
-        let left: Vec<_> = below.iter().filter(is_left).cloned().collect();
+        let lower =
+            lower.filter(|key| behind(key).first().is_none_or(|table| order.compare(&smallest(table), key).is_ge()));
+        let left = lower.map_or(below, behind);
         let part = |count: usize| {
-            let next = left.get(count).map(|(_, table)| &table.properties.smallest.user_key);
+            let (down, upper) = (left.get(..count)?, left.get(count).map(smallest));
             // All versions of a key go down together.
-            let is_before = |(_, table): &(u8, Arc<TableMetadata>)| {
-                next.is_none_or(|next| order.compare(&table.properties.largest.user_key, next).is_lt())
-            };
-            let below = left.iter().take(count);
-            if !below.clone().all(is_before) {
+            if let (Some(last), Some(upper)) = (down.last(), &upper)
+                && !is_before(last, upper)
+            {
                 return None;
             }
-            let inputs: Vec<_> = std::iter::once((*level, Arc::clone(chosen))).chain(below.cloned()).collect();
-            let is_named =
-                |id: &&SegmentId| inputs.iter().any(|(_, table)| table.segments().any(|named| named == **id));
-            let vacated = vacated.iter().filter(is_named).copied().collect();
-            let work = Work::Merge { is_bottommost: *is_bottommost, clustering: *clustering, vacated };
-            let (output_level, tier) = (pick.output_level, pick.tier);
-            let part = Part { lower: lower.cloned(), upper: next.cloned() };
-            Some(Pick { inputs, output_level, tier, work, part })
+            let inputs = std::iter::once((*level, Arc::clone(chosen))).chain(down.iter().cloned()).collect();
+            let mut part = Pick { inputs, part: Part { lower: lower.cloned(), upper }, ..pick.clone() };
+            if let Work::Merge { vacated, .. } = &mut part.work {
+                let tables = || part.inputs.iter().map(|(_, table)| table);
+                vacated.retain(|id| tables().any(|table| table.segments().any(|named| named == *id)));
+            }
+            Some(part)
         };
         // If none fits, the least may take less than its bound.
         let mut least = None;

@@ -1,6 +1,6 @@
 //! Checkpoints go when they are dropped, and nothing else does.
 
-use super::{at, change, dies_everywhere, segments};
+use super::{at, change, dies_everywhere, segments, with_checkpoint};
 use crate::common::model::{Model, contents};
 use crate::common::process::Process;
 use crate::common::stored::{of_disk, of_objects, options};
@@ -33,11 +33,7 @@ fn a_process_may_die_while_it_is_refused_to_drop_a_checkpoint() {
 #[test]
 fn a_drop_that_fails_leaves_a_checkpoint_that_can_be_used_or_dropped() {
     let objects = MemoryObjects::new();
-    let process = Process::with_empty_memory();
-    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
-    let mut model = Model::new();
-    change(&db, &mut model, 1);
-    db.create_checkpoint("one").unwrap();
+    let (process, db, _) = with_checkpoint(&of_objects(&objects.handle()), "one");
     process.kill(db);
     let mut half_dropped = 0;
     for step in 0.. {
@@ -137,11 +133,7 @@ fn a_drop_of_a_backup_that_was_interrupted_is_ended() {
 fn a_request_of_a_drop_may_arrive_after_a_takeover() {
     const LATE: u64 = 1000;
     let objects = MemoryObjects::new();
-    let process = Process::with_empty_memory();
-    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
-    let mut model = Model::new();
-    change(&db, &mut model, 1);
-    db.create_checkpoint("one").unwrap();
+    let (process, db, model) = with_checkpoint(&of_objects(&objects.handle()), "one");
     process.kill(db);
     let (mut stayed, mut dropped) = (0, 0);
     for step in 0.. {

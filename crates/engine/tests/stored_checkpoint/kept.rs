@@ -1,6 +1,6 @@
 //! Checkpoints, clones and backups stay as they were made.
 
-use super::{at, change, dies_everywhere, object_of, problems, segments};
+use super::{at, change, dies_everywhere, object_of, problems, segments, with_checkpoint};
 use crate::common::model::{Model, contents, key};
 use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_objects, options};
@@ -72,11 +72,7 @@ fn a_checkpoint_stays_as_it_was_until_it_is_dropped() {
 fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
     let objects = MemoryObjects::new();
     let storage = of_objects(&objects.handle());
-    let process = Process::with_empty_memory();
-    let db = process.open(options(&storage, Syncing::Sync));
-    let mut model = Model::new();
-    change(&db, &mut model, 1);
-    db.create_checkpoint("moment").unwrap();
+    let (_process, db, model) = with_checkpoint(&storage, "moment");
     // Without compactions of its own accord, a clone goes on reading what it shares.
     let named =
         |name: &str| Options { name: Some(name.to_owned()), bulk_load: true, ..options(&storage, Syncing::Sync) };
@@ -240,11 +236,7 @@ fn a_fenced_owner_leaves_checkpoints_alone() {
 fn a_checkpoint_of_a_build_before_is_used_and_dropped() {
     let objects = MemoryObjects::new();
     let storage = of_objects(&objects.handle());
-    let process = Process::with_empty_memory();
-    let db = process.open(options(&storage, Syncing::Sync));
-    let mut model = Model::new();
-    change(&db, &mut model, 1);
-    db.create_checkpoint("one").unwrap();
+    let (process, db, model) = with_checkpoint(&storage, "one");
     process.kill(db);
     let [made, before] = [object_of(&objects, "one"), ObjectName::new("db/checkpoint/one").unwrap()];
     objects.put(&before, objects.get(&made).unwrap(), PutMode::IfAbsent).unwrap();
@@ -312,11 +304,7 @@ fn a_backup_that_a_clone_needs_stays_when_another_gets_its_name() {
 #[test]
 fn a_clone_gives_way_to_another_checkpoint_of_the_name() {
     let objects = MemoryObjects::new();
-    let process = Process::with_empty_memory();
-    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
-    let mut model = Model::new();
-    change(&db, &mut model, 1);
-    db.create_checkpoint("one").unwrap();
+    let (process, db, mut model) = with_checkpoint(&of_objects(&objects.handle()), "one");
     change(&db, &mut model, 2);
     let handle = objects.handle();
     // After it has read the checkpoint.

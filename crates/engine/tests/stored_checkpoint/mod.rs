@@ -26,6 +26,16 @@ fn change(db: &Db, model: &mut Model, round: u8) {
     }
 }
 
+/// A database with a checkpoint of what it holds.
+fn with_checkpoint(storage: &Storage, checkpoint: &str) -> (Process, Db, Model) {
+    let process = Process::with_empty_memory();
+    let db = process.open(options(storage, Syncing::Sync));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint(checkpoint).unwrap();
+    (process, db, model)
+}
+
 /// What a checkpoint holds for a process that has nothing but the storage.
 fn at(storage: &Storage, checkpoint: &str) -> Result<Model, Error> {
     let process = Process::with_empty_memory();
