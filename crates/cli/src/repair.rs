@@ -42,9 +42,7 @@ fn writing(error: forebay_dump::Error) -> Failure {
     let failure = crate::dump::failed(error);
     match failure.kind {
         // Its keys and values were written before, so it is their length for which there is no room.
-        ErrorKind::Invalid => {
-            Failure { message: format!("{}: --local-memory-size gives it larger ones", failure.message), ..failure }
-        }
+        ErrorKind::Invalid => Failure { message: format!("{} (--local-memory-size)", failure.message), ..failure },
         _ => failure,
     }
 }

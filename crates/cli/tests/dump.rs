@@ -78,11 +78,40 @@ fn ranges_and_keyspaces() {
     assert_eq!(dump(&folder, "--keyspace one").expect(0).out, "a\t1\n");
     assert_eq!(dump(&folder, "--keyspace two").expect(0).out, "a\t2\nb\t3\n");
     assert!(dump(&folder, "--keyspace three").expect(1).error.contains("three"));
-    // All keyspaces at once, by the keys that the database has.
-    let (file, other) = (fresh_path(".bin"), Folder::new());
-    dump(&folder, &format!("--format binary {}", file.display())).expect(0);
-    run(&format!("load {} --format binary {}", other.flag(), file.display())).expect(0);
-    assert_eq!(dump(&other, "--keyspace two").expect(0).out, "a\t2\nb\t3\n");
+}
+
+/// A dump of all keyspaces has their numbers, which mean something else in another database.
+#[test]
+fn numbers_of_keyspaces_do_not_mix() {
+    let one = loaded("a\t1\n", "--keyspace one");
+    let file = fresh_path(".tsv");
+    dump(&one, &file.display().to_string()).expect(0);
+    let all = fs::read_to_string(&file).unwrap();
+    let load = |folder: &Folder, flags: &str| run(&format!("load {} {flags} {}", folder.flag(), file.display()));
+    let copy = Folder::new();
+    load(&copy, "").expect(0);
+    assert_eq!(dump(&copy, "--keyspace one").expect(0).out, "a\t1\n");
+
+    let other = loaded("b\t2\n", "--keyspace other");
+    let before = dump(&other, "").expect(0).out;
+    for flags in ["", "--on-error skip"] {
+        let refused = load(&other, flags).expect(1);
+        assert!(refused.error.contains("has keyspaces") && refused.error.contains("--keyspace"), "{refused:?}");
+    }
+    fs::write(&file, "a\t1\n").unwrap();
+    load(&other, "").expect(1);
+    assert_eq!(dump(&other, "").expect(0).out, before);
+    load(&other, "--keyspace fresh").expect(0);
+    assert_eq!(dump(&other, "--keyspace other").expect(0).out, "b\t2\n");
+
+    // Keys that are in no keyspace, and keyspaces beside them.
+    let plain = loaded("c\t3\n", "");
+    fs::write(&file, all).unwrap();
+    for flags in ["", "--on-error skip"] {
+        let refused = load(&plain, flags).expect(1);
+        assert!(refused.error.contains("line 1: the dump has keyspaces"), "{refused:?}");
+    }
+    assert_eq!(dump(&plain, "").expect(0).out, "c\t3\n");
 }
 
 #[test]
@@ -98,6 +127,31 @@ fn a_line_that_says_nothing_has_a_number() {
     assert!(skipped.error.contains("line 2") && skipped.error.contains("line 3"), "{skipped:?}");
     // Of several lines of a key the last one stays.
     assert_eq!(dump(&folder, "").expect(0).out, "a\t4\nc\t3\n");
+}
+
+/// What one database takes and another one does not: by its memory, and by the front of keys in a keyspace.
+#[test]
+fn what_is_too_long_for_this_database_has_a_number() {
+    let file = fresh_path(".tsv");
+    // A write may have a 32nd of the memory, 8 MiB, and a key of a keyspace 65,532 bytes.
+    let (long, longest) = ("v".repeat(8 << 20), "w".repeat((8 << 20) - 64));
+    let key = |length: usize| "k".repeat(length);
+    fs::write(&file, format!("a\t1\nb\t{long}\nc\t{longest}\n{}\t4\n{}\t5\nd\t6\n", key(65_533), key(65_532))).unwrap();
+    let load = |folder: &Folder, flags: &str| run(&format!("load {} {flags} {}", folder.flag(), file.display()));
+    let kept = format!("c\t{longest}\nd\t6\n{}\t5\n", key(65_532));
+    for (flags, skips, kept) in [
+        ("--keyspace one", vec!["line 2: b: ", "line 4: "], format!("a\t1\n{kept}")),
+        ("", vec!["line 2: b: "], format!("a\t1\n{kept}{}\t4\n", key(65_533))),
+    ] {
+        let folder = Folder::new();
+        let stopped = load(&folder, flags).expect(1);
+        assert!(stopped.error.contains("line 2: b: its record has 8388"), "{}", stopped.error);
+        assert_eq!(dump(&folder, flags).expect(0).out, "a\t1\n", "what came before stays");
+        let skipped = load(&folder, &format!("--on-error skip {flags}")).expect(0);
+        assert!(skipped.out.contains(&format!("{} skipped", skips.len())), "{}", skipped.out);
+        assert!(skips.iter().all(|skip| skipped.error.contains(skip)), "{}", skipped.error);
+        assert!(dump(&folder, flags).expect(0).out == kept, "{flags}");
+    }
 }
 
 #[test]

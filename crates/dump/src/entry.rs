@@ -1,7 +1,7 @@
 //! What a dump consists of.
 
 use crate::error::{Error, Result};
-use forebay_base::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use forebay_base::MAX_VALUE_BYTES;
 use std::borrow::Cow;
 use std::str::FromStr;
 
@@ -17,15 +17,15 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Refuses what no database takes.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Refuses what no database takes, and longer keys than `max_key_bytes`.
+    pub(crate) fn check(&self, max_key_bytes: usize) -> Result<()> {
         let fits = |what: &str, length: usize, most: usize| {
             if length <= most {
                 return Ok(());
             }
             Err(Error::invalid(format!("a {what} of {length} bytes: it may have {most}")))
         };
-        fits("key", self.key.len(), MAX_KEY_BYTES)?;
+        fits("key", self.key.len(), max_key_bytes)?;
         fits("value", self.value.len(), MAX_VALUE_BYTES).map_err(|error| error.at(self.key.escape_ascii()))
     }
 }

@@ -5,7 +5,7 @@ use crate::entry::{Entry, Format};
 use crate::error::{Error, Result};
 use crate::loader::Loader;
 use crate::{json, tsv};
-use forebay::{Db, Keyspace};
+use forebay::{Db, Keyspace, Keyspaces};
 use std::io::{BufRead, BufReader, Read};
 
 /// Longest line that is read: a value whose bytes are all escaped, and a key.
@@ -52,8 +52,10 @@ pub struct Loaded {
 /// `skipped` of what is passed over.
 ///
 /// # Errors
-/// `Invalid` for a line, naming its number; `Corrupt` for a binary dump that is damaged or not whole; those of the input and
-/// of writes. What was read before the error is written then, as far as writes succeed.
+/// `Invalid` for a line, naming its number, and where keys would be in no keyspace, or in a wrong one: a database that has
+/// keyspaces takes a dump into one of them only, and one that is not empty takes no dump of all keyspaces; `Corrupt` for a
+/// binary dump that is damaged or not whole; those of the input and of writes. What was read before the error is written
+/// then, as far as writes succeed.
 pub fn load(
     db: &Db,
     keyspace: Option<&Keyspace>,
@@ -62,8 +64,9 @@ pub fn load(
     progress: &mut dyn FnMut(Loaded),
     skipped: &mut dyn FnMut(&Error),
 ) -> Result<Loaded> {
+    let takes_keyspaces = keyspace.is_some() || takes_keyspaces(db)?;
     let loader = Loader::new(db, keyspace)?;
-    let mut load = Load { loader, options, loaded: Loaded::default(), progress, skipped };
+    let mut load = Load { loader, takes_keyspaces, options, loaded: Loaded::default(), progress, skipped };
     let read = match options.format {
         Format::Binary => load.blocks(input),
         Format::Tsv => load.lines(input, tsv::decode),
@@ -75,8 +78,25 @@ pub fn load(
     Ok(load.loaded)
 }
 
+/// Whether a database takes keyspaces with their numbers and names, because it is empty.
+///
+/// # Errors
+/// `Invalid` when it has some: keys of the dump would be in none, or in those that happen to have their numbers.
+fn takes_keyspaces(db: &Db) -> Result<bool> {
+    if Keyspaces::exist_in(db)? {
+        return Err(Error::invalid(
+            "the database has keyspaces: load into one of them (--keyspace NAME), or a dump of all into an empty database",
+        ));
+    }
+    let mut keys = db.iter()?;
+    keys.seek_to_first()?;
+    Ok(!keys.valid())
+}
+
 struct Load<'a> {
     loader: Loader,
+    /// Whether the dump may have keyspaces.
+    takes_keyspaces: bool,
     options: LoadOptions,
     loaded: Loaded,
     progress: &'a mut dyn FnMut(Loaded),
@@ -131,10 +151,15 @@ impl Load<'_> {
     }
 
     fn push(&mut self, entry: &Entry<'_>, place: &str) -> Result<()> {
-        if let Err(error) = entry.check() {
+        if let Err(error) = self.loader.check(entry) {
             return self.fail(error.at(place));
         }
-        self.loader.push(entry)?;
+        if !self.takes_keyspaces && Keyspaces::are_marked_by(&entry.key) {
+            let message =
+                "the dump has keyspaces, and the database has keys that are in none: load it into an empty one";
+            return Err(Error::invalid(message).at(place));
+        }
+        self.loader.add(entry)?;
         self.loaded.entries += 1;
         self.loaded.entry_bytes += (entry.key.len() + entry.value.len()) as u64;
         if self.loaded.entries.is_multiple_of(ENTRIES_A_STEP) {

@@ -10,6 +10,7 @@
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use forebay::{Db, ErrorKind, Keyspace, WriteBatch};
+use forebay_base::{MAX_KEY_BYTES, Record};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
 use std::sync::Arc;
@@ -19,13 +20,18 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 const LANES: usize = 4;
 /// Batches that wait in a lane.
 const WAITING: usize = 2;
-/// A batch ends at this many bytes of keys and values.
+/// A batch ends at this many bytes of records, or at half of what the database takes at once if that is less. A longer entry
+/// has a batch of its own.
 const BATCH_BYTES: u64 = 256 << 10;
 
 /// See the module. Without [`Loader::finish`], the last entries are not written.
 #[derive(Debug)]
 pub struct Loader {
     keyspace: Option<Keyspace>,
+    /// What a keyspace puts in front of keys, in bytes.
+    prefix_bytes: usize,
+    /// Bytes of records that one write may have.
+    max_write_bytes: u64,
     lanes: Vec<Lane>,
     failure: Arc<Mutex<Option<Error>>>,
 }
@@ -35,6 +41,16 @@ struct Lane {
     batch: WriteBatch,
     sender: SyncSender<WriteBatch>,
     thread: JoinHandle<()>,
+}
+
+impl Lane {
+    /// Has the batch written, if there is something in it.
+    fn send(&mut self) {
+        if !self.batch.is_empty() {
+            // A lane that has failed takes batches on, and drops them.
+            let _ = self.sender.send(std::mem::take(&mut self.batch));
+        }
+    }
 }
 
 impl Loader {
@@ -52,7 +68,8 @@ impl Loader {
             Ok(Lane { batch: WriteBatch::new(), sender, thread })
         };
         let lanes = (0..LANES).map(lane).collect::<Result<Vec<_>>>()?;
-        Ok(Self { keyspace: keyspace.cloned(), lanes, failure })
+        let prefix_bytes = keyspace.map_or(0, |keyspace| keyspace.key(&[]).len());
+        Ok(Self { keyspace: keyspace.cloned(), prefix_bytes, max_write_bytes: db.max_write_bytes(), lanes, failure })
     }
 
     /// Adds an entry.
@@ -60,8 +77,35 @@ impl Loader {
     /// # Errors
     /// `Invalid` for an entry that is too large, and nothing else has happened then; the first error of a write.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
-        entry.check()?;
+        self.check(entry)?;
+        self.add(entry)
+    }
+
+    /// Refuses an entry that the database does not take.
+    pub(crate) fn check(&self, entry: &Entry<'_>) -> Result<()> {
+        entry.check(MAX_KEY_BYTES - self.prefix_bytes)?;
+        let (bytes, most) = (self.record_bytes(entry), self.max_write_bytes);
+        if bytes <= most {
+            return Ok(());
+        }
+        let key = entry.key.escape_ascii();
+        Err(Error::invalid(format!(
+            "{key}: its record has {bytes} bytes, and this database takes {most} at once: raise its memory"
+        )))
+    }
+
+    fn record_bytes(&self, entry: &Entry<'_>) -> u64 {
+        let key_bytes = self.prefix_bytes + entry.key.len();
+        Record::encoded_length(key_bytes, entry.value.len(), entry.expiry_ms.is_some()) as u64
+    }
+
+    /// Adds an entry that was checked.
+    pub(crate) fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let (bytes, enough) = (self.record_bytes(entry), BATCH_BYTES.min(self.max_write_bytes / 2));
         let lane = self.lanes.get_mut(lane_of(&entry.key)).ok_or_else(|| Error::invalid("there is no lane"))?;
+        if bytes >= enough {
+            lane.send();
+        }
         match (&self.keyspace, entry.expiry_ms) {
             (None, None) => drop(lane.batch.put(&entry.key, &entry.value)),
             (None, Some(expiry_ms)) => drop(lane.batch.put_expiring(&entry.key, &entry.value, expiry_ms)),
@@ -70,13 +114,11 @@ impl Loader {
                 lane.batch.within(keyspace).put_expiring(&entry.key, &entry.value, expiry_ms);
             }
         }
-        if lane.batch.record_bytes() < BATCH_BYTES {
+        if lane.batch.record_bytes() < enough {
             return Ok(());
         }
-        let batch = std::mem::take(&mut lane.batch);
-        // A lane that has failed takes batches on, and drops them.
-        let _ = lane.sender.send(batch);
-        self.check()
+        lane.send();
+        self.first_failure()
     }
 
     /// Writes what is left, and waits for all writes.
@@ -84,17 +126,18 @@ impl Loader {
     /// # Errors
     /// The first error of a write.
     pub fn finish(mut self) -> Result<()> {
-        for Lane { batch, sender, thread } in self.lanes.drain(..) {
-            let _ = sender.send(batch);
+        for mut lane in self.lanes.drain(..) {
+            lane.send();
+            let Lane { sender, thread, .. } = lane;
             drop(sender);
             if thread.join().is_err() {
                 lock(&self.failure).get_or_insert_with(|| Error::new(ErrorKind::Io, "a thread that loads panicked"));
             }
         }
-        self.check()
+        self.first_failure()
     }
 
-    fn check(&self) -> Result<()> {
+    fn first_failure(&self) -> Result<()> {
         lock(&self.failure).as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 }

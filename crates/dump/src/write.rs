@@ -5,6 +5,7 @@ use crate::entry::{Entry, Format};
 use crate::error::{Error, Result};
 use crate::{json, tsv};
 use forebay::{Db, DbIterator, EngineError, IterOptions, Keyspace, KeyspaceIterator};
+use forebay_base::MAX_KEY_BYTES;
 use std::io::Write;
 
 /// Which keys.
@@ -81,7 +82,7 @@ pub fn write(
     cursor.seek_to_first()?;
     while let Some(entry) = cursor.entry() {
         // Operands of merges can make a longer value than can be loaded.
-        entry.check()?;
+        entry.check(MAX_KEY_BYTES)?;
         dumped.keys += 1;
         dumped.entry_bytes += (entry.key.len() + entry.value.len()) as u64;
         match (&mut binary, format) {

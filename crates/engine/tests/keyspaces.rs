@@ -164,6 +164,24 @@ fn a_new_keyspace_is_empty_though_its_number_was_used() {
     });
 }
 
+/// As when a raw copy of another database's keys took the number for the next keyspace back.
+#[test]
+fn a_number_with_a_name_is_not_taken_again() {
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(small_options());
+    assert!(!Keyspaces::exist_in(&db).unwrap());
+    let keyspaces = Keyspaces::open(&db).unwrap();
+    assert!(Keyspaces::exist_in(&db).unwrap());
+    for name in ["a", "b", "c"] {
+        keyspaces.create(name).unwrap().put(b"key", name.as_bytes()).unwrap();
+    }
+    db.put(b"\0\0\0\0i", &2_u32.to_le_bytes()).unwrap();
+    assert_eq!(contents(&keyspaces.create("d").unwrap()), []);
+    for name in ["a", "b", "c"] {
+        assert_eq!(keyspaces.get(name).unwrap().get(b"key").unwrap().unwrap(), name.as_bytes());
+    }
+}
+
 #[test]
 fn a_drop_is_finished_before_it_is_forgotten() {
     where_writes_get_lost(b"\0\0\x02", |open| {

@@ -395,6 +395,12 @@ impl Db {
         self.write_with(batch, &WriteOptions::default())
     }
 
+    /// Bytes of records ([`WriteBatch::record_bytes`]) that one write may have at most.
+    #[must_use]
+    pub fn max_write_bytes(&self) -> u64 {
+        self.router().max_write_bytes()
+    }
+
     /// As [`Db::write`], with options.
     ///
     /// # Errors

@@ -80,6 +80,10 @@ fn catalogue_key(kind: u8, rest: &[u8]) -> Vec<u8> {
     [&prefix_of(CATALOGUE)[..], &[kind], rest].concat()
 }
 
+fn format_key() -> Vec<u8> {
+    catalogue_key(b'f', &[])
+}
+
 fn name_key(name: &str) -> Vec<u8> {
     catalogue_key(b'n', name.as_bytes())
 }
@@ -123,6 +127,21 @@ impl Keyspaces {
         Ok(())
     }
 
+    /// Whether a database has keyspaces. Whoever writes keys to such a one as the database has them, and not through a
+    /// [`Keyspace`], must know what numbers they begin with.
+    ///
+    /// # Errors
+    /// As for reads.
+    pub fn exist_in(db: &Db) -> Result<bool> {
+        Ok(db.get(&format_key())?.is_some())
+    }
+
+    /// Whether a database that has this key, as the database has it, has keyspaces.
+    #[must_use]
+    pub fn are_marked_by(key: &[u8]) -> bool {
+        key == format_key()
+    }
+
     /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops of earlier
     /// processes have left, unless the database is open to be read only.
     ///
@@ -131,7 +150,7 @@ impl Keyspaces {
     /// as for reads and writes.
     pub fn open(db: &Db) -> Result<Self> {
         let keyspaces = Self { db: db.clone() };
-        let format_key = catalogue_key(b'f', &[]);
+        let format_key = format_key();
         match db.get(&format_key)?.as_deref() {
             Some([FORMAT]) => {}
             Some([format]) => {
@@ -261,22 +280,27 @@ impl Keyspaces {
                 continue;
             }
             taken?;
-            self.empty(number)?;
-            return Ok(number);
+            if self.empty(number)? {
+                return Ok(number);
+            }
         }
     }
 
     /// Deletes what the range of a new number holds: of a keyspace whose name was lost while others could see it already,
-    /// or that a build created which did not make it durable.
-    fn empty(&self, number: u32) -> Result<()> {
+    /// or that a build created which did not make it durable. Returns whether it is empty: it is not, and keeps what it has, if
+    /// a keyspace has the number, as where somebody wrote to the catalogue.
+    fn empty(&self, number: u32) -> Result<bool> {
         let prefix = prefix_of(number);
         let mut keys = self.db.iter_with(&IterOptions { prefix: Some(&prefix), ..IterOptions::default() })?;
         keys.seek_to_first()?;
         if !keys.valid() {
-            return Ok(());
+            return Ok(true);
+        }
+        if self.named()?.iter().any(|(_, taken)| *taken == number) {
+            return Ok(false);
         }
         let (from, to) = range_of(number, self.db.key_order());
-        self.db.write_durably(WriteBatch::new().delete_range(&from, &to))
+        self.db.write_durably(WriteBatch::new().delete_range(&from, &to)).map(|()| true)
     }
 
     /// The keyspace with this name.
@@ -293,17 +317,24 @@ impl Keyspaces {
     /// # Errors
     /// As for reads.
     pub fn list(&self) -> Result<Vec<String>> {
+        let mut names: Vec<_> = self.named()?.into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// All names, with their numbers.
+    fn named(&self) -> Result<Vec<(String, u32)>> {
         let kind = name_key("");
         let mut entries = self.db.iter_with(&IterOptions { prefix: Some(&kind), ..IterOptions::default() })?;
         entries.seek_to_first()?;
-        let mut names = Vec::new();
+        let mut named = Vec::new();
         while entries.valid() {
             let name = entries.key().get(kind.len()..).unwrap_or_default().to_vec();
-            names.push(String::from_utf8(name).map_err(|_| damaged("a name"))?);
+            let name = String::from_utf8(name).map_err(|_| damaged("a name"))?;
+            named.push((name, number_in(entries.value())?));
             entries.next()?;
         }
-        names.sort_unstable();
-        Ok(names)
+        Ok(named)
     }
 
     /// Drops a keyspace and all its keys. Costs a few records, however many keys there are. Snapshots and iterators still

@@ -28,7 +28,7 @@ use crate::tree::shared::{Tree, View};
 use crate::work::crossings::Crossings;
 use crate::work::shard::Shard;
 use crate::work::stall::{Pause, Stall};
-use crate::write::batch::{WriteBatch, Writes};
+use crate::write::batch::{MAX_BATCH_BYTES, WriteBatch, Writes};
 use crate::write::put::{Fill, Placed, Tried};
 use forebay_base::{KeyOrder, Record, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, lock};
@@ -235,6 +235,12 @@ impl Router {
                 Tried::Ended(ended) => shard.switch(&ended, write.need(), &mut pause)?,
             }
         }
+    }
+
+    /// Bytes of records that one write may have, whatever shards it goes to.
+    pub(crate) fn max_write_bytes(&self) -> u64 {
+        let most = self.shards().iter().map(|shard| shard.tree.remote.max_record_bytes()).min();
+        most.map_or(MAX_BATCH_BYTES, |most| most.min(MAX_BATCH_BYTES))
     }
 
     /// Writes a batch. All of it becomes visible at once.
