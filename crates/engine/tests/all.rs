@@ -16,6 +16,7 @@ mod index_budget;
 mod iteration;
 mod keyspaces;
 mod log;
+mod looking;
 mod lossy;
 mod merge;
 mod model;

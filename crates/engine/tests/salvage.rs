@@ -116,6 +116,19 @@ fn what_a_compaction_may_have_deleted_is_in_doubt() {
     assert_eq!((count(&report, "keys_saved"), count(&report, "keys_in_doubt")), (0, KEYS));
 }
 
+#[test]
+fn how_many_keys_are_lost_is_unknown_where_index_and_records_are() {
+    let objects = MemoryObjects::new();
+    build(&objects, FlushOrder::AsWritten, |_| ());
+    let segments = objects.list(Some(&ObjectName::new("db/segment").unwrap())).unwrap();
+    segments.iter().for_each(|object| objects.delete(&object.name).unwrap());
+    let (certain, in_doubt, report) = salvaged(&objects, false);
+    assert!(certain.is_empty() && in_doubt.is_empty() && !report.problems.is_empty());
+    let section = report.sections.iter().find(|section| section.name == "salvaged").unwrap();
+    let at = section.columns.iter().position(|name| *name == "keys_lost").unwrap();
+    assert_eq!(section.rows[0][at], Cell::Unknown);
+}
+
 /// Deletes a range, by a table above the one that has the keys. No record of the deletion lies beside the others.
 fn delete_range(db: &Db) {
     db.compact_range(None, None).unwrap();

@@ -31,8 +31,9 @@
 //! 6. Each write of a shard has a number of its own, and none is left out. What overwrote or deleted a key had a higher number
 //!    than the key's record. So a key is not in doubt if a record of a segment was found for each number that this could be:
 //!    up to the last of the table that lacks something, or up to the last that tables hold.
-//! 7. Of what a log has lost nobody knows which keys it was of. So how many keys are lost is not known then, and a key is in doubt
-//!    if its record has a lower number than what is lost may have had.
+//! 7. Of what a log has lost nobody knows which keys it was of, nor of entries that neither an index nor a search has found. So
+//!    how many keys are lost is not known then. With a log, a key is in doubt if its record has a lower number than what is
+//!    lost may have had.
 //! 8. What a newer build wrote is not damaged. Where there is any of it, nothing is handed out.
 
 mod gathering;
@@ -50,7 +51,7 @@ use crate::terms::{Error, Result};
 use bytes::Bytes;
 use forebay_base::{ErrorKind, KeyOrder, SegmentId, SequenceNumber, Tag};
 use forebay_env::HashMap;
-use forebay_storage::{BlockCache, BlockObject, Recovery};
+use forebay_storage::{BlockCache, BlockObject, ObjectInfo, Recovery};
 use forebay_table::{CachedTable, LogName, MergeOperators, TableProperties};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -71,6 +72,9 @@ pub struct SalvagedEntry<'a> {
 /// What can be saved of a database.
 #[derive(Debug)]
 pub struct Salvage {
+    /// Where it is, and what objects it had when it was looked at.
+    database: StoredDatabase,
+    contents: Vec<ObjectInfo>,
     order: KeyOrder,
     bounds: Vec<Vec<u8>>,
     /// Name of the operator that makes values of operands, and those that are known.
@@ -113,6 +117,8 @@ struct Part {
     deletions: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
     /// Tables of which something is missing, and nobody knows what.
     incomplete: Vec<Arc<TableProperties>>,
+    /// Whether that may be entries, of whichever keys.
+    lacks_entries: bool,
     /// The numbers of all records that were found by searching what tables name.
     searched: Vec<SequenceNumber>,
     open: HashMap<Arc<str>, Option<Arc<BlockObject>>>,
@@ -154,13 +160,17 @@ impl StoredDatabase {
     /// Finds out what is left of the database. Keys are held in memory, values are not.
     ///
     /// # Errors
-    /// `Unsupported` when a newer build wrote some of it; those of the storage when nothing can be listed. Damage is no error.
+    /// `Unsupported` when a newer build wrote some of it; `Busy` when something seems to be damaged and the owner goes on; those
+    /// of the storage when nothing can be listed. Damage is no error.
     pub fn salvage(&self, progress: &mut dyn FnMut(Step)) -> Result<Salvage> {
+        let contents = self.contents()?;
         let mut report = Report::default();
         let listed = self.listed()?;
         let committed = self.committed(&mut report);
         report.check_known()?;
         let mut salvage = Salvage {
+            database: self.clone(),
+            contents,
             order: KeyOrder::Bytewise,
             bounds: Vec::new(),
             merge_operator: None,
@@ -190,6 +200,7 @@ impl StoredDatabase {
         if committed.is_none() {
             salvage.guess_bounds();
         }
+        salvage.check_quiet()?;
         Ok(salvage)
     }
 }
@@ -228,7 +239,7 @@ impl Salvage {
     /// Hands out all keys that can be saved, shard by shard in key order; what was found, lost and put aside.
     ///
     /// # Errors
-    /// Those of `each`, and of the storage.
+    /// Those of `each`, and of the storage; `Busy` when something seems to be lost and the owner goes on.
     pub fn save<E: From<Error>>(
         mut self,
         mut each: impl FnMut(SalvagedEntry<'_>) -> std::result::Result<(), E>,
@@ -241,6 +252,7 @@ impl Salvage {
         for part in &mut self.parts {
             part.save((self.order, operator.as_deref()), &mut self.report, &mut self.counts, &mut each)?;
         }
+        self.check_quiet()?;
         let columns = &[
             "objects",
             "tables",
@@ -255,12 +267,23 @@ impl Salvage {
         let mut section = Section::new("salvaged", columns);
         let Counts { objects, tables, searched, logs, log_records, saved, lost, in_doubt } = self.counts;
         let shards = self.parts.len() as u64;
-        let lost = if self.has_lost_writes { Cell::Unknown } else { lost.into() };
+        let is_unknown = self.has_lost_writes || self.parts.iter().any(|part| part.lacks_entries);
+        let lost = if is_unknown { Cell::Unknown } else { lost.into() };
         let [objects, tables, searched, logs, log_records, shards, saved, in_doubt] =
             [objects, tables, searched, logs, log_records, shards, saved, in_doubt].map(Cell::from);
         section.rows.push(vec![objects, tables, searched, logs, log_records, shards, saved, lost, in_doubt]);
         self.report.sections.push(section);
         Ok(self.report)
+    }
+
+    /// Refuses to call anything damaged or lost that an owner may just have replaced.
+    fn check_quiet(&self) -> Result<()> {
+        if self.report.problems.is_empty() || self.database.contents()? == self.contents {
+            return Ok(());
+        }
+        let message = "the database is being written to, and what its owner replaces cannot be told from what is damaged: stop the \
+                       owner, or verify the database, and repair it again";
+        Err(Error::new(ErrorKind::Busy, message))
     }
 
     fn part(&mut self, database: &StoredDatabase, shard: u64, cache: &Arc<BlockCache>) -> Result<&mut Part> {
@@ -277,6 +300,7 @@ impl Salvage {
                     found: Vec::new(),
                     deletions: Vec::new(),
                     incomplete: Vec::new(),
+                    lacks_entries: false,
                     searched: Vec::new(),
                     open: HashMap::default(),
                 });
@@ -388,6 +412,7 @@ impl Salvage {
                 let Some((cached, remains)) =
                     remains.and_then(|remains| Some((table_of(&remains, &name, &mut report)?, remains)))
                 else {
+                    part.lacks_entries = true;
                     let detail = "the image of a table, which cannot be read: what it deleted may come back";
                     report.problem(name.as_ref(), ErrorKind::Corrupt, detail);
                     continue;

@@ -7,7 +7,8 @@ use crate::remote::objects::Objects;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_storage::{
-    BlockCache, BlockCacheOptions, BlockOptions, Cut, NumberedObjects, ObjectName, ObjectNumber, Recovery, Storage,
+    BlockCache, BlockCacheOptions, BlockOptions, Cut, NumberedObjects, ObjectInfo, ObjectName, ObjectNumber, Recovery,
+    Storage,
 };
 use forebay_table::LogName;
 use std::collections::BTreeSet;
@@ -19,7 +20,8 @@ const CACHE_BYTES: u64 = 128 << 20;
 const NO_OWNER: u64 = u64::MAX;
 
 /// A database in storage that is looked at, and not opened. Nothing that is called on it changes anything, and its owner may
-/// go on meanwhile; what the owner deletes may then be found missing.
+/// go on meanwhile. What the owner replaces and deletes may then be found missing, so what is found counts only where
+/// nothing was written meanwhile ([`StoredDatabase::contents`]), or where it is found again.
 #[derive(Debug, Clone)]
 pub struct StoredDatabase {
     pub(crate) place: Place,
@@ -77,6 +79,14 @@ impl StoredDatabase {
         let added = (0..reader.segments()).try_for_each(add);
         replay.end_log();
         added.map(|()| reader.cut().cloned())
+    }
+
+    /// All of its objects, with their bytes. They are others after whatever an owner has replaced or deleted.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn contents(&self) -> Result<Vec<ObjectInfo>> {
+        Ok(self.place.storage.objects().list(Some(self.place.root()))?)
     }
 
     pub(crate) fn register_name(&self) -> String {

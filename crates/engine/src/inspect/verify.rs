@@ -6,7 +6,7 @@ use crate::durable::database::{CheckpointId, Committed, Tombstone, UNFINISHED};
 use crate::durable::dropping;
 use crate::durable::groups::Replay;
 use crate::inspect::check::{self, Tally};
-use crate::inspect::report::{Report, Section, Step};
+use crate::inspect::report::{Finding, Report, Section, Step};
 use crate::inspect::source::{Live, Stored};
 use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::terms::{Error, Result};
@@ -30,6 +30,9 @@ const CHECKED: &[&str] = &[
     "segment_bytes",
     "orphans",
 ];
+
+/// How often all is read at most while something seems to be wrong and the owner goes on.
+const MAX_PASSES: usize = 5;
 
 /// What was verified beside tables and segments.
 #[derive(Debug, Default)]
@@ -73,10 +76,34 @@ impl StoredDatabase {
     /// backups lie, the same of their checkpoints. What is wrong is in [`Report::problems`]; objects that nothing names are
     /// in [`Report::notes`].
     ///
+    /// The owner may go on meanwhile. Something is wrong only if it is found again after whatever the owner replaced, so all is
+    /// read again then, from the beginning, up to four times.
+    ///
     /// # Errors
     /// `NotFound` when the database was dropped; those of the storage when nothing can be listed. Damage is no error.
     pub fn verify(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
         self.check_not_dropped()?;
+        let mut before = self.contents()?;
+        let mut report = self.verify_once(progress)?;
+        for _ in 1..MAX_PASSES {
+            if report.problems.is_empty() {
+                break;
+            }
+            let now = self.contents()?;
+            if now == before {
+                break;
+            }
+            before = now;
+            let mut again = self.verify_once(progress)?;
+            let is_found_again = |problem: &Finding| report.problems.iter().any(|found| found.object == problem.object);
+            again.problems.retain(is_found_again);
+            report = again;
+        }
+        Ok(report)
+    }
+
+    /// Verifies what the commits and checkpoints name now.
+    fn verify_once(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
         let mut report = Report::default();
         let listed = self.listed()?;
         let commits = self.place.storage.objects().list(Some(&self.place.commits()?))?.len() as u64;

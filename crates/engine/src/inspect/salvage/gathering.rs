@@ -123,6 +123,7 @@ impl Part {
         let has_entries = is_whole || index.is_some() && entries == properties.entries();
         let is_flush = is_whole && properties.creation.level == 0;
         let has_deletions = cached.is_some() || properties.range_deletions == if is_flush { deletions } else { 0 };
+        self.lacks_entries |= !has_entries;
         if !has_entries || !has_deletions {
             self.incomplete.push(Arc::clone(properties));
         }
