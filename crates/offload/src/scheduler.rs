@@ -67,6 +67,8 @@ pub struct Scheduler {
     /// Memory nodes whose own threads run jobs, by number.
     near: BTreeMap<u32, Load>,
     line: Line,
+    /// Jobs whose owners have a thread for them. They need not wait, so they do not stand in the line behind those that do.
+    ready: Vec<JobName>,
     jobs: BTreeMap<JobName, Tracked>,
     out: Vec<(Party, Message)>,
 }
@@ -76,7 +78,8 @@ impl Scheduler {
     #[must_use]
     pub fn new(term: Term, policy: Policy) -> Self {
         let (members, near, jobs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { term, policy, members, near, line: Line::new(policy.most_ahead_bytes), jobs, out: Vec::new() }
+        let (line, ready) = (Line::new(policy.most_ahead_bytes), Vec::new());
+        Self { term, policy, members, near, line, ready, jobs, out: Vec::new() }
     }
 
     /// Its term.
@@ -227,8 +230,17 @@ impl Scheduler {
         }
         let stage = Stage::Waiting { since: now };
         self.jobs.insert(name, Tracked { asked, stage, attempts: 0, avoid: None });
-        self.line.push(name, package.bytes());
-        true
+        self.queue(name, &package, &home)
+    }
+
+    /// A job is to be placed; returns whether it stands in the line.
+    fn queue(&mut self, name: JobName, package: &Package, home: &Load) -> bool {
+        if home.is_busy() {
+            self.line.push(name, package.bytes());
+        } else {
+            self.ready.push(name);
+        }
+        home.is_busy()
     }
 
     fn accepted(&mut self, from: Party, name: JobName, attempt: Attempt) {
@@ -282,14 +294,14 @@ impl Scheduler {
     fn lose(&mut self, now: Nanos, name: JobName, reason: Reason) {
         let most = self.policy.attempts;
         let Some(tracked) = self.jobs.get_mut(&name) else { return };
-        let Some((owner, package, _)) = tracked.asked else { return self.forget(name) };
+        let Some((owner, package, home)) = tracked.asked else { return self.forget(name) };
         if tracked.attempts >= most {
             self.forget(name);
             return self.send(owner, name, Attempt::default(), Body::Abort(reason));
         }
         tracked.avoid = tracked.stage.party();
         tracked.stage = Stage::Waiting { since: now };
-        self.line.push(name, package.bytes());
+        self.queue(name, &package, &home);
     }
 
     /// Its owner does not want the job any more.
@@ -304,27 +316,39 @@ impl Scheduler {
     /// Places the jobs that wait, as far as that goes. Placing one only takes room away from others, so who has to wait
     /// is not asked again for it.
     fn place(&mut self, now: Nanos) {
+        for name in std::mem::take(&mut self.ready) {
+            self.place_one(now, name);
+        }
         let mut waits = Vec::new();
         while let Some(name) = self.line.take() {
-            match self.place_of(now, name) {
-                Place::To(executor) => {
-                    self.line.remove(name, true);
-                    self.assign(now, name, executor);
-                }
-                Place::Not(reason) => {
-                    let owner = self.jobs.get(&name).and_then(|tracked| tracked.asked);
-                    self.forget(name);
-                    if let Some((owner, ..)) = owner {
-                        self.send(owner, name, Attempt::default(), Body::Abort(reason));
-                    }
-                }
-                Place::Wait => waits.push(name.database),
+            if !self.place_one(now, name) {
+                waits.push(name.database);
             }
         }
         waits.into_iter().for_each(|database| self.line.put_back(database));
     }
 
-    /// The greedy choice: least cost. A busy owner is asked to run its job itself only after it waited in vain.
+    /// Places a job, or tells its owner why not; returns whether it did.
+    fn place_one(&mut self, now: Nanos, name: JobName) -> bool {
+        match self.place_of(now, name) {
+            Place::To(executor) => {
+                self.line.remove(name, true);
+                self.assign(now, name, executor);
+            }
+            Place::Not(reason) => {
+                let owner = self.jobs.get(&name).and_then(|tracked| tracked.asked);
+                self.forget(name);
+                if let Some((owner, ..)) = owner {
+                    self.send(owner, name, Attempt::default(), Body::Abort(reason));
+                }
+            }
+            Place::Wait => return false,
+        }
+        true
+    }
+
+    /// The greedy choice: least cost. A busy owner is asked to run its job itself only after it waited in vain; the job of
+    /// another one never waits.
     fn place_of(&self, now: Nanos, name: JobName) -> Place {
         #[cfg(test)]
         tests::ASKED.set(tests::ASKED.get() + 1);
@@ -337,13 +361,16 @@ impl Scheduler {
         let may_run = |member: &Member| member.reaches_storage || !package.needs_storage;
         let able = || self.members.iter().filter(|(_, member)| may_run(member));
         let others = able().filter(|(party, member)| !member.load.is_full() && tracked.avoid != Some(**party));
-        let others = others.map(|(&party, member)| (cost(package.bytes(), &member.load), Place::To(party)));
+        // At equal cost, whoever has a thread for it.
+        let others = others
+            .map(|(&party, member)| ((cost(package.bytes(), &member.load), member.load.is_busy()), Place::To(party)));
         let is_in_memory = !package.needs_storage && package.storage_bytes == 0;
         let near = self.near.get(&package.ticket.node).filter(|load| is_in_memory && !load.is_full());
-        let near = near.map(|load| (cost(0, load), Place::Not(Reason::Near)));
+        let near = near.map(|load| ((cost(0, load), load.is_busy()), Place::Not(Reason::Near)));
         let at_home = Some(home).filter(|home| !home.is_busy());
-        let at_home = at_home.map(|home| (weights.cost_at_home(package.bytes(), &home), Place::Not(Reason::Home)));
-        // At equal cost nearer ones come first: `min_by_key` gives the first.
+        let cost_at_home = |home| weights.cost_at_home(package.bytes(), &home);
+        let at_home = at_home.map(|home| ((cost_at_home(home), false), Place::Not(Reason::Home)));
+        // Then nearer ones come first: `min_by_key` gives the first.
         match near.into_iter().chain(at_home).chain(others).min_by_key(|(cost, _)| *cost) {
             Some((_, place)) => place,
             None if able().next().is_some() && now.saturating_sub(since) < self.policy.patience => Place::Wait,
@@ -515,6 +542,27 @@ mod tests {
         beats(&mut scheduler, 0, Party(10), beat(load(0, 1)));
         prepare(&mut scheduler, 0, 3, package(100, 1), busy);
         assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Busy))]);
+    }
+
+    /// As a flush, whose thread has nothing else to do until it is decided.
+    #[test]
+    fn what_its_owner_can_run_now_waits_behind_nothing() {
+        let mut scheduler = Scheduler::new(Term(0), Policy::default());
+        let (idle, busy) = (load(0, 2), load(2, 2));
+        beats(&mut scheduler, 0, Party(10), beat(Load { queue_limit: 8, ..load(0, 1) }));
+        scheduler.near(7, Load { queue_limit: 8, ..load(1, 1) });
+        prepare(&mut scheduler, 0, 1, package(100, 0), idle);
+        assert!(matches!(told(&mut scheduler)[..], [(Party(10), Body::Assign { .. })]), "it is idle");
+        // Neither at the memory node nor behind what runs: that costs as much as at home, and has to be waited for.
+        prepare(&mut scheduler, 0, 2, package(100, 0), idle);
+        assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Home))]);
+        // Jobs of the same owner wait, since executors are full.
+        scheduler.near(7, load(1, 1).and_one());
+        beats(&mut scheduler, 0, Party(10), beat(load(1, 1).and_one()));
+        prepare(&mut scheduler, 0, 3, package(100, 0), busy);
+        assert_eq!(told(&mut scheduler), []);
+        prepare(&mut scheduler, 0, 4, package(100, 0), idle);
+        assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Home))]);
     }
 
     #[test]

@@ -118,16 +118,23 @@ impl Offloading {
         Ok(())
     }
 
-    /// Wants a job placed. [`Offloading::next`] says what became of it, within `patience`.
+    /// Wants a job placed. [`Offloading::next`] says what became of it, within `patience`. One that `must_not_wait` is placed
+    /// at once or not at all: whoever asks is ready to run it.
     ///
     /// # Errors
     /// When the scheduler cannot be reached, or nobody schedules there: nothing was begun.
-    pub(crate) fn prepare(&self, name: JobName, package: Package, patience: Duration) -> Result<()> {
+    pub(crate) fn prepare(
+        &self,
+        name: JobName,
+        package: Package,
+        patience: Duration,
+        must_not_wait: bool,
+    ) -> Result<()> {
         // It may also have something to say about other jobs.
         self.talk(Vec::new())?;
         let until = self.clock.now().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(Nanos::MAX));
-        let home =
-            Load { active_threads: self.at_home.load(Ordering::Relaxed), threads: self.threads, ..Load::default() };
+        let active_threads = if must_not_wait { 0 } else { self.at_home.load(Ordering::Relaxed) };
+        let home = Load { active_threads, threads: self.threads, ..Load::default() };
         let mut state = lock(&self.state);
         state.orders.insert(name, VecDeque::new());
         state.owner.prepare(name, package, home, until);

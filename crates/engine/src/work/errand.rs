@@ -43,6 +43,8 @@ pub(crate) struct Errand {
     pub(crate) storage_bytes: u64,
     /// How long it may take.
     pub(crate) patience: Duration,
+    /// Whether it is run here unless somebody has a thread for it now.
+    pub(crate) must_not_wait: bool,
 }
 
 impl Shard {
@@ -67,7 +69,8 @@ impl Shard {
             job: errand.job,
         };
         let package = package(remote, errand, &arguments, number, secret);
-        let prepared = package.and_then(|package| offloading.prepare(name, package, errand.patience));
+        let prepared =
+            package.and_then(|package| offloading.prepare(name, package, errand.patience, errand.must_not_wait));
         if let Err(error) = prepared {
             close_ticket(remote, shard, number);
             return Err(NotThere::Refused(error));

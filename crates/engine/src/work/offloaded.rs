@@ -51,6 +51,8 @@ impl Shard {
             memory_bytes: bytes(false) + job.stretches.iter().map(|stretch| stretch.length).sum::<u64>(),
             storage_bytes: bytes(true),
             patience: patience(job.segments.values()),
+            // Writers wait for flushes.
+            must_not_wait: !job.stretches.is_empty(),
         };
         let take = |outcome: &Outcome| self.take_over(remote, part, &shard, job, outcome);
         let made = self.offload(offloading, (remote, &shard), &errand, take);

@@ -47,6 +47,7 @@ impl Shard {
             memory_bytes: job.segments.values().map(|info| info.length).sum(),
             storage_bytes: 0,
             patience: patience(job.segments.values()),
+            must_not_wait: false,
         };
         match self.offload(offloading, (remote, &part.shard()), &errand, |_| all_are_there(objects, &names)) {
             Ok(Some(())) => {}
