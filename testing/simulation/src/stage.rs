@@ -340,9 +340,11 @@ impl Stage {
     }
 
     /// Loses a node, if the database survives that: all its copies are there, also those that the process has not noticed to
-    /// be lost, and its register needs no other node.
+    /// be lost, and its register needs no other node. Nor is the process cut off from one: it may be naming the other as the only
+    /// one in the register just now, as that has answered it, and then that must not be lost.
     fn lose_node(&self, process: &Process) {
-        let has_all = process.db.missing_copies() == 0 && self.lives_on(process);
+        let is_linked = process.links.iter().all(|link| link.is_alive());
+        let has_all = is_linked && process.db.missing_copies() == 0 && self.lives_on(process);
         let mut inside = lock(&self.inside);
         if !has_all || inside.losses_left == 0 {
             return;
