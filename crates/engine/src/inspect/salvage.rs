@@ -52,7 +52,7 @@ use bytes::Bytes;
 use forebay_base::{ErrorKind, KeyOrder, SegmentId, SequenceNumber, Tag};
 use forebay_env::HashMap;
 use forebay_storage::{BlockCache, BlockObject, ObjectInfo, Recovery};
-use forebay_table::{CachedTable, LogName, MergeOperators, TableProperties};
+use forebay_table::{CachedTable, LogName, MergeOperators, RangeTombstone, TableProperties};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -113,8 +113,8 @@ struct Part {
     /// The last number that a write may have had which logs have lost.
     lost: SequenceNumber,
     found: Vec<Found>,
-    /// Ranges that were deleted: first key, the key after the last, and the deletion's number.
-    deletions: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
+    /// Ranges that were deleted.
+    deletions: Vec<RangeTombstone>,
     /// Tables of which something is missing, and nobody knows what.
     incomplete: Vec<Arc<TableProperties>>,
     /// Whether that may be entries, of whichever keys.

@@ -14,8 +14,9 @@
 //! An operand of a merge hides nothing: what follows it in its stripe is kept too, up to and including the entry that ends
 //! the **chain** of operands: a value, or what hides everything older. Whoever writes records anew makes one of a chain.
 //!
-//! Range deletions are few, so each entry is compared with all of them.
+//! Entries come in key order, so range deletions are swept along with them, those of each stripe by themselves.
 
+use crate::deletions::DeletionSweep;
 use crate::entry::{IndexEntry, RangeTombstone};
 use forebay_base::record::is_expired;
 use forebay_base::{KeyOrder, Kind, SequenceNumber, Tag};
@@ -23,11 +24,11 @@ use forebay_base::{KeyOrder, Kind, SequenceNumber, Tag};
 /// Decides entry by entry, in order of internal keys.
 #[derive(Debug)]
 pub(super) struct Retention {
-    order: KeyOrder,
     snapshots: Vec<SequenceNumber>,
     is_bottommost: bool,
     expire_before_ms: u64,
-    tombstones: Vec<RangeTombstone>,
+    /// The range deletions of each stripe; none at all where there is none.
+    deletions: Vec<DeletionSweep>,
     /// The last entry's key and stripe.
     key: Vec<u8>,
     stripe: Option<usize>,
@@ -65,21 +66,13 @@ impl Retention {
         expire_before_ms: u64,
         tombstones: Vec<RangeTombstone>,
     ) -> Self {
-        Self {
-            order,
-            snapshots,
-            is_bottommost,
-            expire_before_ms,
-            tombstones,
-            key: Vec::new(),
-            stripe: None,
-            in_chain: false,
-        }
+        let deletions = sweeps(order, &snapshots, tombstones);
+        Self { snapshots, is_bottommost, expire_before_ms, deletions, key: Vec::new(), stripe: None, in_chain: false }
     }
 
     /// Number of the stripe of a sequence number; the oldest is 0.
     fn stripe(&self, tag: Tag) -> usize {
-        self.snapshots.partition_point(|snapshot| *snapshot < tag.sequence())
+        stripe_of(&self.snapshots, tag)
     }
 
     /// Whether a deletion with this tag no longer hides anything.
@@ -117,11 +110,26 @@ impl Retention {
         }
     }
 
-    fn is_covered(&self, entry: &IndexEntry<'_>, stripe: usize) -> bool {
-        self.tombstones.iter().any(|tombstone| {
-            tombstone.tag.sequence() > entry.key.tag.sequence()
-                && self.stripe(tombstone.tag) == stripe
-                && tombstone.contains(self.order, entry.key.user_key)
-        })
+    fn is_covered(&mut self, entry: &IndexEntry<'_>, stripe: usize) -> bool {
+        let newest = self.deletions.get_mut(stripe).and_then(|sweep| sweep.newest_over(entry.key.user_key));
+        newest.is_some_and(|newest| newest > entry.key.tag.sequence())
     }
+}
+
+fn stripe_of(snapshots: &[SequenceNumber], tag: Tag) -> usize {
+    snapshots.partition_point(|snapshot| *snapshot < tag.sequence())
+}
+
+/// The range deletions, by stripe.
+fn sweeps(order: KeyOrder, snapshots: &[SequenceNumber], tombstones: Vec<RangeTombstone>) -> Vec<DeletionSweep> {
+    if tombstones.is_empty() {
+        return Vec::new();
+    }
+    let mut stripes = vec![Vec::new(); snapshots.len() + 1];
+    for tombstone in tombstones {
+        if let Some(stripe) = stripes.get_mut(stripe_of(snapshots, tombstone.tag)) {
+            stripe.push(tombstone);
+        }
+    }
+    stripes.into_iter().map(|stripe| DeletionSweep::new(order, stripe)).collect()
 }

@@ -10,7 +10,7 @@ use forebay_base::{Kind, LogicalAddress, Record, SegmentId};
 use forebay_env::HashSet;
 use forebay_storage::BlockObject;
 use forebay_table::entry::UNIT_BYTES;
-use forebay_table::{CachedTable, IndexEntry, PointIndex, SegmentUse, TableProperties, key_hash};
+use forebay_table::{CachedTable, IndexEntry, PointIndex, RangeTombstone, SegmentUse, TableProperties, key_hash};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ impl Part {
         match record.tag.kind() {
             Kind::Nothing | Kind::Crossing => {}
             Kind::RangeDelete => {
-                self.deletions.push((record.key.to_vec(), record.value.to_vec(), record.tag.sequence()));
+                let (start, end) = (record.key.to_vec(), record.value.to_vec());
+                self.deletions.push(RangeTombstone { start, end, tag: record.tag });
             }
             Kind::Put | Kind::Delete | Kind::Merge => {
                 self.found.push(Found { key: record.key.to_vec(), tag: record.tag, source, place });
@@ -44,9 +45,7 @@ impl Part {
         image: &Remains,
         find: &dyn Fn(SegmentId) -> Option<Arc<str>>,
     ) -> Result<()> {
-        for deletion in cached.range_deletions() {
-            self.deletions.push((deletion.start.clone(), deletion.end.clone(), deletion.tag.sequence()));
-        }
+        self.deletions.extend_from_slice(cached.range_deletions());
         let properties = cached.properties();
         let mut take = |entry: &IndexEntry<'_>| {
             let (_, address) = properties.locate(entry)?;

@@ -5,7 +5,7 @@ use crate::inspect::numbers::{Missing, Numbers};
 use crate::inspect::report::Report;
 use crate::terms::{Error, Result};
 use forebay_base::{ErrorKind, KeyOrder, Kind, Record, SequenceNumber};
-use forebay_table::{MergeOperator, TableProperties};
+use forebay_table::{DeletionSweep, MergeOperator, TableProperties};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -46,16 +46,18 @@ impl Part {
         let (mut lost, mut first_lost) = (0_u64, None);
         let (mut in_doubt, mut first_in_doubt) = (0_u64, None);
         let missing = self.missing(&found);
+        let mut deletions = DeletionSweep::new(order, std::mem::take(&mut self.deletions));
         for versions in found.chunk_by(|a, b| a.key == b.key) {
             let versions = self.standing(versions, &missing).filter(|versions| self.owns(order, &versions.newest.key));
             let Some(Versions { newest, all, standing }) = versions else { continue };
             let number = newest.tag.sequence();
-            let is_deleted = newest.tag.kind() == Kind::Delete || self.is_deleted(order, &newest.key, number);
-            if is_deleted {
+            // What is older is deleted with it.
+            let deleted = deletions.newest_over(&newest.key).unwrap_or_default();
+            if newest.tag.kind() == Kind::Delete || deleted > number {
                 continue;
             }
             let value = match newest.tag.kind() {
-                Kind::Merge => self.merged(order, operator, all, report),
+                Kind::Merge => self.merged(deleted, operator, all, report),
                 _ => self.first_whole(all, report).map(Some),
             };
             match value {
@@ -143,10 +145,11 @@ impl Part {
         Missing { last, in_logs: self.lost, tables }
     }
 
-    /// What operands make of a key, of which these are the versions, newest first; `None` when it has no value.
+    /// What operands make of a key, of which these are the versions, newest first, and those below number `deleted` are deleted;
+    /// `None` when it has no value.
     fn merged(
         &mut self,
-        order: KeyOrder,
+        deleted: SequenceNumber,
         operator: Option<&dyn MergeOperator>,
         versions: &[Found],
         report: &mut Report,
@@ -174,7 +177,7 @@ impl Part {
         for copies in counted.chunk_by(|a, b| a.tag == b.tag) {
             let Some(newest) = copies.first() else { continue };
             let (kind, number) = (newest.tag.kind(), newest.tag.sequence());
-            if kind == Kind::Delete || self.is_deleted(order, &newest.key, number) {
+            if kind == Kind::Delete || deleted > number {
                 base = number;
                 break;
             }
@@ -242,12 +245,5 @@ impl Part {
     fn owns(&self, order: KeyOrder, key: &[u8]) -> bool {
         self.lower.as_ref().is_none_or(|lower| order.compare(lower, key) != Ordering::Greater)
             && self.upper.as_ref().is_none_or(|upper| order.compare(key, upper) == Ordering::Less)
-    }
-
-    /// Whether a range deletion that is newer than `number` covers the key.
-    fn is_deleted(&self, order: KeyOrder, key: &[u8], number: SequenceNumber) -> bool {
-        self.deletions.iter().any(|(start, end, deletion)| {
-            *deletion > number && order.compare(start, key).is_le() && order.compare(key, end).is_lt()
-        })
     }
 }
