@@ -1,6 +1,6 @@
 //! `forebay serve`, with Redis's own command-line client and benchmark, which `cargo xtask setup` installs.
 
-use crate::common::{Running, run, start, start_node, start_within};
+use crate::common::{Running, run, start, start_node, start_with_short_files, start_within};
 use forebay_env::{Clock, SystemClock};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
@@ -224,6 +224,13 @@ fn a_database_in_a_directory_is_not_taken_from_a_server() {
         other.wait_stopped();
         assert!(run(&format!("dump {place} --local-memory-size=256MiB")).expect(0).out.contains("other"));
     }
+}
+
+#[test]
+fn a_server_that_finds_its_disk_full_ends_as_load_does() {
+    let folder = crate::common::fresh_path(".storage");
+    let ended = start_with_short_files(&line(&format!("--path={}", folder.display())), 64).wait();
+    assert!(ended.code == Some(5) && ended.error.contains("storage is full"), "{ended:?}");
 }
 
 #[test]

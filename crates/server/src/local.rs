@@ -95,7 +95,7 @@ impl LocalServer {
             match expiry::remove_some(&executor) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                Err(failure) => return Err(Error::new(ErrorKind::Io, failure.message().to_owned())),
+                Err(failure) => return Err(Error::new(failure.kind(), failure.message().to_owned())),
             }
         }
     }

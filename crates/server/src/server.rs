@@ -280,7 +280,7 @@ pub(crate) fn shared(
         return Err(Error { kind: ErrorKind::Invalid, message: message.to_owned() });
     }
     Shared::new(store, users, address, threads, clock)
-        .map_err(|failure| Error { kind: ErrorKind::Io, message: failure.message().to_owned() })
+        .map_err(|failure| Error { kind: failure.kind(), message: failure.message().to_owned() })
 }
 
 fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {

@@ -104,6 +104,14 @@ pub fn start_within(line: &str, files: u64, most: u64) -> Running {
     start_by(shell, line, &[])
 }
 
+/// Starts `forebay`, which may write no file longer than this, as on a full disk.
+pub fn start_with_short_files(line: &str, kib: u64) -> Running {
+    let mut shell = Command::new("sh");
+    let limits = format!("trap '' XFSZ && ulimit -f {} && exec env \"$@\"", kib * 2);
+    shell.args(["-c", &limits, "sh"]);
+    start_by(shell, line, &[])
+}
+
 /// Starts `forebay` by `env`, or a command that takes its arguments.
 fn start_by(mut env: Command, line: &str, variables: &[(&str, &str)]) -> Running {
     let (out, error) = (fresh_path(".out"), fresh_path(".err"));

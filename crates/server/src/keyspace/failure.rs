@@ -7,6 +7,7 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     text: Cow<'static, str>,
+    kind: ErrorKind,
     reach: Reach,
 }
 
@@ -39,19 +40,22 @@ impl Failure {
     pub const OUT_OF_RANGE: Self = Self::text("ERR index out of range");
 
     /// A run's replies would be longer than they may be.
-    pub const REPLY_TOO_LONG: Self =
-        Self { text: Cow::Borrowed("ERR too much is replied at once: at most 512 MiB"), reach: Reach::Batch };
+    pub const REPLY_TOO_LONG: Self = Self {
+        text: Cow::Borrowed("ERR too much is replied at once: at most 512 MiB"),
+        kind: ErrorKind::Io,
+        reach: Reach::Batch,
+    };
 
     /// A failure with this text, which begins with a code in capitals.
     #[must_use]
     pub const fn text(text: &'static str) -> Self {
-        Self { text: Cow::Borrowed(text), reach: Reach::Command }
+        Self { text: Cow::Borrowed(text), kind: ErrorKind::Io, reach: Reach::Command }
     }
 
     /// A failure with this text, which begins with a code in capitals.
     #[must_use]
     pub fn new(text: String) -> Self {
-        Self { text: Cow::Owned(text), reach: Reach::Command }
+        Self { text: Cow::Owned(text), kind: ErrorKind::Io, reach: Reach::Command }
     }
 
     /// A failure that takes back all of the run.
@@ -75,7 +79,8 @@ impl Failure {
     /// What the run wrote is there, and is not durable.
     #[must_use]
     pub fn of_durability(error: &forebay::Error) -> Self {
-        Self::of_run(format!("ERR storage failed, and the write may have taken effect: {error}"))
+        let text = format!("ERR storage failed, and the write may have taken effect: {error}");
+        Self { kind: error.kind(), ..Self::of_run(text) }
     }
 
     /// Whether all of the run failed, most often because the store did, and not one command.
@@ -90,6 +95,12 @@ impl Failure {
         matches!(self.reach, Reach::Batch)
     }
 
+    /// What whoever runs the server must do: the kind of the database's error, or else `Io`.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
     /// The text of the reply.
     #[must_use]
     pub fn message(&self) -> &str {
@@ -99,12 +110,13 @@ impl Failure {
 
 impl From<forebay::Error> for Failure {
     fn from(error: forebay::Error) -> Self {
-        match error.kind() {
+        let failure = match error.kind() {
             ErrorKind::Full if error.is_of_storage() => Self::of_run(format!("ERR storage is full: {error}")),
             ErrorKind::Full => Self::of_run("OOM command not allowed when used memory > 'maxmemory'.".into()),
             ErrorKind::Invalid => Self::of_batch(format!("ERR storage: {error}")),
             _ => Self::of_run(format!("ERR storage: {error}")),
-        }
+        };
+        Self { kind: error.kind(), ..failure }
     }
 }
 

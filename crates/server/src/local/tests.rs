@@ -80,6 +80,16 @@ fn fill(disk: &SimDisk) {
     (0..10_000).for_each(|step| disk.fail_at(disk.steps() + step, DiskFault::Refused(ErrorKind::Full)));
 }
 
+/// Who starts a server learns what to do about the store, also where the server's own first write fails.
+#[test]
+fn a_server_that_begins_on_a_full_disk_says_so() {
+    let (clock, disk): (Arc<dyn Clock>, _) = (Arc::new(ManualClock::new()), SimDisk::new());
+    let store = store_on(&disk, &clock, Syncing::Sync);
+    fill(&disk);
+    let error = LocalServer::new(store, clock, &[]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+}
+
 /// What such a write is answered, up to the disk's own words.
 const IN_DOUBT: &str = "-ERR storage failed, and the write may have taken effect: ";
 
