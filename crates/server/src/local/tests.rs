@@ -284,6 +284,11 @@ fn a_protected_call_gives_the_text_of_an_error() {
             "local ok, e = pcall(function() local d = cjson.decode('[') end) return e",
             "user_script:1: Expected value but found T_END at character 2",
         ),
+        ("local ok, e = pcall(cjson.encode, tostring) return e", "Cannot serialise function: type not supported"),
+        (
+            "local ok, e = pcall(function() local t = cjson.encode({1/0}) end) return e",
+            "user_script:1: Cannot serialise number: must not be NaN or Inf",
+        ),
         ("local ok, e = pcall(redis.pcall, 'nosuch') return tostring(ok) .. type(e)", "truetable"),
         ("return select(2, xpcall(function() redis.call('nosuch') end, function(e) return e.err end))", unknown),
         ("return type(select(2, xpcall(error, function() return {err = 'x'} end)))", "table"),

@@ -68,7 +68,7 @@ base.collectgarbage = function(option, ...)
   return 0
 end
 
--- Passes on what a function of `patterns` or `texts` gives, or raises its error where its caller was called.
+-- Passes on what a function of `patterns`, `texts` or `cjson` gives, or raises its error where its caller was called.
 local function told(is_well, ...)
   if not is_well then error((...), 3) end
   return ...
@@ -87,7 +87,8 @@ local rep, concatenate = libraries.texts.rep, libraries.texts.concat
 string.rep = function(...) return told(rep(...)) end
 table.concat = function(...) return told(concatenate(...)) end
 
-local decode = libraries.cjson.decode
+local encode, decode = libraries.cjson.encode, libraries.cjson.decode
+libraries.cjson.encode = function(...) return told(encode(...)) end
 libraries.cjson.decode = function(...) return told(decode(...)) end
 
 -- Calls a function. An error that it raises "where it was called" names no place, as Lua's functions have none.

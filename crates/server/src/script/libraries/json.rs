@@ -2,11 +2,11 @@
 //!
 //! A table is an array if its keys are 1 and up, and not too few for the largest; an empty one is an object.
 
-use super::given::{define, one_value};
+use super::given::{Outcome, Problem, define, one_value};
 use super::json_reader;
 use crate::script::text::{Patience, TableText};
 use crate::text::number::general_text;
-use mlua::{Error, Lua, Result, Table, Value};
+use mlua::{Lua, Result, Table, Value};
 
 /// How deep tables may be within each other.
 const MAX_DEPTH: usize = 100;
@@ -15,38 +15,34 @@ const DIGITS: usize = 14;
 /// An array may have this many times fewer elements than places, if it has more places than the next number says.
 const SPARSE: (u64, u64) = (2, 10);
 
-/// The library. `must_end` fails when a script is to end. `decode` returns as what is `given` does.
+/// The library. `must_end` fails when a script is to end. Its functions return as what is `given` does.
 ///
 /// # Errors
 /// Those of Lua.
 pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Send + 'static) -> Result<Table> {
     let library = lua.create_table()?;
     library.set("null", Value::NULL)?;
-    let decoded_must_end = must_end.clone();
-    library.set(
-        "encode",
-        lua.create_function(move |lua, value: Value| {
-            let mut text = TableText::new(&must_end);
-            encode(&value, &mut text, 0)?;
-            lua.create_string(text.bytes())
-        })?,
-    )?;
-    define(lua, &library, "decode", decoded_must_end, |given, must_end| {
+    define(lua, &library, "encode", must_end.clone(), |given, must_end| {
+        let mut text = TableText::new(must_end);
+        encode(&given.at(0), &mut text, 0)?;
+        Ok(one_value(Value::String(given.lua.create_string(text.bytes())?)))
+    })?;
+    define(lua, &library, "decode", must_end, |given, must_end| {
         let text = given.text(0)?;
         json_reader::read(given.lua, &text.as_bytes(), &Patience::new(must_end)).map(one_value)
     })?;
     Ok(library)
 }
 
-fn refuse<T>(why: impl std::fmt::Display) -> Result<T> {
-    Err(Error::runtime(format!("Cannot serialise {why}")))
+fn refuse<T>(why: impl std::fmt::Display) -> Outcome<T> {
+    Err(Problem::Raised(format!("Cannot serialise {why}")))
 }
 
-fn encode(value: &Value, text: &mut TableText<'_>, depth: usize) -> Result<()> {
+fn encode(value: &Value, text: &mut TableText<'_>, depth: usize) -> Outcome<()> {
     match value {
-        Value::Nil => text.add(b"null"),
-        Value::LightUserData(pointer) if pointer.0.is_null() => text.add(b"null"),
-        Value::Boolean(is_so) => text.add(if *is_so { b"true" } else { b"false" }),
+        Value::Nil => Ok(text.add(b"null")?),
+        Value::LightUserData(pointer) if pointer.0.is_null() => Ok(text.add(b"null")?),
+        Value::Boolean(is_so) => Ok(text.add(if *is_so { b"true" } else { b"false" })?),
         Value::Integer(number) => encode_number(*number as f64, text),
         Value::Number(number) => encode_number(*number, text),
         Value::String(string) => encode_string(&string.as_bytes(), text),
@@ -62,7 +58,7 @@ fn encode(value: &Value, text: &mut TableText<'_>, depth: usize) -> Result<()> {
     }
 }
 
-fn encode_array(table: &Table, length: u64, text: &mut TableText<'_>, depth: usize) -> Result<()> {
+fn encode_array(table: &Table, length: u64, text: &mut TableText<'_>, depth: usize) -> Outcome<()> {
     text.add(b"[")?;
     for place in 1..=length {
         if place > 1 {
@@ -70,10 +66,10 @@ fn encode_array(table: &Table, length: u64, text: &mut TableText<'_>, depth: usi
         }
         encode(&table.raw_get(place)?, text, depth + 1)?;
     }
-    text.add(b"]")
+    Ok(text.add(b"]")?)
 }
 
-fn encode_object(table: &Table, text: &mut TableText<'_>, depth: usize) -> Result<()> {
+fn encode_object(table: &Table, text: &mut TableText<'_>, depth: usize) -> Outcome<()> {
     text.add(b"{")?;
     for (count, pair) in table.pairs::<Value, Value>().enumerate() {
         let (key, value) = pair?;
@@ -92,17 +88,17 @@ fn encode_object(table: &Table, text: &mut TableText<'_>, depth: usize) -> Resul
         text.add(b":")?;
         encode(&value, text, depth + 1)?;
     }
-    text.add(b"}")
+    Ok(text.add(b"}")?)
 }
 
-fn encode_number(number: f64, text: &mut TableText<'_>) -> Result<()> {
+fn encode_number(number: f64, text: &mut TableText<'_>) -> Outcome<()> {
     if !number.is_finite() {
         return refuse("number: must not be NaN or Inf");
     }
-    text.add(general_text(number, DIGITS).as_bytes())
+    Ok(text.add(general_text(number, DIGITS).as_bytes())?)
 }
 
-fn encode_string(bytes: &[u8], text: &mut TableText<'_>) -> Result<()> {
+fn encode_string(bytes: &[u8], text: &mut TableText<'_>) -> Outcome<()> {
     let is_escaped = |byte: &u8| matches!(byte, b'"' | b'\\' | b'/' | 0..=31 | 127);
     text.add(b"\"")?;
     for part in bytes.split_inclusive(is_escaped) {
@@ -121,11 +117,11 @@ fn encode_string(bytes: &[u8], text: &mut TableText<'_>) -> Result<()> {
             _ => text.add(&[b'\\', last]),
         }?;
     }
-    text.add(b"\"")
+    Ok(text.add(b"\"")?)
 }
 
 /// The length of a table that is an array; `None` if it is an object.
-fn length(table: &Table) -> Result<Option<u64>> {
+fn length(table: &Table) -> Outcome<Option<u64>> {
     let (mut most, mut count) = (0, 0);
     for pair in table.pairs::<Value, Value>() {
         let place = match pair?.0 {
@@ -151,8 +147,8 @@ mod tests {
     fn values_to_text_and_back() {
         let lua = Lua::new();
         lua.globals().set("cjson", library(&lua, || Ok(())).unwrap()).unwrap();
-        let raise = "local decode = cjson.decode cjson.decode = function(...) \
-                     local is_well, value = decode(...) if is_well then return value end error(value, 0) end";
+        let raise = "for name, call in pairs({encode = cjson.encode, decode = cjson.decode}) do cjson[name] = function(...) \
+                     local is_well, value = call(...) if is_well then return value end error(value, 0) end end";
         lua.load(raise).exec().unwrap();
         for (expression, expected) in [
             ("cjson.encode({1, 2.5, 'a/\"\\n', true, false, cjson.null})", r#"[1,2.5,"a\/\"\n",true,false,null]"#),
