@@ -72,8 +72,10 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let held = statistics.memtable_bytes + statistics.levels.iter().map(|level| level.bytes).sum::<u64>();
     let progress = Progress::of_bytes("dumping:", is_all.then_some(held));
     let mut show = |dumped: Dumped| progress.set(dumped.entry_bytes, format!("({} keys)", dumped.keys));
-    let dumped = forebay_dump::write(&store, keyspace.as_ref(), &range, arguments.format, &mut out, &mut show)
-        .map_err(failed)?;
+    let dumped = match forebay_dump::write(&store, keyspace.as_ref(), &range, arguments.format, &mut out, &mut show) {
+        Ok(dumped) => dumped,
+        Err(error) => return Err(failed(out.abandon(error))),
+    };
     out.finish().map_err(failed)?;
     progress.clear();
     store.close().map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;

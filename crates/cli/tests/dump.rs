@@ -3,7 +3,7 @@
 use crate::common::{Ended, FreshPath, fresh_path, run};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A folder with a database.
 struct Folder(FreshPath);
@@ -226,6 +226,29 @@ fn what_the_file_is_stays() {
     let looped = fresh_path(".link");
     symlink(&*looped, &*looped).unwrap();
     assert!(dump(&folder, &looped.display().to_string()).expect(1).error.contains("links"));
+}
+
+/// The disk is full at the end of a short dump, or in the middle of a long one.
+#[test]
+fn a_dump_that_does_not_fit_leaves_nothing() {
+    let long: String = (0..30).map(|number| format!("k{number}\t{}\n", "x".repeat(100_000))).collect();
+    for lines in [LINES, &long] {
+        let (folder, file) = (loaded(lines, ""), fresh_path(".tsv"));
+        fs::write(&*file, "before").unwrap();
+        let partial = PathBuf::from(format!("{}.partial", file.display()));
+        symlink("/dev/full", &partial).unwrap();
+        let full = dump(&folder, &file.display().to_string()).expect(5).error;
+        assert!(full.contains("nothing of the dump was kept"), "{full}");
+        assert!(!partial.is_symlink());
+        assert_eq!(fs::read_to_string(&*file).unwrap(), "before");
+        dump(&folder, "/dev/full").expect(5);
+        assert!(fs::symlink_metadata("/dev/full").unwrap().file_type().is_char_device());
+    }
+    // Nor does one that fails for another reason.
+    let (folder, file) = (loaded(LINES, ""), fresh_path(".tsv"));
+    let wrong = dump(&folder, &format!("--from k2 --to k1 {}", file.display())).expect(1).error;
+    assert!(wrong.contains("nothing of the dump was kept"), "{wrong}");
+    assert!(!Path::new(&format!("{}.partial", file.display())).exists());
 }
 
 #[test]

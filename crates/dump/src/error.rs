@@ -31,7 +31,9 @@ impl Error {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             std::io::ErrorKind::PermissionDenied => ErrorKind::AccessDenied,
             std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-            std::io::ErrorKind::StorageFull => ErrorKind::Full,
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded | std::io::ErrorKind::FileTooLarge => {
+                ErrorKind::Full
+            }
             _ => ErrorKind::Io,
         };
         Self::new(kind, format!("{what}: {cause}"))
@@ -40,6 +42,11 @@ impl Error {
     /// The same error, with the place where it was met.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// The same error, with what followed from it.
+    pub(crate) fn and(self, what: impl fmt::Display) -> Self {
+        Self { message: format!("{}; {what}", self.message), ..self }
     }
 
     /// What the caller must do.

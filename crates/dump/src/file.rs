@@ -89,7 +89,7 @@ impl Output {
         Ok(Self { target: Target::File { out, partial, path } })
     }
 
-    /// Makes what was written survive, under its name.
+    /// Makes what was written survive, under its name. Where that fails, nothing is kept of a file that has no name yet.
     ///
     /// # Errors
     /// `Full`, `Io`.
@@ -100,13 +100,25 @@ impl Output {
                 out.flush().map_err(|cause| Error::io(format_args!("writing {}", path.display()), &cause))
             }
             Target::File { out, partial, path } => {
-                let named = out.flush().and_then(|()| out.get_ref().sync_all()).and_then(|()| {
-                    std::fs::rename(&*partial, &*path)?;
-                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-                });
-                named.map_err(|cause| Error::io(format_args!("writing {}", path.display()), &cause))
+                let writing = |cause| Error::io(format_args!("writing {}", path.display()), &cause);
+                let synced = out.flush().and_then(|()| out.get_ref().sync_all());
+                if let Err(error) = synced.and_then(|()| std::fs::rename(&*partial, &*path)).map_err(writing) {
+                    return Err(self.abandon(error));
+                }
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(writing)
             }
+        }
+    }
+
+    /// Deletes the file that was begun, as it will not be whole. Returns why, with what became of the file. What went elsewhere is
+    /// there.
+    #[must_use]
+    pub fn abandon(self, why: Error) -> Error {
+        let Target::File { partial, .. } = &self.target else { return why };
+        match std::fs::remove_file(partial) {
+            Ok(()) => why.and("nothing of the dump was kept"),
+            Err(cause) => why.and(format_args!("a part of the dump is left in {}: {cause}", partial.display())),
         }
     }
 }
