@@ -249,7 +249,9 @@ void forebay_options_set_memory_bytes(leveldb_options_t *options, uint64_t bytes
  * commas. A database on them has a name of letters, digits, '.', '_' and '-',
  * and outlives the process. An empty text means a directory. */
 void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *addresses, char **errptr);
-/* Key ranges with a tree of their own; fixed when the database is created. */
+/* Key ranges with a tree of their own; fixed when the database is created: one
+ * that has another number does not open. By default as many as the database
+ * has, and of a new one 1. */
 void forebay_options_set_shards(leveldb_options_t *options, size_t shards);
 /* counter, append, append: and a separator, or last; a database that is there keeps its own. */
 void forebay_options_set_merge_operator(leveldb_options_t *options, const char *name);

@@ -34,13 +34,32 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
     if let Some(failure) = &options.refused {
         return Err(failure.clone());
     }
+    let mut directory = options.directory.clone();
     let opened = if options.nodes.is_empty() {
-        Store::open_with(OsStr::from_bytes(name.to_bytes()), options.directory.clone())
+        let path = OsStr::from_bytes(name.to_bytes());
+        shards(options, || Store::shards_in(path)).and_then(|shards| {
+            directory.database.shards = shards;
+            Store::open_with(path, directory)
+        })
     } else {
-        let named = Options { name: Some(database_name(name)?), ..options.directory.database.clone() };
-        Store::connect_all(&options.nodes, Options { durability: Durability::None, ..named })
+        let name = database_name(name)?;
+        shards(options, || Store::shards_on(&options.nodes, &name)).and_then(|shards| {
+            let named = Options { name: Some(name.clone()), shards, ..directory.database };
+            Store::connect_all(&options.nodes, Options { durability: Durability::None, ..named })
+        })
     };
     opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy(), &options.directory.database))
+}
+
+/// The number of shards to open a database with: the one that was set, or that of the database, or that of a new one.
+fn shards(
+    options: &leveldb_options_t,
+    recorded: impl FnOnce() -> Result<Option<usize>, forebay::Error>,
+) -> Result<usize, forebay::Error> {
+    match options.shards {
+        Some(shards) => Ok(shards),
+        None => Ok(recorded()?.unwrap_or(options.directory.database.shards)),
+    }
 }
 
 /// Drops the database of this name, from where [`open`] finds it.

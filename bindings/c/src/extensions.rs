@@ -80,14 +80,15 @@ pub unsafe extern "C" fn forebay_options_set_memory_nodes(
     }
 }
 
-/// Sets the number of shards, which is fixed when a database is created.
+/// Sets the number of shards, which is fixed when a database is created: one that has another number does not open. Without, one
+/// that is there opens with its own.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_options_set_shards(options: *mut leveldb_options_t, shards: size_t) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe { exclusive(options) }.map(|options| options.engine().shards = shards));
+    quiet((), || unsafe { exclusive(options) }.map(|options| options.shards = Some(shards)));
 }
 
 /// Sets the merge operator of a database that is created: `counter`, `append`, `append:` and a separator, or `last`. One that is

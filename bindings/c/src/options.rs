@@ -18,6 +18,8 @@ pub struct leveldb_options_t {
     pub(crate) directory: DirectoryOptions,
     /// Memory nodes of other processes; with none, the database lies in a directory.
     pub(crate) nodes: Vec<NodeAddress>,
+    /// The number of shards; `None` for that of the database, and the usual one of a new database.
+    pub(crate) shards: Option<usize>,
     /// Why these options open nothing.
     pub(crate) refused: Option<Failure>,
 }
@@ -31,7 +33,8 @@ impl leveldb_options_t {
 
 impl Default for leveldb_options_t {
     fn default() -> Self {
-        let mut options = Self { directory: DirectoryOptions::default(), nodes: Vec::new(), refused: None };
+        let mut options =
+            Self { directory: DirectoryOptions::default(), nodes: Vec::new(), shards: None, refused: None };
         options.engine().create_if_missing = false;
         options
     }

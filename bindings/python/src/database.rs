@@ -31,11 +31,12 @@ pub(crate) struct Database {
 /// memory in this process; what does not fit lies in the directory alone. What was written is on the disk within a second, and
 /// when the process exits; one that is killed loses at most the last few milliseconds. With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these
 /// memory nodes. With `sync`, writes are on the disk, or in the memory of the nodes, before they return, unless a write says
-/// otherwise. A database that is created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps
+/// otherwise. A database keeps the number of `shards` that it is created with, 1 if none is said, and opens with no other one. A
+/// database that is created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps
 /// it, and takes merges.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
-    write_buffer_bytes=None, shards=1, reverse=false, merge_operator=None, sync=false))]
+    write_buffer_bytes=None, shards=None, reverse=false, merge_operator=None, sync=false))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -46,7 +47,7 @@ pub(crate) fn open(
     takeover: bool,
     memory_bytes: Option<u64>,
     write_buffer_bytes: Option<usize>,
-    shards: usize,
+    shards: Option<usize>,
     reverse: bool,
     merge_operator: Option<String>,
     sync: bool,
@@ -56,7 +57,6 @@ pub(crate) fn open(
         create_if_missing: create,
         error_if_exists,
         takeover,
-        shards,
         key_order: if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise },
         merge_operator,
         write_buffer_bytes: write_buffer_bytes.unwrap_or(default.database.write_buffer_bytes),
@@ -65,11 +65,16 @@ pub(crate) fn open(
     let nodes = nodes.map(addresses).transpose()?;
     let store = py.detach(|| match nodes {
         None => {
+            let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
+            let database = Options { shards: shards.unwrap_or(options.shards), ..options };
             let memory_bytes = memory_bytes.unwrap_or(default.memory_bytes);
-            Store::open_with(path, DirectoryOptions { memory_bytes, database: options }).raised()
+            Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
         }
         Some(nodes) => {
-            let options = Options { name: Some(name(path)?), durability: Durability::None, ..options };
+            let name = name(path)?;
+            let shards = shards.map_or_else(|| Store::shards_on(&nodes, &name), |shards| Ok(Some(shards))).raised()?;
+            let shards = shards.unwrap_or(options.shards);
+            let options = Options { name: Some(name), shards, durability: Durability::None, ..options };
             Store::connect_all(&nodes, options).raised()
         }
     })?;

@@ -235,6 +235,15 @@ def test_wrong_options_leave_nothing_behind(path: str, wrong: dict[str, Any]) ->
     assert not Path(path).exists()
 
 
+def test_a_database_opens_with_the_shards_it_has(path: str) -> None:
+    with forebay.open(path, memory_bytes=MEMORY_BYTES, shards=2) as db:
+        db[b"key"] = b"value"
+    with pytest.raises(forebay.InvalidError, match="created with a number of shards of 2, not 1"):
+        forebay.open(path, memory_bytes=MEMORY_BYTES, shards=1)
+    with forebay.open(path, memory_bytes=MEMORY_BYTES) as db:
+        assert db[b"key"] == b"value" and db.properties()["forebay.num-shards"] == "2"
+
+
 def test_maintenance(db: forebay.Database) -> None:
     for number in range(2000):
         db[b"%04d" % number] = bytes(1000)

@@ -11,6 +11,7 @@
 
 use crate::embedded::Node;
 use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
+use crate::store::shards_of;
 use crate::{Error, Store};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, Storage, StorageOptions, Syncing};
@@ -49,15 +50,31 @@ impl Default for DirectoryOptions {
 }
 
 impl Store {
-    /// Opens the database in the directory `path`, or creates directory and database. It survives process and machine, but for
-    /// the writes of the last second if the machine fails, and of the last few milliseconds if the process is killed: see
-    /// [`DirectoryOptions`].
+    /// Opens the database in the directory `path`, with the number of shards that it has, or creates directory and database. It
+    /// survives process and machine, but for the writes of the last second if the machine fails, and of the last few milliseconds
+    /// if the process is killed: see [`DirectoryOptions`].
     ///
     /// # Errors
     /// `Invalid` for a URL; `Busy` while a process has it open, unless it is to be taken over; `Corrupt` when what was durable is damaged; `Io` and
     /// others of the directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::open_with(path, DirectoryOptions::default())
+        let mut options = DirectoryOptions::default();
+        if let Some(shards) = Self::shards_in(&path)? {
+            options.database.shards = shards;
+        }
+        Self::open_with(path, options)
+    }
+
+    /// How many shards the database in the directory `path` has, if it is there: with any other number it does not open.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL; `Corrupt`; those of the directory.
+    pub fn shards_in(path: impl AsRef<Path>) -> Result<Option<usize>, Error> {
+        let path = absolute(path.as_ref())?;
+        if !path.join(DEFAULT_NAME).is_dir() {
+            return Ok(None);
+        }
+        shards_of(Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME))
     }
 
     /// As [`Store::open`], with options.
@@ -256,6 +273,27 @@ mod tests {
         Store::destroy_path(&path).unwrap();
         assert_eq!(std::fs::read_dir(path.join(DEFAULT_NAME)).unwrap().count(), 1);
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn who_says_no_number_of_shards_opens_what_is_there() {
+        let folder = folder();
+        let path = folder.path().join("database");
+        let with_shards = |shards| Store::open_with(&path, options(|options| options.shards = shards));
+        assert_eq!(Store::shards_in(&path).unwrap(), None);
+        assert!(!path.exists(), "looking makes nothing");
+        let store = with_shards(2).unwrap();
+        store.put(b"key", b"value").unwrap();
+        assert_eq!(Store::shards_in(&path).unwrap(), Some(2));
+        drop(store);
+        let refused = with_shards(1).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert!(refused.to_string().contains("a number of shards of 2, not 1"), "{refused}");
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        drop(store);
+        std::fs::create_dir_all(folder.path().join("other").join(DEFAULT_NAME)).unwrap();
+        assert_eq!(Store::shards_in(folder.path().join("other")).unwrap(), None);
     }
 
     #[test]

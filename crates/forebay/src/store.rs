@@ -80,6 +80,14 @@ impl Store {
         Ok(Db::options_of_stored(storage, name)?)
     }
 
+    /// How many shards the named database `name` on these memory nodes has, if it is there: with any other number it does not open.
+    ///
+    /// # Errors
+    /// As [`Store::options_of`], but `NotFound`.
+    pub fn shards_on(addresses: &[NodeAddress], name: &str) -> Result<Option<usize>, Error> {
+        shards_of(Self::options_of(addresses, name))
+    }
+
     /// Drops the named database `name` and all its data from these memory nodes.
     ///
     /// # Errors
@@ -233,6 +241,14 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.db.close_unasked();
+    }
+}
+
+/// How many shards a database has, if it was found.
+pub(crate) fn shards_of(found: Result<Options, Error>) -> Result<Option<usize>, Error> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(|options| Some(options.shards)),
     }
 }
 

@@ -117,7 +117,9 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     if (options.memory_bytes != 0) {
         forebay_options_set_memory_bytes(c, options.memory_bytes);
     }
-    forebay_options_set_shards(c, options.shards);
+    if (options.shards != 0) {
+        forebay_options_set_shards(c, options.shards);
+    }
     forebay_options_set_merge_operator(c, options.merge_operator.c_str());
     char *error = nullptr;
     forebay_options_set_memory_nodes(c, options.memory_nodes.c_str(), &error);

@@ -48,8 +48,8 @@ struct Options {
     uint64_t memory_bytes = 0;
     // Memory nodes of other processes: "tcp://host:port" or "shm:path", separated by commas.
     std::string memory_nodes;
-    // Key ranges with a tree of their own.
-    size_t shards = 1;
+    // Key ranges with a tree of their own; 0 is as many as the database has, and of a new one 1.
+    size_t shards = 0;
     // Name of the merge operator of a database that is created: counter, append, append: and a separator, or last.
     std::string merge_operator;
 };

@@ -24,7 +24,7 @@ def open(
     takeover: bool = False,
     memory_bytes: int | None = None,
     write_buffer_bytes: int | None = None,
-    shards: int = 1,
+    shards: int | None = None,
     reverse: bool = False,
     merge_operator: str | None = None,
     sync: bool = False,

@@ -216,6 +216,24 @@ static void batches_and_seeks(leveldb_t *db) {
     CHECK_NO_ERROR(error);
 }
 
+/* A database of two shards opens with both when no number was set, and not with another one. */
+static void shards_that_are_there(void) {
+    leveldb_options_t *options = leveldb_options_create();
+    leveldb_t *db;
+    char *shards;
+    start("shards that are there");
+    db = open_with(options);
+    CHECK_NO_ERROR(error);
+    shards = leveldb_property_value(db, "forebay.num-shards");
+    CHECK(shards != NULL && strcmp(shards, "2") == 0);
+    leveldb_free(shards);
+    leveldb_close(db);
+    options = leveldb_options_create();
+    forebay_options_set_shards(options, 1);
+    CHECK(open_with(options) == NULL);
+    CHECK_ERROR(error, "created with a number of shards of 2, not 1");
+}
+
 static void reads_and_writes(void) {
     leveldb_options_t *options = leveldb_options_create();
     leveldb_readoptions_t *bounded = leveldb_readoptions_create();
@@ -298,6 +316,7 @@ static void reads_and_writes(void) {
     CHECK(forebay_error_kind() == FOREBAY_ERROR_BUSY);
     CHECK_ERROR(error, "IO error");
     leveldb_close(db);
+    shards_that_are_there();
     leveldb_destroy_db(NULL, name, &error);
     CHECK_NO_ERROR(error);
 }
@@ -335,19 +354,24 @@ static void nodes(const char *address) {
     CHECK(forebay_error_kind() == FOREBAY_ERROR_UNAVAILABLE);
     CHECK_ERROR(error, "IO error");
     if (address != NULL) {
+        leveldb_options_t *made = leveldb_options_create();
         int opened;
-        leveldb_options_set_create_if_missing(options, 1);
+        leveldb_options_set_create_if_missing(made, 1);
+        forebay_options_set_shards(made, 2);
+        forebay_options_set_memory_nodes(made, address, &error);
+        CHECK_NO_ERROR(error);
         leveldb_writeoptions_set_sync(synced, 1);
         forebay_options_set_memory_nodes(options, address, &error);
         CHECK_NO_ERROR(error);
         for (opened = 0; opened < 2; opened++) {
-            db = leveldb_open(options, name, &error);
+            db = leveldb_open(opened ? options : made, name, &error);
             CHECK_NO_ERROR(error);
             CHECK(get(db, "key", value) == opened);
             leveldb_put(db, synced, "key", 3, "value", 5, &error);
             CHECK_NO_ERROR(error);
             leveldb_close(db);
         }
+        leveldb_options_destroy(made);
         leveldb_destroy_db(options, name, &error);
         CHECK_NO_ERROR(error);
     }
