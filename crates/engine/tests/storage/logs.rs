@@ -1,0 +1,307 @@
+//! Logs, files that are missing from them, and what is left over.
+
+use crate::common::Cluster;
+use crate::common::model::key;
+use crate::common::process::Process;
+use crate::common::stored::{four_shards, of_disk, of_objects, options};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
+use forebay_storage::{Disk, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, SimDisk};
+
+#[test]
+fn a_shard_that_writes_little_does_not_hold_the_log() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
+    db.put(b"01999", b"little").unwrap();
+    // More than the log keeps for it.
+    for number in 0..300 {
+        let mut batch = WriteBatch::new();
+        batch.put(&key(number % 400), &vec![number as u8; 30 << 10]);
+        db.write(&batch).unwrap();
+    }
+    let log_bytes = || {
+        let listed = objects.list(None).unwrap();
+        let segments = listed.iter().filter(|object| object.name.as_str().contains("/log/"));
+        segments.map(|segment| segment.size_bytes).sum::<u64>()
+    };
+    crate::common::eventually("the log is trimmed", || {
+        db.put(&key(1), &[1; 8 << 10]).unwrap();
+        log_bytes() < 6 << 20
+    });
+    process.kill(db);
+    let process = Process::with_empty_memory();
+    let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
+    assert_eq!(db.get(b"01999").unwrap().as_deref(), Some(&b"little"[..]));
+}
+
+/// Where each sync puts an object, a memtable that is far from full has thousands of them in the log.
+#[test]
+fn a_log_of_small_objects_does_not_become_many() {
+    let objects = MemoryObjects::new();
+    let large =
+        |storage: &Storage| Options { write_buffer_bytes: 4 << 20, ..four_shards(options(storage, Syncing::Sync)) };
+    let process = Process::with_empty_memory();
+    let db = process.open(large(&of_objects(&objects.handle())));
+    let in_log = || {
+        let listed = objects.list(None).unwrap();
+        listed.iter().filter(|object| object.name.as_str().contains("/log/")).count()
+    };
+    for number in 0..3000 {
+        db.put(&key(number % 400), b"little").unwrap();
+    }
+    let mut writes = 3000;
+    crate::common::eventually("the log is trimmed", || {
+        db.put(&key(writes % 400), b"little").unwrap();
+        writes += 1;
+        in_log() <= 256 + 2
+    });
+    process.kill(db);
+    let (left, process) = (in_log(), Process::with_empty_memory());
+    let storage = of_objects(&objects.handle());
+    let db = process.open(large(&storage));
+    for number in 0..400 {
+        assert_eq!(db.get(&key(number)).unwrap().as_deref(), Some(&b"little"[..]));
+    }
+    // Each object of the log was asked for once.
+    let read = storage.counts().objects_read;
+    assert!((left as u64..left as u64 + 60).contains(&read), "{read} requests for {left} objects");
+}
+
+/// An owner is killed after the commit that lets go of a log, and before all of the log is deleted.
+#[test]
+fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
+    for on_disk in [true, false] {
+        let (disk, objects) = (SimDisk::new(), MemoryObjects::new());
+        let storage = |nonce| match on_disk {
+            true => of_disk(&disk.handle(), nonce),
+            false => of_objects(&objects.handle()),
+        };
+        let cluster = Cluster::start(64 << 20);
+        let process = Process::start([&cluster]);
+        let db = process.open(options(&storage(1), Syncing::Sync));
+        db.put(b"a", b"value").unwrap();
+        db.close().unwrap();
+        process.kill(db);
+        let left = |number: u64| {
+            let name = forebay_storage::ObjectName::new(format!("db/log/{:020}/{number:020}", 1)).unwrap();
+            let log = storage(2).create_log(&name, number).unwrap();
+            log.sync(log.append(0, 1, &[7; 1000]).unwrap()).unwrap();
+        };
+        let bytes_left = || {
+            let listed = storage(3).objects().list(None).unwrap();
+            let logs = listed.iter().filter(|object| object.name.as_str().contains("/log/"));
+            logs.map(|object| object.size_bytes).sum::<u64>()
+        };
+        (7..9).for_each(left);
+        assert!(bytes_left() > 2000);
+        let process = Process::start([&cluster]);
+        let db = process.open(Options { background_threads: 0, ..options(&storage(4), Syncing::Sync) });
+        assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"value"[..]));
+        while db.run_background_step() {}
+        assert!(bytes_left() < 200, "on disk: {on_disk}, {} bytes", bytes_left());
+        db.close().unwrap();
+        drop(db);
+        left(9);
+        Db::destroy_stored(&storage(5), &process.clients, "db").unwrap();
+        assert!(bytes_left() < 200, "on disk: {on_disk}, {} bytes", bytes_left());
+    }
+}
+
+/// What is said of a database in damaged storage: by opening it, by verifying it (kinds), and by saving what is left (the
+/// number of keys, and whether there are problems).
+fn said(storage: &Storage) -> (Option<ErrorKind>, Vec<ErrorKind>, (usize, bool)) {
+    let looked = StoredDatabase::new(storage, "db").unwrap();
+    let verified = looked.verify(&mut |_| ()).unwrap();
+    let mut saved = 0;
+    let salvaged = looked.salvage(&mut |_| ()).unwrap().save(|_: SalvagedEntry<'_>| {
+        saved += 1;
+        Ok::<_, Error>(())
+    });
+    let process = Process::with_empty_memory();
+    let opened = process.try_open(options(storage, Syncing::Sync)).map(|db| process.kill(db));
+    let problems = verified.problems.iter().map(|problem| problem.kind).collect();
+    (opened.err().map(|error| error.kind()), problems, (saved, !salvaged.unwrap().problems.is_empty()))
+}
+
+/// All that was written is in the log, which has several files.
+#[test]
+fn files_that_are_missing_from_a_log_are_found() {
+    let disk = SimDisk::new();
+    let process = Process::with_empty_memory();
+    let options = options(&of_disk(&disk.handle(), 1), Syncing::Sync);
+    let db = process.open(Options { write_buffer_bytes: 1 << 20, ..options });
+    (0..400).for_each(|number| db.put(&key(number), &[7; 200]).unwrap());
+    process.kill(db);
+    let folder = format!("db/log/{:020}/{:020}", 1, 1);
+    let files: Vec<_> =
+        disk.list(&folder).unwrap().into_iter().map(|entry| format!("{folder}/{}", entry.name)).collect();
+    assert!(files.len() > 4, "{files:?}");
+    let said_after = |harm: &dyn Fn(&SimDisk)| {
+        let disk = disk.duplicate();
+        harm(&disk);
+        said(&of_disk(&disk, 2))
+    };
+    assert_eq!(said_after(&|_| ()), (None, vec![], (400, false)));
+    let count = files.len();
+    let remove = |disk: &SimDisk, which: std::ops::Range<usize>| {
+        files[which].iter().for_each(|path| disk.remove(path).unwrap());
+    };
+    for which in [0..count, count - 1..count, count - 2..count, 0..1, 1..2] {
+        let (opened, problems, (saved, has_problems)) = said_after(&|disk| remove(disk, which.clone()));
+        assert_eq!((opened, problems), (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt]), "{which:?} of {count}");
+        assert!(has_problems && saved < 400, "{saved} without {which:?} of {count}");
+        assert_eq!(saved == 0, which == (0..count), "{saved} without {which:?} of {count}");
+    }
+    let length = disk.open(&files[count - 1], false).unwrap().length().unwrap();
+    for length in [0, 40, 1000, length / 4] {
+        let cut = |disk: &SimDisk| disk.open(&files[count - 1], true).unwrap().truncate(length).unwrap();
+        let (opened, problems, (saved, has_problems)) = said_after(&cut);
+        assert_eq!((opened, problems), (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt]), "cut to {length} bytes");
+        assert!(has_problems && (1..400).contains(&saved), "{saved}, cut to {length} bytes");
+    }
+}
+
+#[test]
+fn a_log_in_objects_that_is_missing_is_found() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    (0..20).for_each(|number| db.put(&key(number), b"value").unwrap());
+    process.kill(db);
+    let log = ObjectName::new("db/log").unwrap();
+    for object in objects.list(Some(&log)).unwrap() {
+        objects.delete(&object.name).unwrap();
+    }
+    let (opened, problems, (saved, has_problems)) = said(&of_objects(&objects.handle()));
+    assert_eq!((opened, problems), (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt]));
+    assert_eq!((saved, has_problems), (0, true));
+    // It can be dropped all the same.
+    Db::destroy_stored(&of_objects(&objects.handle()), &[], "db").unwrap();
+}
+
+/// A database of which no commit is left is no new one, and nothing of it is deleted.
+#[test]
+fn commits_that_are_missing_are_found() {
+    for is_flushed in [false, true] {
+        let objects = MemoryObjects::new();
+        let storage = of_objects(&objects.handle());
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&storage, Syncing::Sync));
+        (0..200).for_each(|number| db.put(&key(number), &[7; 200]).unwrap());
+        if is_flushed {
+            db.flush().unwrap();
+        }
+        process.kill(db);
+        let listed = |folder: &str| objects.list(Some(&ObjectName::new(folder).unwrap())).unwrap();
+        listed("db/commit").iter().for_each(|commit| objects.delete(&commit.name).unwrap());
+        let left = listed("db");
+        for create_if_missing in [true, false] {
+            let process = Process::with_empty_memory();
+            let refused =
+                process.try_open(Options { create_if_missing, ..options(&storage, Syncing::Sync) }).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+            assert!(refused.to_string().contains("forebay repair"), "{refused}");
+        }
+        assert_eq!(Db::options_of_stored(&storage, "db").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(Db::destroy_stored(&storage, &[], "db").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(listed("db"), left);
+        let (_, _, (saved, _)) = said(&storage);
+        assert_eq!(saved, 200);
+        // Where nobody needs it, it makes room.
+        left.iter().for_each(|object| objects.delete(&object.name).unwrap());
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&storage, Syncing::Sync));
+        db.put(b"key", b"value").unwrap();
+        db.close().unwrap();
+        Db::destroy_stored(&storage, &[], "db").unwrap();
+        assert_eq!(Db::options_of_stored(&storage, "db").unwrap_err().kind(), ErrorKind::NotFound);
+        process.open(options(&storage, Syncing::Sync)).close().unwrap();
+    }
+}
+
+/// A commit that names a new log fails: the same log is named by the next one, and no other one is created.
+#[test]
+fn a_log_is_there_before_a_commit_names_it() {
+    let (objects, process) = (MemoryObjects::new(), Process::with_empty_memory());
+    let handle = objects.handle();
+    let db = process.open(Options { background_threads: 0, ..options(&of_objects(&handle), Syncing::Sync) });
+    let log = ObjectName::new("db/log").unwrap();
+    // The log's first object, and then the commit.
+    handle.fail_at(handle.steps() + 1, ObjectFault::Refused(ErrorKind::Unavailable));
+    assert_eq!(db.put(b"a", b"1").unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(objects.list(Some(&log)).unwrap().len(), 1);
+    assert_eq!(said(&of_objects(&objects.duplicate())).1, []);
+    db.put(b"b", b"2").unwrap();
+    assert_eq!(objects.list(Some(&log)).unwrap().len(), 2);
+    process.kill(db);
+}
+
+/// What a killed process was writing is noted, and goes when a database is opened in the same storage. What a living one writes stays.
+#[test]
+fn what_interrupted_writes_left_is_removed_by_the_next_owner() {
+    let disk = SimDisk::new();
+    let storage = |nonce| of_disk(&disk.handle(), nonce);
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage(1), Syncing::Sync));
+    db.put(b"a", b"1").unwrap();
+    process.kill(db);
+    let (killed, name) = (disk.handle(), ObjectName::new("other/object").unwrap());
+    let begin = |storage: &Storage| {
+        let mut writer = storage.objects().writer(&name).unwrap();
+        writer.write(bytes::Bytes::from_static(b"some of it")).unwrap();
+        writer
+    };
+    let left = begin(&of_disk(&killed, 2));
+    killed.end_at(0);
+    let lives = begin(&storage(3));
+    let temporary = || disk.list(".tmp").unwrap().len();
+    assert_eq!(temporary(), 2);
+    let notes = StoredDatabase::new(&storage(4), "db").unwrap().verify(&mut |_| ()).unwrap().notes;
+    assert_eq!(notes.iter().filter(|note| note.object.starts_with(".tmp/")).count(), 1, "{notes:?}");
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage(5), Syncing::Sync));
+    assert_eq!(temporary(), 1);
+    lives.finish().unwrap();
+    drop(left);
+    assert_eq!(storage(6).objects().get(&name).unwrap(), &b"some of it"[..]);
+    process.kill(db);
+}
+
+/// Owners end at each step of beginning a log. Whoever opens the database deletes what they leave, as `verify` says.
+#[test]
+fn a_log_without_records_that_nothing_names_is_deleted() {
+    let mut noted = [0; 2];
+    for on_disk in [false, true] {
+        for step in 0.. {
+            let (disk, objects) = (SimDisk::new(), MemoryObjects::new());
+            let (first, all) = match on_disk {
+                true => (of_disk(&disk, 1), of_disk(&disk.handle(), 2)),
+                false => (of_objects(&objects), of_objects(&objects.handle())),
+            };
+            let quiet = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
+            let process = Process::with_empty_memory();
+            let db = process.open(quiet(&first));
+            match on_disk {
+                true => disk.end_at(disk.steps() + step),
+                false => objects.end_at(objects.steps() + step),
+            }
+            let written = db.put(b"key", b"value");
+            process.kill(db);
+            let orphans = || {
+                let report = StoredDatabase::new(&all, "db").unwrap().verify(&mut |_| ()).unwrap();
+                report.notes.iter().filter(|note| note.detail.contains("a log of")).count()
+            };
+            noted[usize::from(on_disk)] += orphans();
+            let process = Process::with_empty_memory();
+            let db = process.open(quiet(&all));
+            db.flush().unwrap();
+            db.close().unwrap();
+            assert_eq!(orphans(), 0, "on disk {on_disk}, step {step}");
+            if written.is_ok() {
+                break;
+            }
+        }
+    }
+    assert!(noted.iter().all(|noted| *noted > 0), "{noted:?}");
+}
