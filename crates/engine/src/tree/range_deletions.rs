@@ -5,12 +5,21 @@
 //! from level to level. So a range deletion in one source may hide entries of this source and of
 //! older ones.
 //!
-//! The deletions of one source are kept in order of their starts, each with the largest end so far.
-//! A search walks back from the last deletion that starts in time, and stops where all have ended.
+//! The deletions of one source are kept in order of their starts, under a binary tree that has for each part of them the one that
+//! ends last. A search goes into the parts that start in time and have not ended. So it costs what it finds, and not what
+//! lies between: many short deletions under a long one, such as that of a keyspace, are passed over.
+//!
+//! ```text
+//!  node     1                  all
+//!           2, 3               halves            node n has the children 2n and 2n + 1
+//!           …
+//!           width + at         the deletion `at`, in order of starts
+//! ```
 
 use forebay_base::{KeyOrder, SequenceNumber};
 use forebay_env::sync::RwLock;
 use forebay_table::RangeTombstone;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -24,9 +33,12 @@ pub(crate) struct RangeDeletions {
     order: KeyOrder,
     /// In order of their starts.
     sorted: Vec<Arc<RangeTombstone>>,
-    /// For each place, the deletion up to there that ends last.
-    furthest: Vec<usize>,
+    /// For each node of the tree, the deletion under it that ends last: its place in `sorted`; `None` where there is none.
+    furthest: Vec<Option<usize>>,
 }
+
+/// The root of the tree.
+const ROOT: usize = 1;
 
 impl RangeDeletions {
     pub(crate) fn new(order: KeyOrder, deletions: impl IntoIterator<Item = Arc<RangeTombstone>>) -> Self {
@@ -57,18 +69,43 @@ impl RangeDeletions {
         }
     }
 
-    /// Updates `furthest` from a place on.
-    fn find_furthest(&mut self, from: usize) {
-        self.furthest.truncate(from);
-        let mut furthest = self.furthest.last().copied();
-        for (at, deletion) in self.sorted.iter().enumerate().skip(from) {
-            let before = furthest.and_then(|before| self.sorted.get(before).map(|deletion| (before, deletion)));
-            let last = match before {
-                Some((before, longest)) if self.order.compare(&longest.end, &deletion.end).is_ge() => before,
-                _ => at,
-            };
-            self.furthest.push(last);
-            furthest = Some(last);
+    /// The number of leaves of the tree.
+    const fn width(&self) -> usize {
+        self.furthest.len() / 2
+    }
+
+    /// Updates the tree for the deletions from a place on.
+    fn find_furthest(&mut self, mut from: usize) {
+        let wanted = 2 * self.sorted.len().next_power_of_two();
+        if self.furthest.len() != wanted {
+            self.furthest = vec![None; wanted];
+            from = 0;
+        }
+        let (width, count) = (self.width(), self.sorted.len());
+        for (at, leaf) in self.furthest.iter_mut().skip(width).enumerate().skip(from) {
+            *leaf = Some(at).filter(|at| *at < count);
+        }
+        let (mut first, mut last) = (width + from, width + count.saturating_sub(1));
+        while first > ROOT {
+            (first, last) = (first / 2, last / 2);
+            for node in first..=last {
+                let furthest = self.later(self.furthest_of(2 * node), self.furthest_of(2 * node + 1));
+                self.furthest.iter_mut().skip(node).take(1).for_each(|of_node| *of_node = furthest);
+            }
+        }
+    }
+
+    fn furthest_of(&self, node: usize) -> Option<usize> {
+        self.furthest.get(node).copied().flatten()
+    }
+
+    /// Which of two deletions ends later.
+    fn later(&self, a: Option<usize>, b: Option<usize>) -> Option<usize> {
+        let end = |at: Option<usize>| at.and_then(|at| self.sorted.get(at)).map(|deletion| &deletion.end);
+        match (end(a), end(b)) {
+            (Some(first), Some(second)) if self.order.compare(first, second).is_lt() => b,
+            (None, _) => b,
+            _ => a,
         }
     }
 
@@ -84,15 +121,27 @@ impl RangeDeletions {
     }
 
     fn search(&self, user_key: &[u8], number: SequenceNumber) -> Option<SequenceNumber> {
-        let ends_behind = |deletion: &RangeTombstone| self.order.compare(user_key, &deletion.end).is_lt();
-        let started = self.started_by(user_key);
-        let candidates = self.sorted.iter().zip(&self.furthest).take(started).rev();
-        candidates
-            .take_while(|(_, furthest)| self.sorted.get(**furthest).is_some_and(|deletion| ends_behind(deletion)))
-            .filter(|(deletion, _)| ends_behind(deletion))
-            .map(|(deletion, _)| deletion.tag.sequence())
-            .filter(|deleted| *deleted <= number)
-            .max()
+        self.newest_under(ROOT, 0..self.width(), self.started_by(user_key), (user_key, number))
+    }
+
+    /// The same of the deletions `below` a node, of which those before `started` count.
+    fn newest_under(
+        &self,
+        node: usize,
+        below: Range<usize>,
+        started: usize,
+        wanted @ (user_key, number): (&[u8], SequenceNumber),
+    ) -> Option<SequenceNumber> {
+        let furthest = self.furthest_of(node).and_then(|at| self.sorted.get(at))?;
+        if below.start >= started || self.order.compare(user_key, &furthest.end).is_ge() {
+            return None;
+        }
+        if below.len() <= 1 {
+            return Some(furthest.tag.sequence()).filter(|deleted| *deleted <= number);
+        }
+        let middle = below.start.midpoint(below.end);
+        let left = self.newest_under(2 * node, below.start..middle, started, wanted);
+        left.max(self.newest_under(2 * node + 1, middle..below.end, started, wanted))
     }
 }
 
@@ -180,6 +229,18 @@ mod tests {
                 prop_assert_eq!(grown.newest_over(&[key], number), expected);
                 prop_assert_eq!(grown.all().iter().count(), ranges.len());
             }
+        }
+    }
+
+    #[test]
+    fn short_ones_under_a_long_one_are_passed_over() {
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        let tag = |number| Tag::new(SequenceNumber(number), Kind::RangeDelete, false);
+        let short = |at: u32| RangeTombstone { start: key(10 * at), end: key(10 * at + 5), tag: tag(u64::from(at)) };
+        let long = RangeTombstone { start: key(0), end: key(u32::MAX), tag: tag(7) };
+        let all = RangeDeletions::new(KeyOrder::Bytewise, (1..4000).map(short).chain([long]).map(Arc::new));
+        for (at, expected) in [(39_987, 7), (39_984, 3998), (3, 7), (10, 7), (80, 8)] {
+            assert_eq!(all.newest_over(&key(at), SequenceNumber::MAX), Some(SequenceNumber(expected)), "{at}");
         }
     }
 
