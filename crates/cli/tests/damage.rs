@@ -216,6 +216,27 @@ fn a_log_with_a_damaged_header_is_saved() {
     assert_eq!(folder.repair().1, expected());
 }
 
+/// Bytes behind the last frame: a write that was torn. All commands say the same of it.
+#[test]
+fn what_is_behind_the_end_of_a_log_is_no_damage() {
+    let folder = Folder::new(false);
+    let log = folder.files("log").into_iter().find(|path| name(path).ends_with(".log")).unwrap();
+    let whole = fs::read(&log).unwrap();
+    let mut in_the_reserve = whole.clone();
+    let last = in_the_reserve.len() - 1000;
+    in_the_reserve[last] ^= 1;
+    for torn in [in_the_reserve, [&whole[..], &b"junk".repeat(5)].concat()] {
+        fs::write(&log, torn).unwrap();
+        for command in ["verify", "repair", "inspect log"] {
+            let ended = folder.run(command, "--format json").expect(0).json();
+            assert_eq!(ended["problems"], serde_json::json!([]), "{command}: {ended}");
+        }
+        assert!(folder.run("inspect log", "").expect(0).out.contains("never acknowledged"));
+        assert_eq!(folder.repair().1, expected());
+        fs::remove_dir_all(folder.0.join("saved")).unwrap();
+    }
+}
+
 #[test]
 fn what_a_log_has_lost_is_not_known() {
     let folder = Folder::new(false);

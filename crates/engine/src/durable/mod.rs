@@ -9,7 +9,7 @@
 //! | versions | [`manifest`] | [`register`], behind those in memory: [`recorded`] |
 //! | records of memtables | [`log`] | [`storage_log`] |
 //! | segments | where they are | also objects: [`keeping`] |
-//! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
+//! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`], [`unnamed`] |
 //! | moments that stay | | [`checkpoints`] |
 //! | what a drop leaves | | [`dropping`] |
 
@@ -36,3 +36,4 @@ pub(crate) mod replay;
 pub(crate) mod restore;
 pub(crate) mod shipping;
 pub(crate) mod storage_log;
+pub(crate) mod unnamed;

@@ -1,7 +1,8 @@
 //! Saves what is left of a database in storage, when its register is gone or objects are damaged.
 //!
 //! ```text
-//!  register whole      the tables of its versions, and the logs that it names; other objects are put aside
+//!  register whole      the tables of its versions, and the logs that it names, or named before its last commits were lost;
+//!                      other objects are put aside
 //!  register damaged    every image that can be read is a table, and every log counts
 //!                      then, in both cases:
 //!  images              their entries, each of which leads to its record
@@ -457,15 +458,16 @@ impl Salvage {
     ) -> Result<()> {
         let mut found: BTreeSet<LogName> = database.place.stored_logs()?.into_iter().map(|log| log.name).collect();
         found.extend(committed.iter().flat_map(|committed| &committed.logs));
+        let unnamed = if committed.is_some() { database.unnamed_logs(&mut self.report)? } else { Vec::new() };
         let flushed = committed.map(Committed::flushed);
         let mut lost = LostWrites::new(flushed.as_deref().unwrap_or_default());
         let mut replay = flushed.as_deref().map(Replay::new);
         for log in found {
             let name = database.place.log(log)?;
             let parts = database.place.storage.rescue_log(&name)?;
-            let mut is_damaged = parts.iter().any(|part| part.damage.is_some());
             let holds_frames = parts.iter().any(|part| !part.frames.is_empty() || part.damage.is_some());
-            if !committed.map_or(holds_frames, |committed| committed.logs.contains(&log)) {
+            let is_named = |committed: &Committed| committed.logs.contains(&log) || unnamed.contains(&log);
+            if !committed.map_or(holds_frames, is_named) {
                 if holds_frames {
                     self.report.note(name.as_str(), "put aside: a log that no commit names");
                 }
@@ -480,22 +482,20 @@ impl Salvage {
                 }
             };
             lost.take_log(&parts, read.is_ok());
-            // What is missing, no part says.
-            if let Err(error) = read.as_ref()
-                && !is_damaged
-            {
-                is_damaged = true;
-                self.report.problem(name.as_str(), error.kind(), error);
+            let is_damaged = read.is_err();
+            if let Err(error) = read {
+                let damaged = parts.iter().filter_map(|part| Some((part.object.as_str(), part.damage.clone()?.into())));
+                let mut damaged: Vec<(_, Error)> = damaged.collect();
+                // What is missing, no part says.
+                if damaged.is_empty() {
+                    damaged.push((name.as_str(), error));
+                }
+                damaged.into_iter().for_each(|(object, error)| self.report.problem(object, error.kind(), error));
             }
             if !holds_frames {
                 continue;
             }
             self.counts.logs += 1;
-            for part in &parts {
-                if let Some(error) = &part.damage {
-                    self.report.problem(part.object.as_str(), error.kind(), error);
-                }
-            }
             let mut frames: Vec<_> = parts.into_iter().flat_map(|part| part.frames).collect();
             if !is_damaged {
                 // A group that is not whole was never acknowledged.

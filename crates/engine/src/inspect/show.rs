@@ -9,7 +9,7 @@ use crate::inspect::stored::StoredDatabase;
 use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
 use forebay_base::{ErrorKind, Kind, Record};
-use forebay_storage::{Commit, CommitKind, ObjectName};
+use forebay_storage::{Commit, CommitKind, ObjectName, Recovery};
 use forebay_table::{
     CachedTable, DatabaseCommit, LogName, Placement, SegmentKind, TableMetadata, TableProperties, Version,
 };
@@ -173,15 +173,19 @@ impl StoredDatabase {
             return Err(Error::new(ErrorKind::NotFound, message));
         }
         for log in logs {
-            for part in self.place.storage.rescue_log(&self.place.log(log)?)? {
+            let found = self.place.storage.rescue_log(&self.place.log(log)?)?;
+            // Whether what is damaged was durable, only the whole log says.
+            let has_damage = found.iter().any(|part| part.damage.is_some());
+            let is_whole = has_damage && self.place.open_log(log, Recovery::Look).is_ok_and(|log| log.frames().is_ok());
+            for part in found {
                 let state = match (&part.damage, part.is_seal) {
                     (_, true) => "seal",
                     (None, false) => "whole",
                     (Some(error), false) if error.kind() == ErrorKind::Unsupported => "of a version that is not known",
-                    (Some(_), false) => "damaged, or torn at its end",
+                    (Some(_), false) if is_whole => "torn at its end, which was never acknowledged",
+                    (Some(_), false) => "damaged",
                 };
-                if let Some(error) = &part.damage {
-                    // Whether it was durable, only the whole log says.
+                if let Some(error) = part.damage.as_ref().filter(|_| !is_whole) {
                     report.note(part.object.as_str(), error);
                 }
                 parts.rows.push(vec![

@@ -2,13 +2,13 @@
 
 use crate::durable::database::{Committed, Place};
 use crate::durable::groups::Replay;
+use crate::durable::unnamed;
 use crate::inspect::report::Report;
 use crate::remote::objects::Objects;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_storage::{
-    BlockCache, BlockCacheOptions, BlockOptions, Cut, NumberedObjects, ObjectInfo, ObjectName, ObjectNumber, Recovery,
-    Storage,
+    BlockCache, BlockCacheOptions, BlockOptions, Cut, NumberedObjects, ObjectInfo, ObjectName, ObjectNumber, Storage,
 };
 use forebay_table::LogName;
 use std::collections::BTreeSet;
@@ -69,16 +69,26 @@ impl StoredDatabase {
         }
     }
 
-    /// Reads a log that a commit names, as an owner who takes over would, but seals nothing. What would be cut of it.
+    /// Reads a log as an owner who takes over would, but seals nothing. What would be cut of it.
     ///
     /// # Errors
     /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
     pub(crate) fn read_log(&self, log: LogName, replay: &mut Replay) -> Result<Option<Cut>> {
-        let reader = self.place.open_log(log, Recovery::Look)?;
-        let add = |segment| replay.add_segment(reader.object(segment), reader.segment(segment)?);
-        let added = (0..reader.segments()).try_for_each(add);
-        replay.end_log();
-        added.map(|()| reader.cut().cloned())
+        unnamed::read_log(&self.place, log, replay)
+    }
+
+    /// The logs that hold writes although no commit names them, each of which is a problem: commits are missing.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn unnamed_logs(&self, report: &mut Report) -> Result<Vec<LogName>> {
+        let Ok(history) = self.place.history() else { return Ok(Vec::new()) };
+        let logs = unnamed::logs(&self.place, &history)?;
+        for log in &logs {
+            let detail = unnamed::describe(&self.place, *log)?;
+            report.problem(self.place.log(*log)?.as_str(), ErrorKind::Corrupt, detail);
+        }
+        Ok(logs)
     }
 
     /// All of its objects, with their bytes. They are others after whatever an owner has replaced or deleted.

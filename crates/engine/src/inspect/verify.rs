@@ -245,7 +245,8 @@ impl StoredDatabase {
     /// Notes logs that no commit names; how many.
     fn note_orphan_logs(&self, committed: &Committed, report: &mut Report) -> Result<u64> {
         let mut orphans = 0;
-        let is_orphan = |name: &LogName| !committed.logs.contains(name);
+        let unnamed = self.unnamed_logs(report)?;
+        let is_orphan = |name: &LogName| !committed.logs.contains(name) && !unnamed.contains(name);
         for name in self.place.stored_logs()?.into_iter().map(|log| log.name).filter(is_orphan) {
             let bytes = self.place.unsealed_bytes(name)?;
             if bytes > 0 {

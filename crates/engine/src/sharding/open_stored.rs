@@ -8,6 +8,7 @@ use crate::durable::recovery::LeftRecords;
 use crate::durable::register::{Claimed, Register};
 use crate::durable::restore::{self, Logs, Restored, Restorer};
 use crate::durable::storage_log::StorageLog;
+use crate::durable::unnamed;
 use crate::remote::kept::Kept;
 use crate::remote::memory_floor::MemoryFloor;
 use crate::remote::objects::Objects;
@@ -79,6 +80,8 @@ pub(super) fn open(
     };
     fitting::check(clients.get(..options.shards).unwrap_or(clients), options, found.is_none())?;
     let options = &options.merging_by(&identity.config.merge_operator)?;
+    // An owner deletes what no commit names.
+    unnamed::check(&place, &history)?;
     let known = found.map(|found| Known::new(&place, found, history.epoch())).transpose()?;
     let recorded = known.as_ref().map_or("", |known| known.committed.memory_store.as_str());
     // Storage alone says whether it is whole.

@@ -4,9 +4,9 @@ use crate::common::Cluster;
 use crate::common::model::key;
 use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_disk, of_objects, options};
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, Record, SequenceNumber};
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
-use forebay_storage::{Disk, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, SimDisk};
+use forebay_storage::{Disk, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
 
 #[test]
 fn a_shard_that_writes_little_does_not_hold_the_log() {
@@ -86,7 +86,10 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
         let left = |number: u64| {
             let name = forebay_storage::ObjectName::new(format!("db/log/{:020}/{number:020}", 1)).unwrap();
             let log = storage(2).create_log(&name, number).unwrap();
-            log.sync(log.append(0, 1, &[7; 1000]).unwrap()).unwrap();
+            // Tables have it.
+            let mut record = Vec::new();
+            Record::put(SequenceNumber(1), b"a", &[7; 1000]).encode(&mut record);
+            log.sync(log.append(0, 1, &record).unwrap()).unwrap();
         };
         let bytes_left = || {
             let listed = storage(3).objects().list(None).unwrap();
@@ -105,6 +108,38 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
         left(9);
         Db::destroy_stored(&storage(5), &process.clients, "db").unwrap();
         assert!(bytes_left() < 200, "on disk: {on_disk}, {} bytes", bytes_left());
+    }
+}
+
+/// Nothing continues the newest commit, so nothing but the log that it named says that there was one.
+#[test]
+fn a_log_whose_commit_is_gone_is_not_deleted() {
+    for (on_disk, lives) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
+        let (disk, objects) = (SimDisk::new(), MemoryObjects::new());
+        let storage = |nonce| match on_disk {
+            true => of_disk(&disk.handle(), nonce),
+            false => of_objects(&objects.handle()),
+        };
+        for life in 1..=lives {
+            let process = Process::with_empty_memory();
+            let db = process.open(Options { background_threads: 0, ..options(&storage(life), Syncing::Sync) });
+            (0..10).for_each(|number| db.put(&key(10 * life + number), b"value").unwrap());
+            if life < lives {
+                db.close().unwrap();
+            }
+            process.kill(db);
+        }
+        let commits = ObjectName::new("db/commit").unwrap();
+        let kept = storage(3);
+        let newest = kept.objects().list(Some(&commits)).unwrap().pop().unwrap().name;
+        let commit = kept.objects().get(&newest).unwrap();
+        kept.objects().delete(&newest).unwrap();
+        let before = kept.objects().list(None).unwrap();
+        let expected = (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt], (10 * lives as usize, true));
+        assert_eq!(said(&kept), expected, "on disk: {on_disk}, {lives} lives");
+        assert_eq!(kept.objects().list(None).unwrap(), before, "opening has changed something");
+        kept.objects().put(&newest, commit, PutMode::IfAbsent).unwrap();
+        assert_eq!(said(&kept), (None, vec![], (10 * lives as usize, false)));
     }
 }
 

@@ -1,0 +1,106 @@
+//! Logs that hold writes and that no commit names: the commits that named them are missing.
+//!
+//! ```text
+//!  a log is created ─► a commit names it ─► records are appended ─► tables hold them ─► a commit names it no more ─► it is deleted
+//!                      └────────────────── the commits from here on are lost ──────────────────┘
+//! ```
+//!
+//! A log that no commit names is garbage where nothing was appended to it, or where tables hold all of it. The newest commits may also
+//! be gone: nothing continues them, so nothing says so, and what was acknowledged since is in such a log alone. Two things tell
+//! it from garbage. It is behind all logs that commits name, as epochs and serial numbers go up. And it goes on with
+//! writes that neither tables nor these logs have: groups that are whole, as a torn end was never acknowledged.
+
+use crate::durable::database::{Committed, Place};
+use crate::durable::groups::Replay;
+use crate::terms::{Error, Result};
+use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_storage::{Cut, History, Recovery};
+use forebay_table::LogName;
+
+/// Reads a log as an owner who takes over would, but seals nothing. What would be cut of it.
+///
+/// # Errors
+/// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
+pub(crate) fn read_log(place: &Place, log: LogName, replay: &mut Replay) -> Result<Option<Cut>> {
+    let reader = place.open_log(log, Recovery::Look)?;
+    let add = |segment| replay.add_segment(reader.object(segment), reader.segment(segment)?);
+    let added = (0..reader.segments()).try_for_each(add);
+    replay.end_log();
+    added.map(|()| reader.cut().cloned())
+}
+
+/// The logs that hold writes and that none of these commits names, in order.
+///
+/// # Errors
+/// `Corrupt` when the commits do not fit each other; those of the storage.
+pub(crate) fn logs(place: &Place, history: &History) -> Result<Vec<LogName>> {
+    let (Some(first), Some(committed)) = (history.commits.first(), Committed::of(history)?) else {
+        return Ok(Vec::new());
+    };
+    let named = committed.logs.iter().max();
+    // Those of a database that was dropped here have lower epochs.
+    let is_behind = |log: &LogName| log.epoch >= first.epoch && named.is_none_or(|named| log > named);
+    let behind = place.unneeded_logs(is_behind)?;
+    if behind.is_empty() {
+        return Ok(behind);
+    }
+    let mut replay = Replay::new(&committed.flushed());
+    for log in &committed.logs {
+        // What is wrong with it, whoever opens the database is told.
+        if is_damage(read_log(place, *log, &mut replay).map(drop))? {
+            return Ok(Vec::new());
+        }
+    }
+    let mut holding = Vec::new();
+    for log in behind {
+        let before = lasts(&replay);
+        // Where it does not go on from there, yet more is missing.
+        let has_gap = is_damage(read_log(place, log, &mut replay).map(drop))? && has_frames(place, log)?;
+        if has_gap || lasts(&replay) != before {
+            holding.push(log);
+        }
+    }
+    Ok(holding)
+}
+
+/// Refuses a database of which commits are missing. `history` is what was read of them.
+///
+/// # Errors
+/// `Corrupt`, naming the log; those of the storage.
+pub(crate) fn check(place: &Place, history: &History) -> Result<()> {
+    let Some(log) = logs(place, history)?.first().copied() else { return Ok(()) };
+    let newest = |history: &History| history.commits.last().map(|commit| commit.number);
+    // An owner who lives may have named it meanwhile.
+    if newest(&place.history()?) != newest(history) {
+        return Ok(());
+    }
+    Err(Error::corrupt(describe(place, log)?))
+}
+
+/// What is wrong with such a log.
+///
+/// # Errors
+/// None for a log that was listed.
+pub(crate) fn describe(place: &Place, log: LogName) -> Result<String> {
+    let (log, commits) = (place.log(log)?, place.commits()?);
+    Ok(format!("{log} holds writes, and the commit that named it is missing in {commits}, perhaps with others"))
+}
+
+fn lasts(replay: &Replay) -> Vec<SequenceNumber> {
+    replay.shards.iter().map(|shard| shard.last).collect()
+}
+
+/// Whether a log is damaged, or was deleted meanwhile.
+fn is_damage(read: Result<()>) -> Result<bool> {
+    match read {
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(true),
+        read => read.map(|()| false),
+    }
+}
+
+fn has_frames(place: &Place, log: LogName) -> Result<bool> {
+    match place.storage.rescue_log(&place.log(log)?) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        parts => Ok(parts?.iter().any(|part| !part.frames.is_empty())),
+    }
+}
