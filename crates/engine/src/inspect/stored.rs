@@ -21,7 +21,7 @@ const NO_OWNER: u64 = u64::MAX;
 
 /// A database in storage that is looked at, and not opened. Nothing that is called on it changes anything, and its owner may
 /// go on meanwhile. What the owner replaces and deletes may then be found missing, so what is found counts only where
-/// nothing was written meanwhile ([`StoredDatabase::contents`]), or where it is found again.
+/// nothing was written meanwhile, or where it is found again.
 #[derive(Debug, Clone)]
 pub struct StoredDatabase {
     pub(crate) place: Place,
