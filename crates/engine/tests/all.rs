@@ -23,6 +23,7 @@ mod model;
 mod moved_bytes;
 mod named;
 mod near_data;
+mod newer;
 mod range_deletes;
 mod replication;
 mod rot;

@@ -342,33 +342,6 @@ impl Tombstone {
     }
 }
 
-/// A database as it was found, with logs that this build can read. Whoever changes anything of it, in memory too, looks first.
-#[derive(Debug, Clone)]
-pub(crate) struct Known {
-    pub(crate) committed: Committed,
-    /// Its owner's when the logs were looked at.
-    epoch: u64,
-}
-
-impl Known {
-    /// # Errors
-    /// `Unsupported` when a newer build wrote a log that the commits name; those of the storage.
-    pub(crate) fn new(place: &Place, committed: Committed, epoch: u64) -> Result<Self> {
-        committed.logs.iter().try_for_each(|log| place.check_log(*log))?;
-        Ok(Self { committed, epoch })
-    }
-
-    /// Looks at the logs that are named since. One process writes a log, and only owners that come later add its end: where
-    /// none has, what was looked at is as it was.
-    ///
-    /// # Errors
-    /// As [`Known::new`].
-    pub(crate) fn check_again(&self, place: &Place, now: &Committed, epoch: u64) -> Result<()> {
-        let is_new = |log: &&LogName| epoch != self.epoch || !self.committed.logs.contains(log);
-        now.logs.iter().filter(is_new).try_for_each(|log| place.check_log(*log))
-    }
-}
-
 /// What the commits up to some moment say.
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {

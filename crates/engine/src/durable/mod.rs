@@ -9,7 +9,8 @@
 //! | versions | [`manifest`] | [`register`], behind those in memory: [`recorded`] |
 //! | records of memtables | [`log`] | [`storage_log`] |
 //! | segments | where they are | also objects: [`keeping`] |
-//! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`], [`unnamed`] |
+//! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
+//! | before anything is taken | [`known`] | [`known`], [`unnamed`] |
 //! | moments that stay | | [`checkpoints`] |
 //! | what a drop leaves | | [`dropping`] |
 
@@ -22,6 +23,7 @@ pub(crate) mod dropping;
 pub(crate) mod groups;
 pub(crate) mod joining;
 pub(crate) mod keeping;
+pub(crate) mod known;
 pub(crate) mod lead;
 pub(crate) mod log;
 pub(crate) mod manifest;

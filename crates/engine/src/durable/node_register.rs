@@ -93,6 +93,16 @@ impl Cells {
         Err(Error::new(ErrorKind::Busy, "other processes open the database at the same time: try again"))
     }
 
+    /// What the cells of these parts say, as far as they can be read. Acquires none.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Unsupported`.
+    pub(crate) fn look<'p>(parts: impl Iterator<Item = &'p Part>) -> Result<MembersRecord> {
+        let mut found =
+            Self { cells: parts.map(Cell::new).collect(), said: MembersRecord::default(), others: Vec::new() };
+        Ok(found.highest()?.unwrap_or_default())
+    }
+
     /// What the highest ballot says, wherever that can be read; `None` when nobody has said anything. Forgets nodes that cannot be
     /// reached, and those that have forgotten what they said.
     fn highest(&mut self) -> Result<Option<MembersRecord>> {

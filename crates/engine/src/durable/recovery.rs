@@ -1,6 +1,7 @@
 //! Opening a shard of a named store: the new owner takes up what an earlier owner left.
 //!
 //! ```text
+//!  look at all shards                         what a newer build wrote is refused (see `known`)
 //!  acquire all shards: the next epoch each    the earlier owner, if it lives, is fenced
 //!                                             then, for each shard:
 //!  root ─► log ─► version                     checked: CRC32C, edits, the invariants of versions
@@ -33,9 +34,9 @@ use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{run_all, spawn};
-use forebay_fabric::EndpointOptions;
+use forebay_fabric::{Endpoint, EndpointOptions};
 use forebay_memory_client::{
-    AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle, SubAllocator,
+    AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, ShardKey, StoreHandle, SubAllocator,
 };
 use forebay_table::{
     CachedTable, LogPart, ManifestRoot, SegmentInfo, ShardIdentity, TableMetadata, Version, VersionEdit,
@@ -374,7 +375,11 @@ impl Found {
             None => (Version::empty(identity.clone()), None),
             Some((_, root)) => {
                 let root = ManifestRoot::decode(&root)?;
-                (read_version(&client, &shard, &root, identity, options)?, Some(root))
+                let version = read_version(&client, shard.key(), &root, options)?;
+                if version.identity() != identity {
+                    return Err(Error::corrupt("the manifest is of another shard, or of another order of keys"));
+                }
+                (version, Some(root))
             }
         };
         let outputs: BTreeSet<ExtentRange> = owner.store().output_ranges(id)?.into_iter().collect();
@@ -511,12 +516,11 @@ pub(crate) fn acquire_shard(store: &StoreHandle, id: ShardId, options: &Options)
     }
 }
 
-/// Reads the log that a root names, and checks the resulting version.
-fn read_version(
+/// Reads the log that a root names. Who does so need not own the shard.
+pub(super) fn read_version(
     client: &Arc<MemoryClient>,
-    shard: &ShardHandle,
+    shard: ShardKey,
     root: &ManifestRoot,
-    identity: &ShardIdentity,
     options: &Options,
 ) -> Result<Version> {
     let here = client.node();
@@ -527,15 +531,15 @@ fn read_version(
     if Left::ranges(root, client).is_none() {
         return Err(Error::corrupt(format!("the manifest does not fit into {extent}")));
     }
-    client.map_to_read(shard.key(), &[extent]).map_err(|error| misplaced(error.into()))?;
+    client.map_to_read(shard, &[extent]).map_err(|error| misplaced(error.into()))?;
+    let bytes = read_range(&mut reader(client, options)?, client.resolve(extent, root.offset)?, root.length)?;
+    Ok(Version::replay(root.edits(&bytes)?).map_err(forebay_table::Error::from)?)
+}
+
+/// An endpoint that reads what is left at a node.
+pub(super) fn reader(client: &MemoryClient, options: &Options) -> Result<Endpoint> {
     let endpoint = EndpointOptions { clock: Arc::clone(&options.clock), ..EndpointOptions::background() };
-    let mut endpoint = client.link().endpoint(EndpointOptions { timeout: options.fabric_timeout, ..endpoint })?;
-    let bytes = read_range(&mut endpoint, client.resolve(extent, root.offset)?, root.length)?;
-    let version = Version::replay(root.edits(&bytes)?).map_err(forebay_table::Error::from)?;
-    if version.identity() != identity {
-        return Err(Error::corrupt("the manifest is of another shard, or of another order of keys"));
-    }
-    Ok(version)
+    Ok(client.link().endpoint(EndpointOptions { timeout: options.fabric_timeout, ..endpoint })?)
 }
 
 /// The error for memory that a manifest names wrongly: the manifest is corrupt.

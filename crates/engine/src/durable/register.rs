@@ -12,7 +12,8 @@
 //! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
 //! with the version before, and keeps all that either version names.
 
-use crate::durable::database::{CheckpointId, Committed, Known, Place, Tombstone};
+use crate::durable::database::{CheckpointId, Committed, Place, Tombstone};
+use crate::durable::known::Known;
 use crate::terms::{Error, Result, Undeleted};
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
@@ -66,8 +67,8 @@ impl Claimed {
     /// is none, `new` is created; where there is one, it must be `known`, and neither more nor less finished.
     ///
     /// # Errors
-    /// `Busy` when others were faster; `Corrupt`; `Unsupported` when a newer build wrote what it says, or a log that it names, and
-    /// then nothing is changed; those of the storage.
+    /// `Busy` when others were faster; `Corrupt`; `Unsupported` when a newer build wrote what it says, or something that it names
+    /// since it was looked at, and then nothing is changed; those of the storage.
     pub(crate) fn claim(
         place: &Place,
         known: Option<&Known>,

@@ -2,7 +2,8 @@
 //! still hold its segments, or that are empty, or others.
 //!
 //! ```text
-//!  commits are read            which stores of memory nodes belong to the database
+//!  commits are read            which stores of memory nodes belong to the database; what a newer build wrote is refused (see
+//!                              `known`)
 //!  shards are acquired         on the memory nodes: an earlier owner loses its keys
 //!  register is claimed         an earlier owner's next commit is fenced
 //!  logs are sealed and read    its next sync is fenced; what counts of them (see `groups`)

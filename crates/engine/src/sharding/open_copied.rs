@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  register is read          which nodes hold which shards
+//!  shards are looked at      there; what a newer build wrote is refused (see `durable::known`)
 //!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any more
 //!  register is claimed       an earlier owner cannot leave anybody out any more; what it says now counts
 //!                            then, for each shard:
@@ -13,6 +14,7 @@
 //! before the end is left out, and recovery begins anew with the others.
 
 use crate::durable::database::Place;
+use crate::durable::known;
 use crate::durable::member_register::{MemberRegister, Register, StoredRegister, member};
 use crate::durable::named::{self, Part};
 use crate::durable::node_register::Cells;
@@ -169,20 +171,24 @@ impl Unclaimed {
     /// Reads what the register says of the database.
     ///
     /// # Errors
-    /// `AlreadyExists` when the nodes hold a database of the name that another register knows; `Busy`; `Unavailable`; those of the storage.
+    /// `AlreadyExists` when the nodes hold a database of the name that another register knows; `Busy`; `Unsupported` when a newer build
+    /// wrote what they hold; `Unavailable`; those of the storage.
     fn read(name: &str, clients: &[Arc<MemoryClient>], options: &Options) -> Result<(Self, MembersRecord)> {
         if let Some(storage) = &options.register {
             let place = Place::new(storage, name)?;
             let found = StoredRegister::read(&place)?;
+            let parts = named::copies_of(clients, name)?;
             if found.database.is_none() {
-                check_unowned(name, &named::copies_of(clients, name)?)?;
+                check_unowned(name, &parts)?;
             }
+            check_known(&found, &parts, options)?;
             return Ok((Self::Stored(place), found));
         }
         let parts = named::copies_of(clients, name)?;
         let Some(database) = parts.first().and_then(|part| part.config.part).map(|part| part.database) else {
             return Ok((Self::Nodes(None), MembersRecord::default()));
         };
+        check_known(&Cells::look(parts.iter())?, &parts, options)?;
         let cells = Cells::acquire(parts.iter(), options)?;
         let said = cells.said.clone();
         if said.database.is_none() {
@@ -226,6 +232,19 @@ impl Unclaimed {
             Self::Nodes(None) => Err(Error::invalid("no memory node has a store of the database")),
         }
     }
+}
+
+/// Checks that this build knows what the owner of a database wrote at those of these nodes that its register names.
+///
+/// # Errors
+/// `Unsupported` when a newer build wrote it.
+fn check_known(said: &MembersRecord, parts: &[Part], options: &Options) -> Result<()> {
+    let mut shards = Vec::new();
+    for (members, id) in said.shards.iter().zip((0..).map(ShardId)) {
+        let is_member = |part: &&Part| members.contains(&member(part.store.client().node()));
+        shards.extend(parts.iter().filter(is_member).map(|part| (&part.store, id)));
+    }
+    known::check_shards(&shards, options)
 }
 
 /// Checks that nobody has ever owned a database of which these are parts, as a register says that knows none. Whoever claims a register

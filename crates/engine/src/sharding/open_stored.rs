@@ -1,8 +1,9 @@
 //! Opening a database that lies in storage (see `durable::restore`), and dropping one.
 
 use crate::durable::checkpoints;
-use crate::durable::database::{Committed, Known, Place, Tombstone, UNFINISHED};
+use crate::durable::database::{Committed, Place, Tombstone, UNFINISHED};
 use crate::durable::dropping::{self, Remains};
+use crate::durable::known::{Known, Purpose};
 use crate::durable::named::{self, Copies};
 use crate::durable::recovery::LeftRecords;
 use crate::durable::register::{Claimed, Register};
@@ -80,9 +81,10 @@ pub(super) fn open(
     };
     fitting::check(clients.get(..options.shards).unwrap_or(clients), options, found.is_none())?;
     let options = &options.merging_by(&identity.config.merge_operator)?;
+    let purpose = Purpose::Open { has_threads: options.background_threads > 0 };
+    let known = found.map(|found| Known::new(&place, found, history.epoch(), purpose)).transpose()?;
     // An owner deletes what no commit names.
     unnamed::check(&place, &history)?;
-    let known = found.map(|found| Known::new(&place, found, history.epoch())).transpose()?;
     let recorded = known.as_ref().map_or("", |known| known.committed.memory_store.as_str());
     // Storage alone says whether it is whole.
     let config = StoreConfig { to_finish: false, ..identity.config.clone() };
@@ -259,7 +261,7 @@ fn drop_found(
     (found, epoch): (Committed, u64),
 ) -> Result<Tombstone> {
     dropping::check_unneeded(place)?;
-    let known = Known::new(place, found, epoch)?;
+    let known = Known::new(place, found, epoch, Purpose::Drop)?;
     let found = &known.committed;
     named::drop_copies(clients, (name, found.identity.database))?;
     let claimed = Claimed::claim(place, Some(&known), &found.identity, &found.versions)?;

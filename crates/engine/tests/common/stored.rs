@@ -8,7 +8,8 @@ use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, ShardBounds, Storage, StorageOptions, Syncing, WriteBatch};
 use forebay_env::Random;
 use forebay_storage::{
-    DiskFault, FileLogOptions, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk,
+    BlockCache, BlockCacheOptions, BlockEncoder, BlockOptions, DiskFault, FileLogOptions, MemoryObjects, ObjectFault,
+    ObjectName, ObjectStorage, PutMode, SimDisk,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,37 @@ pub fn make_log_newer(objects: &MemoryObjects) -> (ObjectName, Bytes) {
     let bytes = objects.get(&last).unwrap();
     make_newer(objects, &last, Some(32), forebay_base::checksum);
     (last, bytes)
+}
+
+/// Has the object of a segment be of a newer build; what it was.
+pub fn make_object_newer(objects: &MemoryObjects, name: &ObjectName) -> Bytes {
+    let before = objects.get(name).unwrap();
+    let mut bytes = before.to_vec();
+    let footer = bytes.len() - 12;
+    let length = u32::from_le_bytes(bytes[footer..footer + 4].try_into().unwrap()) as usize;
+    let (directory, covered) = (&mut bytes[footer - length..footer], length - 4);
+    directory[4] = 9;
+    let right = forebay_base::envelope_checksum(&directory[..covered]);
+    directory[covered..].copy_from_slice(&right.to_le_bytes());
+    objects.put(name, bytes.into(), PutMode::Replace).unwrap();
+    before
+}
+
+/// Changes what the object of a segment holds; what the object was.
+pub fn change_object(objects: &MemoryObjects, name: &ObjectName, change: impl FnOnce(&mut [u8])) -> Bytes {
+    let before = objects.get(name).unwrap();
+    let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() }).unwrap();
+    let reader = objects.open(name).unwrap();
+    let object = cache.open(reader, name.as_str(), before.len() as u64, name.identity()).unwrap();
+    let mut bytes = vec![0; object.directory().length() as usize];
+    object.read_at(0, &mut bytes).unwrap();
+    change(&mut bytes);
+    let mut changed = Vec::new();
+    let mut encoder = BlockEncoder::new(BlockOptions::default(), name.identity(), &[]).unwrap();
+    encoder.add(&bytes, &mut changed).unwrap();
+    encoder.finish(&mut changed).unwrap();
+    objects.put(name, changed.into(), PutMode::Replace).unwrap();
+    before
 }
 
 pub fn four_shards(options: Options) -> Options {

@@ -1,0 +1,225 @@
+//! A newer build has written what a database consists of: an older one takes it from nobody.
+
+use crate::common::copied;
+use crate::common::process::Process;
+use crate::common::stored::{change_object, make_object_newer, of_objects, options};
+use crate::common::{Cluster, small_options};
+use forebay_base::{ErrorKind, checksum};
+use forebay_engine::{Db, Options, Syncing};
+use forebay_fabric::{Endpoint, EndpointOptions};
+use forebay_memory_client::{Blob, ExtentId, MemoryClient, ShardId, ShardKey, StoreHandle};
+use forebay_proto::calls::SetRoot;
+use forebay_storage::{MemoryObjects, ObjectName, ObjectStorage, PutMode};
+use forebay_table::image::ends_image;
+use forebay_table::{ManifestRoot, Placement, Version};
+use std::sync::Arc;
+
+/// Version of what no build knows.
+const NEWER: u8 = 9;
+
+fn key(number: u32) -> Vec<u8> {
+    format!("{number:05}").into_bytes()
+}
+
+/// Writes and flushes, as only an owner can that was not fenced.
+fn go_on(db: &Db, number: &mut u32) {
+    *number += 1;
+    db.put(&key(*number), b"value").unwrap();
+    db.flush().unwrap();
+}
+
+fn check(db: &Db, number: u32) {
+    (1..=number).for_each(|at| assert_eq!(db.get(&key(at)).unwrap().as_deref(), Some(&b"value"[..]), "{at}"));
+}
+
+/// Has a table image be of a newer build.
+fn make_image_newer(image: &mut [u8]) {
+    let (footer, covered) = (image.len() - 32, image.len() - 8);
+    let sections = u32::from_le_bytes(image[footer + 16..footer + 20].try_into().unwrap()) as usize;
+    image[footer + 20] = NEWER;
+    let right = checksum(&image[footer - 24 * sections..covered]);
+    image[covered..covered + 4].copy_from_slice(&right.to_le_bytes());
+}
+
+/// Has a frame of so many bytes be of a newer build.
+fn make_frame_newer(frame: &mut [u8]) {
+    frame[4] = NEWER;
+    let covered = frame.len() - 4;
+    let right = checksum(&frame[..covered]);
+    frame[covered..].copy_from_slice(&right.to_le_bytes());
+}
+
+/// A shard in memory, as the process has it that owns it.
+struct Left {
+    client: Arc<MemoryClient>,
+    store: StoreHandle,
+    endpoint: Endpoint,
+}
+
+impl Left {
+    fn new(client: &Arc<MemoryClient>) -> Self {
+        let endpoint = client.link().endpoint(EndpointOptions::default()).unwrap();
+        let (name, _) = client.list_stores().unwrap().remove(0);
+        Self { client: Arc::clone(client), store: client.open_store(&name).unwrap(), endpoint }
+    }
+
+    fn root(&self) -> Vec<u8> {
+        self.store.root(ShardId(0)).unwrap().unwrap().1
+    }
+
+    /// Replaces the root, as the owner does.
+    fn set_root(&self, root: &[u8]) {
+        let (epoch, _) = self.store.root(ShardId(0)).unwrap().unwrap();
+        let shard = ShardKey { store: self.store.id(), shard: ShardId(0) };
+        let root = Blob::new(root).unwrap();
+        self.client.call(&SetRoot { session: self.client.session(), shard, epoch, root }).unwrap();
+    }
+
+    /// Changes bytes of the shard's memory; what they were.
+    fn change(&mut self, extent: u32, offset: u64, length: u64, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let at = self.client.resolve(ExtentId(extent), offset).unwrap();
+        let mut before = vec![0; length as usize];
+        self.endpoint.read(at, &mut before).unwrap();
+        let mut bytes = before.clone();
+        change(&mut bytes);
+        self.endpoint.write(at, &bytes).unwrap();
+        before
+    }
+
+    /// Has a newer build have written the root, the manifest, or the newest table's image, while `then` is called.
+    fn with_newer(&mut self, what: &str, then: impl FnOnce()) {
+        let before = self.root();
+        let root = ManifestRoot::decode(&before).unwrap();
+        let (extent, offset, length) = (root.extent, root.offset, root.length);
+        match what {
+            "root" => {
+                let mut newer = before.clone();
+                make_frame_newer(&mut newer);
+                self.set_root(&newer);
+                then();
+                self.set_root(&before);
+            }
+            "manifest" => {
+                let mut sum = 0;
+                let known = self.change(extent, offset, length, |log| {
+                    let first = 16 + u32::from_le_bytes(log[8..12].try_into().unwrap()) as usize;
+                    make_frame_newer(&mut log[..first]);
+                    sum = checksum(log);
+                });
+                self.set_root(&ManifestRoot { checksum: sum, ..root }.encode().unwrap());
+                then();
+                self.change(extent, offset, length, |log| log.copy_from_slice(&known));
+                self.set_root(&before);
+            }
+            _ => {
+                let log = self.change(extent, offset, length, |_| ());
+                let version = Version::replay(root.edits(&log).unwrap()).unwrap();
+                let image = version.levels().iter().flatten().max_by_key(|table| table.id).unwrap().image;
+                let place = &version.segment(image.segment).unwrap().placements[0];
+                let &Placement::Memory { extent, offset, .. } = place else { panic!("{place:?}") };
+                let known = self.change(extent, offset, image.length, make_image_newer);
+                then();
+                self.change(extent, offset, image.length, |bytes| bytes.copy_from_slice(&known));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_owner_in_memory_is_not_disturbed() {
+    for background_threads in [0, 2] {
+        let cluster = Cluster::start(64 << 20);
+        let (owner, other) = (Process::start([&cluster]), Process::start([&cluster]));
+        let quiet = Options { name: Some("db".into()), background_threads: 0, ..small_options() };
+        let taking = Options { takeover: true, background_threads, ..quiet.clone() };
+        let db = owner.open(quiet);
+        let mut number = 0;
+        let mut left = Left::new(&owner.clients[0]);
+        for what in ["root", "manifest", "image"] {
+            go_on(&db, &mut number);
+            left.with_newer(what, || {
+                let refused = other.try_open(taking.clone()).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Unsupported, "{what}: {refused}");
+                db.put(b"log", what.as_bytes()).unwrap();
+            });
+            go_on(&db, &mut number);
+        }
+        let taken = other.open(taking);
+        check(&taken, number);
+        let fenced = db.put(b"log", b"").and_then(|()| db.flush()).unwrap_err();
+        assert_eq!(fenced.kind(), ErrorKind::Fenced, "{fenced}");
+        owner.kill(db);
+    }
+}
+
+/// The register lies in storage, or in the memory nodes.
+#[test]
+fn an_owner_of_copies_is_not_disturbed() {
+    for is_stored in [true, false] {
+        let nodes = copied::start(2);
+        let register = Some(copied::register()).filter(|_| is_stored);
+        let quiet = Options { register, background_threads: 0, ..copied::options(&copied::register(), 2) };
+        let taking = Options { takeover: true, ..quiet.clone() };
+        let (owner, other) = (Process::start(&nodes), Process::start(&nodes));
+        let db = owner.open(quiet);
+        let mut number = 0;
+        for (client, what) in owner.clients.iter().zip(["root", "manifest"]) {
+            go_on(&db, &mut number);
+            Left::new(client).with_newer(what, || {
+                let refused = other.try_open(taking.clone()).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Unsupported, "{what}: {refused}");
+            });
+            go_on(&db, &mut number);
+            assert_eq!(db.missing_copies(), 0);
+        }
+        let taken = other.open(taking);
+        check(&taken, number);
+        assert_eq!(taken.missing_copies(), 0);
+        owner.kill(db);
+    }
+}
+
+/// Objects of a database in storage, whose owner lives: each is of a newer build for a while, and then the newest table image.
+#[test]
+fn an_owner_in_storage_is_not_disturbed() {
+    for background_threads in [0, 2] {
+        let objects = MemoryObjects::new();
+        let storage = of_objects(&objects.handle());
+        let cluster = Cluster::start(64 << 20);
+        let (owner, other) = (Process::start([&cluster]), Process::with_empty_memory());
+        let quiet = Options { storage_lag_memtables: 0, background_threads: 0, ..options(&storage, Syncing::Sync) };
+        let taking = Options { takeover: true, background_threads, ..quiet.clone() };
+        let db = owner.open(quiet);
+        let mut number = 0;
+        (0..2).for_each(|_| go_on(&db, &mut number));
+        let refuse = |name: &ObjectName, known, number: &mut u32| {
+            let before = objects.list(None).unwrap();
+            for process in [&other, &Process::start([&cluster])] {
+                let refused = process.try_open(taking.clone()).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Unsupported, "{name}: {refused}");
+                assert!(refused.to_string().contains(name.as_str()), "{refused}");
+                assert_eq!(objects.list(None).unwrap(), before);
+            }
+            objects.put(name, known, PutMode::Replace).unwrap();
+            db.put(b"log", name.as_str().as_bytes()).unwrap();
+            *number += 1;
+            db.put(&key(*number), b"value").unwrap();
+        };
+        let segments = objects.list(Some(&ObjectName::new("db/segment").unwrap())).unwrap();
+        assert!(segments.len() >= 2, "{segments:?}");
+        for name in segments.iter().map(|object| &object.name) {
+            refuse(name, make_object_newer(&objects, name), &mut number);
+        }
+        let mut newest = None;
+        for name in segments.iter().map(|object| &object.name) {
+            change_object(&objects, name, |bytes| newest = ends_image(bytes).then_some(name).or(newest));
+        }
+        let newest = newest.unwrap();
+        refuse(newest, change_object(&objects, newest, make_image_newer), &mut number);
+        go_on(&db, &mut number);
+        // Nobody needs what memory nodes hold of it.
+        Left::new(&owner.clients[0]).set_root(b"no root");
+        check(&Process::start([&cluster]).open(taking.clone()), number);
+        owner.kill(db);
+    }
+}
