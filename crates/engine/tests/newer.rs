@@ -6,6 +6,7 @@ use crate::common::stored::{change_object, make_object_newer, of_objects, option
 use crate::common::{Cluster, small_options};
 use forebay_base::{ErrorKind, checksum};
 use forebay_engine::{Db, Options, Syncing};
+use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::{Endpoint, EndpointOptions};
 use forebay_memory_client::{Blob, ExtentId, MemoryClient, ShardId, ShardKey, StoreHandle};
 use forebay_proto::calls::SetRoot;
@@ -222,4 +223,46 @@ fn an_owner_in_storage_is_not_disturbed() {
         check(&Process::start([&cluster]).open(taking.clone()), number);
         owner.kill(db);
     }
+}
+
+/// The owner writes its first newer object at any moment at which an older build opens the database.
+#[test]
+fn nothing_is_claimed_of_what_became_newer_meanwhile() {
+    let mut refusals = 0;
+    for step in 0.. {
+        let objects = MemoryObjects::new();
+        let quiet = |objects: &MemoryObjects| {
+            let options = options(&of_objects(objects), Syncing::Sync);
+            Options { storage_lag_memtables: 0, background_threads: 0, ..options }
+        };
+        let (owner, other) = (Process::with_empty_memory(), Process::with_empty_memory());
+        let db = Arc::new(owner.open(quiet(&objects.handle())));
+        let mut number = 0;
+        go_on(&db, &mut number);
+        db.put(b"newer", b"value").unwrap();
+        let made = Arc::new(Mutex::new(None));
+        let (opening, write) = (objects.handle(), (Arc::clone(&db), objects.clone(), Arc::clone(&made)));
+        opening.interrupt_at(step, move || {
+            let (db, objects, made) = write;
+            *lock(&made) = Some(db.flush().map(|()| {
+                let newest = objects.list(Some(&ObjectName::new("db/segment").unwrap())).unwrap().pop().unwrap().name;
+                (make_object_newer(&objects, &newest), newest)
+            }));
+        });
+        let opened = other.try_open(quiet(&opening));
+        let Some(made) = lock(&made).take() else { break };
+        match made {
+            Ok((known, newest)) => {
+                assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unsupported, "step {step}");
+                objects.put(&newest, known, PutMode::Replace).unwrap();
+                go_on(&db, &mut number);
+                refusals += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Fenced, "step {step}: {error}");
+                check(&opened.unwrap(), number);
+            }
+        }
+    }
+    assert!(refusals > 5, "{refusals}");
 }
