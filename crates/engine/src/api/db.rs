@@ -78,8 +78,8 @@ impl Db {
     /// # Errors
     /// `Invalid` for options that conflict with each other or with the database, for no, too few or too many
     /// clients, or for a new database whose nodes cannot hold what the memtables of all its shards need at once; `NotFound` when no database has the name, or a node has lost its part of it; `AlreadyExists`; `Busy`
-    /// when another process has it open; `Unavailable` when a node is gone; `Corrupt`; `Io` when there is no memory or
-    /// no thread.
+    /// when another process has it open; `Unsupported` when a newer build wrote it, which has it as before; `Unavailable` when a
+    /// node is gone; `Corrupt`; `Io` when there is no memory or no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
         Self::open_as(clients, options, false)
     }
