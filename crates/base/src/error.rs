@@ -1,6 +1,6 @@
 //! Kinds of errors, by the action that the caller must take.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// The action that the caller of a failed operation must take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,6 +99,18 @@ impl ErrorKind {
             14 => Self::Conflict,
             _ => return None,
         })
+    }
+
+    /// The kind of an error of the file system, for whoever writes or reads a file.
+    #[must_use]
+    pub const fn of_file(cause: io::ErrorKind) -> Self {
+        match cause {
+            io::ErrorKind::NotFound => Self::NotFound,
+            io::ErrorKind::PermissionDenied => Self::AccessDenied,
+            io::ErrorKind::AlreadyExists => Self::AlreadyExists,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::Full,
+            _ => Self::Io,
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 //! The compute process is killed, suspended or taken over. The next process continues with its named databases.
 
-use crate::common::{fresh_path, places, run, start, start_node};
+use crate::common::{fresh_path, places, run, start, start_node, start_with_short_files};
 use forebay_env::Random;
 use rustix::process::Signal;
+use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const FLAGS: &str = "--value_size=100 --write_buffer_size=256KiB --verify=true";
@@ -30,6 +34,37 @@ fn what_one_process_wrote_the_next_one_reads() {
         run(&format!("restore --db=other {at}")).expect(6);
         run(&format!("checkpoint --db=other {at}")).expect(1);
     }
+}
+
+/// What a checkpoint is written to stays what it is, and a disk that is full is told as such.
+#[test]
+fn a_checkpoint_goes_where_its_path_leads() {
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB");
+    run(&format!("bench {FLAGS} --num=5000 --memory={address} --db=db --benchmarks=fillseq")).expect(0);
+    let line = |path: &Path| format!("checkpoint --memory={address} --db=db {}", path.display());
+    let file = fresh_path(".checkpoint");
+    run(&line(&file)).expect(0);
+    let expected = std::fs::read(&*file).unwrap();
+    let (pipe, received) = (fresh_path(".pipe"), fresh_path(".checkpoint"));
+    assert!(Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
+    let mut reading = Command::new("timeout");
+    let mut reading =
+        reading.args(["60", "cat"]).arg(&*pipe).stdout(File::create(&*received).unwrap()).spawn().unwrap();
+    run(&line(&pipe)).expect(0);
+    assert!(std::fs::symlink_metadata(&*pipe).unwrap().file_type().is_fifo());
+    assert!(reading.wait().unwrap().success() && std::fs::read(&*received).unwrap() == expected);
+    // A link leads to a file that is not there yet, or that is.
+    let (link, target) = (fresh_path(".link"), fresh_path(".checkpoint"));
+    symlink(target.file_name().unwrap(), &*link).unwrap();
+    for what in ["no file yet", "a file"] {
+        run(&line(&link)).expect(0);
+        assert!(link.is_symlink() && std::fs::read(&*target).unwrap() == expected, "{what}");
+        std::fs::write(&*target, "").unwrap();
+    }
+    let full = start_with_short_files(&line(&file), 64).wait().expect(5).error;
+    assert!(full.contains("nothing of the checkpoint was kept"), "{full}");
+    assert!(std::fs::read(&*file).unwrap() == expected, "the one before stays");
+    assert!(!Path::new(&format!("{}.partial", file.display())).exists());
 }
 
 #[test]

@@ -27,16 +27,7 @@ impl Error {
     }
 
     pub(crate) fn io(what: impl fmt::Display, cause: &std::io::Error) -> Self {
-        let kind = match cause.kind() {
-            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-            std::io::ErrorKind::PermissionDenied => ErrorKind::AccessDenied,
-            std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded | std::io::ErrorKind::FileTooLarge => {
-                ErrorKind::Full
-            }
-            _ => ErrorKind::Io,
-        };
-        Self::new(kind, format!("{what}: {cause}"))
+        Self::new(ErrorKind::of_file(cause.kind()), format!("{what}: {cause}"))
     }
 
     /// The same error, with the place where it was met.

@@ -1,13 +1,12 @@
 //! Files, standard input and standard output.
 
 use crate::error::{Error, Result};
+use forebay::OutputFile;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// So many symbolic links may lead to a file, as for the system.
-const MAX_LINKS: usize = 40;
 
 /// Where a dump comes from.
 pub struct Input {
@@ -49,65 +48,35 @@ impl Input {
     }
 }
 
-/// Where a dump goes. A file gets its name once it is whole and synced. A device or a pipe is written to as it is.
+/// Where a dump goes: a file, as an [`OutputFile`], or standard output.
 #[derive(Debug)]
-pub struct Output {
-    target: Target,
-}
-
-#[derive(Debug)]
-enum Target {
+pub enum Output {
+    /// Standard output.
     Stream(BufWriter<std::io::Stdout>),
-    Special { out: BufWriter<File>, path: PathBuf },
-    File { out: BufWriter<File>, partial: PathBuf, path: PathBuf },
+    /// A file, a device or a pipe.
+    File(OutputFile),
 }
 
 impl Output {
     /// Begins the file, or standard output for `-`.
     ///
     /// # Errors
-    /// `Invalid` for a path that names no file; `AccessDenied`, `Full`, `Io`.
+    /// As [`OutputFile::create`].
     pub fn create(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
-            let out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout());
-            return Ok(Self { target: Target::Stream(out) });
+            return Ok(Self::Stream(BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout())));
         }
-        if path.metadata().is_ok_and(|about| !about.is_file()) {
-            let file = File::options().write(true).open(path);
-            let file = file.map_err(|cause| Error::io(format_args!("opening {}", path.display()), &cause))?;
-            let out = BufWriter::with_capacity(BUFFER_BYTES, file);
-            return Ok(Self { target: Target::Special { out, path: path.to_owned() } });
-        }
-        let path = followed(path)?;
-        let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
-        let mut name = name.to_owned();
-        name.push(".partial");
-        let partial = path.with_file_name(name);
-        let file = File::create(&partial);
-        let file = file.map_err(|cause| Error::io(format_args!("creating {}", partial.display()), &cause))?;
-        let out = BufWriter::with_capacity(BUFFER_BYTES, file);
-        Ok(Self { target: Target::File { out, partial, path } })
+        Ok(Self::File(OutputFile::create(path, "dump")?))
     }
 
     /// Makes what was written survive, under its name. Where that fails, nothing is kept of a file that has no name yet.
     ///
     /// # Errors
     /// `Full`, `Io`.
-    pub fn finish(mut self) -> Result<()> {
-        match &mut self.target {
-            Target::Stream(out) => out.flush().map_err(|cause| Error::io("writing to standard output", &cause)),
-            Target::Special { out, path } => {
-                out.flush().map_err(|cause| Error::io(format_args!("writing {}", path.display()), &cause))
-            }
-            Target::File { out, partial, path } => {
-                let writing = |cause| Error::io(format_args!("writing {}", path.display()), &cause);
-                let synced = out.flush().and_then(|()| out.get_ref().sync_all());
-                if let Err(error) = synced.and_then(|()| std::fs::rename(&*partial, &*path)).map_err(writing) {
-                    return Err(self.abandon(error));
-                }
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(writing)
-            }
+    pub fn finish(self) -> Result<()> {
+        match self {
+            Self::Stream(mut out) => out.flush().map_err(|cause| Error::io("writing to standard output", &cause)),
+            Self::File(file) => Ok(file.finish()?),
         }
     }
 
@@ -115,37 +84,29 @@ impl Output {
     /// there.
     #[must_use]
     pub fn abandon(self, why: Error) -> Error {
-        let Target::File { partial, .. } = &self.target else { return why };
-        match std::fs::remove_file(partial) {
-            Ok(()) => why.and("nothing of the dump was kept"),
-            Err(cause) => why.and(format_args!("a part of the dump is left in {}: {cause}", partial.display())),
+        let left = match self {
+            Self::Stream(_) => None,
+            Self::File(file) => file.abandon(),
+        };
+        match left {
+            Some(left) => why.and(left),
+            None => why,
         }
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match &mut self.target {
-            Target::Stream(out) => out.write(bytes),
-            Target::Special { out, .. } | Target::File { out, .. } => out.write(bytes),
+        match self {
+            Self::Stream(out) => out.write(bytes),
+            Self::File(file) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        match &mut self.target {
-            Target::Stream(out) => out.flush(),
-            Target::Special { out, .. } | Target::File { out, .. } => out.flush(),
+        match self {
+            Self::Stream(out) => out.flush(),
+            Self::File(file) => file.flush(),
         }
     }
-}
-
-/// Where symbolic links lead from `path`. Nothing need be there.
-fn followed(path: &Path) -> Result<PathBuf> {
-    let mut at = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        // What is no link cannot be read as one.
-        let Ok(target) = at.read_link() else { return Ok(at) };
-        at = at.parent().unwrap_or(Path::new("")).join(target);
-    }
-    Err(Error::invalid(format!("{} leads through too many links: name the file itself", path.display())))
 }

@@ -1,13 +1,14 @@
 //! Checkpoints: the contents of a database at a snapshot, streamed to a file and loaded back in parallel (dLSM VIII).
 //! `docs/formats/checkpoint.md` draws the file.
 //!
-//! Writing is one scan of a snapshot, so writers are not held up. The file gets its name once it is complete and
-//! synced. Loading divides the sections among threads. Each thread verifies a block and then writes its entries as
+//! Writing is one scan of a snapshot, so writers are not held up. The file gets its name once it is whole and
+//! synced ([`OutputFile`]). Loading divides the sections among threads. Each thread verifies a block and then writes its entries as
 //! batches. Order does not matter because each key occurs once.
 //!
-//! This is the only module of the engine that reads and writes files.
+//! Only this module of the engine and that of [`OutputFile`] read and write files.
 
 use crate::api::db::Db;
+use crate::api::file::{OutputFile, failed};
 use crate::terms::{Error, Options, Result};
 use crate::write::batch::WriteBatch;
 use forebay_base::{ErrorKind, KeyOrder, MAX_VALUE_BYTES};
@@ -15,9 +16,9 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::spawn;
 use forebay_memory_client::MemoryClient;
 use forebay_table::checkpoint::{self, BLOCK_HEADER_LENGTH, BlockEntry, Footer, Section, StreamWriter, TRAILER_LENGTH};
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of entries in one loaded batch.
@@ -69,22 +70,21 @@ impl Db {
     }
 
     /// Writes all current keys and values to a file. Writers are not held up. An existing file of this name is replaced
-    /// once the new one is complete and synced.
+    /// once the new one is whole and synced. A device or a pipe is written to, and symbolic links are followed.
     ///
     /// # Errors
-    /// `Io` for the file; `Invalid` for a value that operands have made longer than 64 MiB, which could not be loaded: the
+    /// Those of [`OutputFile`], `Full` among them; `Invalid` for a value that operands have made longer than 64 MiB, which could not be loaded: the
     /// message names its key; as [`Db::get`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
         let path = path.as_ref();
-        let partial = partial(path)?;
-        let written = write_file(self, &partial)
-            .and_then(|summary| std::fs::rename(&partial, path).map_err(failed("naming", path)).map(|()| summary))
-            .and_then(|summary| sync_folder(path).map(|()| summary));
-        if written.is_err() {
-            // If this fails too, nothing can be done: the name says that the file is partial.
-            let _ = std::fs::remove_file(&partial);
+        let mut file = OutputFile::create(path, "checkpoint")?;
+        match write_stream(self, &mut file, path) {
+            Ok(summary) => file.finish().map(|()| summary),
+            Err(error) => Err(match file.abandon() {
+                Some(left) => error.and(&left),
+                None => error,
+            }),
         }
-        written
     }
 
     /// Writes all keys and values of a checkpoint into this database, on several threads, and flushes. Existing keys
@@ -170,10 +170,6 @@ impl Db {
     }
 }
 
-fn failed<'a>(what: &'a str, path: &'a Path) -> impl Fn(std::io::Error) -> Error + 'a {
-    move |error| Error::new(ErrorKind::Io, format!("{what} {}: {error}", path.display()))
-}
-
 /// An error that names a damaged file.
 fn damaged(path: &Path) -> impl Fn(forebay_table::Error) -> Error + '_ {
     move |error| Error::from(error).during(&path.display().to_string())
@@ -183,23 +179,7 @@ fn cut(path: &Path) -> Error {
     Error::corrupt(format!("{}: it ends before it is complete", path.display()))
 }
 
-fn partial(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
-    let mut name = name.to_owned();
-    name.push(".partial");
-    Ok(path.with_file_name(name))
-}
-
-/// Makes a rename durable.
-fn sync_folder(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("syncing", folder))
-}
-
-fn write_file(db: &Db, path: &Path) -> Result<CheckpointSummary> {
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(true).open(path).map_err(failed("creating", path))?;
-    let mut file = BufWriter::with_capacity(1 << 20, file);
+fn write_stream(db: &Db, file: &mut OutputFile, path: &Path) -> Result<CheckpointSummary> {
     let mut out = Vec::new();
     let mut writer = StreamWriter::begin(db.key_order(), &mut out)?;
     let mut iterator = db.iter()?;
@@ -214,8 +194,6 @@ fn write_file(db: &Db, path: &Path) -> Result<CheckpointSummary> {
     }
     let (footer, file_bytes) = writer.finish(&mut out)?;
     file.write_all(&out).map_err(failed("writing", path))?;
-    let file = file.into_inner().map_err(|error| failed("writing", path)(error.into_error()))?;
-    file.sync_all().map_err(failed("syncing", path))?;
     Ok(CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() })
 }
 
@@ -232,10 +210,7 @@ fn check_loadable(key: &[u8], value: &[u8]) -> Result<()> {
 }
 
 fn open_file(path: &Path) -> Result<File> {
-    File::open(path).map_err(|error| {
-        let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
-        Error::new(kind, format!("opening {}: {error}", path.display()))
-    })
+    File::open(path).map_err(failed("opening", path))
 }
 
 /// Fills `bytes` from the current position of the file.

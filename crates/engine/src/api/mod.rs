@@ -7,6 +7,7 @@ pub(crate) mod benchmark;
 pub(crate) mod checkpoint;
 pub(crate) mod db;
 pub(crate) mod db_iterator;
+pub(crate) mod file;
 pub(crate) mod keyspace;
 pub(crate) mod keyspaces;
 pub(crate) mod property;

@@ -92,6 +92,12 @@ impl Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
+
+    /// The same error with what followed from it.
+    pub(crate) fn and(mut self, what: &str) -> Self {
+        self.message = format!("{}; {what}", self.message);
+        self
+    }
 }
 
 /// The cause of [`Error::of_register`].

@@ -1,0 +1,101 @@
+//! Files that a database is written to: checkpoints, and dumps.
+
+use crate::terms::{Error, Result};
+use forebay_base::ErrorKind;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const BUFFER_BYTES: usize = 1 << 20;
+/// So many symbolic links may lead to a file, as for the system.
+const MAX_LINKS: usize = 40;
+
+/// A file that is written. It gets its name once it is whole and synced, in place of a file that has it. Symbolic links stay, and
+/// lead to it. A device or a pipe stays as well, and is written to as it is.
+#[derive(Debug)]
+pub struct OutputFile {
+    out: BufWriter<File>,
+    path: PathBuf,
+    /// Its name until then; a device or a pipe has none.
+    partial: Option<PathBuf>,
+    what: &'static str,
+}
+
+/// An error of the file system.
+pub(crate) fn failed<'a>(doing: &'a str, path: &'a Path) -> impl Fn(std::io::Error) -> Error + 'a {
+    move |cause| Error::new(ErrorKind::of_file(cause.kind()), format!("{doing} {}: {cause}", path.display()))
+}
+
+impl OutputFile {
+    /// Begins the file, for `what` (`checkpoint`).
+    ///
+    /// # Errors
+    /// `Invalid` for a path that names no file; `NotFound`, `AccessDenied`, `Full`, `Io`.
+    pub fn create(path: &Path, what: &'static str) -> Result<Self> {
+        let begun =
+            |file, path, partial| Self { out: BufWriter::with_capacity(BUFFER_BYTES, file), path, partial, what };
+        if path.metadata().is_ok_and(|about| !about.is_file()) {
+            let file = File::options().write(true).open(path).map_err(failed("opening", path))?;
+            return Ok(begun(file, path.to_owned(), None));
+        }
+        let path = followed(path)?;
+        let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
+        let mut name = name.to_owned();
+        name.push(".partial");
+        let partial = path.with_file_name(name);
+        let file = File::create(&partial).map_err(failed("creating", &partial))?;
+        Ok(begun(file, path, Some(partial)))
+    }
+
+    /// Makes what was written survive, under its name. Where that fails, nothing is kept of a file that has no name yet.
+    ///
+    /// # Errors
+    /// `Full`, `Io`.
+    pub fn finish(mut self) -> Result<()> {
+        let flushed = self.out.flush();
+        let Some(partial) = &self.partial else { return flushed.map_err(failed("writing", &self.path)) };
+        let synced = flushed.and_then(|()| self.out.get_ref().sync_all());
+        if let Err(cause) = synced.and_then(|()| std::fs::rename(partial, &self.path)) {
+            let error = failed("writing", &self.path)(cause);
+            return Err(match self.abandon() {
+                Some(left) => error.and(&left),
+                None => error,
+            });
+        }
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("syncing", folder))
+    }
+
+    /// Deletes the file that was begun, as it will not be whole, and says what became of it. What went to a device or a pipe is
+    /// there.
+    #[must_use]
+    pub fn abandon(self) -> Option<String> {
+        let partial = self.partial?;
+        let what = self.what;
+        Some(match std::fs::remove_file(&partial) {
+            Ok(()) => format!("nothing of the {what} was kept"),
+            Err(cause) => format!("a part of the {what} is left in {}: {cause}", partial.display()),
+        })
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Where symbolic links lead from `path`. Nothing need be there.
+fn followed(path: &Path) -> Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        // What is no link cannot be read as one.
+        let Ok(target) = at.read_link() else { return Ok(at) };
+        at = at.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(Error::invalid(format!("{} leads through too many links: name the file itself", path.display())))
+}
