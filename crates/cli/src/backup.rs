@@ -34,7 +34,7 @@ pub enum Action {
         #[arg(value_parser = names::checkpoint)]
         checkpoint: String,
         /// The other storage, as for --storage.
-        #[arg(long, value_name = "URL")]
+        #[arg(long, value_name = "URL", value_parser = storage_flags::lasting)]
         to: NamedStorage,
     },
     /// Create a database in the same storage, as this one was at a checkpoint. Nothing is copied.

@@ -5,7 +5,7 @@ use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::nodes::of_opening;
 use crate::place::CopiesArguments;
-use crate::storage_flags::NamedStorage;
+use crate::storage_flags::{NamedStorage, lasting};
 use crate::stores::shards_of_new;
 use crate::{durability, names, output};
 use forebay::{CheckpointLayout, CheckpointSummary, Db, Durability, NodeAddress, Options, ShardBounds, Storage, Store};
@@ -24,10 +24,10 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: String,
     /// Storage in which the database lies.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = lasting)]
     storage: Option<NamedStorage>,
     /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = lasting)]
     register: Option<NamedStorage>,
     /// The file.
     file: PathBuf,

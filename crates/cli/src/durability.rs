@@ -1,7 +1,8 @@
 //! Flags that say what a database survives.
 
+use crate::arguments::NodeAddresses;
 use crate::failure::Failure;
-use crate::storage_flags::{NamedStorage, directory, open_existing_directory};
+use crate::storage_flags::{ENDS, NamedStorage, directory, open_existing_directory};
 use crate::{names, output, units};
 use forebay::{
     DEFAULT_NAME, DirectoryOptions, Durability, EngineError, ErrorKind, NodeAddress, Options, Storage, StorageOptions,
@@ -123,6 +124,24 @@ impl DurabilityArguments {
                  --memory",
             )),
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that the database is there when the command has ended.
+    ///
+    /// # Errors
+    /// Usage.
+    pub fn check_lasting(&self, memory: &NodeAddresses) -> Result<(), Failure> {
+        let ends = |named: &Option<NamedStorage>| named.as_ref().is_some_and(NamedStorage::ends_with_process);
+        let ended =
+            [("--storage", &self.storage), ("--register", &self.register)].into_iter().find(|(_, named)| ends(named));
+        match ended {
+            Some((flag, _)) => Err(Failure::usage(format_args!("{flag}: {ENDS}"))),
+            None if !self.has_storage() && (memory.is_local() || self.db.is_none()) => Err(Failure::usage(
+                "say which database: --path DIRECTORY, --storage URL, or --memory ADDRESS and --db NAME. Without, it ends with \
+                 this command",
+            )),
+            None => Ok(()),
         }
     }
 

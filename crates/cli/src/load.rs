@@ -63,6 +63,7 @@ impl Arguments {
 /// # Errors
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    arguments.engine.check_lasting(&arguments.memory.memory)?;
     let input = Input::open(&arguments.file).map_err(failed)?;
     let opener = Opener::new(&arguments.memory, &arguments.engine, Existing::Kept)?;
     let store = opener.with_recorded().and_then(|opener| opener.open()).map_err(Failure::workload(Stage::Start))?;

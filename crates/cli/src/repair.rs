@@ -5,7 +5,7 @@ use crate::findings;
 use crate::output::Format;
 use crate::place::StoredArguments;
 use crate::progress::Progress;
-use crate::storage_flags::NamedStorage;
+use crate::storage_flags::{NamedStorage, lasting};
 use crate::{names, units};
 use forebay::{Durability, ErrorKind, Options, Salvage, SalvagedEntry, ShardBounds, Step, Store, Syncing};
 use forebay_dump::{Entry, Loader};
@@ -19,7 +19,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     into: Option<String>,
     /// Storage of the new database; by default that of the damaged one.
-    #[arg(long, value_name = "URL", requires = "into")]
+    #[arg(long, value_name = "URL", requires = "into", value_parser = lasting)]
     into_storage: Option<NamedStorage>,
     /// Leave out keys that may have been deleted or overwritten, where what would say so is lost.
     #[arg(long)]

@@ -66,7 +66,24 @@ impl FromStr for NamedStorage {
     }
 }
 
+/// Storage that a flag names, in which what is written is there when the command has ended.
+///
+/// # Errors
+/// For memory of this process, and for what is wrong with the URL.
+pub fn lasting(url: &str) -> Result<NamedStorage, String> {
+    let named: NamedStorage = url.parse()?;
+    if named.ends_with_process() { Err(ENDS.to_owned()) } else { Ok(named) }
+}
+
+/// What is said of storage in memory of this process, where something is to be kept.
+pub const ENDS: &str = "what is written to memory: ends with this command; name a directory, or other storage";
+
 impl NamedStorage {
+    /// Whether it is memory of this process.
+    pub fn ends_with_process(&self) -> bool {
+        self.url.starts_with("memory:")
+    }
+
     /// The storage, if it is there.
     pub fn found(&self) -> Option<Storage> {
         self.there.clone().or_else(|| open_existing_storage(&self.url).ok())

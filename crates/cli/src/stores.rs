@@ -256,6 +256,14 @@ impl EngineArguments {
         self.place.found_storage()
     }
 
+    /// Checks that the database is there when the command has ended.
+    ///
+    /// # Errors
+    /// Usage.
+    pub fn check_lasting(&self, memory: &NodeAddresses) -> Result<(), Failure> {
+        self.place.check_lasting(memory)
+    }
+
     /// Checks options, which [`EngineArguments::options`] made and the command may have changed, against each other.
     ///
     /// # Errors
