@@ -254,7 +254,7 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
 fn divided(options: Options) -> Options {
     // Keys begin alike, so bounds that suit random bytes would leave all of them to one shard.
     let shard_bounds = ShardBounds::Given(forebay_server::shard_bounds(options.shards));
-    let rebalance_interval = (options.shards > 1).then_some(REBALANCE);
+    let rebalance_interval = (options.shards > 1 && options.background_threads > 0).then_some(REBALANCE);
     Options { shard_bounds, rebalance_interval, ..options }
 }
 

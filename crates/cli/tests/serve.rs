@@ -233,6 +233,14 @@ fn a_server_that_finds_its_disk_full_ends_as_load_does() {
     assert!(ended.code == Some(5) && ended.error.contains("storage is full"), "{ended:?}");
 }
 
+/// Without background jobs, bounds between shards stay where they are.
+#[test]
+fn several_shards_need_no_background_jobs() {
+    let (server, _) = serve("--durability=none --shards=2 --max-background-jobs=0");
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+}
+
 #[test]
 fn a_password_is_needed_where_one_is_set() {
     let file = crate::common::fresh_path(".password");
