@@ -68,7 +68,7 @@ impl AdminArguments {
 /// # Errors
 /// When standard output cannot be written.
 pub fn announce(admin: Option<&Admin>) -> Result<(), Failure> {
-    admin.map_or(Ok(()), |admin| output::line(&format!("admin http://{}/", admin.address())))
+    admin.map_or(Ok(()), |admin| output::announce(&format!("admin http://{}/", admin.address())))
 }
 
 /// Shows a server and its database.

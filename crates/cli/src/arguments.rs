@@ -90,6 +90,19 @@ impl NodeAddresses {
         }
     }
 
+    /// Checks that all are of other processes; `flag` named them.
+    ///
+    /// # Errors
+    /// Usage, for `local`.
+    pub fn check_remote(&self, flag: &str) -> Result<(), Failure> {
+        if self.0.contains(&NodeAddress::Local) {
+            return Err(Failure::usage(format_args!(
+                "{flag}=local is of this process, and no database uses it: use shm:<path> or tcp://<host>:<port>"
+            )));
+        }
+        Ok(())
+    }
+
     /// Whether the memory node is in this process.
     pub fn is_local(&self) -> bool {
         matches!(self.0[..], [NodeAddress::Local])

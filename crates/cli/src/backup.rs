@@ -5,10 +5,8 @@ use crate::storage_flags::{self, NamedStorage};
 use crate::{names, output, units};
 use clap::Subcommand;
 use forebay::{
-    BackupSummary, DEFAULT_NAME, Db, DirectoryOptions, Durability, EngineError, ErrorKind, Options, Storage,
-    StorageOptions, Store, Syncing,
+    BackupSummary, DEFAULT_NAME, Db, DirectoryOptions, Durability, ErrorKind, Options, Storage, Store, Syncing,
 };
-use std::path::PathBuf;
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -62,9 +60,9 @@ pub enum Action {
 #[derive(Debug, clap::Args)]
 pub struct Place {
     /// Directory in which the database lies, as of `bench --path`.
-    #[arg(long, value_name = "DIRECTORY", value_parser = storage_flags::directory, conflicts_with_all = ["db", "storage"],
-          required_unless_present = "storage")]
-    path: Option<PathBuf>,
+    #[arg(long, value_name = "DIRECTORY", value_parser = storage_flags::open_existing_directory,
+          conflicts_with_all = ["db", "storage"], required_unless_present = "storage")]
+    path: Option<Storage>,
     /// Name of the database in --storage; by default `default`.
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
@@ -129,17 +127,8 @@ impl Place {
     }
 
     fn storage(&self) -> Result<Storage, Failure> {
-        match (&self.storage, &self.path) {
-            (Some(storage), _) => Ok(storage.clone()),
-            (None, Some(path)) if path.is_dir() => {
-                let opened = Storage::open(&path.to_string_lossy(), StorageOptions::default());
-                opened.map_err(|error| starting(EngineError::from(error)))
-            }
-            (None, path) => {
-                let path = path.as_deref().unwrap_or(std::path::Path::new("")).display();
-                Err(Failure::new(ErrorKind::NotFound, Stage::Start, format_args!("there is no database in {path}")))
-            }
-        }
+        let named = self.path.as_ref().or(self.storage.as_ref());
+        named.cloned().ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
     }
 
     /// Names of the checkpoints of the database, or of its backup.
@@ -157,7 +146,7 @@ impl Place {
     fn open(&self) -> Result<Store, Failure> {
         let options = Db::options_of_stored(&self.storage()?, self.name()).map_err(starting)?;
         let options = Options { durability: Durability::Storage(Syncing::Sync), ..options };
-        let opened = match &self.path {
+        let opened = match self.path.as_ref().and_then(Storage::directory) {
             Some(path) => {
                 let database = Options { name: None, storage: None, ..options };
                 Store::open_with(path, DirectoryOptions { memory_bytes: self.local_memory_size, database })

@@ -66,12 +66,17 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let keyspace = keyspace(&store, arguments.keyspace.as_deref())?;
     let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
     let range = Range { from: bytes(&arguments.from), to: bytes(&arguments.to), prefix: bytes(&arguments.prefix) };
+    range.check(store.key_order()).map_err(|error| Failure::usage(format_args!("--from and --to: {error}")))?;
     let mut out = Output::create(&arguments.file).map_err(failed)?;
     let is_all = range.is_everything() && keyspace.is_none();
     let statistics = store.statistics();
     let held = statistics.memtable_bytes + statistics.levels.iter().map(|level| level.bytes).sum::<u64>();
     let progress = Progress::of_bytes("dumping:", is_all.then_some(held));
     let mut show = |dumped: Dumped| progress.set(dumped.entry_bytes, format!("({} keys)", dumped.keys));
+    let is_stream = arguments.file == Path::new("-");
+    let failed = |error: forebay_dump::Error| {
+        if is_stream && error.is_of_lost_reader() { Failure::unheard() } else { failed(error) }
+    };
     let dumped = match forebay_dump::write(&store, keyspace.as_ref(), &range, arguments.format, &mut out, &mut show) {
         Ok(dumped) => dumped,
         Err(error) => return Err(failed(out.abandon(error))),
@@ -80,7 +85,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     store.close().map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     let told = format!("dumped: {} keys, {} bytes", dumped.keys, dumped.bytes);
-    if arguments.file == Path::new("-") {
+    if is_stream {
         output::complain(&told);
         return Ok(());
     }

@@ -23,7 +23,7 @@ pub struct Failure {
     pub kind: ErrorKind,
     /// The progress of the command.
     pub stage: Stage,
-    /// The line for standard error.
+    /// The line for standard error; none when it is empty.
     pub message: String,
 }
 
@@ -56,6 +56,11 @@ impl Failure {
     /// An error of the fabric.
     pub fn fabric(stage: Stage) -> impl Fn(forebay_fabric::Error) -> Self {
         move |error| Self::new(error.kind(), stage, error)
+    }
+
+    /// Whoever read standard output has gone, as `head` does, and wants to hear nothing of it.
+    pub const fn unheard() -> Self {
+        Self { kind: ErrorKind::Io, stage: Stage::Running, message: String::new() }
     }
 
     /// An operating system error while trying `what`.

@@ -64,7 +64,8 @@ impl Arguments {
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     arguments.engine.check_lasting(&arguments.memory.memory)?;
-    let input = Input::open(&arguments.file).map_err(failed)?;
+    let mut input = Input::open(&arguments.file).map_err(failed)?;
+    input.check(arguments.format).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let opener = Opener::new(&arguments.memory, &arguments.engine, Existing::Kept)?;
     let store = opener.with_recorded().and_then(|opener| opener.open()).map_err(Failure::workload(Stage::Start))?;
     let db = store.database().db();

@@ -228,7 +228,9 @@ fn main() -> ExitCode {
 }
 
 fn end(failure: &Failure) -> ExitCode {
-    output::complain(&format!("forebay: {}", failure.message));
+    if !failure.message.is_empty() {
+        output::complain(&format!("forebay: {}", failure.message));
+    }
     ExitCode::from(failure.code())
 }
 

@@ -73,7 +73,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let admission = arguments.admission.load()?;
     let admin = arguments.admin.start("memory-node")?;
     let handle = Arc::new(start(arguments, admission.clone())?);
-    output::line(&format!("ready {}", handle.address()))?;
+    output::announce(&format!("ready {}", handle.address()))?;
     if let Some(admin) = &admin {
         admin::show_node(admin, Arc::clone(&handle));
     }

@@ -13,16 +13,34 @@ pub enum Format {
     Json,
 }
 
+fn print(bytes: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
+}
+
+/// An error of standard output. That nobody reads it any more is not told.
+fn failed(cause: std::io::Error) -> Failure {
+    if cause.kind() == std::io::ErrorKind::BrokenPipe { Failure::unheard() } else { told(cause) }
+}
+
+fn told(cause: std::io::Error) -> Failure {
+    Failure::io("writing to standard output")(cause)
+}
+
 /// Prints a line on standard output, without buffering.
 ///
 /// # Errors
 /// When it cannot be written, for example because the reader of a pipe is gone.
 pub fn line(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush())
-        .map_err(Failure::io("writing to standard output"))
+    print(format!("{text}\n").as_bytes()).map_err(failed)
+}
+
+/// Prints a line of a command that then runs until it is stopped.
+///
+/// # Errors
+/// As [`line`]; it is told why the command ends.
+pub fn announce(text: &str) -> Result<(), Failure> {
+    print(format!("{text}\n").as_bytes()).map_err(told)
 }
 
 /// Prints a report as one JSON object, on a line of standard output.
@@ -49,6 +67,5 @@ pub fn complain(text: &str) {
 /// # Errors
 /// When they cannot be written.
 pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(Failure::io("writing to standard output"))
+    print(bytes).map_err(failed)
 }

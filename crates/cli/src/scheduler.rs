@@ -63,6 +63,7 @@ impl Arguments {
 /// When it cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let memory = arguments.memory.only("which knows who schedules")?;
+    arguments.memory.check_remote("--memory")?;
     arguments.log.start()?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("scheduler")?;
@@ -83,7 +84,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let handle = MemoryNode::start(listener, options).map_err(failed(Stage::Start))?;
     let mut register = NodeRegister::new(register, handle.address().into());
     let mut election = Election::new(TERM);
-    output::line(&format!("ready {}", handle.address()))?;
+    output::announce(&format!("ready {}", handle.address()))?;
     let led = Arc::new(Mutex::new(None));
     if let Some(admin) = &admin {
         let led = Arc::clone(&led);

@@ -159,7 +159,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let server = Server::start(store, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let plain = arguments.listen.0.map(|_| format!(" redis://{}", server.address()));
     let tls = server.tls_address().map(|address| format!(" rediss://{address}"));
-    output::line(&format!("ready{}{}", plain.unwrap_or_default(), tls.unwrap_or_default()))?;
+    output::announce(&format!("ready{}{}", plain.unwrap_or_default(), tls.unwrap_or_default()))?;
     if let Some(admin) = &admin {
         admin::show_server(admin, server.address(), server.observer(), settings);
     }
@@ -272,7 +272,8 @@ fn starting(error: forebay::Error) -> Failure {
 }
 
 fn password(path: &Path) -> Result<Vec<u8>, Failure> {
-    let mut password = std::fs::read(path).map_err(Failure::io("reading the password"))?;
+    let mut password = std::fs::read(path)
+        .map_err(|error| Failure::usage(format_args!("--password-file {}: {error}", path.display())))?;
     while password.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         password.pop();
     }

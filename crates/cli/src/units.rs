@@ -109,6 +109,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if nanos < 1e18 { Ok(Duration::from_nanos(nanos.round() as u64)) } else { Err(format!("too long; {right}")) }
 }
 
+/// A span of time that is not 0.
+///
+/// # Errors
+/// What would be valid.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("longer than 0 is needed, such as 1s".to_owned()),
+        interval => Ok(interval),
+    }
+}
+
 /// Bits per second.
 ///
 /// # Errors

@@ -46,9 +46,11 @@ impl Arguments {
     /// Lets the nodes be reached as flags and variables say.
     ///
     /// # Errors
-    /// When flags are of no use there, or a variable does not hold what it should.
+    /// When a node is of this process, when flags are of no use there, or a variable does not hold what it should.
     pub fn resolve(&mut self) -> Result<(), Failure> {
+        self.memory.check_remote("--memory")?;
         if let Some(scheduler) = &mut self.scheduler {
+            scheduler.check_remote("--scheduler")?;
             scheduler.set_access(&self.access)?;
         }
         self.memory.set_access(&self.access)
@@ -74,7 +76,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let worker =
         Worker::start(reached, scheduler, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let worker = Arc::new(worker);
-    output::line("ready")?;
+    output::announce("ready")?;
     if let Some(admin) = &admin {
         admin::show_worker(admin, Arc::clone(&worker));
     }

@@ -7,6 +7,7 @@ use crate::output::{self, Format};
 use crate::progress::PhaseProgress;
 use crate::stores::{self, EngineArguments};
 use crate::{nodes, tree_store, units};
+use clap::builder::RangedU64ValueParser;
 use forebay::TreeOptions;
 use forebay_env::SystemClock;
 use forebay_workload::ycsb::{self, Distribution, Profile, Settings, Workload, YCSB_THETA};
@@ -60,7 +61,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Number of clients, each with its own session and cache.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     clients: usize,
     /// Length of a key; by default 8 B or the profile's.
     #[arg(long, value_parser = units::length, value_name = "SIZE")]

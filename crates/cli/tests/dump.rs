@@ -68,7 +68,9 @@ fn ranges_and_keyspaces() {
     assert_eq!(keys("--from empty --to k2"), ["empty", "expires", "k1"]);
     assert_eq!(keys(r"--from \xff"), [r"\xff\xfe"]);
     assert_eq!(keys(r"--to a\tb"), [r"\x00"]);
-    dump(&folder, "--from b --to a").expect(1);
+    assert!(
+        dump(&folder, "--from b --to a").expect(2).error.contains("--from and --to: the range ends before it starts")
+    );
     dump(&folder, "--keyspace one").expect(1);
 
     let folder = loaded("a\t1\n", "--keyspace one");
@@ -200,6 +202,23 @@ fn what_is_damaged_or_missing_is_named() {
     assert!(!Path::new(&format!("{}.partial", file.display())).exists());
 }
 
+/// What is no dump in the form that is asked for creates no database.
+#[test]
+fn what_is_no_dump_is_told_first() {
+    let (folder, file, never) = (loaded(LINES, ""), fresh_path(".bin"), fresh_path(".never"));
+    dump(&folder, &format!("--format binary {}", file.display())).expect(0);
+    let load = |flags: &str, file: &Path| run(&format!("load --path {} {flags} {}", never.display(), file.display()));
+    for format in ["tsv", "json"] {
+        let refused = load(&format!("--format {format}"), &file).expect(2);
+        assert!(refused.error.contains("is a checkpoint") && refused.error.contains("--format binary"), "{refused:?}");
+    }
+    let refused = load("", &std::env::temp_dir()).expect(1);
+    assert!(refused.error.contains(&std::env::temp_dir().display().to_string()), "{refused:?}");
+    fs::write(&*file, LINES).unwrap();
+    load("--format binary", &file).expect(6);
+    assert!(!never.exists());
+}
+
 #[test]
 fn what_the_file_is_stays() {
     let (folder, pipe) = (loaded(LINES, ""), fresh_path(".pipe"));
@@ -244,11 +263,10 @@ fn a_dump_that_does_not_fit_leaves_nothing() {
         dump(&folder, "/dev/full").expect(5);
         assert!(fs::symlink_metadata("/dev/full").unwrap().file_type().is_char_device());
     }
-    // Nor does one that fails for another reason.
+    // Nor does one that is refused.
     let (folder, file) = (loaded(LINES, ""), fresh_path(".tsv"));
-    let wrong = dump(&folder, &format!("--from k2 --to k1 {}", file.display())).expect(1).error;
-    assert!(wrong.contains("nothing of the dump was kept"), "{wrong}");
-    assert!(!Path::new(&format!("{}.partial", file.display())).exists());
+    dump(&folder, &format!("--from k2 --to k1 {}", file.display())).expect(2);
+    assert!(!file.exists() && !Path::new(&format!("{}.partial", file.display())).exists());
 }
 
 #[test]

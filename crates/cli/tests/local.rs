@@ -217,17 +217,28 @@ fn the_fabric_test_measures_every_operation() {
     assert!(cells.iter().all(|cell| cell["ops_per_second"].as_f64().unwrap() > 0.0));
 }
 
+/// As most tools, a command is silent then. One that serves says why it ends.
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {
-    use std::process::{Command, Stdio};
-    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .args(["bench", "--num=1000", "--local-memory-size=128MiB"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("forebay: writing to standard output"));
+    use std::process::Command;
+    let path = crate::common::fresh_path("directory");
+    let at = format!("--path={}", path.display());
+    run(&format!("bench {at} --num=1000 --local-memory-size=256MiB")).expect(0);
+    let node = format!("memory-node --listen=shm:{} --memory=128MiB", crate::common::socket_path().display());
+    for (line, said) in [
+        ("bench --num=1000 --local-memory-size=128MiB", ""),
+        (&format!("dump {at} --local-memory-size=256MiB"), ""),
+        (&format!("dump {at} --local-memory-size=256MiB --format=binary -"), ""),
+        (&format!("inspect manifest {at}"), ""),
+        ("help", ""),
+        (&node, "forebay: writing to standard output: Broken pipe"),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = command.args(line.split(' ')).stdout(writer).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {error}");
+        assert!(error.contains(said) && error.is_empty() == said.is_empty(), "{line}: {error}");
+    }
 }

@@ -103,6 +103,15 @@ fn wrong_command_lines_say_what_would_be_right() {
         ),
         ("load /dev/null", "say which database: --path DIRECTORY"),
         ("load --memory tcp://127.0.0.1:1 /dev/null", "--memory ADDRESS and --db NAME"),
+        ("worker --memory local", "--memory=local is of this process"),
+        ("worker --memory tcp://127.0.0.1:1 --scheduler local", "--scheduler=local is of this process"),
+        ("scheduler --listen tcp://127.0.0.1:0 --memory local", "use shm:<path> or tcp://<host>:<port>"),
+        ("serve --check-config --password-file /nowhere/password", "--password-file /nowhere/password: No such file"),
+        ("backup list --path /nowhere/mistyped", "is the path right?"),
+        ("replay /nowhere/trace", "/nowhere/trace: No such file"),
+        ("ycsb --clients=0", "--clients"),
+        ("ycsb --engine tree --clients=0", "--clients"),
+        ("top --interval 0s", "longer than 0"),
         ("top foo", "ADDRESS:PORT"),
         ("top 127.0.0.1", "ADDRESS:PORT"),
         ("top http://127.0.0.1:9121/metrics", "ADDRESS:PORT"),
@@ -126,9 +135,27 @@ fn a_memory_node_that_is_not_there() {
     }
 }
 
+/// Names that a directory cannot keep are refused as others are.
 #[test]
-fn a_trace_that_is_not_there_or_makes_no_sense() {
-    run("replay /nowhere/trace").expect(1);
+fn names_have_a_longest_length() {
+    let (longest, file) = ("x".repeat(234), crate::common::fresh_path(".tsv"));
+    std::fs::write(&file, "key\tvalue\n").unwrap();
+    let place = crate::common::fresh_path(".directory");
+    let at = format!("--path={} --local-memory-size=256MiB", place.display());
+    run(&format!("load {at} {}", file.display())).expect(0);
+    let refused = run(&format!("backup create {at} x{longest}")).expect(2);
+    assert!(refused.error.contains("is no name of a checkpoint: use 1 to 234"), "{refused:?}");
+    run(&format!("backup create {at} {longest}")).expect(0);
+    let to = crate::common::fresh_path(".copy");
+    run(&format!("backup copy {at} {longest} --to={}", to.display())).expect(0);
+    run(&format!("backup clone {at} {longest} --as=other")).expect(0);
+    run(&format!("drop --storage={} --db=other --yes", place.display())).expect(0);
+    run(&format!("backup drop {at} {longest}")).expect(0);
+    run(&format!("backup drop --storage={} {longest}", to.display())).expect(0);
+}
+
+#[test]
+fn a_trace_that_makes_no_sense() {
     let path = crate::common::fresh_path(".lis");
     std::fs::write(&path, "1 1 0 0\n2 1 0 1\nthree\n").unwrap();
     let ended = run(&format!("replay {}", path.display())).expect(2);

@@ -11,11 +11,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    is_of_lost_reader: bool,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), is_of_lost_reader: false }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -27,7 +28,8 @@ impl Error {
     }
 
     pub(crate) fn io(what: impl fmt::Display, cause: &std::io::Error) -> Self {
-        Self::new(ErrorKind::of_file(cause.kind()), format!("{what}: {cause}"))
+        let is_of_lost_reader = cause.kind() == std::io::ErrorKind::BrokenPipe;
+        Self { is_of_lost_reader, ..Self::new(ErrorKind::of_file(cause.kind()), format!("{what}: {cause}")) }
     }
 
     /// The same error, with the place where it was met.
@@ -38,6 +40,12 @@ impl Error {
     /// The same error, with what followed from it.
     pub(crate) fn and(self, what: impl fmt::Display) -> Self {
         Self { message: format!("{}; {what}", self.message), ..self }
+    }
+
+    /// Whether nobody reads any more what was to be written.
+    #[must_use]
+    pub const fn is_of_lost_reader(&self) -> bool {
+        self.is_of_lost_reader
     }
 
     /// What the caller must do.

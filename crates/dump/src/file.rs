@@ -1,16 +1,23 @@
 //! Files, standard input and standard output.
 
+use crate::entry::Format;
 use crate::error::{Error, Result};
 use forebay::OutputFile;
+use forebay_table::checkpoint::begins_checkpoint;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
 const BUFFER_BYTES: usize = 1 << 20;
+/// So many bytes of a dump say which form it has.
+const START_BYTES: u64 = 4;
 
 /// Where a dump comes from.
 pub struct Input {
+    /// Bytes that were read to look at them.
+    start: Vec<u8>,
     reader: Box<dyn Read + Send>,
+    place: String,
     bytes: Option<u64>,
 }
 
@@ -27,12 +34,32 @@ impl Input {
     /// `NotFound`, `AccessDenied`, `Io`.
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
-            return Ok(Self { reader: Box::new(std::io::stdin()), bytes: None });
+            let place = "standard input".to_owned();
+            return Ok(Self { start: Vec::new(), reader: Box::new(std::io::stdin()), place, bytes: None });
         }
         let opening = |cause| Error::io(format_args!("opening {}", path.display()), &cause);
         let file = File::open(path).map_err(opening)?;
         let about = file.metadata().map_err(opening)?;
-        Ok(Self { reader: Box::new(file), bytes: about.is_file().then_some(about.len()) })
+        let (place, bytes) = (path.display().to_string(), about.is_file().then_some(about.len()));
+        Ok(Self { start: Vec::new(), reader: Box::new(file), place, bytes })
+    }
+
+    /// Reads the beginning, so that what is no dump in this form shows before anything is written.
+    ///
+    /// # Errors
+    /// `Invalid` for a binary dump, or a checkpoint, where lines are expected; `Corrupt` for what is no binary dump; `Io`.
+    pub fn check(&mut self, format: Format) -> Result<()> {
+        let place = &self.place;
+        let read = self.reader.by_ref().take(START_BYTES).read_to_end(&mut self.start);
+        read.map_err(|cause| Error::io(format_args!("reading {place}"), &cause))?;
+        match (format, begins_checkpoint(&self.start)) {
+            (Format::Tsv | Format::Json, true) => Err(Error::invalid(format!(
+                "{place} is a checkpoint, or a dump in the binary form: load it with --format binary, or create a database \
+                 from it with forebay restore"
+            ))),
+            (Format::Binary, false) => Err(Error::corrupt(format!("{place} is no dump in the binary form"))),
+            _ => Ok(()),
+        }
     }
 
     /// How long it is, where that is known.
@@ -43,8 +70,8 @@ impl Input {
 
     /// The bytes.
     #[must_use]
-    pub fn into_reader(self) -> Box<dyn Read + Send> {
-        self.reader
+    pub fn into_reader(self) -> impl Read + Send {
+        Cursor::new(self.start).chain(self.reader)
     }
 }
 

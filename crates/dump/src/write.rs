@@ -4,7 +4,7 @@ use crate::binary;
 use crate::entry::{Entry, Format};
 use crate::error::{Error, Result};
 use crate::{json, tsv};
-use forebay::{Db, DbIterator, EngineError, IterOptions, Keyspace, KeyspaceIterator};
+use forebay::{Db, DbIterator, EngineError, IterOptions, KeyOrder, Keyspace, KeyspaceIterator};
 use forebay_base::MAX_KEY_BYTES;
 use std::io::Write;
 
@@ -24,6 +24,19 @@ impl Range {
     #[must_use]
     pub const fn is_everything(&self) -> bool {
         self.from.is_none() && self.to.is_none() && self.prefix.is_none()
+    }
+
+    /// Checks that it does not end before it starts.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn check(&self, order: KeyOrder) -> Result<()> {
+        match (&self.from, &self.to) {
+            (Some(from), Some(to)) if order.compare(from, to).is_gt() => {
+                Err(Error::invalid(format!("the range ends before it starts in the {} order", order.name())))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn options(&self) -> IterOptions<'_> {
@@ -64,11 +77,7 @@ pub fn write(
     progress: &mut dyn FnMut(Dumped),
 ) -> Result<Dumped> {
     let order = db.key_order();
-    if let (Some(from), Some(to)) = (&range.from, &range.to)
-        && order.compare(from, to).is_gt()
-    {
-        return Err(Error::invalid(format!("the range ends before it starts in the {} order", order.name())));
-    }
+    range.check(order)?;
     let mut cursor = match keyspace {
         Some(keyspace) => Cursor::Keyspace(keyspace.iter_with(&range.options())?),
         None => Cursor::Database(db.iter_with(&range.options())?),

@@ -217,6 +217,12 @@ impl StreamWriter {
     }
 }
 
+/// Whether a checkpoint begins with these bytes.
+#[must_use]
+pub fn begins_checkpoint(bytes: &[u8]) -> bool {
+    bytes.starts_with(&HEADER.magic)
+}
+
 /// Whether a footer begins with these bytes.
 #[must_use]
 pub fn begins_footer(bytes: &[u8]) -> bool {

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(default_value = "127.0.0.1:9121", value_name = "ADDRESS:PORT")]
     address: Address,
     /// How often it is asked.
-    #[arg(long, default_value = "1s", value_parser = units::duration, value_name = "DURATION")]
+    #[arg(long, default_value = "1s", value_parser = units::interval, value_name = "DURATION")]
     interval: Duration,
     /// Ask twice, print what happened in between, and end. So it does where standard output is no terminal.
     #[arg(long)]

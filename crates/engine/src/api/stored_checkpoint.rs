@@ -11,15 +11,19 @@ use std::sync::Arc;
 
 pub use crate::durable::checkpoints::BackupSummary;
 
+/// Longest name of a checkpoint, bytes. A directory takes names of 255, and adds the number of a commit, 21 bytes.
+const MAX_NAME_BYTES: usize = 234;
+
 impl Db {
     /// Keeps what the database is now, under a name, in its storage. Costs a flush and one small object: what it names stays
     /// until the checkpoint is dropped, and is shared with the database as far as that still needs it. In a database of
     /// several shards, writers wait for the flush.
     ///
     /// # Errors
-    /// `Invalid` for a database without storage, or a name that no object can have; `AlreadyExists`; as for [`Db::flush`]; those
+    /// `Invalid` for a database without storage, or a name that no checkpoint can have; `AlreadyExists`; as for [`Db::flush`]; those
     /// of the storage, after which there may be a checkpoint of that name.
     pub fn create_checkpoint(&self, name: &str) -> Result<()> {
+        Self::check_checkpoint_name(name)?;
         let stored = self.stored()?;
         self.router().between_writes(|| {
             self.flush()?;
@@ -95,11 +99,17 @@ impl Db {
         Self::open_as(clients, options, true)
     }
 
-    /// Checks that a checkpoint in storage may have this name.
+    /// Checks that a checkpoint in storage may have this name: 1 to 234 letters, digits, `-`, `_`, `=` and `.`, the first of which is
+    /// no `.`.
     ///
     /// # Errors
     /// `Invalid`; the message says what is wrong with it.
     pub fn check_checkpoint_name(name: &str) -> Result<()> {
+        if name.len() > MAX_NAME_BYTES {
+            return Err(Error::invalid(format!(
+                "{name:?} is no name of a checkpoint: use 1 to {MAX_NAME_BYTES} bytes"
+            )));
+        }
         CheckpointId::check_name(name)
     }
 
