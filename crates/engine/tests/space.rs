@@ -3,10 +3,14 @@
 use crate::common::Cluster;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, WriteBatch};
+use forebay_env::ManualClock;
 use forebay_memory_node::{Identify, Identity, Limits, TenantOptions, TenantsOptions};
+use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 64 * MIB;
+/// How often a put is tried that is refused, as the clock of its database goes on.
+const MOST_TRIES: usize = 100;
 const VALUE_BYTES: u64 = 400;
 /// Key and value, header and its share of the indexes.
 const RECORD_BYTES: u64 = 20 + VALUE_BYTES + 48;
@@ -183,6 +187,33 @@ fn a_full_database_that_was_emptied_takes_writes_again() {
         in_time(&cluster, &db, || db.put(&key(0), &value));
         assert_eq!(db.get(&key(0)).unwrap(), Some(value));
         assert_eq!(db.get(&key(filled - 1)).unwrap(), None);
+    }
+}
+
+/// Small records have much index: the deletions of one memtable lie between all that there are, and what they are merged with
+/// has more index than there is memory for. Without threads a flush comes before every compaction, as on a busy machine.
+#[test]
+fn a_small_node_that_was_emptied_of_small_records_takes_writes_again() {
+    for (memory, value_bytes) in [(MEMORY / 4, 40), (MEMORY / 4, 100), (MEMORY, 400)] {
+        for durability in [Durability::None, Durability::Memory { copies: 1 }] {
+            let cluster = Cluster::start(memory);
+            let clock = Arc::new(ManualClock::new());
+            let name = Some("db".to_owned());
+            let db = cluster.open(Options { name, durability, background_threads: 0, clock, ..options() });
+            let value = vec![7; value_bytes];
+            let filled = fill_with(&db, |_| value.clone());
+            let what = format!("{filled} records of {value_bytes} B with {durability:?}");
+            for i in 0..filled {
+                let result = db.delete(&key(i));
+                assert!(result.is_ok(), "delete {i} of {what}: {result:?}: {}", report(&cluster, &[&db]));
+            }
+            for i in 0..filled / 4 {
+                let put = (0..MOST_TRIES).map(|_| db.put(&key(i), &value)).find(Result::is_ok);
+                assert!(put.is_some(), "put {i} of {what}: {}", report(&cluster, &[&db]));
+            }
+            assert_eq!(db.get(&key(0)).unwrap(), Some(value));
+            assert_eq!(db.get(&key(filled - 1)).unwrap(), None);
+        }
     }
 }
 

@@ -195,6 +195,8 @@ pub(crate) struct Planner {
     found_bytes: Option<u64>,
     /// What has come back to the ledger as far as this was seen.
     returns: Returns,
+    /// No compaction is under way here, and none that is due could begin when it was last asked for.
+    found_none: bool,
     flushing: bool,
     /// Compactions under way, and the tables that they work on.
     compactions: usize,
@@ -289,6 +291,7 @@ impl Planner {
         let returns = ledger.returns(scene.holder);
         if returns != self.returns {
             self.denied.clear();
+            self.found_none = false;
         }
         // What a compaction that failed had taken comes back while others go on.
         if returns.memory != self.returns.memory && !ledger.is_at_work(scene.holder) {
@@ -376,6 +379,7 @@ impl Planner {
         self.full = None;
         self.flush_again_at = None;
         self.stuck_since = None;
+        self.found_none = false;
         self.failed.clear();
         self.denied.clear();
         self.retries = 0;
@@ -534,6 +538,7 @@ impl Planner {
             denied = denied.or(Some((pick, step_of)));
         }
         if ledger.is_at_work(scene.holder) {
+            self.found_none = self.compactions == 0;
             return None;
         }
         if let Some((pick, step_of)) = denied {
@@ -541,6 +546,7 @@ impl Planner {
             self.take_after_all(step_of.as_deref());
             return Some(self.begun(Compaction { pick, reservation, step_of }));
         }
+        self.found_none = true;
         self.found_nothing(scene.now);
         None
     }
@@ -573,6 +579,7 @@ impl Planner {
     }
 
     fn begun(&mut self, compaction: Compaction) -> Command {
+        self.found_none = false;
         self.compactions += 1;
         self.busy.extend(compaction.pick.inputs.iter().map(|(_, table)| table.id));
         Command::Compact(compaction)
@@ -593,16 +600,27 @@ impl Planner {
         } else {
             let bytes = self.with_index(need.capacity(scene.options.write_buffer_bytes));
             let is_admitted = ledger.admit(scene.holder, bytes);
-            if is_admitted || need.frees {
+            if is_admitted || need.frees && !self.has_writes_on_their_way(scene) {
                 return Admission::Install { is_reserve: !is_admitted };
             }
-            ledger.waits(scene.holder, bytes);
+            if !need.frees {
+                ledger.waits(scene.holder, bytes);
+            }
             StallCause::MemoryFull
         };
         let waits_for_storage = self.is_short() || is_too_long(scene.options, scene.unrecorded);
         let unrecorded = || self.unrecorded.clone().filter(|_| waits_for_storage);
         let refused = self.storage.clone().or_else(unrecorded).or_else(|| self.given_up(need.frees, scene.now));
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
+    }
+
+    /// Whether what was written before waits for its flush, or is on its way down from level 0. What memtables leave to
+    /// compactions holds one of deletions and the next part of a compaction: with more of them there is nothing left for that
+    /// part, and so nothing is freed any more. Nobody waits for what cannot begin, or for storage.
+    fn has_writes_on_their_way(&self, scene: &Scene<'_>) -> bool {
+        let is_to_flush = !scene.sealed.is_empty() && !self.is_stuck(scene.now);
+        let goes_down = !scene.version.level(0).is_empty() && !self.found_none;
+        (is_to_flush || goes_down) && self.storage_failure().is_none()
     }
 
     /// The next step of the compaction that somebody asked for, or by which the shard settles, if one goes on and can.

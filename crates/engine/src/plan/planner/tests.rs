@@ -320,7 +320,7 @@ fn puts_wait_for_what_is_under_way_and_are_refused_when_nothing_is() {
     play.compacted(step, None);
     for _ in 0..2 {
         assert!(play.compact().is_none());
-        assert!(matches!(play.admit(true), Admission::Install { is_reserve: true }), "deletions never wait");
+        assert!(matches!(play.admit(true), Admission::Install { is_reserve: true }), "deletions wait for nobody");
         assert!(matches!(play.admit(false), Admission::Wait(StallCause::MemoryFull)), "a reader may let go");
         play.now += PATIENCE_NANOS - 1;
     }
@@ -329,6 +329,32 @@ fn puts_wait_for_what_is_under_way_and_are_refused_when_nothing_is() {
     assert!(matches!(play.admit(true), Admission::Install { is_reserve: true }));
     play.grant(2, 2);
     assert!(matches!(play.admit(false), Admission::Install { is_reserve: false }));
+}
+
+/// On a busy machine flushes of deletions took all that a compaction needed, and nothing was freed any more.
+#[test]
+fn deletions_wait_for_those_before_them_as_long_as_these_can_go_down() {
+    let mut play = Play::new(&[(0, 2, "a", "c"), (1, 1, "a", "c")]);
+    let waits = |play: &mut Play| matches!(play.admit(true), Admission::Wait(StallCause::MemoryFull));
+    let installs = |play: &mut Play| matches!(play.admit(true), Admission::Install { is_reserve: true });
+    play.grant(0, 2);
+    assert!(waits(&mut play), "a compaction is due");
+    let step = play.compact().unwrap();
+    assert!(waits(&mut play), "it is under way");
+    play.compacted(step, Some(ErrorKind::Full));
+    assert!(play.compact().is_none());
+    assert!(installs(&mut play), "it cannot go down");
+    play.sealed = vec![10];
+    assert!(waits(&mut play), "what was sealed is to be flushed first");
+    play.now += PATIENCE_NANOS;
+    assert!(installs(&mut play), "nothing helps");
+    play.sealed.clear();
+    play.grant(0, 3);
+    assert!(waits(&mut play), "it may go down after all");
+    let step = play.compact().unwrap();
+    play.tables(&[(1, 3, "a", "c")]);
+    play.compacted(step, None);
+    assert!(installs(&mut play), "it has gone down");
 }
 
 /// Found by simulation seed 1800: it waited for ever.
