@@ -58,6 +58,8 @@ const REOPENS: u32 = 3;
 pub(crate) struct Log {
     /// All records up to this number are durable.
     durable: AtomicU64,
+    /// The number that it began behind: where earlier records lie was not noted.
+    begun_behind: SequenceNumber,
     lead: Lead,
     shipping: Mutex<Shipping>,
     /// Parts that nothing is written to yet.
@@ -141,6 +143,7 @@ impl Log {
         let at = Position { reached, block: (reached, 0), used_bytes: 0 };
         Self {
             durable: AtomicU64::new(reached.0),
+            begun_behind: reached,
             lead: Lead::of_short_turns(),
             shipping: Mutex::new(Shipping { at, open: None, closed, blocks: Vec::new(), cargo: Cargo::default() }),
             spares: Mutex::default(),
@@ -316,6 +319,11 @@ impl Log {
         let shipping = lock(&self.shipping);
         let block = shipping.blocks.iter().find(|block| block.base == base);
         block.map(|block| block.stretches.clone()).unwrap_or_default()
+    }
+
+    /// Whether it was noted where all records are of a memtable that begins behind `base` and ends with `last`.
+    pub(crate) fn has_all(&self, base: SequenceNumber, last: SequenceNumber) -> bool {
+        base >= self.begun_behind && last <= self.durable()
     }
 
     /// The parts that nobody needs once all records up to `flushed` are in tables.

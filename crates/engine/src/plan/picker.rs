@@ -62,7 +62,7 @@
 //! overlap further down may be too much to be merged with any of them. Then neighbours are merged where they are.
 //!
 //! Where records are small, one table of deletions lies between all that there are, and the indexes of those may be more than
-//! there is memory for. So the oldest table of level 0 goes down in parts: up to a key, with the tables below it up to that key.
+//! there is memory for. So a table goes down in parts, in level 0 the oldest: up to a key, with the tables below it up to that key.
 //! It stays until the last part has gone. Until then, what has gone down is there twice, under the same numbers, which reads as
 //! once: nothing newer goes past it. Each part begins where the one before ended, so this ends. If the process ends before, it
 //! begins anew (`docs/decisions/0069`).
@@ -103,6 +103,8 @@ pub(crate) struct Pick {
     /// Where its outputs go.
     pub(crate) tier: Tier,
     pub(crate) work: Work,
+    /// Small records stay where they are, too: without room nothing is written but indexes.
+    leaves_small: bool,
     /// If one table was chosen, which goes down in parts: the keys of it that go down now.
     pub(crate) part: Part,
 }
@@ -184,6 +186,7 @@ impl Pick {
             Work::Merge { .. } => true,
             Work::Move => false,
         };
+        let moves_small = moves_small && !self.leaves_small;
         // With `Unclustered` nothing moves but what is collected.
         let has_classes = moves_small && options.compaction_style == CompactionStyle::Clustered;
         if has_classes { options.size_classes } else { SizeClasses::NONE }
@@ -216,8 +219,8 @@ impl Work {
 pub(crate) struct Cursors {
     levels: Vec<Vec<u8>>,
     extents: BTreeMap<u32, Vec<u8>>,
-    /// The table that goes down in parts, and its first key that has not.
-    parts: Option<(TableId, Vec<u8>)>,
+    /// The tables that go down in parts, each with its first key that has not.
+    parts: BTreeMap<TableId, Vec<u8>>,
 }
 
 impl Cursors {
@@ -236,8 +239,8 @@ impl Cursors {
 
     /// A pick is done: of a table that goes down in parts, the next one comes.
     pub(crate) fn done(&mut self, pick: &Pick) {
-        if let Some(upper) = &pick.part.upper {
-            self.parts = pick.chosen().next().map(|table| (table, upper.clone()));
+        if let (Some(upper), Some(table)) = (&pick.part.upper, pick.chosen().next()) {
+            self.parts.insert(table, upper.clone());
         }
     }
 
@@ -331,6 +334,10 @@ impl<'a> Picker<'a> {
     /// The most urgent compaction, if any is due and free. When memory is short, what may free some is due
     /// earlier, and as much of it as there is memory for.
     pub(crate) fn pick(&self, cursors: &mut Cursors) -> Option<Pick> {
+        if !cursors.parts.is_empty() {
+            let tables: BTreeSet<_> = self.version.levels().iter().flatten().map(|table| table.id).collect();
+            cursors.parts.retain(|table, _| tables.contains(table));
+        }
         self.pick_whole(cursors).map(|pick| self.in_part(pick, cursors))
     }
 
@@ -444,7 +451,8 @@ impl<'a> Picker<'a> {
         let images = images().map(allocated).sum::<u64>().checked_sub(allocated(images().sum()))?;
         let work = Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated };
         let inputs = tables.into_iter().map(|table| (0, table)).collect();
-        let pick = Pick { inputs, output_level: 0, tier: Tier::Memory, work, part: Part::default() };
+        let pick =
+            Pick { inputs, output_level: 0, tier: Tier::Memory, work, leaves_small: true, part: Part::default() };
         (won + images > 0).then_some((won + images, pick))
     }
 
@@ -621,7 +629,8 @@ impl<'a> Picker<'a> {
         {
             vacated.extend(inputs.iter().flat_map(|(_, table)| records_in_memory(self.version, table)));
         }
-        Pick { inputs, output_level: output as u8, tier, work, part: Part::default() }
+        let leaves_small = self.room.is_none() && tier == Tier::Memory;
+        Pick { inputs, output_level: output as u8, tier, work, leaves_small, part: Part::default() }
     }
 
     /// A compaction of `tables` of `level` with what they overlap one level down.
@@ -665,11 +674,11 @@ impl<'a> Picker<'a> {
         self.placed(inputs, output, work)
     }
 
-    /// As much of a pick as there is memory for, when memory is short: a table of level 0 goes down in parts, each with the tables
-    /// that it overlaps there. Operands would count twice meanwhile.
+    /// As much of a pick as there is memory for, when memory is short: a table goes down in parts, each with the tables that it
+    /// overlaps there. Operands would count twice meanwhile.
     fn in_part(&self, pick: Pick, cursors: &Cursors) -> Pick {
         let [(level, chosen), below @ ..] = &pick.inputs[..] else { return pick };
-        let is_one = *level == 0 && pick.output_level > 0 && below.iter().all(|(level, _)| *level == pick.output_level);
+        let is_one = *level < pick.output_level && below.iter().all(|(level, _)| *level == pick.output_level);
         let has_operands = pick.inputs.iter().any(|(_, table)| table.properties.merges > 0);
         if self.room.is_plenty() || pick.tier == Tier::Storage || !is_one || has_operands {
             return pick;
@@ -679,7 +688,7 @@ impl<'a> Picker<'a> {
             order.compare(&table.properties.largest.user_key, key).is_lt()
         };
         let smallest = |(_, table): &(u8, Arc<TableMetadata>)| table.properties.smallest.user_key.clone();
-        let lower = cursors.parts.as_ref().filter(|(table, _)| *table == chosen.id).map(|(_, key)| key);
+        let lower = cursors.parts.get(&chosen.id);
         let behind = |key: &Vec<u8>| below.split_at(below.partition_point(|table| is_before(table, key))).1;
         // A part takes tables as a whole. If one was made meanwhile that reaches beyond it, the table goes down from its start.
         let lower =

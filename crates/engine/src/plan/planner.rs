@@ -59,6 +59,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
     /// Bytes of each sealed memtable, newest first.
     pub(crate) sealed: &'a [u64],
+    /// Bytes of these that the log in memory has: their flushes write none of them.
+    pub(crate) logged: u64,
     /// Bytes that the active memtable may take, or has taken when it has ended.
     pub(crate) active: u64,
     /// Bytes of it that are written, or about to be.
@@ -254,9 +256,9 @@ impl Planner {
     }
 
     /// Why a writer is refused: for a while nothing was found that may return memory, nor is anything under way that
-    /// does. Deletions are refused only when their flush failed too.
+    /// does. Deletions are refused only when their flush failed too, and nothing has come back since.
     pub(crate) fn given_up(&self, frees: bool, now: u64) -> Option<Error> {
-        let is_refused = self.is_stuck(now) && (!frees || self.flush_again_at.is_some());
+        let is_refused = self.is_stuck(now) && (!frees || self.flush_again_at.is_some() && self.found_none);
         is_refused.then(|| {
             let why = self.full.as_ref().map(|full| format!(" ({full})")).unwrap_or_default();
             let advice = "delete something, which is still accepted, or use a memory node with more memory";
@@ -284,7 +286,7 @@ impl Planner {
     /// returned.
     pub(crate) fn look(&mut self, scene: &Scene<'_>, ledger: &mut Ledger) {
         let installed = scene.sealed.iter().fold(scene.active, |sum, bytes| sum.saturating_add(*bytes));
-        ledger.installed(scene.holder, self.with_index(installed));
+        ledger.installed(scene.holder, self.with_index(installed).saturating_sub(scene.logged));
         let was_none = self.room.is_none();
         self.room = ledger.room(scene.holder, self.memtable_bytes(scene.options));
         self.is_called = ledger.is_called(scene.holder);
@@ -614,13 +616,15 @@ impl Planner {
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
     }
 
-    /// Whether what was written before waits for its flush, or is on its way down from level 0. What memtables leave to
-    /// compactions holds one of deletions and the next part of a compaction: with more of them there is nothing left for that
-    /// part, and so nothing is freed any more. Nobody waits for what cannot begin, or for storage.
+    /// Whether what was written before waits for its flush, or is on its way to the last level, where deletions free something.
+    /// What memtables leave to compactions holds one of deletions and the next part of a compaction: with more of them there is
+    /// nothing left for that part, and so nothing is freed any more. Nobody waits for what cannot begin, or for storage.
     fn has_writes_on_their_way(&self, scene: &Scene<'_>) -> bool {
-        let is_to_flush = !scene.sealed.is_empty() && !self.is_stuck(scene.now);
-        let goes_down = !scene.version.level(0).is_empty() && !self.found_none;
-        (is_to_flush || goes_down) && self.storage_failure().is_none()
+        let cannot_be_flushed = self.flush_again_at.is_some() && self.is_stuck(scene.now);
+        let is_to_flush = !scene.sealed.is_empty() && !cannot_be_flushed;
+        let with_tables = scene.version.levels().iter().filter(|tables| !tables.is_empty()).count();
+        let are_above_last = with_tables > 1 || !scene.version.level(0).is_empty();
+        (is_to_flush || are_above_last && !self.found_none) && self.storage_failure().is_none()
     }
 
     /// The next step of the compaction that somebody asked for, or by which the shard settles, if one goes on and can.

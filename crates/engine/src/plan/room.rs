@@ -10,7 +10,7 @@
 //! | none | puts wait, as long as a compaction may free something, and then fail with `Full` | all that may free something are due |
 //!
 //! Deletions are accepted without room too: in a **reserve** memtable, which takes nothing else and whose flush
-//! may use what is left to compactions. So a full database can be emptied by deleting.
+//! may use what is left to compactions. They take turns. So a full database can be emptied by deleting.
 
 /// Memtables' room from which on memory is not short.
 pub(crate) const PLENTY: u64 = 8;

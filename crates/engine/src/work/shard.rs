@@ -17,6 +17,7 @@ use crate::plan::ledger::{Holder, Ledger};
 use crate::plan::planner::{Admission, Near, Need, Planner, Scene};
 use crate::plan::stall::Pace;
 use crate::remote::members::Members;
+use crate::terms::options::FlushOrder;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics::StallCause;
 use crate::terms::time::ExpiryClock;
@@ -542,6 +543,7 @@ impl Shard {
             version: &view.version.version,
             crossings: &|table| view.version.crossings(table),
             sealed: &sealed,
+            logged: self.logged_bytes(view),
             active: active.end().map_or(active.options().capacity_bytes as u64, |_| active.reserved_bytes()),
             written: active.reserved_bytes(),
             unrecorded: self.lag_bytes(),
@@ -549,6 +551,18 @@ impl Shard {
             now: self.tree.options.clock.now(),
         };
         decide(&scene, &mut self.common.ledger())
+    }
+
+    /// Bytes of sealed memtables that their flushes find in the log in memory.
+    fn logged_bytes(&self, view: &View) -> u64 {
+        let ShardLog::Memory(log) = &self.log else { return 0 };
+        if self.tree.options.flush_order != FlushOrder::AsWritten {
+            return 0;
+        }
+        let has = |buffer: &&Arc<Buffer>| {
+            buffer.memtable.last_sequence().is_some_and(|last| log.has_all(buffer.memtable.base(), last))
+        };
+        view.sealed.iter().filter(has).map(|buffer| buffer.memtable.filled_prefix_bytes()).sum()
     }
 
     /// Where the log in memory has a sealed memtable's records, if it has most of them: it gets the rest.

@@ -216,6 +216,44 @@ fn a_table_goes_down_in_parts_where_memory_is_short() {
     assert_eq!(ids(&pick_with(&whole.apply(&edit).unwrap(), 0, &mut cursors)).len(), 4);
 }
 
+/// Tables of a level go down in turn, and each goes on where its last part ended.
+#[test]
+fn tables_of_any_level_go_down_in_parts() {
+    let (options, mut cursors) = (options(), Cursors::default());
+    let tables = [
+        (1, 8, "a", "l", 10, true),
+        (1, 9, "n", "z", 10, true),
+        (2, 1, "b", "c", 10, true),
+        (2, 2, "f", "g", 10, true),
+        (2, 3, "p", "q", 10, true),
+        (2, 4, "v", "w", 10, true),
+    ];
+    let version = version(&tables, 10);
+    let mut next = || {
+        let room = Room { scratch_bytes: 0, ..Room::NONE };
+        let pick = Picker::new(&version, &options, &BTreeSet::new(), &|_| 0, room).pick(&mut cursors).unwrap();
+        cursors.done(&pick);
+        (ids(&pick), pick.replaced().count())
+    };
+    assert_eq!(next(), (vec![(1, 8), (2, 1)], 1));
+    assert_eq!(next(), (vec![(1, 9), (2, 3)], 1));
+    assert_eq!(next(), (vec![(1, 8), (2, 2)], 2));
+    assert_eq!(next(), (vec![(1, 9), (2, 4)], 2));
+}
+
+/// They would be written anew, and the segments that they lie in stay for what other tables have there.
+#[test]
+fn without_room_small_records_stay_where_they_are() {
+    let tables = [(0, 3, "a", "c", 10, false), (1, 2, "a", "c", 10, true), (2, 1, "a", "c", 10, true)];
+    let version = version(&tables, 10);
+    for (room, is_moved) in [(Room::default(), true), (Room::NONE, false)] {
+        let options = Options { level0_compaction_trigger: 1, ..options() };
+        let pick = Picker::new(&version, &options, &BTreeSet::new(), &|_| 0, room).pick(&mut Cursors::default());
+        let pick = pick.unwrap();
+        assert_eq!((ids(&pick), pick.size_classes(&options) != SizeClasses::NONE), (vec![(0, 3), (1, 2)], is_moved));
+    }
+}
+
 #[test]
 fn a_large_level_goes_down_table_by_table() {
     let tables = [

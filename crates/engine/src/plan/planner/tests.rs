@@ -13,6 +13,8 @@ struct Play {
     version: Version,
     /// Bytes of sealed memtables, newest first.
     sealed: Vec<u64>,
+    /// Bytes of these that the log has.
+    logged: u64,
     written: u64,
     unrecorded: u64,
     now: u64,
@@ -46,6 +48,7 @@ impl Play {
             options,
             version: version(&[], 10),
             sealed: Vec::new(),
+            logged: 0,
             written: 0,
             unrecorded: 0,
             now: 0,
@@ -85,6 +88,7 @@ impl Play {
     fn with<R>(&mut self, decide: impl FnOnce(&mut Planner, &Scene<'_>, &mut Ledger) -> R) -> R {
         let scene = Scene {
             holder: self.holder,
+            logged: self.logged,
             active: 0,
             written: self.written,
             unrecorded: self.unrecorded,
@@ -334,26 +338,34 @@ fn puts_wait_for_what_is_under_way_and_are_refused_when_nothing_is() {
 /// On a busy machine flushes of deletions took all that a compaction needed, and nothing was freed any more.
 #[test]
 fn deletions_wait_for_those_before_them_as_long_as_these_can_go_down() {
-    let mut play = Play::new(&[(0, 2, "a", "c"), (1, 1, "a", "c")]);
+    let above = [(0, 3, "a", "c"), (1, 2, "a", "c"), (2, 1, "a", "c")];
+    let mut play = Play::new(&above);
     let waits = |play: &mut Play| matches!(play.admit(true), Admission::Wait(StallCause::MemoryFull));
     let installs = |play: &mut Play| matches!(play.admit(true), Admission::Install { is_reserve: true });
     play.grant(0, 2);
     assert!(waits(&mut play), "a compaction is due");
-    let step = play.compact().unwrap();
-    assert!(waits(&mut play), "it is under way");
-    play.compacted(step, Some(ErrorKind::Full));
+    for _ in 0..2 {
+        let step = play.compact().unwrap();
+        assert!(waits(&mut play), "it is under way");
+        play.compacted(step, Some(ErrorKind::Full));
+    }
     assert!(play.compact().is_none());
     assert!(installs(&mut play), "it cannot go down");
     play.sealed = vec![10];
     assert!(waits(&mut play), "what was sealed is to be flushed first");
     play.now += PATIENCE_NANOS;
-    assert!(installs(&mut play), "nothing helps");
+    assert!(waits(&mut play), "however long nothing else is to be done");
+    play.planner.flushed(true, play.now);
+    assert!(installs(&mut play), "it cannot be flushed");
     play.sealed.clear();
     play.grant(0, 3);
     assert!(waits(&mut play), "it may go down after all");
-    let step = play.compact().unwrap();
-    play.tables(&[(1, 3, "a", "c")]);
-    play.compacted(step, None);
+    for left in [&above[1..], &above[2..]] {
+        let step = play.compact().unwrap();
+        assert!(waits(&mut play), "it is not in the last level");
+        play.tables(left);
+        play.compacted(step, None);
+    }
     assert!(installs(&mut play), "it has gone down");
 }
 
@@ -372,6 +384,17 @@ fn a_batch_longer_than_what_is_left_is_refused_and_shorter_ones_are_not() {
     assert!(matches!(admit(&mut play), Admission::Refuse(error) if error.kind() == ErrorKind::Full));
     // As the writer does when it leaves.
     play.ledger.waits_no_more(play.holder);
+    assert!(matches!(play.admit(false), Admission::Install { is_reserve: false }));
+}
+
+#[test]
+fn what_the_log_has_is_not_reserved_again() {
+    let mut play = Play::new(&[]);
+    play.options.write_buffer_bytes = PAGE as usize;
+    play.sealed = vec![8 * PAGE];
+    play.grant(8, 0);
+    assert!(matches!(play.admit(false), Admission::Wait(StallCause::MemoryFull)));
+    play.logged = 8 * PAGE;
     assert!(matches!(play.admit(false), Admission::Install { is_reserve: false }));
 }
 

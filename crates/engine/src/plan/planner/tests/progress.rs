@@ -193,6 +193,7 @@ impl Run {
             version: &self.tree.version,
             crossings: &|_| 0,
             sealed: &[],
+            logged: 0,
             active: 0,
             written: 0,
             unrecorded: 0,
