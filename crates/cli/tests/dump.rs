@@ -217,6 +217,9 @@ fn what_is_no_dump_is_told_first() {
     fs::write(&*file, LINES).unwrap();
     load("--format binary", &file).expect(6);
     assert!(!never.exists());
+    // Text may begin with the same letters.
+    fs::write(&file, "FBCH-key\tvalue\n").unwrap();
+    run(&format!("load {} {}", folder.flag(), file.display())).expect(0);
 }
 
 #[test]

@@ -386,7 +386,7 @@ fn options_come_from_flags_variables_and_a_file() {
         ("threads = [1]", ":1: threads: a value is"),
         ("log = 'text'\nblock-cache = '1MB'\nblock_cache = '2MB'", ":3: block_cache: it is there twice"),
         ("config = 'x'", ":1: config: this is a flag only"),
-        ("password-file = '/nowhere'", "reading the password"),
+        ("password-file = '/nowhere'", "--password-file /nowhere: "),
     ] {
         let ended = check(text, "");
         assert!(ended.code != Some(0) && ended.error.contains(why), "{text}: {}", ended.error);

@@ -9,8 +9,8 @@ use std::io::{BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// So many bytes of a dump say which form it has.
-const START_BYTES: u64 = 4;
+/// So many bytes of a dump say which form it has: a magic, which may also be the beginning of a key, and numbers with zeros.
+const START_BYTES: u64 = 8;
 
 /// Where a dump comes from.
 pub struct Input {
@@ -53,7 +53,7 @@ impl Input {
         let read = self.reader.by_ref().take(START_BYTES).read_to_end(&mut self.start);
         read.map_err(|cause| Error::io(format_args!("reading {place}"), &cause))?;
         match (format, begins_checkpoint(&self.start)) {
-            (Format::Tsv | Format::Json, true) => Err(Error::invalid(format!(
+            (Format::Tsv | Format::Json, true) if self.start.contains(&0) => Err(Error::invalid(format!(
                 "{place} is a checkpoint, or a dump in the binary form: load it with --format binary, or create a database \
                  from it with forebay restore"
             ))),
