@@ -482,15 +482,22 @@ impl Salvage {
                 }
             };
             lost.take_log(&parts, read.is_ok());
-            let is_damaged = read.is_err();
-            if let Err(error) = read {
-                let damaged = parts.iter().filter_map(|part| Some((part.object.as_str(), part.damage.clone()?.into())));
-                let mut damaged: Vec<(_, Error)> = damaged.collect();
-                // What is missing, no part says.
-                if damaged.is_empty() {
-                    damaged.push((name.as_str(), error));
-                }
-                damaged.into_iter().for_each(|(object, error)| self.report.problem(object, error.kind(), error));
+            let damaged: Vec<_> =
+                parts.iter().filter_map(|part| Some((part.object.as_str(), part.damage.as_ref()?))).collect();
+            let is_damaged = read.is_err() || !damaged.is_empty();
+            for (object, damage) in &damaged {
+                let detail = match &read {
+                    Err(_) => damage.to_string(),
+                    Ok(()) => format!(
+                        "bytes behind the last whole frame are no frame: a write that was torn, which nobody was told of, or \
+                         a frame that is damaged ({damage})"
+                    ),
+                };
+                self.report.problem(*object, damage.kind(), detail);
+            }
+            // What is missing, no part says.
+            if let (Err(error), true) = (&read, damaged.is_empty()) {
+                self.report.problem(name.as_str(), error.kind(), error);
             }
             if !holds_frames {
                 continue;
