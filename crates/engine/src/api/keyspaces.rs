@@ -139,7 +139,8 @@ impl Keyspaces {
     /// Whether a database that has this key, as the database has it, has keyspaces.
     #[must_use]
     pub fn are_marked_by(key: &[u8]) -> bool {
-        key == format_key()
+        // A load asks this of each key.
+        key.strip_prefix(&prefix_of(CATALOGUE)) == Some(b"f")
     }
 
     /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops of earlier

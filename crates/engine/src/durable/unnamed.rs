@@ -29,14 +29,12 @@ pub(crate) fn read_log(place: &Place, log: LogName, replay: &mut Replay) -> Resu
     added.map(|()| reader.cut().cloned())
 }
 
-/// The logs that hold writes and that none of these commits names, in order.
+/// The logs that hold writes and that none of these commits names, in order; `committed` is what the commits say.
 ///
 /// # Errors
-/// `Corrupt` when the commits do not fit each other; those of the storage.
-pub(crate) fn logs(place: &Place, history: &History) -> Result<Vec<LogName>> {
-    let (Some(first), Some(committed)) = (history.commits.first(), Committed::of(history)?) else {
-        return Ok(Vec::new());
-    };
+/// Those of the storage.
+pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> Result<Vec<LogName>> {
+    let Some(first) = history.commits.first() else { return Ok(Vec::new()) };
     let named = committed.logs.iter().max();
     // Those of a database that was dropped here have lower epochs.
     let is_behind = |log: &LogName| log.epoch >= first.epoch && named.is_none_or(|named| log > named);
@@ -63,12 +61,12 @@ pub(crate) fn logs(place: &Place, history: &History) -> Result<Vec<LogName>> {
     Ok(holding)
 }
 
-/// Refuses a database of which commits are missing. `history` is what was read of them.
+/// Refuses a database of which commits are missing. `history` is what was read of them, and `committed` what they say.
 ///
 /// # Errors
 /// `Corrupt`, naming the log; those of the storage.
-pub(crate) fn check(place: &Place, history: &History) -> Result<()> {
-    let Some(log) = logs(place, history)?.first().copied() else { return Ok(()) };
+pub(crate) fn check(place: &Place, history: &History, committed: &Committed) -> Result<()> {
+    let Some(log) = logs(place, history, committed)?.first().copied() else { return Ok(()) };
     let newest = |history: &History| history.commits.last().map(|commit| commit.number);
     // An owner who lives may have named it meanwhile.
     if newest(&place.history()?) != newest(history) {

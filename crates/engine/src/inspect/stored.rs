@@ -82,8 +82,10 @@ impl StoredDatabase {
     /// # Errors
     /// Those of the storage.
     pub(crate) fn unnamed_logs(&self, report: &mut Report) -> Result<Vec<LogName>> {
+        // As they are now: an owner who goes on may have named logs since they were read.
         let Ok(history) = self.place.history() else { return Ok(Vec::new()) };
-        let logs = unnamed::logs(&self.place, &history)?;
+        let Some(committed) = Committed::of(&history)? else { return Ok(Vec::new()) };
+        let logs = unnamed::logs(&self.place, &history, &committed)?;
         for log in &logs {
             let detail = unnamed::describe(&self.place, *log)?;
             report.problem(self.place.log(*log)?.as_str(), ErrorKind::Corrupt, detail);

@@ -84,7 +84,7 @@ pub(super) fn open(
     let purpose = Purpose::Open { has_threads: options.background_threads > 0 };
     let known = found.map(|found| Known::new(&place, found, history.epoch(), purpose)).transpose()?;
     // An owner deletes what no commit names.
-    unnamed::check(&place, &history)?;
+    known.iter().try_for_each(|known| unnamed::check(&place, &history, &known.committed))?;
     let recorded = known.as_ref().map_or("", |known| known.committed.memory_store.as_str());
     // Storage alone says whether it is whole.
     let config = StoreConfig { to_finish: false, ..identity.config.clone() };
