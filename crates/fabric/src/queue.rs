@@ -9,14 +9,18 @@
 //!    ├── ended or away ────┼── to be done ─────┼── posted ───┤
 //! ```
 //!
-//! Positions are work numbers, which ascend by one. `front` is the oldest operation whose outcome
+//! Positions are work numbers, which ascend by one. `front` is the oldest operation in the ring whose outcome
 //! nobody has taken; younger ones may have been taken already.
+//!
+//! A caller may leave an outcome for long and go on: a scan does with what it reads ahead. Such a straggler would hold
+//! the ring's front while thousands pass, and the ring would grow with them and lie in no cache. So what is left over
+//! when the ring is full is set aside.
 
 use crate::Error;
 use crate::operation::{Completion, Operation, Outcome, Work, WorkId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// Operations that an endpoint has room for at first. The room doubles when it is full.
+/// Operations that an endpoint has room for at first. The room doubles when more than half of it is needed.
 const FIRST_ROOM: usize = 16;
 
 /// The operations of an endpoint.
@@ -24,6 +28,8 @@ const FIRST_ROOM: usize = 16;
 pub struct WorkQueue {
     /// A power of two of records: that of operation `n` is at `n` modulo their number.
     ring: Vec<Record>,
+    /// Operations before `front` whose outcome was not taken.
+    stragglers: BTreeMap<u64, Record>,
     front: u64,
     next: u64,
     rung: u64,
@@ -66,7 +72,8 @@ impl Record {
 impl Default for WorkQueue {
     fn default() -> Self {
         let ring = (0..FIRST_ROOM).map(|_| Record::FREE).collect();
-        Self { ring, front: 1, next: 1, rung: 1, end: 1, outstanding: 0, ended: VecDeque::new() }
+        let (stragglers, ended) = (BTreeMap::new(), VecDeque::new());
+        Self { ring, stragglers, front: 1, next: 1, rung: 1, end: 1, outstanding: 0, ended }
     }
 }
 
@@ -76,7 +83,7 @@ impl WorkQueue {
     #[inline]
     pub(crate) fn post(&mut self, operation: Operation, fenced: bool) -> WorkId {
         if self.end - self.front == self.ring.len() as u64 {
-            self.grow();
+            self.make_room();
         }
         let id = self.end;
         self.end += 1;
@@ -114,7 +121,8 @@ impl WorkQueue {
         {
             return Some(id);
         }
-        self.has_ended(WorkId(self.front)).then_some(WorkId(self.front))
+        let oldest = WorkId(self.stragglers.first_key_value().map_or(self.front, |(&id, _)| id));
+        self.has_ended(oldest).then_some(oldest)
     }
 
     #[cold]
@@ -131,14 +139,20 @@ impl WorkQueue {
     /// Whether an operation has ended and its outcome was not taken.
     #[inline]
     pub(crate) fn has_ended(&self, id: WorkId) -> bool {
-        id.0 >= self.front && id.0 < self.next && self.record(id.0).has_ended()
+        if id.0 < self.front {
+            return self.stragglers.get(&id.0).is_some_and(Record::has_ended);
+        }
+        id.0 < self.next && self.record(id.0).has_ended()
     }
 
     /// Takes the outcome of an operation that was carried out in place: the common case, in which no
     /// error is carried about.
     #[inline]
     pub(crate) fn take_done(&mut self, id: WorkId) -> Option<Outcome> {
-        if id.0 < self.front || id.0 >= self.next {
+        if id.0 < self.front {
+            return self.take_done_straggler(id);
+        }
+        if id.0 >= self.next {
             return None;
         }
         let record = self.record_mut(id.0);
@@ -150,6 +164,13 @@ impl WorkQueue {
         Some(outcome)
     }
 
+    #[cold]
+    fn take_done_straggler(&mut self, id: WorkId) -> Option<Outcome> {
+        let State::Done(before) = self.stragglers.get(&id.0)?.state else { return None };
+        self.outstanding -= 1;
+        Some(outcome(self.stragglers.remove(&id.0)?.operation, before))
+    }
+
     /// Takes the outcome of an operation that has ended.
     #[inline]
     pub(crate) fn take(&mut self, id: WorkId) -> Option<Result<Outcome, Error>> {
@@ -159,10 +180,11 @@ impl WorkQueue {
         if let Some(outcome) = self.take_done(id) {
             return Some(Ok(outcome));
         }
-        let record = self.record_mut(id.0);
         // A slot of an operation that failed goes back to its arena by itself.
-        record.operation = None;
-        let state = std::mem::replace(&mut record.state, State::Free);
+        let state = match self.stragglers.remove(&id.0) {
+            Some(straggler) => straggler.state,
+            None => std::mem::replace(self.record_mut(id.0), Record::FREE).state,
+        };
         self.outstanding -= 1;
         self.pass_free();
         if let State::Ended(result) = state { Some(*result) } else { None }
@@ -191,7 +213,24 @@ impl WorkQueue {
         &mut self.ring[place]
     }
 
+    /// Sets aside what is left of the older half of a full ring, or doubles it when the half would not do.
     #[cold]
+    fn make_room(&mut self) {
+        let half = self.ring.len() / 2;
+        if self.outstanding - self.stragglers.len() > half {
+            return self.grow();
+        }
+        // At most half of the ring is to be done, as all of that is outstanding: so all of the older half was.
+        for id in self.front..self.front + half as u64 {
+            let record = std::mem::replace(self.record_mut(id), Record::FREE);
+            if !matches!(record.state, State::Free) {
+                self.stragglers.insert(id, record);
+            }
+        }
+        self.front += half as u64;
+        self.pass_free();
+    }
+
     fn grow(&mut self) {
         let mut old = std::mem::take(&mut self.ring);
         let mask = old.len() - 1;
@@ -273,10 +312,14 @@ impl WorkQueue {
     /// Tells the end of an operation that was taken away. Does nothing when it was told before.
     pub fn conclude(&mut self, completion: Completion) {
         let Completion { id, result } = completion;
-        if id.0 < self.front || id.0 >= self.next {
+        if id.0 >= self.next {
             return;
         }
-        let record = self.record_mut(id.0);
+        let record = match self.stragglers.get_mut(&id.0) {
+            Some(straggler) => straggler,
+            None if id.0 >= self.front => self.record_mut(id.0),
+            None => return,
+        };
         if let State::Open = record.state {
             record.state = State::Ended(Box::new(result));
             // What was taken by number need not be remembered.
@@ -376,6 +419,45 @@ mod tests {
                 prop_assert_eq!(queue.outstanding() as u64, posted - done + ended.len() as u64);
                 prop_assert_eq!(queue.pending() as u64, rung - done);
             }
+        }
+
+        /// The same, where an operation is left out of eight that were carried out elsewhere, and ends late.
+        #[test]
+        fn stragglers_take_no_room_in_the_ring(rounds in 1u64..200, is_away: bool) {
+            let mut queue = WorkQueue::default();
+            let mut left = Vec::new();
+            for round in 0..rounds {
+                let ids: Vec<_> = (0..8).map(|at| queue.post(add(8 * round + at), false)).collect();
+                queue.ring();
+                for (&id, found) in ids.iter().zip(8 * round..) {
+                    if is_away {
+                        prop_assert_eq!(queue.take_away().unwrap().id, id);
+                    } else {
+                        queue.finish(found);
+                    }
+                }
+                let (&first, others) = ids.split_first().unwrap();
+                left.push(first);
+                for (&id, found) in others.iter().zip(8 * round + 1..) {
+                    if is_away {
+                        queue.conclude(Completion { id, result: Ok(Outcome::Word(found)) });
+                    }
+                    prop_assert_eq!(word(queue.take(id).unwrap()), Some(found));
+                }
+                prop_assert_eq!(queue.outstanding(), left.len());
+            }
+            prop_assert_eq!(queue.ring.len(), FIRST_ROOM);
+            for (round, id) in left.into_iter().enumerate() {
+                prop_assert_eq!(queue.has_ended(id), !is_away);
+                if is_away {
+                    prop_assert!(queue.take(id).is_none());
+                    queue.conclude(Completion { id, result: Ok(Outcome::Word(8 * round as u64)) });
+                }
+                prop_assert_eq!(queue.first_ended(), Some(id));
+                prop_assert_eq!(word(queue.take(id).unwrap()), Some(8 * round as u64));
+                prop_assert!(queue.take(id).is_none());
+            }
+            prop_assert_eq!(queue.outstanding(), 0);
         }
     }
 }

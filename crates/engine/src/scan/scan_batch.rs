@@ -2,7 +2,7 @@
 
 use crate::remote::spot::Spot;
 use crate::scan::found::{Location, RunRecord};
-use crate::scan::scan_endpoint::ScanEndpoint;
+use crate::scan::scan_endpoint::{Asked, ScanEndpoint};
 use crate::terms::{Error, Result};
 use forebay_base::{LogicalAddress, Record, SegmentId};
 use forebay_fabric::Slot;
@@ -36,6 +36,8 @@ pub(crate) struct ScanBatch {
     buffers: Vec<Buffer>,
     /// Entries whose records are to be read, in order.
     pending: Vec<Pending>,
+    /// What brings them.
+    joined: Joined,
     /// Entries whose values are merged, in order.
     merged: Vec<usize>,
     /// The value of the last one that was merged, and which entry that is.
@@ -86,6 +88,17 @@ struct Pending {
 struct Read {
     spot: Spot,
     length: u64,
+}
+
+/// The reads that bring pending records, and for each of these: which read, and where in it. Batch after batch has as
+/// many, so they stay allocated.
+#[derive(Default)]
+struct Joined {
+    reads: Vec<Read>,
+    places: Vec<(usize, usize)>,
+    asked: Vec<Asked>,
+    /// The last read of each segment.
+    open: FxHashMap<SegmentId, usize>,
 }
 
 impl Read {
@@ -308,26 +321,44 @@ impl ScanBatch {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let mut pending = std::mem::take(&mut self.pending);
+        let (mut pending, mut joined) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.joined));
         if direction == Direction::Backward {
             pending.reverse();
         }
-        let (reads, mut places) = joined(&pending);
+        joined.join(&pending);
         let first = self.buffers.len();
-        if let Some((bytes, starts)) = gathered(endpoint, &reads) {
+        let read = self.read_joined(&mut joined, endpoint).and_then(|()| {
+            let mut found = pending.iter().zip(&joined.places);
+            found.try_for_each(|(pending, &(read, start))| self.verify(pending, first + read, start))
+        });
+        pending.clear();
+        (self.pending, self.joined) = (pending, joined);
+        read
+    }
+
+    /// Adds the buffers that the reads bring.
+    fn read_joined(&mut self, joined: &mut Joined, endpoint: &mut ScanEndpoint) -> Result<()> {
+        if let Some((bytes, starts)) = gathered(endpoint, &joined.reads) {
             self.buffers.push(Buffer::Gathered(bytes));
-            for (read, start) in &mut places {
+            for (read, start) in &mut joined.places {
                 *start += starts.get(*read).copied().unwrap_or_default();
                 *read = 0;
             }
-        } else {
-            let asked: Result<Vec<_>> =
-                reads.into_iter().map(|read| endpoint.ask(read.spot, read.length as usize)).collect();
-            for asked in asked? {
-                self.buffers.push(Buffer::Read(endpoint.wait(asked)?));
-            }
+            return Ok(());
         }
-        pending.iter().zip(places).try_for_each(|(pending, (read, start))| self.verify(pending, first + read, start))
+        let Joined { reads, asked, .. } = joined;
+        let mut read = reads.drain(..).try_for_each(|read| {
+            asked.push(endpoint.ask(read.spot, read.length as usize)?);
+            Ok(())
+        });
+        for asked in asked.drain(..) {
+            if read.is_err() {
+                endpoint.give_up(asked);
+                continue;
+            }
+            read = endpoint.wait(asked).map(|slot| self.buffers.push(Buffer::Read(slot)));
+        }
+        read
     }
 
     /// Finds the value of an entry in what was read.
@@ -343,28 +374,28 @@ impl ScanBatch {
     }
 }
 
-/// The reads that bring `pending`, and for each of it: which read, and where in it. Records of a segment that come one
-/// behind the other, nearly, are one read: a table's records lie in several runs, which a scan goes through at the
-/// same time.
-fn joined(pending: &[Pending]) -> (Vec<Read>, Vec<(usize, usize)>) {
-    let mut reads: Vec<Read> = Vec::new();
-    let mut places = Vec::with_capacity(pending.len());
-    // The last read of each segment.
-    let mut open: FxHashMap<SegmentId, usize> = FxHashMap::default();
-    for Pending { logical, spot, length, .. } in pending {
-        let length = u64::from(*length);
-        let number = open.entry(logical.segment).or_insert(usize::MAX);
-        if let Some(read) = reads.get_mut(*number)
-            && let Some(at) = read.reach(spot, length)
-        {
-            places.push((*number, at as usize));
-            continue;
+impl Joined {
+    /// Finds the reads. Records of a segment that come one behind the other, nearly, are one read: a table's records lie in
+    /// several runs, which a scan goes through at the same time.
+    fn join(&mut self, pending: &[Pending]) {
+        self.reads.clear();
+        self.places.clear();
+        self.asked.clear();
+        self.open.clear();
+        for Pending { logical, spot, length, .. } in pending {
+            let length = u64::from(*length);
+            let number = self.open.entry(logical.segment).or_insert(usize::MAX);
+            if let Some(read) = self.reads.get_mut(*number)
+                && let Some(at) = read.reach(spot, length)
+            {
+                self.places.push((*number, at as usize));
+                continue;
+            }
+            *number = self.reads.len();
+            self.places.push((self.reads.len(), 0));
+            self.reads.push(Read { spot: spot.clone(), length });
         }
-        *number = reads.len();
-        places.push((reads.len(), 0));
-        reads.push(Read { spot: spot.clone(), length });
     }
-    (reads, places)
 }
 
 /// The reads' bytes, if the memory node brings them, and where those of each begin.
