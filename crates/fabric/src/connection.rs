@@ -1,7 +1,7 @@
 //! An endpoint's connection: what carries out its operations.
 
 use crate::queue::WorkQueue;
-use crate::{AccessKey, Error, RemoteAddress};
+use crate::{AccessKey, Error, Region, RemoteAddress};
 use std::time::Duration;
 
 /// What arrives at an endpoint without being asked for.
@@ -30,6 +30,21 @@ pub trait Transport: Send {
     /// [`Error::AccessDenied`] when it has, [`Error::PeerLost`] when the link has ended.
     fn confirm(&mut self, _key: &AccessKey) -> Result<(), Error> {
         Ok(())
+    }
+    /// Writes a range of a region at once and confirms it, and has the processor bring near what lies behind it, where a write
+    /// is a copy by this thread. `None`, and nothing done, where it is not, or nothing goes over this connection any more.
+    /// Nothing is pending.
+    ///
+    /// # Errors
+    /// Those of the write, and as [`Transport::confirm`].
+    fn write_at_once(
+        &mut self,
+        _to: RemoteAddress,
+        _from: &Region,
+        _offset: u64,
+        _length: usize,
+    ) -> Option<Result<(), Error>> {
+        None
     }
     /// Makes progress without waiting: with what was rung, and with what the peer asks of this side.
     fn poll(&mut self, queue: &mut WorkQueue);

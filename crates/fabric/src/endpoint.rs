@@ -185,10 +185,41 @@ impl Endpoint {
         offset: u64,
         length: usize,
     ) -> Result<WorkId, Error> {
-        if offset.checked_add(length as u64).is_none_or(|end| end > region.length()) {
-            return Err(Error::OutOfBounds { offset, length: length as u64 });
-        }
+        check_range(region, offset, length)?;
         self.post_payload(to, Payload::Sealed { region: region.clone(), offset, length }, None)
+    }
+
+    /// Writes a range of a registered region, and returns when it is there and confirmed: where a write is a copy by this
+    /// thread, and nothing is outstanding. The same as a post, a wait and a confirmation, and counted as that, but nothing is
+    /// queued, and what is looked up is looked up once. What lies behind the write comes near, as [`Endpoint::approach`]
+    /// has it. Returns false, with nothing done, where the write has to be posted.
+    ///
+    /// # Errors
+    /// As [`Endpoint::post_write_sealed`]; the write's failure, which breaks the endpoint; as [`Endpoint::confirm`].
+    #[inline]
+    pub fn write_at_once(
+        &mut self,
+        to: RemoteAddress,
+        region: &Region,
+        offset: u64,
+        length: usize,
+    ) -> Result<bool, Error> {
+        if self.queue.outstanding() > 0 {
+            return Ok(false);
+        }
+        check_range(region, offset, length)?;
+        self.check_length(length, self.capabilities.max_operation_bytes)?;
+        let Some(written) = self.transport.write_at_once(to, region, offset, length) else { return Ok(false) };
+        self.counts.write(length);
+        self.counts.doorbell();
+        self.counts.round_trip();
+        match written {
+            Ok(()) => Ok(true),
+            Err(cause) => {
+                self.break_with(cause.clone());
+                Err(cause)
+            }
+        }
     }
 
     fn post_payload(&mut self, to: RemoteAddress, payload: Payload, immediate: Option<u32>) -> Result<WorkId, Error> {
@@ -534,6 +565,14 @@ impl Endpoint {
             Outcome::Word(word) => Ok(word),
             other => Err(Error::Protocol(format!("an atomic operation completed with {other:?}"))),
         }
+    }
+}
+
+#[inline]
+fn check_range(region: &Region, offset: u64, length: usize) -> Result<(), Error> {
+    match offset.checked_add(length as u64) {
+        Some(end) if end <= region.length() => Ok(()),
+        _ => Err(Error::OutOfBounds { offset, length: length as u64 }),
     }
 }
 

@@ -1,16 +1,15 @@
 //! Who may touch what: checked at the target, for every operation.
 
+use crate::prefetch::LINE_BYTES;
 use crate::{AccessKey, Error, Region, RemoteAddress, Rights};
 use forebay_env::Random;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// A cache line.
-const LINE_BYTES: usize = 64;
-/// Cache lines of an operation that are asked for ahead: a record of 1 KiB lies in 17, and often across two pages,
+/// Bytes of an operation that are asked for ahead: a record of 1 KiB lies in 17 lines, and often across two pages,
 /// of which the second is looked up while the first one's lines are on their way.
-const PREFETCH_LINES: usize = 24;
+const PREFETCH_BYTES: u64 = 24 * LINE_BYTES as u64;
 
 /// Grants of one side of one link to the other. A slot of the table is used again after a
 /// revocation, under a new secret.
@@ -214,11 +213,8 @@ impl Granted<'_> {
         if let Some(Some(grant)) = self.0.grants.get(address.key.index as usize)
             && address.offset < grant.length
         {
-            let lines = (0..length).step_by(LINE_BYTES).take(PREFETCH_LINES);
-            // What does not begin with a line ends in one more.
-            for within in lines.chain((length <= PREFETCH_LINES * LINE_BYTES).then(|| length.saturating_sub(1))) {
-                grant.region.prefetch(grant.offset + address.offset + within as u64);
-            }
+            let length = (length as u64).min(grant.length - address.offset).min(PREFETCH_BYTES);
+            grant.region.prefetch(grant.offset + address.offset, length);
         }
     }
 }

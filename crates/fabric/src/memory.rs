@@ -3,7 +3,7 @@
 //! No reference to plain bytes ever points into a mapping: bytes go in and out as `words` says.
 
 use crate::pages::{self, HUGE_PAGE_BYTES};
-use crate::prefetch::prefetch_line;
+use crate::prefetch::{LINE_BYTES, prefetch_line};
 use crate::words::{copy_across, copy_in, copy_out, store_word};
 use crate::{Error, stream};
 use rustix::fd::OwnedFd;
@@ -156,11 +156,19 @@ impl Mapping {
         offset.checked_add(length).is_some_and(|end| end <= self.length as u64)
     }
 
-    /// Asks the processor to load the cache line at `offset`; does nothing out of range.
+    /// Asks the processor to load the cache lines of a range, as far as it is in the mapping.
     #[inline]
-    pub(crate) fn prefetch(&self, offset: u64) {
-        if offset < self.length as u64 {
-            prefetch_line(self.base.as_ptr().wrapping_add(offset as usize));
+    pub(crate) fn prefetch(&self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length).min(self.length as u64);
+        let base = self.base.as_ptr();
+        let mut at = offset;
+        while at < end {
+            prefetch_line(base.wrapping_add(at as usize));
+            at += LINE_BYTES as u64;
+        }
+        // What does not begin with a line ends in one more.
+        if offset < end {
+            prefetch_line(base.wrapping_add(end as usize - 1));
         }
     }
 

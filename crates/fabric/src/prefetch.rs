@@ -6,7 +6,7 @@
 /// Cache lines that a call of [`prefetch`] asks for at most.
 const MOST_LINES: usize = 8;
 /// A cache line.
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// Asks for `bytes`, or the first eight cache lines of them.
 #[inline]

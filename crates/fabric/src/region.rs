@@ -184,10 +184,10 @@ impl Region {
         Ok(word.fetch_add(delta, Ordering::SeqCst))
     }
 
-    /// Asks the processor to load the cache line at `offset`.
+    /// Asks the processor to load the cache lines of a range.
     #[inline]
-    pub fn prefetch(&self, offset: u64) {
-        self.0.prefetch(offset);
+    pub fn prefetch(&self, offset: u64, length: u64) {
+        self.0.prefetch(offset, length);
     }
 
     /// Whether this is the only clone.

@@ -145,13 +145,37 @@ impl SealedBlock {
         offset: usize,
         length: usize,
     ) -> Result<WorkId, Error> {
-        // Reading bytes that are still being written would be a data race.
+        self.check_complete(memtable, offset, length)?;
+        endpoint.post_write_sealed(to, &self.0.region, offset as u64, length)
+    }
+
+    /// Writes them, and returns when they are there and confirmed, where the back end does that at once. Returns false, with
+    /// nothing done, where they have to be posted.
+    ///
+    /// # Errors
+    /// As [`SealedBlock::post`] and [`Endpoint::write_at_once`].
+    #[inline]
+    pub fn write_at_once(
+        &self,
+        memtable: &Memtable,
+        endpoint: &mut Endpoint,
+        to: RemoteAddress,
+        offset: usize,
+        length: usize,
+    ) -> Result<bool, Error> {
+        self.check_complete(memtable, offset, length)?;
+        endpoint.write_at_once(to, &self.0.region, offset as u64, length)
+    }
+
+    /// Reading bytes that are still being written would be a data race.
+    #[inline]
+    fn check_complete(&self, memtable: &Memtable, offset: usize, length: usize) -> Result<(), Error> {
         let complete = |end| end <= memtable.known_inserted_bytes() || end <= memtable.filled_prefix_bytes();
         let is_complete = (offset as u64).checked_add(length as u64).is_some_and(complete);
         if memtable.memory().base() != self.0.region.as_ptr() || !is_complete {
             return Err(Error::Invalid(format!("{length} bytes at {offset} of a block are not complete")));
         }
-        endpoint.post_write_sealed(to, &self.0.region, offset as u64, length)
+        Ok(())
     }
 }
 
@@ -189,6 +213,10 @@ mod tests {
         target.read(8, &mut arrived).unwrap();
         assert_eq!(arrived, memtable.filled_prefix());
         assert!(sealed.post(&memtable, &mut endpoint, key.at(8), 4090, 24).is_err());
+        assert_eq!(sealed.write_at_once(&memtable, &mut endpoint, key.at(64), 0, 24), Ok(true));
+        target.read(64, &mut arrived).unwrap();
+        assert_eq!(arrived, memtable.filled_prefix());
+        assert!(sealed.write_at_once(&memtable, &mut endpoint, key.at(8), 4090, 24).is_err());
         let first = memtable.memory().base();
         drop((memtable, sealed));
         let (again, _) = pool.take(4096).unwrap();

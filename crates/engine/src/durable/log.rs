@@ -124,6 +124,16 @@ struct Position {
     used_bytes: u64,
 }
 
+/// Bytes of a memtable's block, and where in a part they go.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// Bytes from the block's start.
+    from: u64,
+    length: u64,
+    /// Bytes from the part's start.
+    to: u64,
+}
+
 /// Bytes of a memtable's block on their way to a part.
 #[derive(Debug)]
 struct Shipment {
@@ -173,6 +183,9 @@ impl Log {
     /// Ships all that is published. When that fails, the next ship begins at the same record, in another part.
     fn ship(&self, tree: &Tree, commits: &Commits) -> Result<()> {
         let mut shipping = lock(&self.shipping);
+        if self.ship_on(&mut shipping, tree) {
+            return Ok(());
+        }
         let mut cargo = std::mem::take(&mut shipping.cargo);
         let shipped = self.ship_with(&mut cargo, &mut shipping, tree, commits);
         if shipped.is_err() {
@@ -184,6 +197,30 @@ impl Log {
         cargo.shipments.clear();
         shipping.cargo = cargo;
         shipped
+    }
+
+    /// Ships what is new in the memtable that was shipped last, as one piece behind the last one, where that is a copy by this
+    /// thread: most groups are that. Nothing is allocated, and no reference is counted. Returns whether all members have it. If not,
+    /// nothing is noted, and the same bytes go to the same places again: nothing of this is under way any more.
+    fn ship_on(&self, shipping: &mut Shipping, tree: &Tree) -> bool {
+        let (view, number) = tree.present();
+        let (buffer, before) = (&*view.active, shipping.at);
+        let (base, from) = before.block;
+        let Some((part, stretch)) = shipping.goes_on().filter(|_| buffer.memtable.base() == base) else { return false };
+        let Ok(inserted) = buffer.memtable.inserted(number) else { return false };
+        let length = inserted.bytes.saturating_sub(from);
+        if length == 0 || length > PIECE_BYTES.min(part.info().length.saturating_sub(before.used_bytes)) {
+            return false;
+        }
+        let piece = Piece { from, length, to: before.used_bytes };
+        if !receivers(tree).all(|member| copied(member, buffer, part, piece)) {
+            return false;
+        }
+        stretch.length += length;
+        let reached = SequenceNumber(base.0.saturating_add(inserted.count));
+        shipping.at = Position { reached, block: (base, from + length), used_bytes: piece.to + length };
+        self.shipped(before, shipping.at, number, length, tree);
+        true
     }
 
     fn ship_with(&self, cargo: &mut Cargo, shipping: &mut Shipping, tree: &Tree, commits: &Commits) -> Result<()> {
@@ -216,15 +253,20 @@ impl Log {
             }
         }
         send(tree, cargo)?;
-        // One ships at a time.
-        add_alone(&tree.counters.log_groups, 1);
-        add_alone(&tree.counters.log_records, at.reached.0.saturating_sub(reached.0));
-        add_alone(&tree.counters.log_bytes, cargo.shipments.iter().map(|shipment| shipment.length).sum());
         shipping.note(cargo);
-        shipping.at = at;
+        let before = std::mem::replace(&mut shipping.at, at);
+        self.shipped(before, at, number, cargo.shipments.iter().map(|shipment| shipment.length).sum(), tree);
+        Ok(())
+    }
+
+    /// Counts a group, which goes from one position to another, and says that all up to `number` is durable. One ships at a
+    /// time.
+    fn shipped(&self, before: Position, at: Position, number: SequenceNumber, bytes: u64, tree: &Tree) {
+        add_alone(&tree.counters.log_groups, 1);
+        add_alone(&tree.counters.log_records, at.reached.0.saturating_sub(before.reached.0));
+        add_alone(&tree.counters.log_bytes, bytes);
         // Release: whoever learns of the number may tell it to others.
         self.durable.store(number.0.max(self.durable.load(Ordering::Relaxed)), Ordering::Release);
-        Ok(())
     }
 
     /// Finds a place for the records at the front of `bytes`, which end with number `last`, behind what the open part
@@ -351,6 +393,16 @@ impl Log {
 }
 
 impl Shipping {
+    /// The open part, and where it is noted what it holds of the memtable that was shipped last, if what comes next goes on
+    /// there.
+    fn goes_on(&mut self) -> Option<(&Segment, &mut Stretch)> {
+        let Self { at: Position { block: (base, _), used_bytes, .. }, open, blocks, .. } = self;
+        let open = open.as_ref()?;
+        let block = blocks.last_mut().filter(|block| block.base == *base)?;
+        let stretch = block.stretches.last_mut()?;
+        (Arc::ptr_eq(&stretch.segment, open) && stretch.to + stretch.length == *used_bytes).then_some((open, stretch))
+    }
+
     /// Closes the open part, if there is one, whose last number is `last` at most.
     fn close(&mut self, last: SequenceNumber) {
         self.closed.extend(self.open.take().map(|open| (open, last)));
@@ -424,14 +476,31 @@ fn send(tree: &Tree, cargo: &Cargo) -> Result<()> {
     }
 }
 
+/// The members that get what is shipped.
+fn receivers(tree: &Tree) -> impl Iterator<Item = &Arc<Remote>> {
+    tree.remote.active().take(if planted(Bug::AcknowledgeAtFirstCopy) { 1 } else { usize::MAX })
+}
+
+/// Copies a piece of a memtable's block to a part at a member, where that is done at once. Returns whether it is there,
+/// confirmed.
+fn copied(member: &Remote, buffer: &Buffer, part: &Segment, Piece { from, length, to }: Piece) -> bool {
+    let copy = || -> Result<bool> {
+        let Some(part) = part.at_member(member.member()) else { return Ok(false) };
+        let (target, mut endpoint) = (part.at(to)?, member.foreground().take()?);
+        Ok(buffer.block.write_at_once(&buffer.memtable, &mut endpoint, target, from as usize, length as usize)?)
+    };
+    // Whoever sends it again says why it failed.
+    copy().unwrap_or(false)
+}
+
 /// Sends to those members whose memory nodes have higher numbers than `beyond`: all are under way before the first is
 /// waited for, so the waits share one round trip. As readers of several nodes, no thread holds an endpoint of one node
 /// and waits for one of an earlier node. Returns how many members these are, and adds those that failed.
 fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, failed: &mut Vec<(usize, Error)>) -> usize {
     let number = |member: &&Arc<Remote>| (member.memory_node().number(), member.member());
-    let first = if planted(Bug::AcknowledgeAtFirstCopy) { 1 } else { usize::MAX };
-    let members = tree.remote.active().take(first);
-    let Some(member) = members.filter(|member| Some(number(member)) > beyond).min_by_key(number) else { return 0 };
+    let Some(member) = receivers(tree).filter(|member| Some(number(member)) > beyond).min_by_key(number) else {
+        return 0;
+    };
     let posted = post(member, cargo);
     let others = send_beyond(Some(number(&member)), tree, cargo, failed);
     let sent = posted.and_then(|mut endpoint| arrive(&mut endpoint, member, cargo));

@@ -227,15 +227,24 @@ impl Shared {
     #[inline]
     pub(super) fn confirm(&self, key: &AccessKey, attached: &Attached) -> Result<(), Error> {
         // In this order: see `notice`.
-        if self.notice.is_unchanged() && self.is_alive() && attached.known.hold().knows(key) {
+        if self.is_as_known() && attached.known.hold().knows(key) {
             return Ok(());
         }
         self.ask(key)
     }
 
-    /// The same, from the socket.
+    /// Whether the node has taken nothing back that is not let go of here, and lives, after all that this thread wrote.
+    ///
+    /// Whoever holds an endpoint's table that has a key needs not look for the key again: while the table is held, the key is
+    /// not let go of.
+    #[inline]
+    pub(super) fn is_as_known(&self) -> bool {
+        self.notice.is_unchanged() && self.is_alive()
+    }
+
+    /// As [`Shared::confirm`], from the socket. Whoever calls holds no table.
     #[cold]
-    fn ask(&self, key: &AccessKey) -> Result<(), Error> {
+    pub(super) fn ask(&self, key: &AccessKey) -> Result<(), Error> {
         self.catch_up();
         let is_granted = self.received.hold().knows(key);
         match (self.is_alive(), is_granted) {

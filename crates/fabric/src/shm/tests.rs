@@ -7,9 +7,10 @@ use super::notice::{Notice, Page};
 use super::offered::file_for;
 use super::peer::{MAX_CLIENT_GRANTS, MAX_UNSAID_ANSWERS, ShmPeer};
 use super::server::{MAX_CLIENT_BYTES, MAX_CLIENT_GRANT_BYTES};
+use super::transport::ShmTransport;
 use super::{ShmListener, connect, link, listen, listen_with};
 use crate::admission::Users;
-use crate::transport::{Event, Listener, Peer};
+use crate::transport::{Event, Listener, Peer, Transport};
 use crate::{AccessKey, Backing, EndpointOptions, Error, GrantTable, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
@@ -538,7 +539,21 @@ mod process {
     /// seen the end of its sockets yet: the link has no thread that would.
     #[test]
     fn nothing_is_confirmed_at_a_node_that_is_dead() {
-        let path = socket_path("dead");
+        kill_a_node("dead", |link, key, attached| link.confirm(&key, attached));
+    }
+
+    #[test]
+    fn nothing_is_written_at_once_at_a_node_that_is_dead() {
+        let region = Region::allocate(4096, Backing::Private).unwrap();
+        kill_a_node("dead-at-once", |link, key, attached| {
+            let mut transport = ShmTransport::new(Arc::clone(link), Arc::clone(attached));
+            transport.write_at_once(key.at(8), &region, 16, 424).unwrap()
+        });
+    }
+
+    /// Asks a link while its node lives and when it was killed.
+    fn kill_a_node(name: &str, ask: impl Fn(&Arc<link::Shared>, AccessKey, &Arc<link::Attached>) -> Result<(), Error>) {
+        let path = socket_path(name);
         let mut node = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "shm::tests::process::node", "--nocapture"])
             .env(PATH, &path)
@@ -553,12 +568,12 @@ mod process {
         let key = AccessKey::new(index.parse().unwrap(), secret.parse().unwrap());
         let attached = link.attach().unwrap();
         link.learn(key, &attached);
-        assert_eq!(link.confirm(&key, &attached), Ok(()));
+        assert_eq!(ask(&link, key, &attached), Ok(()));
         assert!(link.notice.is_unchanged(), "the page is enough");
         node.kill().unwrap();
         node.wait().unwrap();
         assert!(link.is_alive(), "the link does not know yet");
-        assert!(matches!(link.confirm(&key, &attached), Err(Error::PeerLost { .. })));
+        assert!(matches!(ask(&link, key, &attached), Err(Error::PeerLost { .. })));
         assert!(!link.is_alive());
         let _ = std::fs::remove_file(&path);
     }

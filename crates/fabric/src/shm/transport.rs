@@ -10,7 +10,7 @@ use super::link::{Attached, Shared};
 use crate::grants::Granted;
 use crate::inprocess::{perform, prefetch};
 use crate::transport::{Incoming, Operation, Transport};
-use crate::{AccessKey, Error, RemoteAddress, WorkQueue};
+use crate::{AccessKey, Error, Region, RemoteAddress, Rights, WorkQueue};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -84,10 +84,7 @@ impl ShmTransport {
             match result {
                 Ok(before) => queue.finish(before),
                 Err(cause) => {
-                    // The end of a link takes its grants back, after it is marked dead: this tells a lost
-                    // node from a refused key.
-                    let is_lost = cause == Error::AccessDenied && !link.is_alive();
-                    let cause = if is_lost { link.lost() } else { cause };
+                    let cause = told(cause, link);
                     queue.fail(cause.clone());
                     *failed = Some(cause);
                     break;
@@ -95,6 +92,26 @@ impl ShmTransport {
             }
         }
         true
+    }
+
+    /// Writes a range of a region, confirms it, and asks for the lines behind it.
+    #[inline]
+    fn write_now(&self, to: RemoteAddress, from: &Region, offset: u64, length: usize) -> Result<(), Error> {
+        let Self { link, attached, .. } = self;
+        let mut granted = attached.known.hold();
+        if !granted.knows(&to.key) {
+            drop(granted);
+            link.learn(to.key, attached);
+            granted = attached.known.hold();
+        }
+        let (region, at) = granted.check_own(to, length as u64, Rights::WRITE)?;
+        region.copy_from(at, from, offset, length)?;
+        granted.prefetch(to.add(length as u64), length);
+        if link.is_as_known() {
+            return Ok(());
+        }
+        drop(granted);
+        link.ask(&to.key)
     }
 
     /// Takes in what arrived at the socket.
@@ -119,6 +136,13 @@ impl ShmTransport {
             }
         }
     }
+}
+
+/// The cause of a failure. The end of a link takes its grants back, after it is marked dead: this tells a lost node from a
+/// refused key.
+#[cold]
+fn told(cause: Error, link: &Shared) -> Error {
+    if cause == Error::AccessDenied && !link.is_alive() { link.lost() } else { cause }
 }
 
 /// Holds the grants that the next `count` operations need, having asked for those that the endpoint
@@ -169,6 +193,23 @@ impl Transport for ShmTransport {
 
     fn confirm(&mut self, key: &AccessKey) -> Result<(), Error> {
         self.link.confirm(key, &self.attached)
+    }
+
+    fn write_at_once(
+        &mut self,
+        to: RemoteAddress,
+        from: &Region,
+        offset: u64,
+        length: usize,
+    ) -> Option<Result<(), Error>> {
+        if self.failed.is_some() || !self.is_alive() {
+            return None;
+        }
+        let written = self.write_now(to, from, offset, length).map_err(|cause| told(cause, &self.link));
+        if let Err(cause) = &written {
+            self.failed = Some(cause.clone());
+        }
+        Some(written)
     }
 
     fn poll(&mut self, queue: &mut WorkQueue) {

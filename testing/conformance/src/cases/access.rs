@@ -17,6 +17,7 @@ case_list![
     a_revoked_key_is_denied,
     revoking_stops_operations_in_flight,
     a_write_is_confirmed_until_its_key_is_being_revoked,
+    what_is_written_at_once_is_confirmed,
     hundreds_of_grants,
     grants_that_cannot_be,
 ];
@@ -177,6 +178,31 @@ fn a_write_is_confirmed_until_its_key_is_being_revoked(fixture: &Fixture) {
     }
     endpoint.confirm(&other).unwrap();
     assert!(endpoint.failure().is_none(), "a question breaks nothing");
+}
+
+/// A key that is refused, or that the node has begun to revoke, writes nothing at once that is taken for written, and breaks
+/// the endpoint.
+fn what_is_written_at_once_is_confirmed(fixture: &Fixture) {
+    let (connection, region, key) = fixture.granted(4096, Rights::ALL);
+    let read_only = connection.peer.grant(&region, 0, 4096, Rights::READ).unwrap();
+    let other = connection.peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
+    let block = connection.link.allocate(4096).unwrap();
+    let write = |endpoint: &mut Endpoint, key: AccessKey| {
+        if endpoint.write_at_once(key.at(0), &block, 0, 64)? {
+            return Ok(());
+        }
+        endpoint.post_write_sealed(key.at(0), &block, 0, 64)?;
+        endpoint.wait()?.result.map(|_| ())
+    };
+    let mut endpoint = connection.endpoint();
+    assert_eq!(write(&mut endpoint, key), Ok(()));
+    let _revocation = connection.peer.revoke(key).unwrap();
+    assert_eq!(write(&mut endpoint, key), Err(Error::AccessDenied));
+    assert!(matches!(write(&mut endpoint, other), Err(Error::Broken(_))));
+    for refused in [key, read_only, AccessKey::new(other.index, other.secret() ^ 1), AccessKey::new(77, 1)] {
+        assert_eq!(write(&mut connection.endpoint(), refused), Err(Error::AccessDenied));
+    }
+    assert_eq!(write(&mut connection.endpoint(), other), Ok(()));
 }
 
 /// Threads write under a key until it is revoked: after the revocation nothing lands any more.

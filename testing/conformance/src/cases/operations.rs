@@ -2,7 +2,7 @@
 
 use crate::{Fixture, case_list};
 use forebay_env::Random;
-use forebay_fabric::{Error, Outcome, Rights, WorkId};
+use forebay_fabric::{Counts, Error, Outcome, Rights, WorkId};
 
 case_list![
     fresh_memory_is_zero,
@@ -10,6 +10,7 @@ case_list![
     largest_operation,
     atomics_do_what_they_say,
     sealed_ranges_are_written,
+    sealed_ranges_are_written_at_once_or_posted,
     ten_thousand_in_flight,
     waits_in_any_order,
     dropped_with_operations_in_flight,
@@ -114,6 +115,40 @@ fn sealed_ranges_are_written(fixture: &Fixture) {
         let refused = endpoint.post_write_sealed(key.at(0), &block, offset, length);
         assert!(matches!(refused, Err(Error::OutOfBounds { .. })), "{refused:?}");
     }
+}
+
+/// What is written at once counts as what is posted and waited for.
+fn sealed_ranges_are_written_at_once_or_posted(fixture: &Fixture) {
+    let (connection, region, key) = fixture.granted(1 << 20, Rights::ALL);
+    let mut endpoint = connection.endpoint();
+    let block = connection.link.allocate(1 << 20).unwrap();
+    let bytes = pattern(1 << 20, 5);
+    block.write(0, &bytes).unwrap();
+    let at_once = endpoint.write_at_once(key.at(0), &block, 0, 8).unwrap();
+    for (offset, length) in [(8, 8), (16, 424), (445, 100), (8192, 500_000), (600_000, (1 << 20) - 600_000)] {
+        let before = endpoint.counts().read_all();
+        let written = endpoint.write_at_once(key.at(offset), &block, offset, length).unwrap();
+        assert_eq!(written, at_once);
+        if !written {
+            endpoint.post_write_sealed(key.at(offset), &block, offset, length).unwrap();
+            endpoint.wait().unwrap().result.unwrap();
+        }
+        let counted = endpoint.counts().read_all() - before;
+        let bytes_written = length as u64;
+        assert_eq!(counted, Counts { round_trips: 1, doorbells: 1, writes: 1, bytes_written, ..Counts::default() });
+        let mut there = vec![0; length];
+        region.read(offset, &mut there).unwrap();
+        assert!(there == bytes[offset as usize..][..length], "{length} bytes at {offset}");
+    }
+    // Behind what is outstanding, it has to be posted.
+    let id = endpoint.post_write_sealed(key.at(0), &block, 16, 8).unwrap();
+    assert_eq!(endpoint.write_at_once(key.at(0), &block, 0, 8), Ok(false));
+    endpoint.wait_for(id).unwrap();
+    for (offset, length) in [(1 << 20, 8), (u64::MAX, 8), (0, (1 << 20) + 8)] {
+        let refused = endpoint.write_at_once(key.at(0), &block, offset, length);
+        assert!(matches!(refused, Err(Error::OutOfBounds { .. })), "{refused:?}");
+    }
+    assert!(endpoint.failure().is_none());
 }
 
 fn ten_thousand_in_flight(fixture: &Fixture) {
