@@ -31,6 +31,9 @@
 //! endpoint's arena, or a sealed range of a region, and the completion gives it back: a buffer in
 //! flight cannot be touched.
 //!
+//! Where a write is a copy by the caller's thread, [`Endpoint::write_at_once`] carries out a write of a sealed range without
+//! the queue, and confirms it.
+//!
 //! * Aligned 8-byte words are never torn. Larger data may be, in any way: it carries a checksum or
 //!   a version that the reader verifies.
 //! * Operations of one endpoint take effect in the order posted only if
