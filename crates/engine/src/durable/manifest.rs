@@ -94,6 +94,18 @@ impl Pair {
         Ok(Self { log: allocate()?, spare: allocate()? })
     }
 
+    /// One of `wanted` bytes, or of less, but more than `least`: where memory is cut up, pieces are shorter.
+    fn allocate_most(remote: &Arc<Remote>, wanted: u64, least: u64) -> Result<Self> {
+        let mut capacity = remote.longest_piece(wanted).max(least + 1).next_multiple_of(GRANULARITY_BYTES);
+        loop {
+            let shorter = capacity / 8 * 7 / GRANULARITY_BYTES * GRANULARITY_BYTES;
+            match Self::allocate(remote, capacity) {
+                Err(error) if error.kind() == ErrorKind::Full && shorter > least => capacity = shorter,
+                allocated => return allocated,
+            }
+        }
+    }
+
     fn swapped(&self) -> Self {
         Self { log: Arc::clone(&self.spare), spare: Arc::clone(&self.log) }
     }
@@ -357,10 +369,13 @@ fn write_log(owner: &Arc<Owner>, remote: &Arc<Remote>, version: &Version, pair: 
     let reused = pair.filter(|pair| length + SLACK_BYTES <= pair.capacity());
     let pair = match reused {
         Some(pair) if pair.capacity() >= wanted / 2 => pair.swapped(),
-        reused => match (Pair::allocate(remote, wanted), reused) {
-            (Err(error), Some(pair)) if error.kind() == ErrorKind::Full => pair.swapped(),
-            (allocated, _) => allocated?,
-        },
+        reused => {
+            let least = reused.map_or(length + SLACK_BYTES, Pair::capacity);
+            match (Pair::allocate_most(remote, wanted, least), reused) {
+                (Err(error), Some(pair)) if error.kind() == ErrorKind::Full => pair.swapped(),
+                (allocated, _) => allocated?,
+            }
+        }
     };
     write(remote, &pair.log, 0, &bytes)?;
     remote.adopt(&pair.segments())?;
