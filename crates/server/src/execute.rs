@@ -240,6 +240,14 @@ impl<'s> Executor<'s> {
         let start = out.len();
         out.begin(self.shared.max_reply_bytes);
         let result = match planned {
+            // A transaction ends with it, whatever is wrong with it.
+            Planned::Refused(failure)
+                if arguments.from(0).first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) =>
+            {
+                session.queue = None;
+                self.unwatch(session);
+                Err(aborted(failure.message()))
+            }
             Planned::Refused(failure) => {
                 if let Some(queue) = &mut session.queue {
                     queue.is_refused = true;
@@ -710,7 +718,7 @@ impl<'s> Executor<'s> {
         let named = self.named(&calls);
         let locked = self.lock(&calls, &named).map_err(|busy| {
             self.unwatch(session);
-            Failure::new(format!("EXECABORT Transaction discarded because of: {}", busy.message()))
+            aborted(busy.message())
         })?;
         let mut keys = self.transaction();
         let is_stale = session.watched.as_ref().is_some_and(|watched| {
@@ -775,6 +783,11 @@ fn is_for_no_subscriber(command: &Command) -> bool {
 /// Whether a command changes what the client has subscribed to.
 fn is_of_subscriptions(command: &Command) -> bool {
     command.name.ends_with("subscribe")
+}
+
+/// What EXEC answers that was refused because of `cause`.
+fn aborted(cause: &str) -> Failure {
+    Failure::new(format!("EXECABORT Transaction discarded because of: {}", cause.strip_prefix("ERR ").unwrap_or(cause)))
 }
 
 fn enqueue(session: &mut Session, arguments: Arguments<'_>) -> Outcome {

@@ -339,6 +339,15 @@ fn scripts_may_do_what_those_of_redis_may() {
 }
 
 #[test]
+fn an_exec_that_is_refused_ends_the_transaction() {
+    let server = server(&Arc::default());
+    let refused = "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";
+    let all = format!("+OK\r\n+QUEUED\r\n{refused}+PONG\r\n-ERR EXEC without MULTI\r\n");
+    assert_eq!(told(&server, "MULTI; SET a 1; EXEC x; PING; EXEC"), all);
+    assert_eq!(told(&server, "EXEC x"), refused);
+}
+
+#[test]
 fn what_ends_the_server_or_watches_it_is_for_no_transaction() {
     let server = server(&Arc::default());
     let refused = "+OK\r\n-ERR Command not allowed inside a transaction\r\n\

@@ -224,8 +224,7 @@ impl Writer {
             return Ok(());
         }
         let doubled = self.active.reserved.saturating_mul(2).min(options.segment_bytes);
-        let reserved = options.length_over(after).max(doubled);
-        self.active.file.reserve(reserved)?;
+        let reserved = reserve(&*self.active.file, doubled, after, options)?;
         // A frame that reaches the end of its file was cut off there, and not torn by a power failure.
         if !planted(Bug::RoomIsNotSynced) {
             self.active.file.sync().map_err(|error| self.break_off(folder, error))?;
@@ -332,13 +331,21 @@ fn begin_segment(
     header: SegmentHeader,
     options: &FileLogOptions,
 ) -> std::result::Result<Segment, (Error, bool)> {
-    let reserved = options.length_over(SEGMENT_HEADER_BYTES as u64);
-    let written = file.reserve(reserved).and_then(|()| file.write_at(0, &header.encode()));
-    written.map_err(|error| (error, true))?;
+    let reserved = reserve(&*file, 0, SEGMENT_HEADER_BYTES as u64, options).map_err(|error| (error, true))?;
+    file.write_at(0, &header.encode()).map_err(|error| (error, true))?;
     let synced = file.sync();
     let synced = if planted(Bug::FolderIsNotSynced) { synced } else { synced.and_then(|()| disk.sync_folder(folder)) };
     synced.map_err(|error| (error.clone(), error.kind() == ErrorKind::Full))?;
     Ok(Segment { file, number: header.number, start: header.start, reserved })
+}
+
+/// Gives a file room behind `end`: `wanted` bytes in all if they are more than a step, on a disk that is nearly full a step, or
+/// what has to be there. Returns how long the file is.
+fn reserve(file: &dyn DiskFile, wanted: u64, end: u64, options: &FileLogOptions) -> Result<u64> {
+    let (step, least) = (options.length_over(end), end.saturating_add(ALIGNMENT as u64));
+    let reserve = |length| file.reserve(length).map(|()| length);
+    let when_full = |error: Error, less| if error.kind() == ErrorKind::Full { reserve(less) } else { Err(error) };
+    reserve(wanted.max(step)).or_else(|error| when_full(error, step)).or_else(|error| when_full(error, least))
 }
 
 fn refuse_sealed(disk: &dyn Disk, folder: &str) -> Result<()> {

@@ -32,6 +32,31 @@ fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
     }
 }
 
+/// A file is made longer by much at a time. On a disk that has no room for that, it is made longer by as much as it has to be.
+#[test]
+fn a_disk_that_is_nearly_full_takes_what_fits() {
+    let options = FileLogOptions { segment_bytes: 4096, reserve_bytes: 512 };
+    // The first steps of an append that finds no room reserved are reservations: twice the length, a step, and the least.
+    for full in 0..4 {
+        let disk = Arc::new(SimDisk::new());
+        let name = ObjectName::new("log").unwrap();
+        let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+        let end = log.append(0, 1, &[1; 400]).unwrap();
+        log.sync(end).unwrap();
+        let before = disk.steps();
+        (before..before + full).for_each(|step| disk.fail_at(step, DiskFault::Refused(ErrorKind::Full)));
+        let appended = log.append(0, 2, &[2; 200]);
+        assert_eq!(appended.as_ref().err().map(|error| error.kind()), (full == 3).then_some(ErrorKind::Full), "{full}");
+        let end = log.append(0, 3, &[3; 300]).unwrap();
+        log.sync(end).unwrap();
+        let disk: Arc<dyn Disk> = disk;
+        let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+        let reader = open_log(&objects, Some(&disk), &name, Recovery::Seal).unwrap();
+        let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+        assert_eq!(marks, if full == 3 { vec![1, 3] } else { vec![1, 2, 3] }, "{full}");
+    }
+}
+
 /// The next segment cannot be created: nothing is lost, and the next frame tries again. A sync that failed is not tried again.
 #[test]
 fn a_log_goes_on_once_its_next_segment_can_be_created() {
