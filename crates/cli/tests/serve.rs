@@ -226,11 +226,17 @@ fn a_database_in_a_directory_is_not_taken_from_a_server() {
     }
 }
 
+/// What a log ends with whose process was killed is written anew, which takes room.
 #[test]
 fn a_server_that_finds_its_disk_full_ends_as_load_does() {
     let folder = crate::common::fresh_path(".storage");
-    let ended = start_with_short_files(&line(&format!("--path={}", folder.display())), 64).wait();
-    assert!(ended.code == Some(5) && ended.error.contains("storage is full"), "{ended:?}");
+    let flags = format!("--durability=storage=sync --storage={}", folder.display());
+    let (server, port) = serve(&flags);
+    assert_eq!(ask("redis-cli", &port, &["setrange", "key", "200000", "x"], ""), "200001\n");
+    server.signal(Signal::KILL);
+    server.wait();
+    let ended = start_with_short_files(&line(&flags), 64).wait();
+    assert!(ended.code == Some(5) && ended.error.contains("make room for 20"), "{ended:?}");
 }
 
 /// Without background jobs, bounds between shards stay where they are.

@@ -544,8 +544,13 @@ fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
     let (new, file) = create_new(disk, folder)?;
     let written = file.write_at(0, &bytes);
     let synced = if planted(Bug::RecoveredIsNotSynced) { written } else { written.and_then(|()| file.sync()) };
-    // What failed takes no room. If it stays all the same, it is of no other harm.
-    synced.inspect_err(|_| drop(remove_if_there(disk, &new)))?;
+    synced.map_err(|error| {
+        // What failed takes no room. If it stays all the same, it is of no other harm.
+        drop(remove_if_there(disk, &new));
+        let detail =
+            || format!("the end of a log is written anew before it goes on: make room for {} bytes", bytes.len());
+        if error.kind() == ErrorKind::Full { Error::new(ErrorKind::Full, "write", &new, detail()) } else { error }
+    })?;
     let end = path_in(folder, END);
     let linked = if planted(Bug::RecoveryReplaces) { disk.rename(&new, &end) } else { disk.link(&new, &end) };
     let is_first = match linked {
