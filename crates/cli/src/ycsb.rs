@@ -61,7 +61,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Number of clients, each with its own session and cache.
-    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=ycsb::MAX_THREADS as u64))]
     clients: usize,
     /// Length of a key; by default 8 B or the profile's.
     #[arg(long, value_parser = units::length, value_name = "SIZE")]

@@ -43,6 +43,8 @@ use forebay_base::{ErrorKind, KeyOrder, Reader};
 /// The catalogue's number.
 const CATALOGUE: u32 = 0;
 const FORMAT: u8 = 1;
+/// The kind of the catalogue's key that holds the format.
+const FORMAT_KIND: u8 = b'f';
 /// Numbers have 24 bits.
 const MAX_NUMBER: u32 = (1 << 24) - 1;
 /// Maximum length of a name in bytes.
@@ -81,7 +83,7 @@ fn catalogue_key(kind: u8, rest: &[u8]) -> Vec<u8> {
 }
 
 fn format_key() -> Vec<u8> {
-    catalogue_key(b'f', &[])
+    catalogue_key(FORMAT_KIND, &[])
 }
 
 fn name_key(name: &str) -> Vec<u8> {
@@ -140,7 +142,7 @@ impl Keyspaces {
     #[must_use]
     pub fn are_marked_by(key: &[u8]) -> bool {
         // A load asks this of each key.
-        key.strip_prefix(&prefix_of(CATALOGUE)) == Some(b"f")
+        key.strip_prefix(&prefix_of(CATALOGUE)) == Some(&[FORMAT_KIND])
     }
 
     /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops of earlier

@@ -143,7 +143,8 @@ impl Default for Settings {
     }
 }
 
-const MAX_THREADS: usize = 4096;
+/// Threads of all clients together, at most.
+pub const MAX_THREADS: usize = 4096;
 /// More records than fit into the memory of a 64-bit machine.
 const MAX_RECORDS: u64 = 1 << 48;
 
