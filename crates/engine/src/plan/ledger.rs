@@ -286,6 +286,12 @@ impl Account {
         if self.is_known() { self.available(holder, place) } else { u64::MAX }
     }
 
+    /// Extents of the reserve that are needed when a holder has reserved so many bytes for outputs there.
+    fn taken_of_reserve(&self, holder: Holder, place: Use, bytes: u64) -> u64 {
+        let reserve = self.reserve_bytes / self.extent_bytes.max(1);
+        self.needed_with(holder, place, bytes).saturating_sub(self.usable().saturating_sub(reserve))
+    }
+
     /// Whether a holder may have so many bytes for a memtable, which somebody else may wait for.
     fn is_its_turn(&self, holder: Holder, bytes: u64) -> bool {
         let turn_of = |page: &Page| page.waits.map_or(u64::MAX, |wait| wait.turn);
@@ -432,11 +438,15 @@ impl Ledger {
         longest
     }
 
-    /// Reserves `bytes` for the outputs of a compaction, near the data if it can run there and there is memory.
+    /// Reserves `bytes` for the outputs of a compaction, where that takes least of the reserve, and near the data if that is all
+    /// the same. Outputs that lie in an extent of the reserve stay there, and memtables leave as much again.
     pub(crate) fn begin(&mut self, holder: Holder, bytes: u64, can_be_near: bool) -> Option<Reservation> {
-        let places = [Use::Near, Use::Here].into_iter().skip(usize::from(!can_be_near));
         let has_room = |place: &Use| self.accounts(holder).all(|account| account.for_outputs(holder, *place) >= bytes);
-        let place = places.into_iter().find(has_room)?;
+        let of_reserve = |place: &Use| {
+            self.accounts(holder).map(|account| account.taken_of_reserve(holder, *place, bytes)).max().unwrap_or(0)
+        };
+        let places = [Use::Near, Use::Here].into_iter().skip(usize::from(!can_be_near));
+        let place = places.filter(has_room).min_by_key(of_reserve)?;
         Some(self.reserve(holder, Reservation { place, bytes }))
     }
 

@@ -612,8 +612,15 @@ impl Planner {
         };
         let waits_for_storage = self.is_short() || is_too_long(scene.options, scene.unrecorded);
         let unrecorded = || self.unrecorded.clone().filter(|_| waits_for_storage);
-        let refused = self.storage.clone().or_else(unrecorded).or_else(|| self.given_up(need.frees, scene.now));
+        let given_up = || if self.awaits_flush(scene) { None } else { self.given_up(need.frees, scene.now) };
+        let refused = self.storage.clone().or_else(unrecorded).or_else(given_up);
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
+    }
+
+    /// Whether a flush is under way or due, and none has failed for want of memory since one succeeded. It has reserved its
+    /// memory, so it makes progress, however long it takes.
+    const fn awaits_flush(&self, scene: &Scene<'_>) -> bool {
+        !scene.sealed.is_empty() && self.flush_again_at.is_none()
     }
 
     /// Whether what was written before waits for its flush, or is on its way to the last level, where deletions free something.

@@ -104,7 +104,7 @@ fn extents_are_taken_whole() {
 
 #[test]
 fn a_compaction_runs_where_its_outputs_have_memory() {
-    let leased = Granted { leased_bytes: 3 * EXTENT, ..granted(1, 10) };
+    let leased = Granted { leased_bytes: 3 * EXTENT, reserve_bytes: 0, ..granted(1, 10) };
     let (mut ledger, [shard]) = ledger([leased]);
     let place = |ledger: &mut Ledger, bytes, can_be_near| {
         let reservation = ledger.begin(shard, bytes, can_be_near)?;
@@ -121,6 +121,20 @@ fn a_compaction_runs_where_its_outputs_have_memory() {
     reservation = ledger.begin(shard, EXTENT + 10, true).unwrap();
     assert!(reservation.place == Use::Near && ledger.bring_here(shard, &mut reservation));
     assert_eq!(reservation, Reservation { place: Use::Here, bytes: EXTENT + 10 });
+}
+
+/// Near the data two shards took the last extents, for outputs that left most of them empty. No other shard could have a memtable
+/// any more, with most of its own extent free.
+#[test]
+fn outputs_take_no_extent_of_the_reserve_where_other_memory_is_free() {
+    let own = |extents| Granted { is_shared: false, leased_bytes: EXTENT, ..granted(extents, 0) };
+    for (extents, near) in [(2, Use::Here), (3, Use::Near)] {
+        let (mut ledger, [one, two]) = ledger([own(extents), own(extents)]);
+        let step = ledger.begin(one, EXTENT / 2, true).unwrap();
+        assert_eq!(step.place, near);
+        ledger.end(one, step, EXTENT / 2);
+        assert!(ledger.admit(two, EXTENT), "from its own extent");
+    }
 }
 
 #[test]

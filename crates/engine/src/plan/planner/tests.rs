@@ -335,6 +335,22 @@ fn puts_wait_for_what_is_under_way_and_are_refused_when_nothing_is() {
     assert!(matches!(play.admit(false), Admission::Install { is_reserve: false }));
 }
 
+/// On a busy machine a flush took longer than a writer's patience.
+#[test]
+fn puts_wait_for_a_flush_that_is_due_or_under_way() {
+    let mut play = two_pairs(0, 2);
+    play.tables(&[]);
+    play.sealed = vec![10; play.options.max_immutable_memtables];
+    assert!(play.compact().is_none());
+    play.now += 100 * PATIENCE_NANOS;
+    assert!(matches!(play.admit(false), Admission::Wait(StallCause::Memtables)), "it is due");
+    assert_eq!(play.flush(), Some(1));
+    play.now += 100 * PATIENCE_NANOS;
+    assert!(matches!(play.admit(false), Admission::Wait(StallCause::Memtables)), "it is under way");
+    play.planner.flushed(true, play.now);
+    assert!(matches!(play.admit(false), Admission::Refuse(error) if error.kind() == ErrorKind::Full));
+}
+
 /// On a busy machine flushes of deletions took all that a compaction needed, and nothing was freed any more.
 #[test]
 fn deletions_wait_for_those_before_them_as_long_as_these_can_go_down() {
