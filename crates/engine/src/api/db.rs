@@ -469,7 +469,7 @@ impl Db {
         match (durability, log) {
             (Durability::None | Durability::Storage(Syncing::Flush), _) => Ok(false),
             (Durability::Storage(Syncing::Interval(_)), Some(log)) => log.check_shipping().map(|()| false),
-            (_, Some(log)) => log.check_usable().map(|()| true),
+            (_, Some(log)) => log.check_shipped().map(|()| true),
             (_, None) => Ok(true),
         }
     }

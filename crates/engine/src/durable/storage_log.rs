@@ -242,6 +242,21 @@ impl StorageLog {
         if self.is_broken.load(Ordering::Relaxed) { self.check(Ok(())) } else { Ok(()) }
     }
 
+    /// Refuses a write that is to be durable while shipments fail: what is there is shipped first. Written all the same, it would
+    /// be visible and not durable, and so would be all that follow, for which the log needs room before it goes on.
+    ///
+    /// # Errors
+    /// As [`StorageLog::check_usable`] and [`StorageLog::make_durable`].
+    #[inline]
+    pub(crate) fn check_shipped(&self) -> Result<()> {
+        if self.is_failing.load(Ordering::Relaxed) { self.ship_what_failed() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn ship_what_failed(&self) -> Result<()> {
+        self.lead.reach(|| !self.is_failing.load(Ordering::Relaxed), || (), || self.ship())
+    }
+
     /// Refuses a write that nobody waits for while shipments fail.
     ///
     /// # Errors

@@ -107,10 +107,11 @@ fn an_error_tells_whether_the_write_is_visible() {
     };
     let one_shard = |options| options;
     let full = DiskFault::Refused(ErrorKind::Full);
-    let visible = (ErrorKind::Full, true, true, true);
-    assert_eq!(fails_to(Syncing::Sync, one_shard, full, &put), [visible; 2]);
-    assert_eq!(fails_to(Syncing::Sync, four_shards, full, &put), [visible; 2]);
-    assert_eq!(fails_to(Syncing::Sync, four_shards, full, &across), [visible; 2]);
+    // The second write is not published: what is there goes first.
+    let visible_then_refused = [(ErrorKind::Full, true, true, true), (ErrorKind::Full, true, false, true)];
+    assert_eq!(fails_to(Syncing::Sync, one_shard, full, &put), visible_then_refused);
+    assert_eq!(fails_to(Syncing::Sync, four_shards, full, &put), visible_then_refused);
+    assert_eq!(fails_to(Syncing::Sync, four_shards, full, &across), visible_then_refused);
     // Once the log is lost, nothing is written any more.
     let lost = [(ErrorKind::Io, true, true, true), (ErrorKind::Io, true, false, true)];
     assert_eq!(fails_to(Syncing::Sync, one_shard, DiskFault::Lost, &put), lost);
@@ -126,6 +127,28 @@ fn an_error_tells_whether_the_write_is_visible() {
         after_a_sync(db)
     };
     assert_eq!(fails_to(interval, one_shard, full, &write_first), [refused; 2]);
+}
+
+/// However many writes a full disk refuses, only the first is there, and the log needs room for no more.
+#[test]
+fn refused_writes_do_not_pile_up() {
+    let disk = SimDisk::new();
+    let handle = disk.handle();
+    let process = Process::with_empty_memory();
+    let db = process.open(Options { background_threads: 0, ..options(&of_disk(&handle, 1), Syncing::Sync) });
+    db.put(&key(0), b"before").unwrap();
+    (0..1000).for_each(|step| handle.fail_at(handle.steps() + step, DiskFault::Refused(ErrorKind::Full)));
+    let published = |i| db.put(&key(i), &[7; 1000]).is_err_and(|error| error.is_published());
+    assert_eq!((1..100).filter(|i| published(*i)).collect::<Vec<_>>(), [1]);
+    handle.mend();
+    let bytes = db.statistics().log.bytes;
+    db.put(&key(100), b"after").unwrap();
+    assert!(db.statistics().log.bytes - bytes < 4000);
+    process.kill(db);
+    let db =
+        Process::with_empty_memory().open(Options { takeover: true, ..options(&of_disk(&disk, 1), Syncing::Sync) });
+    let found: Vec<_> = (0..=100).filter(|i| db.get(&key(*i)).unwrap().is_some()).collect();
+    assert_eq!(found, [0, 1, 100]);
 }
 
 #[test]

@@ -98,49 +98,66 @@ fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
     let (disk, clock) = (SimDisk::new(), Arc::new(ManualClock::new()));
     let handle = disk.handle();
     let server = server_on(&handle, &clock, Syncing::Sync);
-    let is_in_doubt = |request: &str| {
-        let sent = told(&server, request);
-        assert!(sent.starts_with(IN_DOUBT) && sent.contains("full") && sent.lines().count() == 1, "{request}: {sent}");
+    // The disk has room for what failed before, and then for nothing.
+    let becomes_full = || {
+        handle.mend();
+        assert_eq!(told(&server, "SET room 1"), "+OK\r\n");
+        fill(&handle);
     };
+    let is_in_doubt = |sent: &[u8]| sent.starts_with(IN_DOUBT.as_bytes()) && sent.ends_with(b"\r\n");
     assert_eq!(told(&server, "CONFIG SET notify-keyspace-events KEA; SET kept 1"), "+OK\r\n+OK\r\n");
     // The first id of a collection takes a block of them from the store.
     assert_eq!(told(&server, "SADD first x; DEL first"), ":1\r\n:1\r\n");
+    (0..300).for_each(|key| assert_eq!(told(&server, &format!("SET expires{key} 1 PX 10")), "+OK\r\n"));
     let (mut waits, mut watches, mut learns) = (server.connect(), server.connect(), server.connect());
     assert!(waits.send(b"BLPOP list 0\r\n").is_empty());
     assert_eq!(watches.send(b"WATCH watched\r\nMULTI\r\nPING\r\n"), b"+OK\r\n+OK\r\n+QUEUED\r\n");
     learns.send(b"SUBSCRIBE __keyspace@0__:new\r\n");
-    fill(&handle);
     let executor = Executor { shared: &server.shared, registry: &server.registry };
     let mut writes = server.connect();
+    becomes_full();
     writes.dialogue.requests.push(b"RPUSH list x y\r\n");
     writes.dialogue.carry_out(&executor);
-    assert!(String::from_utf8_lossy(writes.dialogue.out.bytes()).starts_with(IN_DOUBT));
-    // Who waited has lost the element, and does not know whether for good.
-    let served = waits.send(b"");
-    assert!(served.starts_with(IN_DOUBT.as_bytes()) && waits.may_go_on(), "{}", served.escape_ascii());
-    assert_eq!(told(&server, "LRANGE list 0 -1"), "*1\r\n$1\r\ny\r\n");
-    is_in_doubt("SET watched 1");
+    assert!(is_in_doubt(writes.dialogue.out.bytes()));
+    // Who waited is refused, and the element is there.
+    let refused = waits.send(b"");
+    assert!(refused.starts_with(b"-ERR") && !is_in_doubt(&refused) && waits.may_go_on(), "{}", refused.escape_ascii());
+    assert_eq!(told(&server, "LRANGE list 0 -1"), "*2\r\n$1\r\nx\r\n$1\r\ny\r\n");
+    becomes_full();
+    let sent = told(&server, "SET watched 1");
+    assert!(is_in_doubt(sent.as_bytes()) && sent.contains("full") && sent.lines().count() == 1, "{sent}");
     assert_eq!(watches.send(b"EXEC\r\n"), b"*-1\r\n");
     writes.dialogue.out.forget();
+    becomes_full();
     writes.dialogue.requests.push(b"SET new 1\r\n");
     writes.dialogue.carry_out(&executor);
     assert!(learns.send(b"").ends_with(b"$3\r\nset\r\n"));
-    // A pipeline, a transaction and a script.
-    let sent = told(&server, "SET a 1; GET a; SET b 1; MULTI; SET c 1; EXEC; EVAL \"redis.call('SET', 'd', 1)\" 0");
-    assert!(sent.lines().filter(|line| line.starts_with(IN_DOUBT)).count() == 5, "{sent}");
-    assert_eq!(sent.lines().filter(|line| ["+OK", "+QUEUED"].contains(line)).count(), 2, "{sent}");
-    assert_eq!(told(&server, "MGET a b c d; DBSIZE"), format!("*4\r\n{}:8\r\n", "$1\r\n1\r\n".repeat(4)));
+    // A pipeline, a transaction and a script. What follows is refused, and leaves nothing.
+    let script = "EVAL \"redis.call('SET', 'c', 1)\" 0";
+    for (requests, doubtful) in [("SET a 1; GET a; SET d 1", 3), ("MULTI; SET b 1; EXEC", 1), (script, 1)] {
+        becomes_full();
+        let sent = told(&server, requests);
+        assert_eq!(sent.lines().filter(|line| line.starts_with(IN_DOUBT)).count(), doubtful, "{sent}");
+        let refused = told(&server, "SET e 1");
+        assert!(refused.starts_with("-ERR") && !refused.starts_with(IN_DOUBT), "{refused}");
+    }
+    assert_eq!(told(&server, "MGET a b c d e"), format!("*5\r\n{}$-1\r\n", "$1\r\n1\r\n".repeat(4)));
     // What expires is removed, and counted.
-    (0..300).for_each(|key| is_in_doubt(&format!("SET expires{key} 1 PX 10")));
-    assert!(told(&server, "INFO keyspace").contains("db0:keys=308,expires=300\r\n"));
+    let counted = |server: &LocalServer| told(server, "INFO keyspace");
+    assert!(counted(&server).contains("keys=309,expires=300"), "{}", counted(&server));
     clock.advance(Duration::from_millis(20));
-    (0..2).for_each(|_| assert!(server.sweep().is_err()));
-    assert!(told(&server, "INFO keyspace").contains("db0:keys=8,expires=0\r\n"));
+    becomes_full();
+    assert!(server.sweep().is_err());
+    let of_doubt = counted(&server);
+    assert!(server.sweep().is_err());
+    assert_eq!(counted(&server), of_doubt);
+    handle.mend();
+    server.sweep().unwrap();
+    assert!(counted(&server).contains("keys=9,expires=0"), "{}", counted(&server));
     // Once there is room, what is there is what was counted.
-    let room = disk.handle();
     drop((waits, watches, learns, writes));
     drop(server);
-    let server = server_on(&room, &clock, Syncing::Sync);
+    let server = server_on(&disk, &clock, Syncing::Sync);
     let keys = told(&server, "KEYS *").lines().filter(|line| !line.starts_with(['*', '$'])).count();
     assert_eq!(told(&server, "DBSIZE"), format!(":{keys}\r\n"));
 }

@@ -222,6 +222,11 @@ impl SimDisk {
         lock(&self.plan).faults.insert(step, fault);
     }
 
+    /// Nothing that was planned for this handle goes wrong any more.
+    pub fn mend(&self) {
+        lock(&self.plan).faults.clear();
+    }
+
     /// Calls `interrupt` before this handle's operation number `step`, as if the process had been stopped there.
     pub fn interrupt_at(&self, step: u64, interrupt: impl FnOnce() + Send + 'static) {
         lock(&self.plan).interrupt = Some((step, Box::new(interrupt)));
