@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ const LOOK_FOR_OWNER: u32 = 250;
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
 /// Where the store lies, unless flags say something else; it is synced once a second, as with `appendfsync everysec` of Redis.
 const FOLDER: &str = "forebay-data";
+/// Permissions of everybody.
+const OTHERS: u32 = 0o007;
 
 /// How often bounds between shards are moved where neighbours differ too much in size: collections come to the last shard first.
 const REBALANCE: Duration = Duration::from_secs(10);
@@ -272,8 +275,11 @@ fn starting(error: forebay::Error) -> Failure {
 }
 
 fn password(path: &Path) -> Result<Vec<u8>, Failure> {
-    let mut password = std::fs::read(path)
-        .map_err(|error| Failure::usage(format_args!("--password-file {}: {error}", path.display())))?;
+    let wrong = |error: std::io::Error| Failure::usage(format_args!("--password-file {}: {error}", path.display()));
+    let mut password = std::fs::read(path).map_err(wrong)?;
+    if std::fs::metadata(path).map_err(wrong)?.permissions().mode() & OTHERS != 0 {
+        tracing::warn!(path = %path.display(), "everybody may open the password's file: take that right away, as with chmod 600");
+    }
     while password.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         password.pop();
     }

@@ -234,6 +234,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri cannot call what the library has in assembly")]
     fn golden_proofs() {
         let hex = |proof: Bytes32| proof.map(|byte| format!("{byte:02x}")).concat();
         let (client, node) = (
@@ -245,6 +246,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri cannot call what the library has in assembly")]
     fn a_proof_is_of_one_secret_side_and_statement() {
         let alice = secret("alice");
         let proof = alice.prove(Side::Client, &statement());

@@ -280,9 +280,39 @@ fn what_is_dangerous_is_no_mere_reading() {
     assert_eq!(told(&server, "AUTH reader x; GET k"), "+OK\r\n$-1\r\n");
 }
 
+/// Lua has room for about 8,000 values that are held from outside: scripts, functions and arguments are not held one by one.
+#[test]
+fn there_may_be_many_scripts_functions_and_arguments() {
+    let server = server(&Arc::default());
+    (0..9000).for_each(|number| assert_eq!(eval(&server, "EVAL", &format!("return {number}")), format!(":{number}")));
+    let many = "x ".repeat(20_000);
+    assert_eq!(told(&server, &format!("EVAL \"return #ARGV + #KEYS\" 10000 {many}")), ":20000\r\n");
+    let library = "#!lua name=m\nfor i = 1, 9000 do redis.register_function('f' .. i, function(keys, words) return i + #words end) end";
+    let load = |text: &str| format!("*3\r\n$8\r\nFUNCTION\r\n$4\r\nLOAD\r\n${}\r\n{text}\r\n", text.len());
+    assert_eq!(told(&server, load(library).trim_end()), "$1\r\nm\r\n");
+    assert_eq!(told(&server, &format!("FCALL f9000 0 {many}")), ":29000\r\n");
+    assert_eq!(told(&server, "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0"), ":1\r\n");
+    assert_eq!(eval(&server, "EVAL", "return 8999"), ":8999");
+}
+
 /// What a script returns.
 fn eval(server: &LocalServer, command: &str, script: &str) -> String {
     told(server, &format!("{command} \"{script}\" 0")).trim_end().to_owned()
+}
+
+#[test]
+fn scripts_return_what_resp3_has() {
+    let server = server(&Arc::default());
+    for (script, expected) in [
+        ("return {big_number = '12345678901234567890'}", "(12345678901234567890"),
+        ("return {verbatim_string = {format = 'toolong', string = 'x'}}", "=5\r\ntoo:x"),
+        ("return {verbatim_string = {format = 't', string = 'x'}}", "=5\r\nt  :x"),
+        ("return {verbatim_string = {string = 'x'}}", "*0"),
+        ("return {double = 1.5, big_number = '5'}", ",1.5"),
+    ] {
+        let sent = told(&server, &format!("HELLO 3; EVAL \"redis.setresp(3) {script}\" 0"));
+        assert!(sent.ends_with(&format!("\r\n{expected}\r\n")), "{script}: {sent}");
+    }
 }
 
 #[test]
@@ -309,6 +339,8 @@ fn a_protected_call_gives_the_text_of_an_error() {
         ("local ok, e = pcall(redis.pcall, 'nosuch') return tostring(ok) .. type(e)", "truetable"),
         ("return select(2, xpcall(function() redis.call('nosuch') end, function(e) return e.err end))", unknown),
         ("return type(select(2, xpcall(error, function() return {err = 'x'} end)))", "table"),
+        ("return {big_number = '123' .. string.char(13, 10) .. '4', map = {a = 'b'}}", "123  4"),
+        ("return {verbatim_string = {format = 'txt', string = 'x'}, set = {a = true}}", "x"),
         (
             "local c = coroutine.create(function() redis.call('nosuch') end) \
              return type(select(2, coroutine.resume(c)))",

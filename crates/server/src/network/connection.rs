@@ -12,6 +12,7 @@ use crate::state::counters::Counters;
 use crate::state::session::Session;
 use forebay_env::Nanos;
 use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
 
 /// Reads in a turn, at most: others are waiting.
 const READS_A_TURN: usize = 8;
@@ -46,6 +47,8 @@ pub struct Connection {
     active_at: Nanos,
     /// When the handshake of TLS must be over.
     handshake_until: Option<Nanos>,
+    /// Why the handshake failed, if it did.
+    refusal: Option<std::io::Error>,
 }
 
 impl Connection {
@@ -62,7 +65,20 @@ impl Connection {
             has_hung_up: false,
             active_at: now,
             handshake_until,
+            refusal: None,
         }
+    }
+
+    /// Where the client is.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.dialogue.session.client.address
+    }
+
+    /// Why the handshake failed, if it did.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<&std::io::Error> {
+        self.refusal.as_ref()
     }
 
     /// Says farewell.
@@ -128,7 +144,10 @@ impl Connection {
     pub fn turn(&mut self, executor: &Executor<'_>, spare: &mut Vec<u8>) -> bool {
         self.active_at = executor.shared.clock.now();
         self.dialogue.requests.borrow_memory(spare);
-        self.next = self.rounds(executor).unwrap_or(Turn::Ends);
+        self.next = self.rounds(executor).unwrap_or_else(|error| {
+            self.refusal = (self.stream.is_handshaking() && error.kind() == ErrorKind::InvalidData).then_some(error);
+            Turn::Ends
+        });
         self.dialogue.requests.return_memory(spare);
         (1..=PROMPT_BYTES).contains(&self.unsent_bytes())
     }

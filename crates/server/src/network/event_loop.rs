@@ -10,6 +10,7 @@ use crate::commands::command::Registry;
 use crate::execute::Executor;
 use crate::network::connection::{Connection, Turn};
 use crate::network::expiry;
+use crate::network::refusals::Refusals;
 use crate::network::stream::{self, Stream};
 use crate::state::clients::Client;
 use crate::state::counters::Counters;
@@ -68,6 +69,7 @@ pub struct EventLoop {
     answered_since: Nanos,
     spare: Vec<u8>,
     door: Option<Door>,
+    refusals: Refusals,
     /// When to try again to accept connections, which the system refused.
     refused_until: Option<Nanos>,
 }
@@ -123,6 +125,7 @@ impl EventLoop {
             answered_since,
             spare,
             door,
+            refusals: Refusals::default(),
             refused_until,
         })
     }
@@ -234,7 +237,7 @@ impl EventLoop {
             self.deadlines.pop_first();
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             if connection.is_late(now) {
-                tracing::debug!(client = id, "a client has not finished its handshake in time");
+                self.refusals.tell(now, connection.address(), "it has not finished its handshake in time");
                 self.end(id);
                 continue;
             }
@@ -311,7 +314,12 @@ impl EventLoop {
             Turn::GoesOn => {
                 self.going_on.insert(id);
             }
-            Turn::Ends => self.end(id),
+            Turn::Ends => {
+                if let Some(why) = connection.refusal() {
+                    self.refusals.tell(self.shared.clock.now(), connection.address(), &format!("TLS: {why}"));
+                }
+                self.end(id);
+            }
         }
     }
 
@@ -321,9 +329,11 @@ impl EventLoop {
             let Some(door) = &mut self.door else { return false };
             match door.accept() {
                 Ok((socket, address, admission)) => {
-                    let Some(socket) = admissible(&self.shared, socket, address, admission.as_deref()) else {
+                    if let Some((reply, why)) = refusal(&self.shared, address, admission.as_deref()) {
+                        self.refusals.tell(self.shared.clock.now(), address, why);
+                        turn_away(socket, admission.is_none().then_some(reply));
                         continue;
-                    };
+                    }
                     let tls = admission.and_then(|admission| admission.tls());
                     let thread = door.next;
                     door.next = (door.next + 1) % door.threads.len().max(1);
@@ -410,30 +420,31 @@ impl Door {
     }
 }
 
-/// The connection, if it may be served.
-fn admissible(
+/// What a client that comes from there is told that may not be served, and why. Counts it.
+fn refusal(
     shared: &Shared,
-    mut socket: TcpStream,
     address: SocketAddr,
     admission: Option<&Admission>,
-) -> Option<TcpStream> {
+) -> Option<(&'static [u8], &'static str)> {
     Counters::add(&shared.counters.connections, 1);
     let most = usize::try_from(shared.config.number("maxclients")).unwrap_or(usize::MAX);
     let refusal = if shared.clients.count() >= most {
-        TOO_MANY
+        (TOO_MANY, "there are as many clients as maxclients allows")
     } else if !address.ip().to_canonical().is_loopback()
         && shared.config.get("protected-mode") == "yes"
         && shared.users.anonymous().is_some()
         && !admission.is_some_and(Admission::asks)
     {
-        PROTECTED
+        (PROTECTED, "protected mode: no password is set, and it does not come from this machine")
     } else {
-        return Some(socket);
+        return None;
     };
     Counters::add(&shared.counters.rejected, 1);
+    Some(refusal)
+}
+
+/// Ends a connection with this reply, or without one where a handshake would have to come first.
+fn turn_away(mut socket: TcpStream, reply: Option<&[u8]>) {
     // Its buffer is empty, so this is taken; if it is not, nobody is there.
-    if admission.is_none() {
-        let _ = socket.write(refusal);
-    }
-    None
+    let _ = reply.map(|reply| socket.write(reply));
 }

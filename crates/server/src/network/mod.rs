@@ -6,8 +6,10 @@
 //! | `stream` | those bytes as they are, or within TLS |
 //! | `event_loop` | a thread, and the connections that it serves |
 //! | `expiry` | what removes keys that have expired |
+//! | `refusals` | lines of the log about clients that are turned away |
 
 pub mod connection;
 pub mod event_loop;
 pub mod expiry;
+pub mod refusals;
 pub mod stream;

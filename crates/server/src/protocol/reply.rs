@@ -192,13 +192,30 @@ impl Reply {
 
     /// Text that is shown to people.
     pub fn verbatim(&mut self, text: &str) {
+        self.verbatim_as(*b"txt", text.as_bytes());
+    }
+
+    /// The same in another format than plain text.
+    pub fn verbatim_as(&mut self, format: [u8; 3], text: &[u8]) {
         if self.is_three() {
             self.header(b'=', text.len() as i64 + 4);
-            self.add(b"txt:");
-            self.add(text.as_bytes());
+            self.add(&format);
+            self.add(b":");
+            self.add(text);
             self.add(b"\r\n");
         } else {
             self.bulk(text);
+        }
+    }
+
+    /// An integer of any length, as this text.
+    pub fn big_number(&mut self, digits: &[u8]) {
+        if self.is_three() {
+            self.add(b"(");
+            self.add(digits);
+            self.add(b"\r\n");
+        } else {
+            self.bulk(digits);
         }
     }
 

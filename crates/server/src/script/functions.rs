@@ -5,8 +5,11 @@
 
 use crate::script::first_line::Flags;
 use bytes::Bytes;
-use mlua::Function;
+use mlua::Table;
 use std::collections::BTreeMap;
+
+/// How many libraries there may be. Lua holds one value for each, and for each of those that take their place.
+pub const MAX_LIBRARIES: usize = 1024;
 
 /// A function of a library.
 #[derive(Debug, Clone)]
@@ -17,8 +20,6 @@ pub struct Registered {
     pub description: Option<Vec<u8>>,
     /// What it says of itself.
     pub flags: Flags,
-    /// What is called, with the keys and the arguments.
-    pub callback: Function,
 }
 
 /// A library.
@@ -30,6 +31,17 @@ pub struct Library {
     pub text: Bytes,
     /// Its functions, by name.
     pub functions: BTreeMap<String, Registered>,
+    /// What is called, with the keys and the arguments, by the names of functions.
+    pub callbacks: Table,
+}
+
+/// Why a library is not added.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Another one has a function of this name.
+    Taken(String),
+    /// There are [`MAX_LIBRARIES`].
+    TooMany,
 }
 
 /// All libraries.
@@ -58,25 +70,28 @@ impl Functions {
         (self.libraries.len(), self.libraries.values().map(|library| library.functions.len()).sum())
     }
 
-    /// The function of a name.
+    /// The function of a name, and its library.
     #[must_use]
-    pub fn find(&self, name: &[u8]) -> Option<&Registered> {
+    pub fn find(&self, name: &[u8]) -> Option<(&Library, &Registered)> {
         let name = std::str::from_utf8(name).ok()?.to_ascii_lowercase();
         let (library, name) = self.places.get(&name)?;
-        self.libraries.get(library)?.functions.get(name)
+        let library = self.libraries.get(library)?;
+        Some((library, library.functions.get(name)?))
     }
 
-    /// Adds a library in place of the one of this name. Fails with the name of a function that another one has; nothing has
-    /// changed then.
+    /// Adds a library in place of the one of this name.
     ///
     /// # Errors
-    /// See above.
-    pub fn add(&mut self, library: Library) -> Result<(), String> {
+    /// Why not: nothing has changed then.
+    pub fn add(&mut self, library: Library) -> Result<(), Refused> {
+        if self.libraries.len() >= MAX_LIBRARIES && !self.has(&library.name) {
+            return Err(Refused::TooMany);
+        }
         let is_taken = |name: &&String| {
             self.places.get(&name.to_ascii_lowercase()).is_some_and(|(owner, _)| *owner != library.name)
         };
         if let Some(taken) = library.functions.keys().find(is_taken) {
-            return Err(taken.clone());
+            return Err(Refused::Taken(taken.clone()));
         }
         self.remove(&library.name);
         for name in library.functions.keys() {
@@ -100,13 +115,10 @@ mod tests {
 
     fn library(lua: &mlua::Lua, name: &str, functions: &[&str]) -> Library {
         let registered = |name: &&str| {
-            let callback = lua.create_function(|_, ()| Ok(())).unwrap();
-            (
-                (*name).to_owned(),
-                Registered { name: (*name).into(), description: None, flags: Flags::default(), callback },
-            )
+            ((*name).to_owned(), Registered { name: (*name).into(), description: None, flags: Flags::default() })
         };
-        Library { name: name.into(), text: Bytes::new(), functions: functions.iter().map(registered).collect() }
+        let functions = functions.iter().map(registered).collect();
+        Library { name: name.into(), text: Bytes::new(), functions, callbacks: lua.create_table().unwrap() }
     }
 
     #[test]
@@ -114,13 +126,22 @@ mod tests {
         let lua = mlua::Lua::new();
         let mut all = Functions::default();
         all.add(library(&lua, "a", &["f", "F", "g"])).unwrap();
-        assert_eq!(all.add(library(&lua, "b", &["h", "G"])), Err("G".into()));
+        assert_eq!(all.add(library(&lua, "b", &["h", "G"])), Err(Refused::Taken("G".into())));
         assert!(all.find(b"h").is_none() && !all.has("b"));
-        assert_eq!(all.find(b"G").unwrap().name, "g");
+        assert_eq!(all.find(b"G").unwrap().1.name, "g");
         all.add(library(&lua, "a", &["h"])).unwrap();
         assert!(all.find(b"f").is_none());
         all.add(library(&lua, "b", &["G"])).unwrap();
         assert_eq!(all.counts(), (2, 2));
         assert!(all.remove("a") && !all.remove("a") && all.find(b"h").is_none());
+    }
+
+    #[test]
+    fn as_many_libraries_are_taken_as_lua_can_hold() {
+        let lua = mlua::Lua::new();
+        let mut all = Functions::default();
+        (0..MAX_LIBRARIES).for_each(|name| all.add(library(&lua, &name.to_string(), &[])).unwrap());
+        assert_eq!(all.add(library(&lua, "more", &[])), Err(Refused::TooMany));
+        all.add(library(&lua, "0", &["f"])).unwrap();
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! There is one machine, as one script runs at a time. A script has no way to files, processes, time or other threads. What
 //! it allocates is bounded, and a hook asks after every so many instructions whether it is to end.
+//!
+//! Lua has room for some 8,000 values that are held from outside. So what there may be many of lies in tables of Lua, which are
+//! held: scripts in one, the functions of a library in one, the words of a request in two.
 
 use crate::script::first_line::{self, Flags, name_in};
 use crate::script::functions::{Functions, Library, Registered};
@@ -43,7 +46,6 @@ pub fn name_of(text: &[u8]) -> Digest {
 pub struct Script {
     /// Its name.
     pub name: Digest,
-    function: Function,
     /// What its first line says of it, if it has one. It may write when that does not say otherwise.
     pub flags: Option<Flags>,
 }
@@ -53,8 +55,8 @@ pub struct Script {
 pub enum Callee {
     /// A script.
     Script(Script),
-    /// A function of a library.
-    Function(Registered),
+    /// A function of a library, and the table with what is called.
+    Function(Registered, Table),
 }
 
 impl Callee {
@@ -63,7 +65,7 @@ impl Callee {
     pub fn name(&self) -> &str {
         match self {
             Self::Script(script) => &script.name,
-            Self::Function(function) => &function.name,
+            Self::Function(function, _) => &function.name,
         }
     }
 
@@ -72,7 +74,7 @@ impl Callee {
     pub const fn chunk(&self) -> &'static str {
         match self {
             Self::Script(_) => SCRIPT,
-            Self::Function(_) => LIBRARY,
+            Self::Function(..) => LIBRARY,
         }
     }
 
@@ -81,7 +83,7 @@ impl Callee {
     pub const fn flags(&self) -> Option<Flags> {
         match self {
             Self::Script(script) => script.flags,
-            Self::Function(function) => Some(function.flags),
+            Self::Function(function, _) => Some(function.flags),
         }
     }
 }
@@ -106,6 +108,8 @@ pub struct Machine {
     lua: Lua,
     prelude: Prelude,
     scripts: BTreeMap<Digest, Script>,
+    /// What is called, by the names of scripts.
+    bodies: Table,
     scripts_bytes: usize,
     /// All libraries; `None` until they are read from the store.
     pub functions: Option<Functions>,
@@ -153,7 +157,8 @@ impl Machine {
         let prelude = lua.load(PRELUDE).set_name("=redis");
         let (environment, library, run, run_in_library) = prelude.call((must_end, place, text_of, given))?;
         let prelude = Prelude { environment, library, run, run_in_library };
-        Ok(Self { lua, prelude, scripts: BTreeMap::new(), scripts_bytes: 0, functions: None })
+        let bodies = lua.create_table()?;
+        Ok(Self { lua, prelude, scripts: BTreeMap::new(), bodies, scripts_bytes: 0, functions: None })
     }
 
     /// The machine's values.
@@ -177,8 +182,9 @@ impl Machine {
         if self.scripts_bytes > MAX_SCRIPTS_BYTES {
             self.forget();
         }
+        self.bodies.raw_set(name.as_str(), function).map_err(|error| format!("ERR Lua: {error}"))?;
         self.scripts_bytes += text.len();
-        self.scripts.insert(name.clone(), Script { name: name.clone(), function, flags });
+        self.scripts.insert(name.clone(), Script { name: name.clone(), flags });
         Ok(name)
     }
 
@@ -201,7 +207,7 @@ impl Machine {
         self.scripts.clear();
         self.scripts_bytes = 0;
         // When there is no memory for this, the next allocation tries again.
-        let _ = self.lua.gc_collect();
+        let _ = self.bodies.clear().and_then(|()| self.lua.gc_collect());
     }
 
     /// Loads a library, which sees this table as `redis`, with what registers functions.
@@ -212,13 +218,15 @@ impl Machine {
         let (name, body) = first_line::of_library(text)?;
         let chunk = self.compile(body, LIBRARY).map_err(|why| format!("ERR Error compiling function: {why}"))?;
         let functions = RefCell::new(BTreeMap::new());
+        let callbacks = self.lua.create_table().map_err(|error| format!("ERR Lua: {error}"))?;
         let end = self.lua.scope(|scope| {
             let register = scope.create_function(|lua, values: MultiValue| {
-                let registered = registered(lua, &values)?;
+                let (registered, callback) = registered(lua, &values)?;
                 let mut functions = functions.borrow_mut();
                 if functions.contains_key(&registered.name) {
                     return Err(Error::runtime("Function already exists in the library"));
                 }
+                callbacks.raw_set(registered.name.as_str(), callback)?;
                 functions.insert(registered.name.clone(), registered);
                 Ok(())
             })?;
@@ -233,7 +241,7 @@ impl Machine {
             }
             End::Returned(_) if functions.borrow().is_empty() => Err("ERR No functions registered".into()),
             End::Returned(_) => {
-                Ok(Library { name, text: Bytes::copy_from_slice(text), functions: functions.into_inner() })
+                Ok(Library { name, text: Bytes::copy_from_slice(text), functions: functions.into_inner(), callbacks })
             }
         }
     }
@@ -244,17 +252,20 @@ impl Machine {
     /// Those of Lua outside of it.
     pub fn run(&self, callee: &Callee, redis: Table, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<End> {
         let table = |words: &[&[u8]]| -> Result<Table> {
-            let strings = words.iter().map(|word| self.lua.create_string(word)).collect::<Result<Vec<_>>>()?;
-            self.lua.create_sequence_from(strings)
+            let table = self.lua.create_table_with_capacity(words.len(), 0)?;
+            words.iter().try_for_each(|word| table.raw_push(self.lua.create_string(word)?))?;
+            Ok(table)
         };
         let (keys, arguments) = (table(keys)?, table(arguments)?);
         let end: Result<(bool, Value)> = match callee {
             Callee::Script(script) => {
-                script.function.set_environment(self.prelude.environment.call((redis, keys, arguments))?)?;
-                self.prelude.run.call(&script.function)
+                let body: Function = self.bodies.raw_get(script.name.as_str())?;
+                body.set_environment(self.prelude.environment.call((redis, keys, arguments))?)?;
+                self.prelude.run.call(body)
             }
-            Callee::Function(function) => {
-                self.prelude.run_in_library.call((redis, false, &function.callback, keys, arguments))
+            Callee::Function(function, callbacks) => {
+                let callback: Function = callbacks.raw_get(function.name.as_str())?;
+                self.prelude.run_in_library.call((redis, false, callback, keys, arguments))
             }
         };
         if self.lua.used_memory() > MAX_MEMORY_BYTES / 2 {
@@ -267,8 +278,8 @@ impl Machine {
     }
 }
 
-/// What a library registers: a name and a function, or a table with them and more.
-fn registered(lua: &Lua, values: &MultiValue) -> Result<Registered> {
+/// What a library registers, a name and a function, or a table with them and more; and what is called.
+fn registered(lua: &Lua, values: &MultiValue) -> Result<(Registered, Function)> {
     let wrong = |text: &str| Err(Error::runtime(text));
     let string = |value: &Value| lua.coerce_string(value.clone()).map(|text| text.map(|text| text.as_bytes().to_vec()));
     let (mut name, mut callback, mut description, mut flags) = (None, None, None, Flags::default());
@@ -332,7 +343,7 @@ fn registered(lua: &Lua, values: &MultiValue) -> Result<Registered> {
     let Some(name) = name else { return wrong("redis.register_function must get a function name argument") };
     let Some(callback) = callback else { return wrong("redis.register_function must get a callback argument") };
     let name = name_in(&name).map_err(|why| Error::runtime(why.trim_start_matches("ERR ")))?;
-    Ok(Registered { name, description, flags, callback })
+    Ok((Registered { name, description, flags }, callback))
 }
 
 fn raised(value: &Value) -> End {

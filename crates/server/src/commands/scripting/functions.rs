@@ -12,7 +12,7 @@ use crate::commands::scripting::run::{self, begin, of_machine, parts, with_held,
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::functions as kept;
 use crate::script::first_line;
-use crate::script::functions::{Functions, Library};
+use crate::script::functions::{Functions, Library, MAX_LIBRARIES, Refused};
 use crate::script::machine::{Callee, Machine};
 use crate::script::progress::Kind;
 use crate::text::{number, pattern};
@@ -104,7 +104,12 @@ fn read(cx: &mut Context<'_, '_>, machine: &Machine) -> Outcome<Functions> {
 
 /// Adds a library to others.
 fn add(functions: &mut Functions, library: Library) -> Outcome {
-    functions.add(library).map_err(|taken| Failure::new(format!("ERR Function {taken} already exists")))
+    functions.add(library).map_err(|refused| match refused {
+        Refused::Taken(taken) => Failure::new(format!("ERR Function {taken} already exists")),
+        Refused::TooMany => {
+            Failure::new(format!("ERR there are {MAX_LIBRARIES} libraries already: delete some, or join them"))
+        }
+    })
 }
 
 /// Loads a library of this text for a request. It is not among the others yet. It may be given up when it is busy.
@@ -329,10 +334,10 @@ fn call_read_only(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome
 
 fn call_function(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_read_only: bool) -> Outcome {
     with_functions(cx, |cx, machine, functions| {
-        let function = functions.find(arguments.at(1)).ok_or(Failure::text("ERR Function not found"))?;
+        let (library, function) = functions.find(arguments.at(1)).ok_or(Failure::text("ERR Function not found"))?;
         let count = number::integer(arguments.at(2));
         let parts = parts(arguments, count.ok_or(Failure::text("ERR Bad number of keys provided"))?)?;
-        let callee = Callee::Function(function.clone());
+        let callee = Callee::Function(function.clone(), library.callbacks.clone());
         run::carry_out(cx, machine, &callee, arguments, parts, is_read_only)
     })
 }

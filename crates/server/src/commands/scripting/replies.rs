@@ -6,7 +6,7 @@
 //! | status, error | table with `ok`, with `err` |
 //! | null (RESP2) | false |
 //! | null, boolean (RESP3) | nil, boolean |
-//! | double, map, set, verbatim string (RESP3) | table with `double`, `map`, `set`, `verbatim_string` |
+//! | double, map, set, verbatim string, big number (RESP3) | table with `double`, `map`, `set`, `verbatim_string`, `big_number` |
 
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::{Protocol, Reply};
@@ -185,6 +185,22 @@ impl Writer<'_> {
             }
             _ => {}
         }
+        if let Value::String(number) = field(table, "big_number") {
+            self.make_room(number.as_bytes().len())?;
+            let in_a_line = |byte: &u8| if b"\r\n".contains(byte) { b' ' } else { *byte };
+            self.out.big_number(&number.as_bytes().iter().map(in_a_line).collect::<Vec<_>>());
+            return Ok(());
+        }
+        if let Value::Table(text) = field(table, "verbatim_string")
+            && let (Value::String(format), Value::String(text)) = (field(&text, "format"), field(&text, "string"))
+        {
+            self.make_room(text.as_bytes().len())?;
+            // Of the format three letters count.
+            let mut letters = *b"   ";
+            letters.iter_mut().zip(&*format.as_bytes()).for_each(|(letter, given)| *letter = *given);
+            self.out.verbatim_as(letters, &text.as_bytes());
+            return Ok(());
+        }
         let broken = |error: Error| Failure::new(format!("ERR Lua: {error}"));
         if let Value::Table(map) = field(table, "map") {
             self.out.map(map.pairs::<Value, Value>().count());
@@ -200,13 +216,6 @@ impl Writer<'_> {
             for pair in set.pairs::<Value, Value>() {
                 self.value(&pair.map_err(broken)?.0, depth)?;
             }
-            return Ok(());
-        }
-        if let Value::Table(text) = field(table, "verbatim_string")
-            && let Value::String(text) = field(&text, "string")
-        {
-            self.make_room(text.as_bytes().len())?;
-            self.out.verbatim(&text.to_string_lossy());
             return Ok(());
         }
         let at = |place: usize| table.raw_get::<Value>(place).map_err(broken);

@@ -98,7 +98,7 @@ pub(super) fn carry_out(
     let (name, chunk) = (callee.name(), callee.chunk());
     let kind = match callee {
         Callee::Script(_) => Kind::Script,
-        Callee::Function(_) => Kind::Function,
+        Callee::Function(..) => Kind::Function,
     };
     let _running = begin(cx, arguments, kind, name, cx.session.is_in_transaction);
     let caller = RefCell::new(Caller::new(cx, is_read_only || no_writes));
