@@ -101,14 +101,20 @@ impl ErrorKind {
         })
     }
 
-    /// The kind of an error of the file system, for whoever writes or reads a file.
+    /// The kind of an error of the file system, for whoever writes or reads a file. This is the only table of them.
     #[must_use]
     pub const fn of_file(cause: io::ErrorKind) -> Self {
         match cause {
             io::ErrorKind::NotFound => Self::NotFound,
-            io::ErrorKind::PermissionDenied => Self::AccessDenied,
             io::ErrorKind::AlreadyExists => Self::AlreadyExists,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::AccessDenied,
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::Full,
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => Self::Invalid,
+            io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => Self::Invalid,
+            // What should be text is none.
+            io::ErrorKind::InvalidData => Self::Invalid,
+            io::ErrorKind::Unsupported => Self::Unsupported,
+            io::ErrorKind::TimedOut => Self::TimedOut,
             _ => Self::Io,
         }
     }
@@ -123,6 +129,7 @@ impl fmt::Display for ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::ErrorKind;
+    use std::io;
 
     #[test]
     fn golden_codes() {
@@ -130,6 +137,16 @@ mod tests {
         let expected = "invalid, not found, already exists, full, busy, unavailable, fenced, access denied, \
                         corrupt, timed out, closed, i/o, unsupported, conflict";
         assert_eq!(names.join(", "), expected);
+    }
+
+    #[test]
+    fn errors_of_the_system_say_what_to_do() {
+        let kind = |number| ErrorKind::of_file(io::Error::from_raw_os_error(number).kind());
+        // ENOENT, EEXIST, EACCES, EROFS, ENOSPC, EDQUOT, EFBIG, EIO, EINVAL, ENOTDIR, EISDIR.
+        use ErrorKind::{AccessDenied, AlreadyExists, Full, Invalid, Io, NotFound};
+        assert_eq!([2, 17, 13, 30].map(kind), [NotFound, AlreadyExists, AccessDenied, AccessDenied]);
+        assert_eq!([28, 122, 27, 5].map(kind), [Full, Full, Full, Io]);
+        assert_eq!([22, 20, 21].map(kind), [Invalid; 3]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Stage};
 use crate::storage_flags::{self, NamedStorage};
-use crate::{names, output, units};
+use crate::{names, output, place, units};
 use clap::Subcommand;
 use forebay::{
     BackupSummary, DEFAULT_NAME, Db, DirectoryOptions, Durability, ErrorKind, Options, Storage, Store, Syncing,
@@ -60,15 +60,15 @@ pub enum Action {
 #[derive(Debug, clap::Args)]
 pub struct Place {
     /// Directory in which the database lies, as of `bench --path`.
-    #[arg(long, value_name = "DIRECTORY", value_parser = storage_flags::open_existing_directory,
+    #[arg(long, value_name = "DIRECTORY", value_parser = storage_flags::named_directory,
           conflicts_with_all = ["db", "storage"], required_unless_present = "storage")]
-    path: Option<Storage>,
+    path: Option<NamedStorage>,
     /// Name of the database in --storage; by default `default`.
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
     /// Storage in which the database, or a copy of its checkpoints, lies.
-    #[arg(long, value_name = "URL", value_parser = storage_flags::open_existing_storage)]
-    storage: Option<Storage>,
+    #[arg(long, value_name = "URL")]
+    storage: Option<NamedStorage>,
     /// Memory of the node in this process.
     #[arg(long, default_value = "4GiB", value_parser = units::node_memory, value_name = "SIZE")]
     local_memory_size: u64,
@@ -127,8 +127,8 @@ impl Place {
     }
 
     fn storage(&self) -> Result<Storage, Failure> {
-        let named = self.path.as_ref().or(self.storage.as_ref());
-        named.cloned().ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
+        let found = place::existing(self.path.as_ref(), self.storage.as_ref())?;
+        found.ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
     }
 
     /// Names of the checkpoints of the database, or of its backup.
@@ -144,9 +144,10 @@ impl Place {
 
     /// Opens the database, which must exist.
     fn open(&self) -> Result<Store, Failure> {
-        let options = Db::options_of_stored(&self.storage()?, self.name()).map_err(starting)?;
+        let storage = self.storage()?;
+        let options = Db::options_of_stored(&storage, self.name()).map_err(starting)?;
         let options = Options { durability: Durability::Storage(Syncing::Sync), ..options };
-        let opened = match self.path.as_ref().and_then(Storage::directory) {
+        let opened = match storage.directory().filter(|_| self.path.is_some()) {
             Some(path) => {
                 let database = Options { name: None, storage: None, ..options };
                 Store::open_with(path, DirectoryOptions { memory_bytes: self.local_memory_size, database })

@@ -7,13 +7,11 @@ use crate::progress::PhaseProgress;
 use crate::stores::{self, EngineArguments, Existing};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
-use forebay_base::ErrorKind;
 use forebay_env::SystemClock;
 use forebay_workload::bench::{self, Outcome, Planned, Settings};
 use forebay_workload::{PhaseReport, Report, Run, render_header, render_page, render_phase, render_summary};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// The workloads, their sizes, and their place.
@@ -116,9 +114,10 @@ impl Arguments {
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings()?;
+    let unwritten = |path: &Path| Failure::io(format!("--report {}", path.display()));
     if let Some(path) = &arguments.page {
         // Nobody wants to learn at the end that it cannot be written. What is there stays until then.
-        File::options().create(true).truncate(false).write(true).open(path).map_err(|error| unwritten(path, &error))?;
+        File::options().create(true).truncate(false).write(true).open(path).map_err(unwritten(path))?;
     }
     let model = arguments.report.model();
     let table = arguments.report.format == Format::Table;
@@ -163,16 +162,12 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     printed.into_inner()?;
     if let Some(path) = &arguments.page {
         let page = render_page(introduction(arguments, &place).trim(), &phases);
-        std::fs::write(path, page).map_err(|error| unwritten(path, &error))?;
+        std::fs::write(path, page).map_err(unwritten(path))?;
     }
     if table {
         return output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)));
     }
     output::json(&Report { benchmarks: phases })
-}
-
-fn unwritten(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(ErrorKind::Io, Stage::Running, format_args!("--report {}: {error}", path.display()))
 }
 
 fn introduction(arguments: &Arguments, place: &str) -> String {

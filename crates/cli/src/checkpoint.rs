@@ -73,7 +73,7 @@ impl Arguments {
     /// What the flags name. Only a new database creates a directory.
     fn stored(&self, open: fn(&NamedStorage, &str) -> Result<Storage, forebay::Error>) -> Result<Stored, Failure> {
         let opened = |flag: &str, named: &Option<NamedStorage>| {
-            named.as_ref().map(|named| open(named, flag)).transpose().map_err(Failure::usage)
+            named.as_ref().map(|named| open(named, flag)).transpose().map_err(|error| self.starting(&error))
         };
         Ok(Stored { storage: opened("--storage", &self.storage)?, register: opened("--register", &self.register)? })
     }

@@ -2,7 +2,7 @@
 
 use crate::arguments::NodeAddresses;
 use crate::failure::Failure;
-use crate::storage_flags::{ENDS, NamedStorage, directory, open_existing_directory};
+use crate::storage_flags::{ENDS, NamedStorage, directory, named_directory};
 use crate::{names, output, units};
 use forebay::{
     DEFAULT_NAME, DirectoryOptions, Durability, EngineError, ErrorKind, NodeAddress, Options, Storage, StorageOptions,
@@ -163,7 +163,7 @@ impl DurabilityArguments {
     /// The storage in which it lies, or is to lie, if that is there.
     pub fn found_storage(&self) -> Option<Storage> {
         match (&self.path, &self.storage) {
-            (Some(path), _) => open_existing_directory(&path.to_string_lossy()).ok(),
+            (Some(path), _) => named_directory(&path.to_string_lossy()).ok()?.found(),
             (None, storage) => storage.as_ref()?.found(),
         }
     }

@@ -63,9 +63,9 @@ impl Failure {
         Self { kind: ErrorKind::Io, stage: Stage::Running, message: String::new() }
     }
 
-    /// An operating system error while trying `what`.
-    pub fn io(what: &'static str) -> impl Fn(std::io::Error) -> Self {
-        move |cause| Self::new(ErrorKind::Io, Stage::Running, format_args!("{what}: {cause}"))
+    /// An operating system error while trying `what`, which may be a file that is read or written.
+    pub fn io(what: impl Display) -> impl Fn(std::io::Error) -> Self {
+        move |cause| Self::new(ErrorKind::of_file(cause.kind()), Stage::Running, format_args!("{what}: {cause}"))
     }
 }
 

@@ -1,10 +1,9 @@
 //! `forebay completions` and `forebay man`: what shells and manuals know of the command line, made from it.
 
-use crate::failure::{Failure, Stage};
+use crate::failure::Failure;
 use crate::output;
 use clap::Command;
 use clap_complete::Shell;
-use forebay_base::ErrorKind;
 use std::path::PathBuf;
 
 /// For which shell.
@@ -40,9 +39,7 @@ pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Re
 pub fn pages(arguments: &ManArguments, command: Command) -> Result<(), Failure> {
     if let Some(folder) = &arguments.folder {
         let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
-        return written.map_err(|cause| {
-            Failure::new(ErrorKind::Io, Stage::Running, format_args!("--folder {}: {cause}", folder.display()))
-        });
+        return written.map_err(Failure::io(format_args!("--folder {}", folder.display())));
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page).map_err(Failure::io("making the manual page"))?;

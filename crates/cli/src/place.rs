@@ -5,7 +5,7 @@ use crate::durability::{self, PATH_WITH_MEMORY};
 use crate::failure::{Failure, Stage};
 use crate::names;
 use crate::nodes::of_opening;
-use crate::storage_flags::{open_existing_directory, open_existing_storage};
+use crate::storage_flags::{NamedStorage, named_directory};
 use forebay::{DEFAULT_NAME, ErrorKind, NodeAddress, Options, Storage, Store, StoredDatabase};
 
 /// Where the database lies.
@@ -14,19 +14,19 @@ pub struct PlaceArguments {
     #[command(flatten)]
     pub memory: MemoryArguments,
     /// Directory in which the database lies, as of `bench --path`.
-    #[arg(long, value_name = "DIRECTORY", value_parser = open_existing_directory,
+    #[arg(long, value_name = "DIRECTORY", value_parser = named_directory,
           conflicts_with_all = ["db", "storage", "register"])]
-    path: Option<Storage>,
+    path: Option<NamedStorage>,
     /// Name of the database in --storage (there `default`), or on the memory nodes.
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
     /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
     /// az://container/prefix or hdfs://host:port/prefix.
-    #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
-    storage: Option<Storage>,
+    #[arg(long, value_name = "URL")]
+    storage: Option<NamedStorage>,
     /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
-    #[arg(long, value_name = "URL", value_parser = open_existing_storage, conflicts_with = "storage")]
-    register: Option<Storage>,
+    #[arg(long, value_name = "URL", conflicts_with = "storage")]
+    register: Option<NamedStorage>,
 }
 
 /// Whether copies may be left out.
@@ -50,60 +50,37 @@ impl CopiesArguments {
 }
 
 /// A database in storage, which is looked at and not opened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct StoredArguments {
-    /// The storage in which it lies.
-    pub storage: Storage,
-    /// Its name.
+    /// Directory in which the database lies, as of `bench --path`.
+    #[arg(long, value_name = "DIRECTORY", value_parser = named_directory, conflicts_with_all = ["db", "storage"],
+          required_unless_present = "storage")]
+    path: Option<NamedStorage>,
+    /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
+    /// az://container/prefix or hdfs://host:port/prefix.
+    #[arg(long, value_name = "URL")]
+    storage: Option<NamedStorage>,
+    /// Name of the database.
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = names::database)]
     pub db: String,
 }
 
-/// The flags that say so.
-#[derive(Debug, clap::Args)]
-struct StoredFlags {
-    /// Directory in which the database lies, as of `bench --path`.
-    #[arg(long, value_name = "DIRECTORY", value_parser = open_existing_directory, conflicts_with_all = ["db", "storage"],
-          required_unless_present = "storage")]
-    path: Option<Storage>,
-    /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
-    /// az://container/prefix or hdfs://host:port/prefix.
-    #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
-    storage: Option<Storage>,
-    /// Name of the database.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = names::database)]
-    db: String,
-}
-
-impl clap::Args for StoredArguments {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        StoredFlags::augment_args(command)
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        StoredFlags::augment_args_for_update(command)
-    }
-}
-
-impl clap::FromArgMatches for StoredArguments {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        let StoredFlags { path, storage, db } = StoredFlags::from_arg_matches(matches)?;
-        let missing = || clap::Error::raw(clap::error::ErrorKind::MissingRequiredArgument, "--path or --storage");
-        Ok(Self { storage: path.or(storage).ok_or_else(missing)?, db })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
 impl StoredArguments {
+    /// The storage in which it lies.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn storage(&self) -> Result<Storage, Failure> {
+        let found = existing(self.path.as_ref(), self.storage.as_ref())?;
+        found.ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
+    }
+
     /// The database.
     ///
     /// # Errors
     /// When nothing is there.
     pub fn database(&self) -> Result<StoredDatabase, Failure> {
-        stored(&self.storage, &self.db)
+        stored(&self.storage()?, &self.db)
     }
 }
 
@@ -119,15 +96,36 @@ pub fn advice(kind: ErrorKind) -> String {
     }
 }
 
+/// The storage that `--path` or `--storage` names, which must be there; none where no flag names one.
+///
+/// # Errors
+/// Those of the storage.
+pub fn existing(path: Option<&NamedStorage>, storage: Option<&NamedStorage>) -> Result<Option<Storage>, Failure> {
+    let (flag, named) = if path.is_some() { ("--path", path) } else { ("--storage", storage) };
+    let opened = named.map(|named| named.open_existing(flag)).transpose();
+    opened.map_err(|error| Failure::new(error.kind(), Stage::Start, format_args!("{error}{}", advice(error.kind()))))
+}
+
 fn stored(storage: &Storage, name: &str) -> Result<StoredDatabase, Failure> {
     StoredDatabase::new(storage, name)
         .map_err(|error| Failure::new(error.kind(), Stage::Start, format_args!("{error}{}", advice(error.kind()))))
 }
 
 impl PlaceArguments {
+    /// Whether the flags name storage.
+    const fn has_storage(&self) -> bool {
+        self.path.is_some() || self.storage.is_some()
+    }
+
     /// The storage that the flags name.
-    fn storage(&self) -> Option<&Storage> {
-        self.path.as_ref().or(self.storage.as_ref())
+    fn storage(&self) -> Result<Option<Storage>, Failure> {
+        existing(self.path.as_ref(), self.storage.as_ref())
+    }
+
+    /// Where it is written who holds the copies.
+    fn register(&self) -> Result<Option<Storage>, Failure> {
+        let opened = self.register.as_ref().map(|register| register.open_existing("--register")).transpose();
+        opened.map_err(|error| self.starting(&error))
     }
 
     /// The database as it lies in storage, where no memory node is named.
@@ -135,10 +133,10 @@ impl PlaceArguments {
     /// # Errors
     /// When nothing is there.
     pub fn stored(&self) -> Result<Option<StoredDatabase>, Failure> {
-        match self.storage() {
-            Some(storage) if self.memory.memory.is_local() => stored(storage, self.name()?).map(Some),
-            _ => Ok(None),
+        if !self.memory.memory.is_local() {
+            return Ok(None);
         }
+        self.storage()?.map(|storage| stored(&storage, self.name()?)).transpose()
     }
 
     /// The database's name.
@@ -146,10 +144,10 @@ impl PlaceArguments {
     /// # Errors
     /// When no flag says where it lies.
     pub fn name(&self) -> Result<&str, Failure> {
-        match (&self.db, self.storage()) {
+        match (&self.db, self.has_storage()) {
             (Some(name), _) => Ok(name),
-            (None, Some(_)) => Ok(DEFAULT_NAME),
-            (None, None) => Err(Failure::usage(
+            (None, true) => Ok(DEFAULT_NAME),
+            (None, false) => Err(Failure::usage(
                 "say which database: --path DIRECTORY, --storage URL, or --memory ADDRESS and --db NAME",
             )),
         }
@@ -163,21 +161,22 @@ impl PlaceArguments {
         let (name, memory) = (self.name()?, &self.memory.memory);
         self.check()?;
         let addresses = if memory.is_local() { &[] } else { memory.all() };
-        let directory = self.path.as_ref().and_then(Storage::directory);
-        let dropped = match (directory, self.storage(), &self.register) {
-            (Some(directory), ..) => Store::destroy_path(directory),
-            (None, Some(storage), _) => Store::destroy_stored(storage, addresses, name),
-            (None, None, Some(register)) => Store::destroy_copied(register, addresses, name),
-            (None, None, None) => Store::destroy(addresses, name),
+        let dropped = match (self.storage()?, self.register()?) {
+            (Some(storage), _) => match storage.directory().filter(|_| self.path.is_some()) {
+                Some(directory) => Store::destroy_path(directory),
+                None => Store::destroy_stored(&storage, addresses, name),
+            },
+            (None, Some(register)) => Store::destroy_copied(&register, addresses, name),
+            (None, None) => Store::destroy(addresses, name),
         };
         dropped.map_err(|error| self.starting(&error))
     }
 
     /// Checks that the flags name a place.
     fn check(&self) -> Result<(), Failure> {
-        match (&self.path, self.storage(), self.memory.memory.is_local()) {
-            (Some(_), _, false) => Err(Failure::usage(PATH_WITH_MEMORY)),
-            (_, None, true) => {
+        match (self.path.is_some(), self.has_storage(), self.memory.memory.is_local()) {
+            (true, _, false) => Err(Failure::usage(PATH_WITH_MEMORY)),
+            (_, false, true) => {
                 Err(Failure::usage("--memory=local has no databases but with --path or --storage: name one of them"))
             }
             _ => Ok(()),
@@ -186,7 +185,7 @@ impl PlaceArguments {
 
     fn starting(&self, error: &forebay::Error) -> Failure {
         let (kind, message) = (error.kind(), of_opening(error, &self.memory.memory));
-        let advice = self.storage().map(|_| advice(kind)).unwrap_or_default();
+        let advice = if self.has_storage() { advice(kind) } else { String::new() };
         Failure::new(kind, Stage::Start, format_args!("{message}{advice}"))
     }
 
@@ -197,13 +196,13 @@ impl PlaceArguments {
     pub fn open(&self, copies: CopiesArguments) -> Result<Store, Failure> {
         let (name, memory) = (self.name()?, &self.memory.memory);
         self.check()?;
-        let recorded = match self.storage() {
+        let (storage, register) = (self.storage()?, self.register()?);
+        let recorded = match &storage {
             Some(storage) => Store::options_of_stored(storage, name),
             None => Store::options_of(memory.all(), name),
         };
         let starting = |error| self.starting(&error);
-        let (name, storage, register) = (Some(name.to_owned()), self.storage().cloned(), self.register.clone());
-        let options = Options { name, storage, register, ..recorded.map_err(starting)? };
+        let options = Options { name: Some(name.to_owned()), storage, register, ..recorded.map_err(starting)? };
         let opened = match memory.is_local() {
             true => Store::embedded(self.memory.local_memory_size, options),
             false => copies.connect(memory.all(), options),

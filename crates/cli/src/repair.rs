@@ -67,9 +67,10 @@ impl Arguments {
     fn create(&self, name: &str, salvage: &Salvage) -> Result<Store, Failure> {
         let starting = |error: forebay::Error| Failure::new(error.kind(), Stage::Start, error);
         let into = self.into_storage.as_ref().map(|storage| storage.open("--into-storage")).transpose();
+        let storage = into.map_err(starting)?.map_or_else(|| self.stored.storage(), Ok)?;
         let options = Options {
             name: Some(name.to_owned()),
-            storage: Some(into.map_err(starting)?.unwrap_or_else(|| self.stored.storage.clone())),
+            storage: Some(storage),
             durability: Durability::Storage(Syncing::Flush),
             unfinished: true,
             key_order: salvage.key_order(),

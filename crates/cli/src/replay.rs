@@ -49,7 +49,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         page_size: arguments.page_size,
         write_percent: arguments.write_percent,
     };
-    settings.check().map_err(Failure::usage)?;
+    settings.check().map_err(Failure::workload(Stage::Arguments))?;
     let model = arguments.report.model();
     let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept)?
         .with_recorded_shards()

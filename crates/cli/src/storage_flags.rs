@@ -16,23 +16,14 @@ pub fn directory(text: &str) -> Result<PathBuf, String> {
     Ok(text.into())
 }
 
-/// Opens the storage in a directory that a flag names, which must be there.
+/// The storage in a directory that a flag names.
 ///
 /// # Errors
-/// As [`directory`] and [`open_existing_storage`].
-pub fn open_existing_directory(text: &str) -> Result<Storage, String> {
-    directory(text)?;
+/// As [`directory`], and for what is wrong with the path.
+pub fn named_directory(text: &str) -> Result<NamedStorage, String> {
     // It is a path, whatever it begins with.
-    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
-    open_existing_storage(&path.to_string_lossy())
-}
-
-/// Opens storage that a flag names. A directory must be there.
-///
-/// # Errors
-/// What is wrong with the URL, or with what it names.
-pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
-    open(url, false).map_err(|(_, message)| message)
+    let path = std::path::absolute(directory(text)?).map_err(|error| error.to_string())?;
+    path.to_string_lossy().parse()
 }
 
 fn open(url: &str, create_directory: bool) -> Result<Storage, (ErrorKind, String)> {
@@ -86,7 +77,7 @@ impl NamedStorage {
 
     /// The storage, if it is there.
     pub fn found(&self) -> Option<Storage> {
-        self.there.clone().or_else(|| open_existing_storage(&self.url).ok())
+        self.there.clone().or_else(|| open(&self.url, false).ok())
     }
 
     /// Opens it for the flag of this name, and creates a directory that is not there.

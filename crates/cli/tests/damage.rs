@@ -476,7 +476,7 @@ fn checkpoints_and_backups_are_verified() {
 #[test]
 fn what_is_not_there_is_named() {
     let folder = Folder::new(true);
-    let nowhere = run("verify --storage /nowhere/at/all").expect(2);
+    let nowhere = run("verify --storage /nowhere/at/all").expect(1);
     assert!(nowhere.error.contains("/nowhere/at/all"), "{nowhere:?}");
     assert!(!Path::new("/nowhere").exists());
     for command in ["verify", "inspect manifest", "inspect log", "repair"] {

@@ -212,7 +212,7 @@ fn what_is_no_dump_is_told_first() {
         let refused = load(&format!("--format {format}"), &file).expect(2);
         assert!(refused.error.contains("is a checkpoint") && refused.error.contains("--format binary"), "{refused:?}");
     }
-    let refused = load("", &std::env::temp_dir()).expect(1);
+    let refused = load("", &std::env::temp_dir()).expect(2);
     assert!(refused.error.contains(&std::env::temp_dir().display().to_string()), "{refused:?}");
     fs::write(&*file, LINES).unwrap();
     load("--format binary", &file).expect(6);

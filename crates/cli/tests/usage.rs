@@ -72,10 +72,6 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("bench --memory=tcp://127.0.0.1:1 --secret-file=/nowhere/secret", "/nowhere/secret"),
         ("bench --memory=tcp://127.0.0.1:1 --tls-name=node", "authority"),
         ("checkpoint --memory=tcp://127.0.0.1:1 --db=x --tls-key=/nowhere /nowhere/file", "certificate"),
-        (
-            "checkpoint --memory=tcp://127.0.0.1:1 --db=x --storage=/nowhere/mistyped /nowhere/file",
-            "is the path right?",
-        ),
         ("memory-node --listen=tcp://127.0.0.1:0 --memory=1GiB --extent-size=5", "4096"),
         ("restore --memory tcp://127.0.0.1:1 --db=a/b /nowhere", "\"a/b\" is no name for a database"),
         ("drop --memory tcp://127.0.0.1:1 --db=a/b --yes", "is no name for a database"),
@@ -107,8 +103,6 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("worker --memory tcp://127.0.0.1:1 --scheduler local", "--scheduler=local is of this process"),
         ("scheduler --listen tcp://127.0.0.1:0 --memory local", "use shm:<path> or tcp://<host>:<port>"),
         ("serve --check-config --password-file /nowhere/password", "--password-file /nowhere/password: No such file"),
-        ("backup list --path /nowhere/mistyped", "is the path right?"),
-        ("replay /nowhere/trace", "/nowhere/trace: No such file"),
         ("ycsb --clients=0", "--clients"),
         ("ycsb --engine tree --clients=0", "--clients"),
         ("top --interval 0s", "longer than 0"),
@@ -123,6 +117,37 @@ fn wrong_command_lines_say_what_would_be_right() {
         assert!(ended.error.contains(hint), "{line}: {}", ended.error);
         assert_eq!(ended.out.lines().count(), 0, "{line}: {}", ended.out);
     }
+}
+
+/// What a flag names and is not there, or may not be looked at, is no wrong command line, whichever command it is.
+#[test]
+fn what_a_flag_names_has_the_code_of_its_error() {
+    let endless = crate::common::fresh_path(".endless");
+    // A link to itself: nobody may look behind it, not even root.
+    std::os::unix::fs::symlink(&*endless, &*endless).unwrap();
+    let file = crate::common::fresh_path(".file");
+    std::fs::write(&*file, "").unwrap();
+    for (place, code) in [("/nowhere/mistyped".into(), 1), (endless.join("sub"), 1), (file.join("sub"), 2)] {
+        let at = place.display();
+        for line in [
+            format!("dump --storage={at}"),
+            format!("verify --path={at}"),
+            format!("inspect manifest --path={at}"),
+            format!("repair --storage={at}"),
+            format!("drop --yes --storage={at}"),
+            format!("backup list --path={at}"),
+            format!("backup create --storage={at} name"),
+            format!("bench --use_existing_db --storage={at}"),
+            format!("checkpoint --memory=tcp://127.0.0.1:1 --db=x --storage={at} /nowhere/file"),
+        ] {
+            let ended = run(&line).expect(code);
+            assert!(ended.error.contains(&format!("{at}")), "{line}: {}", ended.error);
+            assert_eq!(ended.error.contains("is the path right?"), at.to_string().contains("mistyped"), "{line}");
+        }
+    }
+    assert!(run("replay /nowhere/trace").expect(1).error.contains("/nowhere/trace: No such file"));
+    let full = run("bench --num=1000 --local-memory-size=128MiB --report /dev/full").expect(5);
+    assert!(full.error.contains("--report /dev/full: "), "{full:?}");
 }
 
 #[test]
@@ -185,7 +210,6 @@ fn a_command_that_is_refused_creates_no_directory() {
         format!("ycsb --engine=tree --storage={at}"),
         format!("load --path={at} --memory=tcp://127.0.0.1:1 /dev/null"),
         format!("restore --storage={at} --memory=local --db=x /nowhere"),
-        format!("repair --storage=/nowhere --into-storage={at} --into=x"),
     ] {
         run(&line).expect(2);
         assert!(!path.exists(), "{line}");
@@ -193,6 +217,7 @@ fn a_command_that_is_refused_creates_no_directory() {
     for line in [
         format!("bench --storage={at} --use_existing_db"),
         format!("bench --path={at} --use_existing_db"),
+        format!("repair --storage=/nowhere --into-storage={at} --into=x"),
         format!("restore --storage={at} --memory=tcp://127.0.0.1:1 --db=x /nowhere"),
     ] {
         run(&line).expect(1);

@@ -104,11 +104,7 @@ fn has_name(file: &File, path: &Path) -> io::Result<bool> {
 
 /// An error of the file system.
 pub(crate) fn failed(what: &str, path: &Path, cause: &io::Error) -> Error {
-    let kind = match cause.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::AccessDenied,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
-        _ => ErrorKind::Io,
-    };
+    let kind = ErrorKind::of_file(cause.kind());
     Error::Below { kind, message: format!("{what} {}: {cause}", path.display()) }
 }
 

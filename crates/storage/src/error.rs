@@ -87,37 +87,13 @@ impl Error {
     }
 
     pub(crate) fn io(operation: &'static str, object: impl Into<String>, cause: &io::Error) -> Self {
-        Self::new(kind_of_io(cause), operation, object, cause.to_string())
-    }
-}
-
-/// What the caller must do about an error of the operating system.
-fn kind_of_io(cause: &io::Error) -> ErrorKind {
-    match cause.kind() {
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::AccessDenied,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => ErrorKind::Full,
-        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => ErrorKind::Invalid,
-        io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => ErrorKind::Invalid,
-        io::ErrorKind::Unsupported => ErrorKind::Unsupported,
-        io::ErrorKind::TimedOut => ErrorKind::TimedOut,
-        _ => ErrorKind::Io,
+        Self::new(ErrorKind::of_file(cause.kind()), operation, object, cause.to_string())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn errors_of_the_system_say_what_to_do() {
-        let kind = |number| kind_of_io(&io::Error::from_raw_os_error(number));
-        // ENOENT, EEXIST, EACCES, EROFS, ENOSPC, EDQUOT, EFBIG, EIO, EINVAL.
-        let found = [2, 17, 13, 30, 28, 122, 27, 5, 22].map(kind);
-        use ErrorKind::{AccessDenied, AlreadyExists, Full, Invalid, Io, NotFound};
-        assert_eq!(found, [NotFound, AlreadyExists, AccessDenied, AccessDenied, Full, Full, Full, Io, Invalid]);
-    }
 
     #[test]
     fn an_error_names_its_object() {
