@@ -383,6 +383,24 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_begun_where_it_could_not_be_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder();
+        let allow = |mode| std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        allow(0o333);
+        // Root may do everything, so there it is no test.
+        if std::fs::read_dir(folder.path()).is_err() {
+            for path in [folder.path().to_owned(), folder.path().join("new/database")] {
+                let refused = Store::open_with(&path, options(|_| {})).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::AccessDenied, "{refused}");
+            }
+            allow(0o755);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+        allow(0o755);
+    }
+
+    #[test]
     fn the_default_needs_no_setting() {
         let folder = folder();
         let store = Store::open(folder.path()).unwrap();

@@ -32,15 +32,20 @@ impl OsDisk {
         let disk = Self { root: root.into() };
         let failed = |cause: &io::Error| Error::io("open", disk.describe(), cause);
         let missing: Vec<&Path> = disk.root.ancestors().take_while(|path| !path.exists()).collect();
+        let parent_of = |path: &Path| path.parent().filter(|parent| !parent.as_os_str().is_empty()).map(Path::to_owned);
+        let parents: Vec<PathBuf> = missing.into_iter().map(|path| parent_of(path).unwrap_or(".".into())).collect();
+        // The root's own name must survive too. Where it could not, nothing is created.
+        if let Some(parent) = parents.last() {
+            readable(parent)?;
+        }
         match std::fs::create_dir_all(&disk.root) {
             Ok(()) => {}
             // What has the name is no folder.
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return disk.checked(),
             Err(cause) => return Err(failed(&cause)),
         }
-        // The root's own name must survive too. What was there before is not synced here.
-        for path in missing {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // What was there before is not synced here.
+        for parent in parents {
             File::open(parent).and_then(|folder| folder.sync_all()).map_err(|cause| failed(&cause))?;
         }
         disk.checked()
@@ -60,7 +65,7 @@ impl OsDisk {
 
     fn checked(self) -> Result<Self> {
         if self.root.is_dir() {
-            return Ok(self);
+            return readable(&self.root).map(|()| self);
         }
         let detail = "it is not a folder: name one, or none to create it";
         Err(Error::new(ErrorKind::Invalid, "open", self.describe(), detail))
@@ -79,6 +84,15 @@ impl OsDisk {
     fn file(&self, file: File, path: &str) -> Arc<dyn DiskFile> {
         Arc::new(OsFile { file, path: self.path(path).display().to_string() })
     }
+}
+
+/// Checks that what is in a folder can be seen and synced, before something is created there.
+fn readable(folder: &Path) -> Result<()> {
+    File::open(folder).map(drop).map_err(|cause| {
+        let detail =
+            format!("{cause}: a database needs a folder that it may read, as what is in it is listed and synced");
+        Error::new(ErrorKind::of_file(cause.kind()), "open", folder.display().to_string(), detail)
+    })
 }
 
 impl Disk for OsDisk {
