@@ -92,6 +92,18 @@ pub enum Error {
         /// The operating system's answer.
         cause: String,
     },
+    /// The operating system refused a file, a folder or a socket.
+    #[error("{what} {path}: {cause}")]
+    File {
+        /// What kind of error that is.
+        kind: ErrorKind,
+        /// What was tried.
+        what: &'static str,
+        /// Its path.
+        path: String,
+        /// The operating system's answer.
+        cause: String,
+    },
     /// The back end cannot do it.
     #[error("not supported by this back end: {0}")]
     Unsupported(&'static str),
@@ -141,6 +153,13 @@ impl Error {
         Self::Io { what, cause: cause.to_string() }
     }
 
+    /// An operating system error while trying `what` with the file, folder or socket at `path`.
+    pub fn file(what: &'static str, path: &std::path::Path, cause: impl Into<std::io::Error>) -> Self {
+        let cause = cause.into();
+        let kind = ErrorKind::of_file(cause.kind());
+        Self::File { kind, what, path: path.display().to_string(), cause: cause.to_string() }
+    }
+
     /// A lost node.
     pub fn lost(node: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
         Self::PeerLost { node: node.to_string(), cause: cause.to_string() }
@@ -158,7 +177,7 @@ impl Error {
             Self::PeerLost { .. } | Self::Flushed | Self::Protocol(_) => ErrorKind::Unavailable,
             Self::Broken(cause) => cause.kind(),
             Self::TimedOut(_) => ErrorKind::TimedOut,
-            Self::Remote { kind, .. } => *kind,
+            Self::Remote { kind, .. } | Self::File { kind, .. } => *kind,
             Self::Io { .. } => ErrorKind::Io,
             Self::OtherVersion { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,
         }

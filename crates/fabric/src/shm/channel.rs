@@ -57,7 +57,7 @@ impl Channel {
                     return Err(Error::lost(display(path), "no node listens there"));
                 }
                 Err(Errno::AGAIN | Errno::INTR) => return Err(Error::lost(display(path), "the node does not answer")),
-                Err(e) => return Err(Error::io("connecting to a node's socket", e)),
+                Err(e) => return Err(Error::file("connecting to the socket", path, e)),
             }
         }
     }
@@ -239,20 +239,20 @@ impl Door {
     /// everybody may connect to it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when something else is there or a node is alive; [`Error::Io`].
+    /// [`Error::Invalid`] when something else is there or a node is alive; [`Error::File`].
     pub(super) fn open(path: &Path, for_all: bool) -> Result<Self, Error> {
         let at = address(path)?;
         let _lock = lock_folder(path)?;
         remove_stale(path, &at)?;
         let socket = new_socket()?;
-        rustix::net::bind(&socket, &at).map_err(|e| Error::io("binding a node's socket", e))?;
+        rustix::net::bind(&socket, &at).map_err(|e| Error::file("making the socket", path, e))?;
         // Before `listen`, so that nobody connects under the mode that the process's mask left.
         let owner = Mode::RUSR | Mode::WUSR;
         let others = Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
         let mode = if for_all { owner | others } else { owner };
-        rustix::fs::chmod(path, mode).map_err(|e| Error::io("saying who may open a socket", e))?;
-        let file = identity(path).ok_or_else(|| Error::io("looking at a node's socket", "it is gone"))?;
-        rustix::net::listen(&socket, BACKLOG).map_err(|e| Error::io("listening on a node's socket", e))?;
+        rustix::fs::chmod(path, mode).map_err(|e| Error::file("saying who may open the socket", path, e))?;
+        let file = identity(path).ok_or_else(|| Error::file("looking at the socket", path, Errno::NOENT))?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|e| Error::file("listening on the socket", path, e))?;
         Ok(Self { socket, path: path.to_path_buf(), file })
     }
 
@@ -300,9 +300,10 @@ fn lock_folder(path: &Path) -> Result<OwnedFd, Error> {
         _ => Path::new("."),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let lock = rustix::fs::open(folder, flags, Mode::empty())
-        .map_err(|e| Error::Invalid(format!("the folder {} cannot be opened: {e}", folder.display())))?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| Error::io("locking a socket's folder", e))?;
+    let lock =
+        rustix::fs::open(folder, flags, Mode::empty()).map_err(|e| Error::file("opening the folder", folder, e))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|e| Error::file("locking the folder", folder, e))?;
     Ok(lock)
 }
 
@@ -315,8 +316,10 @@ fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), Error> {
         return Err(Error::Invalid(format!("{} exists and is not a socket", path.display())));
     }
     match rustix::net::connect(new_socket()?, at) {
-        Err(Errno::CONNREFUSED) => rustix::fs::unlink(path).map_err(|e| Error::io("removing a dead node's socket", e)),
+        Err(Errno::CONNREFUSED) => {
+            rustix::fs::unlink(path).map_err(|e| Error::file("removing the socket of a dead node", path, e))
+        }
         Ok(()) | Err(Errno::AGAIN) => Err(Error::Invalid(format!("a node is alive at {}", display(path)))),
-        Err(e) => Err(Error::io("asking whether a node is alive", e)),
+        Err(e) => Err(Error::file("asking whether a node is alive at the socket", path, e)),
     }
 }
