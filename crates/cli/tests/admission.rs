@@ -1,6 +1,6 @@
 //! Memory nodes that ask who connects, as processes.
 
-use crate::common::{Ended, FreshPath, Running, fresh_path, run, socket_path, start_node};
+use crate::common::{Ended, FreshPath, Running, fresh_path, places, run, socket_path, start_node};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -135,4 +135,17 @@ fn a_node_that_asks_nobody_goes_on_after_a_hangup() {
     assert!(is_told, "{}", node.problem());
     run(&format!("{QUICK} --memory {address}")).expect(0);
     stop(node);
+}
+
+#[test]
+fn a_limit_of_the_node_reaches_its_clients() {
+    let tenants = file(".json", r#"{"tenants": [], "others": {"links": 3}}"#);
+    for listen in places() {
+        let flags = format!("--memory 128MiB --tenants {}", tenants.display());
+        let (_node, address) = start_node(&listen, &flags);
+        let line = format!("ycsb --engine tree --records 500 --operations 500 --warm-up 0 --memory {address}");
+        let refused = run(&format!("{line} --clients 5")).expect(5);
+        assert!(refused.error.contains("tenant anonymous has its most links: 3; 1 more asked for: "), "{refused:?}");
+        run(&format!("{line} --clients 3")).expect(0);
+    }
 }

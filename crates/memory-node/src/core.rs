@@ -32,6 +32,7 @@ pub(crate) enum Called {
 }
 
 /// Why a call failed, as reported to the caller.
+#[derive(Debug)]
 pub(crate) struct CallError {
     pub kind: ErrorKind,
     pub message: String,
@@ -222,8 +223,11 @@ impl Core {
         Ok(waits.inspect_err(|refusal| inner.report(peer, refusal))?)
     }
 
-    /// A link was opened. Returns whose it is, unless it was closed again at once.
-    pub fn link_opened(&self, peer: &Arc<dyn Peer>, identity: &Identity) -> Option<TenantId> {
+    /// A link was opened. Returns whose it is.
+    ///
+    /// # Errors
+    /// Why there is no room for it. Nothing is known of it then.
+    pub fn link_opened(&self, peer: &Arc<dyn Peer>, identity: &Identity) -> Result<TenantId, CallError> {
         let mut inner = lock(&self.inner);
         let opened = inner.state.link_opened(peer.id().0, identity);
         match &opened {
@@ -234,11 +238,10 @@ impl Core {
                 if is_told(refused) {
                     tracing::warn!(peer = peer.id().0, %identity, %refusal, refused, "a link is refused");
                 }
-                peer.close();
             }
         }
         inner.carry_out();
-        opened.ok()
+        Ok(opened?)
     }
 
     /// The node closes a link.

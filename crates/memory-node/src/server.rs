@@ -38,6 +38,8 @@ const MOST_WAITING: u32 = 256;
 const MOST_CROWDING: u32 = 64;
 /// Arguments on their way that a step looks at, in turns: how many there are must not hold up the others.
 const MOST_POLLED: usize = 64;
+/// Links without room that may wait for the answer to their first call, which says why. Of more, the oldest is closed.
+const MOST_REFUSED: usize = 64;
 /// Marks the line of a link's control calls, beside that of its other calls. Links are numbered from one.
 const CONTROL: u64 = 1 << 63;
 /// Steps before time is looked at.
@@ -80,6 +82,14 @@ struct LinkState {
     stuck_since: Option<Nanos>,
 }
 
+/// A link for which there is no room. Its client learns why from the answer to its first call.
+#[derive(Debug)]
+struct RefusedLink {
+    peer: Arc<dyn Peer>,
+    /// Until it was told.
+    why: Option<CallError>,
+}
+
 /// A memory node.
 ///
 /// [`MemoryNode::start`] runs it on its own threads. [`MemoryNode::new`] and [`MemoryNode::step`]
@@ -91,6 +101,7 @@ pub struct MemoryNode {
     threads: Vec<JoinHandle<()>>,
     identify: Identify,
     links: HashMap<u64, LinkState>,
+    refused: VecDeque<RefusedLink>,
     calls: Turns<Call>,
     pulling: VecDeque<Pulling>,
     /// Something was served in the last step, so more may be.
@@ -131,6 +142,7 @@ impl MemoryNode {
             threads: Vec::new(),
             identify: options.identify,
             links: HashMap::default(),
+            refused: VecDeque::new(),
             calls: Turns::default(),
             pulling: VecDeque::new(),
             is_serving: false,
@@ -261,23 +273,48 @@ impl MemoryNode {
             Event::Joined(peer) => {
                 let identity = self.identify.of(&*peer);
                 tracing::debug!(peer = peer.id().0, %identity, source = %peer.origin().source, "a link was opened");
-                if let Some(tenant) = self.core.link_opened(&peer, &identity) {
-                    let number = peer.id().0;
-                    let link = LinkState { peer, tenant, malformed: 0, waiting: 0, crowding: 0, stuck_since: None };
-                    self.links.insert(number, link);
+                match self.core.link_opened(&peer, &identity) {
+                    Ok(tenant) => {
+                        let number = peer.id().0;
+                        let link = LinkState { peer, tenant, malformed: 0, waiting: 0, crowding: 0, stuck_since: None };
+                        self.links.insert(number, link);
+                    }
+                    Err(why) => self.refuse_link(peer, why),
                 }
             }
-            // What a link sent before it was closed.
-            Event::Message { peer, .. } if !self.links.contains_key(&peer.id().0) => {}
+            // What a link sent before it was closed, or one that was refused.
+            Event::Message { peer, endpoint, bytes, .. } if !self.links.contains_key(&peer.id().0) => {
+                self.tell_refused(&*peer, endpoint, &bytes);
+            }
             Event::Message { peer, endpoint, bytes, place } => match rpc::Request::decode(&bytes) {
                 Ok(request) => self.accept((peer, endpoint), request, place),
                 Err(error) => self.malformed(&*peer, &error),
             },
             Event::Left { peer, cause } => {
                 tracing::debug!(peer = peer.0, %cause, "a link ended");
+                self.refused.retain(|refused| refused.peer.id() != peer);
                 self.forget(peer);
                 self.core.link_ended(peer);
             }
+        }
+    }
+
+    /// There is no room for a link. It ends when its client has heard why, which may never ask.
+    fn refuse_link(&mut self, peer: Arc<dyn Peer>, why: CallError) {
+        if self.refused.len() >= MOST_REFUSED
+            && let Some(oldest) = self.refused.pop_front()
+        {
+            oldest.peer.close();
+        }
+        self.refused.push_back(RefusedLink { peer, why: Some(why) });
+    }
+
+    /// Answers the first call of a link that was refused. One that goes on is closed.
+    fn tell_refused(&mut self, peer: &dyn Peer, endpoint: EndpointId, bytes: &[u8]) {
+        let Some(link) = self.refused.iter_mut().find(|link| link.peer.id() == peer.id()) else { return };
+        match (link.why.take(), rpc::Request::decode(bytes)) {
+            (Some(why), Ok(request)) => refuse_call(peer, endpoint, &request, &why),
+            _ => peer.close(),
         }
     }
 
@@ -339,9 +376,7 @@ impl MemoryNode {
             }
             Err(error) => {
                 self.calls.charge(turn, REFUSAL_COST);
-                if let Err(error) = request.reply(&*peer, endpoint, Err((error.kind, &error.message))) {
-                    tracing::debug!(peer = peer.id().0, %error, "a reply could not be delivered");
-                }
+                refuse_call(&*peer, endpoint, &request, &error);
             }
         }
     }
@@ -503,6 +538,13 @@ impl MemoryNode {
         if strikes == MAX_MALFORMED {
             self.core.close_link(peer, "too many messages that are no requests");
         }
+    }
+}
+
+/// Answers a call that is not served.
+fn refuse_call(peer: &dyn Peer, endpoint: EndpointId, request: &rpc::Request, why: &CallError) {
+    if let Err(error) = request.reply(peer, endpoint, Err((why.kind, &why.message))) {
+        tracing::debug!(peer = peer.id().0, %error, "a reply could not be delivered");
     }
 }
 

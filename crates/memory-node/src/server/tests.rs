@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fakes::{FakeListener, FakePeer};
-use crate::tenants::Identity;
+use crate::tenants::{Identity, Limits};
 use forebay_env::ManualClock;
 use forebay_proto::calls::{LeaseExtents, OpenSession, PassReaders, Renew};
 use forebay_proto::{Message, PROTOCOL_VERSION, Purpose, SessionId, Text};
@@ -155,4 +155,45 @@ fn memory_of_a_link_that_is_closed_for_a_flood_is_its_own_until_it_has_left() {
     listener.left(&flood);
     finish(&mut node);
     assert_eq!(held(&node), (0, 0));
+}
+
+#[test]
+fn a_link_without_room_learns_why_from_its_first_call() {
+    let listener = FakeListener::default();
+    let limits = Limits { links: Some(1), ..Limits::default() };
+    let options = Options {
+        extent_bytes: Some(64 << 10),
+        identify: Identify::new(|_| Identity::new("secret:one").unwrap()),
+        tenants: TenantsOptions { others: limits, ..TenantsOptions::default() },
+        clock: Arc::new(ManualClock::new()),
+        ..Options::with_memory(1 << 20)
+    };
+    let mut node = MemoryNode::new(Box::new(listener.clone()), options).unwrap();
+    let finish = |node: &mut MemoryNode| while node.step(Duration::ZERO).unwrap() {};
+    let none = || Text::new("").unwrap();
+    let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: none(), name: none(), capabilities: 0 };
+    let peers: [Arc<FakePeer>; MOST_REFUSED + 2] = std::array::from_fn(|at| Arc::new(FakePeer::new(at as u64 + 1)));
+    let [has_room, first, second, rest @ ..] = &peers;
+    for peer in [has_room, first] {
+        listener.joined(peer);
+        listener.request(peer, Procedure::OpenSession, 7, Ok(&open.encode()));
+        finish(&mut node);
+    }
+    assert_eq!(*lock(&has_room.replies), [(1, 7, 0)]);
+    assert_eq!(*lock(&first.replies), [(2, 7, ErrorKind::Full.code())]);
+    assert!(!first.is_closed.load(Relaxed), "a reply may be under way still");
+    // One that does not take it for an answer is closed, and so is the oldest of many.
+    listener.request(first, Procedure::OpenSession, 8, Ok(&open.encode()));
+    listener.joined(second);
+    finish(&mut node);
+    assert!(first.is_closed.load(Relaxed) && lock(&first.replies).len() == 1);
+    listener.left(first);
+    rest.iter().for_each(|peer| listener.joined(peer));
+    finish(&mut node);
+    assert!(!second.is_closed.load(Relaxed));
+    let last = Arc::new(FakePeer::new(1000));
+    listener.joined(&last);
+    finish(&mut node);
+    assert!(second.is_closed.load(Relaxed) && !rest.iter().any(|peer| peer.is_closed.load(Relaxed)));
+    assert_eq!((node.tenants()[0].links, node.tenants()[0].sessions), (1, 1));
 }

@@ -81,7 +81,7 @@ impl State {
         let may_have = is_beyond && self.left_of_memory(tenant) > 0;
         let free = || self.extents.first_free().filter(|_| may_owe || may_have);
         let found = self.extents.first_kept().filter(|_| may_owe).or_else(free);
-        found.ok_or_else(|| self.no_memory(tenant, true))
+        found.ok_or_else(|| self.no_memory(tenant, 1, true))
     }
 
     /// Bytes of the longest output that the job is to allocate now, at most `wanted`; zero for a job that is to stop.

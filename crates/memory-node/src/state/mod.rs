@@ -283,18 +283,15 @@ impl State {
     /// is closed for it.
     ///
     /// # Errors
-    /// [`Refusal`], when the link is to be closed.
+    /// [`Refusal`], when there is no room for the link.
     pub fn link_opened(&mut self, peer: u64, identity: &Identity) -> Result<TenantId, Refusal> {
         let tenant = self.tenants.of(identity)?;
         if self.tenants.left(tenant, Resource::Links) == 0 {
             let is_idle =
                 |(peer, link): &(&u64, &LinkOwner)| link.tenant == tenant && self.sessions.of_peer(**peer).is_none();
             let Some((&idle, _)) = self.links.iter().find(is_idle) else {
-                self.count(tenant, |figures| {
-                    figures.limited += 1;
-                    figures.closed_links += 1;
-                });
-                return Err(self.tenants.limit(tenant, Resource::Links));
+                self.count(tenant, |figures| figures.limited += 1);
+                return Err(self.tenants.limit(tenant, Resource::Links, 1));
             };
             self.close_link(idle, "it has no session, and another one of its tenant comes");
         }
@@ -375,7 +372,7 @@ impl State {
     /// [`Refusal`], when too many are kept for it already.
     pub fn keep_bytes(&mut self, tenant: TenantId, bytes: u64) -> Result<(), Refusal> {
         if !self.may_keep_bytes(tenant, bytes) {
-            return Err(self.tenants.limit(tenant, Resource::Bytes));
+            return Err(self.tenants.limit(tenant, Resource::Bytes, bytes));
         }
         self.tenants.take(tenant, Resource::Bytes, bytes);
         Ok(())
@@ -727,8 +724,8 @@ impl State {
         self.most_memory(tenant).saturating_sub(self.own_memory(tenant))
     }
 
-    /// Why there is no extent for the tenant; `wants_reserve` when it asked for one of the reserve as well.
-    fn no_memory(&self, tenant: TenantId, wants_reserve: bool) -> Refusal {
+    /// Why none of the `wanted` extents is there for the tenant; `wants_reserve` when it asked for one of the reserve as well.
+    fn no_memory(&self, tenant: TenantId, wanted: u64, wants_reserve: bool) -> Refusal {
         let counts = self.extents.counts();
         let own = self.extents.of_tenant(tenant);
         let is_at_limit = self.left_of_memory(tenant) == 0;
@@ -738,7 +735,7 @@ impl State {
                 let name = self.tenants.get(tenant).map(|tenant| tenant.name.clone()).unwrap_or_default();
                 Refusal::Reserve { tenant: name, share: self.share_of_reserve(tenant) }
             }
-            0 if is_at_limit => self.tenants.limit(tenant, Resource::Extents),
+            0 if is_at_limit => self.tenants.limit(tenant, Resource::Extents, wanted),
             0 => Refusal::Full { free: counts.free, headroom: self.headroom() },
             recycling => Refusal::Recycling(recycling),
         }
@@ -761,11 +758,11 @@ impl State {
             }
         };
         if own + lent == 0 {
-            return Err(self.no_memory(tenant, purpose == Purpose::Collection));
+            return Err(self.no_memory(tenant, wanted, purpose == Purpose::Collection));
         }
         let keys = self.tenants.left(tenant, Resource::Keys);
         if keys == 0 {
-            return Err(self.tenants.limit(tenant, Resource::Keys));
+            return Err(self.tenants.limit(tenant, Resource::Keys, wanted));
         }
         Ok(wanted.min(own + lent).min(keys))
     }

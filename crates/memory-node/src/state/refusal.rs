@@ -33,7 +33,7 @@ pub enum Refusal {
         headroom: u64,
     },
     /// The tenant has its most of something.
-    #[error("tenant {tenant} has its most {}: {most}", resource.name())]
+    #[error("tenant {tenant} has its most {}: {most}; {asked} more asked for: {}", resource.name(), remedy(*resource))]
     Limit {
         /// The tenant.
         tenant: Text,
@@ -41,6 +41,8 @@ pub enum Refusal {
         resource: Resource,
         /// How many are its most.
         most: u64,
+        /// How many more were asked for.
+        asked: u64,
     },
     /// The tenant owes the reserve its share, or has nothing to collect.
     #[error("tenant {tenant} has its share of the memory kept for garbage collection and jobs: {share} extents")]
@@ -149,6 +151,14 @@ pub enum Refusal {
         /// The possible length in bytes.
         extent_bytes: u64,
     },
+}
+
+/// What can be done about a limit.
+fn remedy(resource: Resource) -> String {
+    match resource.setting() {
+        None => "try again when less waits".to_owned(),
+        Some(setting) => format!("let go of some, or have the node's operator raise {setting:?} of this tenant"),
+    }
 }
 
 impl Refusal {

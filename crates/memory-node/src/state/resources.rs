@@ -65,6 +65,23 @@ impl Resource {
             Self::Bytes => "bytes of arguments and results",
         }
     }
+
+    /// The setting of [`Limits`](crate::tenants::Limits) that says how much of it a tenant may have.
+    #[must_use]
+    pub const fn setting(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Extents => "memory",
+            Self::Links => "links",
+            Self::Sessions => "sessions",
+            Self::Stores => "stores",
+            Self::Shards => "shards",
+            Self::Keys => "keys",
+            Self::Ranges => "ranges",
+            Self::Jobs => "jobs",
+            Self::Calls => "calls",
+            Self::Reserve | Self::Bytes => return None,
+        })
+    }
 }
 
 /// An amount of each resource.

@@ -273,16 +273,16 @@ impl Tenants {
     /// Checks that the tenant may have `more` of a resource that is counted here.
     pub fn check(&self, id: TenantId, resource: Resource, more: u64) -> Result<(), Refusal> {
         if self.left(id, resource) < more {
-            return Err(self.limit(id, resource));
+            return Err(self.limit(id, resource, more));
         }
         Ok(())
     }
 
-    /// The refusal for a limit that the tenant has reached.
-    pub fn limit(&self, id: TenantId, resource: Resource) -> Refusal {
+    /// The refusal for a limit that the tenant has reached, which asked for so much more.
+    pub fn limit(&self, id: TenantId, resource: Resource, asked: u64) -> Refusal {
         let (tenant, most) =
             self.get(id).map(|tenant| (tenant.name.clone(), tenant.limits.of(resource))).unwrap_or_default();
-        Refusal::Limit { tenant, resource, most }
+        Refusal::Limit { tenant, resource, most, asked }
     }
 
     /// The tenant has so much more of it.
