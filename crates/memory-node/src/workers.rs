@@ -13,7 +13,7 @@ use forebay_env::sync::lock;
 use forebay_env::thread::give_way;
 use forebay_fabric::{EndpointId, Peer, Place, rpc, turns};
 use forebay_proto::replies::JobDone;
-use forebay_proto::{Message, Rest};
+use forebay_proto::{Message, Rest, attempt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -245,7 +245,7 @@ impl Workers {
             _ if lock(&self.queues).stopping => caller.reply(Err((ErrorKind::Unavailable, "the node stops"))),
             Err(error) if !is_fenced => {
                 if is_told(failed) {
-                    let Job { shard, attempt, kind, .. } = job;
+                    let (Job { shard, kind, .. }, attempt) = (job, attempt::shown(job.attempt));
                     tracing::warn!(%shard, attempt, kind, failed, error = ?error.message, "a job failed");
                 }
                 caller.reply(Err((error.kind, &error.message)));

@@ -351,7 +351,7 @@ calls! {
         shard: ShardKey,
         /// Its epoch.
         epoch: Epoch,
-        /// Distinguishes attempts of the same work.
+        /// Distinguishes attempts of the same work ([`attempt`](crate::attempt)).
         attempt: u64,
         /// The kind of job.
         kind: u16,

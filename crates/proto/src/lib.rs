@@ -59,3 +59,33 @@ pub mod job_kind {
     /// have no runner for it.
     pub const COPY: u16 = 19;
 }
+
+/// Numbers that tell apart the jobs of a shard that run at a time. Compactions have their own numbers, from below; requests, which
+/// have none, are counted from above.
+pub mod attempt {
+    /// The number of the request with this count, from zero.
+    #[must_use]
+    pub const fn of_request(count: u64) -> u64 {
+        u64::MAX - count
+    }
+
+    /// What logs and errors call a job with this number.
+    #[must_use]
+    pub fn shown(number: u64) -> String {
+        match u64::MAX - number {
+            count if count < number => format!("request {count}"),
+            _ => number.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::attempt::{of_request, shown};
+
+    #[test]
+    fn requests_are_told_from_jobs() {
+        assert_eq!([1, 7].map(shown), ["1", "7"]);
+        assert_eq!([0, 19].map(|count| shown(of_request(count))), ["request 0", "request 19"]);
+    }
+}

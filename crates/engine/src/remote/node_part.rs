@@ -16,8 +16,8 @@ use crate::terms::Result;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_memory_client::{Epoch, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
-use forebay_proto::RangeAllocator;
 use forebay_proto::calls::MAX_RANGES;
+use forebay_proto::{RangeAllocator, attempt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,9 +152,9 @@ impl NodePart {
         Ok(range)
     }
 
-    /// The number for a request without one. Compactions count theirs from below.
+    /// The number for a request, which has none of its own.
     fn next_request(&self) -> u64 {
-        u64::MAX - self.requests.fetch_add(1, Ordering::Relaxed)
+        attempt::of_request(self.requests.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Takes over the outputs of a job of the shard's current epoch, and gets keys to them. If that fails, they are

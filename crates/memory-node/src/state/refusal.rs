@@ -2,7 +2,7 @@
 
 use super::resources::Resource;
 use forebay_base::{DecodeError, ErrorKind};
-use forebay_proto::{Epoch, ExtentId, ExtentRange, PROTOCOL_VERSION, SessionId, ShardKey, StoreId, Text};
+use forebay_proto::{Epoch, ExtentId, ExtentRange, PROTOCOL_VERSION, SessionId, ShardKey, StoreId, Text, attempt};
 
 /// Why a call is refused. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +138,7 @@ pub enum Refusal {
     #[error("letters to the scheduler: {0}")]
     Letters(DecodeError),
     /// The same attempt runs.
-    #[error("attempt {0} runs already")]
+    #[error("attempt {} runs already", attempt::shown(*.0))]
     AttemptRuns(u64),
     /// A job's access is outside the memory that it may touch.
     #[error("{0} is not memory that the job may touch")]
