@@ -7,7 +7,7 @@ use crate::place::StoredArguments;
 use crate::progress::Progress;
 use crate::storage_flags::{NamedStorage, lasting};
 use crate::{names, units};
-use forebay::{Durability, ErrorKind, Options, Salvage, SalvagedEntry, ShardBounds, Step, Store, Syncing};
+use forebay::{Durability, ErrorKind, Finding, Options, Salvage, SalvagedEntry, ShardBounds, Step, Store, Syncing};
 use forebay_dump::{Entry, Loader};
 
 /// The database, and the new one.
@@ -97,7 +97,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let salvage = database.salvage(&mut |step: Step| progress.step(step)).map_err(running)?;
     progress.clear();
     let salvage = if arguments.without_doubt { salvage.without_doubt() } else { salvage };
-    let report = match &arguments.into {
+    let mut report = match &arguments.into {
         None => salvage.save(|_| Ok::<(), Stopped>(())).map_err(|stopped| stopped.0)?,
         Some(name) => {
             let store = arguments.create(name, &salvage)?;
@@ -116,6 +116,19 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             report
         }
     };
+    // What it could do without is damaged as well.
+    let progress = Progress::of_steps("verifying:");
+    match database.verify(&mut |step: Step| progress.step(step)) {
+        Ok(verified) => {
+            let is_told = |found: &Finding| report.problems.iter().any(|problem| problem.object == found.object);
+            let others: Vec<_> = verified.problems.into_iter().filter(|found| !is_told(found)).collect();
+            report.problems.extend(others);
+        }
+        // It was dropped, and something of it is left.
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(running(error)),
+    }
+    progress.clear();
     findings::print(&report, arguments.format)?;
     let what = if arguments.into.is_some() { "what is left is saved" } else { "what is left can be saved with --into" };
     findings::failure(&report, what, "the report says how many keys are lost or in doubt").map_or(Ok(()), Err)

@@ -511,3 +511,29 @@ fn a_database_on_memory_nodes_is_opened_and_verified() {
     run(&format!("verify --memory {address} --db other")).expect(1);
     drop(node);
 }
+
+/// All keys of the damaged table were written again since, so nothing of it is needed.
+#[test]
+fn what_repair_can_do_without_is_told_as_verify_tells_it() {
+    let (folder, file) = (Folder(fresh_path(".storage")), fresh_path(".tsv"));
+    let load = |value: &str| {
+        let lines: String = (0..1000).map(|number| format!("key{number:06}\t{value}\n")).collect();
+        fs::write(&*file, &lines).unwrap();
+        let flags = format!("--local-memory-size 256MiB --bulk-load --compression none {}", file.display());
+        folder.run("load", &flags).expect(0);
+        lines
+    };
+    load(&"x".repeat(200));
+    let newest = load("newest");
+    let damaged = folder.files("segment").remove(0);
+    flip(&damaged, 50_000);
+    let problems = |report: &serde_json::Value| -> Vec<String> {
+        let problems = report["problems"].as_array().unwrap().iter();
+        problems.map(|problem| problem["object"].as_str().unwrap().to_owned()).collect()
+    };
+    let verified = problems(&folder.verify().json());
+    let (report, saved) = folder.repair();
+    assert!(!verified.is_empty() && problems(&report) == verified, "{verified:?}, {report}");
+    assert_eq!(saved.len(), 1000);
+    assert!(saved.iter().map(|line| format!("{line}\n")).eq(newest.split_inclusive('\n').map(str::to_owned)));
+}
