@@ -8,7 +8,9 @@ use crate::place::CopiesArguments;
 use crate::storage_flags::{NamedStorage, lasting};
 use crate::stores::shards_of_new;
 use crate::{durability, names, output};
-use forebay::{CheckpointLayout, CheckpointSummary, Db, Durability, NodeAddress, Options, ShardBounds, Storage, Store};
+use forebay::{
+    CheckpointLayout, CheckpointSummary, Db, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store,
+};
 use std::num::NonZero;
 use std::path::PathBuf;
 
@@ -98,6 +100,21 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
     Failure::new(error.kind(), Stage::Running, error)
 }
 
+/// What to do while somebody has the database open: a checkpoint takes nothing over.
+fn while_open(failure: Failure) -> Failure {
+    match failure.kind {
+        ErrorKind::Busy => Failure {
+            message: format!(
+                "{}. A checkpoint takes nothing over: stop that process, such as a server, by SIGTERM, write the checkpoint, and start \
+                 it again; or a program that has the database open writes one itself (Db::checkpoint)",
+                failure.message
+            ),
+            ..failure
+        },
+        _ => failure,
+    }
+}
+
 /// Writes the database to the file.
 ///
 /// # Errors
@@ -112,7 +129,7 @@ pub fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     };
     let options = options.map_err(|error| arguments.starting(&error))?;
     let opened = copies.connect(arguments.memory.all(), arguments.named(stored, options));
-    let store = opened.map_err(|error| arguments.starting(&error))?;
+    let store = opened.map_err(|error| while_open(arguments.starting(&error)))?;
     let written = store.checkpoint(&arguments.file);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
     arguments.tell("written", summary)

@@ -504,7 +504,7 @@ pub(crate) fn acquire_shard(store: &StoreHandle, id: ShardId, options: &Options)
             Err(error) if error.kind() == ErrorKind::Busy => {
                 if u128::from(options.clock.now().saturating_sub(start)) >= PATIENCE.as_nanos() {
                     let message = format!(
-                        "the database {:?} is open in another process: end that one, or take it over",
+                        "the database {:?} is open in another process: end that one first, or open it with takeover",
                         store.name()
                     );
                     return Err(Error::new(ErrorKind::Busy, message));
