@@ -4,8 +4,11 @@ use crate::failure::{Failure, Stage};
 use crate::place::{CopiesArguments, PlaceArguments};
 use crate::progress::Progress;
 use crate::{names, output};
-use forebay::{Db, Keyspace, Keyspaces};
+use forebay::{Db, Keyspace, Keyspaces, PartialFile};
 use forebay_dump::{Dumped, Format, Output, Range, tsv};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::path::{Path, PathBuf};
 
 /// The database, which keys of it, and where they go.
@@ -57,17 +60,32 @@ pub fn keyspace(db: &Db, name: Option<&str>) -> Result<Option<Keyspace>, Failure
     found.map_err(|error| Failure::new(error.kind(), Stage::Running, error))
 }
 
+/// A signal ends this process from now on as it would have, but what is not whole is removed first.
+fn remove_at_signal(mut signals: Signals, partial: Option<PartialFile>) -> Result<(), Failure> {
+    let end = move || {
+        let Some(signal) = signals.forever().next() else { return };
+        if let Some(told) = partial.and_then(|partial| partial.remove()) {
+            output::complain(&format!("forebay: ended by a signal; {told}"));
+        }
+        // It is one of those that end a process.
+        let _ = emulate_default_handler(signal);
+    };
+    forebay_env::thread::spawn("forebay-signals", end).map(drop).map_err(Failure::io("starting a thread"))
+}
+
 /// Writes the dump.
 ///
 /// # Errors
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let store = arguments.place.open(arguments.copies)?;
+    let store = arguments.place.open_to_read(arguments.copies)?;
     let keyspace = keyspace(&store, arguments.keyspace.as_deref())?;
     let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
     let range = Range { from: bytes(&arguments.from), to: bytes(&arguments.to), prefix: bytes(&arguments.prefix) };
     range.check(store.key_order()).map_err(|error| Failure::usage(format_args!("--from and --to: {error}")))?;
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
     let mut out = Output::create(&arguments.file).map_err(failed)?;
+    remove_at_signal(signals, out.partial().cloned())?;
     let is_all = range.is_everything() && keyspace.is_none();
     let statistics = store.statistics();
     let held = statistics.memtable_bytes + statistics.levels.iter().map(|level| level.bytes).sum::<u64>();

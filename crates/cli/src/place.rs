@@ -189,6 +189,21 @@ impl PlaceArguments {
         Failure::new(kind, Stage::Start, format_args!("{message}{advice}"))
     }
 
+    /// Opens it to be read: where it lies in storage, and no memory node is named, nothing of it is written.
+    ///
+    /// # Errors
+    /// As [`PlaceArguments::open`].
+    pub fn open_to_read(&self, copies: CopiesArguments) -> Result<Store, Failure> {
+        if !self.memory.memory.is_local() {
+            return self.open(copies);
+        }
+        let name = self.name()?;
+        let Some(storage) = self.storage()? else { return self.open(copies) };
+        let options = Store::options_of_stored(&storage, name);
+        let opened = options.and_then(|options| Store::embedded_to_read(self.memory.local_memory_size, options));
+        opened.map_err(|error| self.starting(&error))
+    }
+
     /// Opens it, with the settings that it has. No other process may have it open.
     ///
     /// # Errors

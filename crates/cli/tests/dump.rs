@@ -282,3 +282,70 @@ fn streams_are_piped() {
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(dump(&other, "").expect(0).out, LINES);
 }
+
+/// All files of a folder, with their bytes and when they were written.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>, std::time::SystemTime)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let changed = entry.metadata().unwrap().modified().unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => {
+                found.push((entry.path(), Vec::new(), changed));
+                found.extend(files(&entry.path()));
+            }
+            false => found.push((entry.path(), fs::read(entry.path()).unwrap(), changed)),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What is in tables, and what is in the log alone, of a process that was killed.
+#[test]
+fn a_dump_only_reads() {
+    let folder = loaded(LINES, "--shards 2");
+    let key = format!("bench {} --use_existing_db --num 40 --benchmarks", folder.flag());
+    run(&format!("{key} overwrite")).expect(0);
+    let mut killed = crate::common::start(&format!("{key} overwrite,waitforcompaction,readrandom --reads 1000000000"));
+    killed.until(|out| out.contains("waitforcompaction"));
+    killed.signal(rustix::process::Signal::KILL);
+    assert_eq!(killed.wait().code, None);
+    fs::remove_file(folder.0.join("LOCK")).unwrap();
+    let before = files(&folder.0);
+    let dumped = dump(&folder, "").expect(0).out;
+    assert!(files(&folder.0) == before, "a dump changed the folder");
+    assert!(dumped.lines().count() > LINES.lines().count());
+    // Who owns it has the same.
+    run(&format!("verify {}", folder.flag().split(" --local").next().unwrap())).expect(0);
+    let copy = fresh_path(".tsv");
+    fs::write(&copy, &dumped).unwrap();
+    let other = Folder::new();
+    run(&format!("load {} {}", other.flag(), copy.display())).expect(0);
+    assert_eq!(dump(&other, "").expect(0).out, dumped);
+    run(&format!("load {} /dev/null", folder.flag())).expect(0);
+    assert_eq!(dump(&folder, "").expect(0).out, dumped);
+}
+
+#[test]
+fn a_signal_leaves_nothing_of_a_dump() {
+    use rustix::process::Signal;
+    use std::io::Read;
+    let long: String = (0..40).map(|number| format!("k{number}\t{}\n", "x".repeat(100_000))).collect();
+    let folder = loaded(&long, "");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (file, pipe) = (fresh_path(".tsv"), fresh_path(".pipe"));
+        assert!(std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
+        let partial = PathBuf::from(format!("{}.partial", file.display()));
+        symlink(&*pipe, &partial).unwrap();
+        let dumping = crate::common::start(&format!("dump {} {}", folder.flag(), file.display()));
+        // It waits for more to be read.
+        let mut reader = fs::File::open(&*pipe).unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        dumping.signal(signal);
+        let ended = dumping.wait();
+        assert_eq!(ended.code, None, "{ended:?}");
+        assert!(ended.error.contains("ended by a signal; nothing of the dump was kept"), "{ended:?}");
+        assert!(!partial.is_symlink() && !file.exists());
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::entry::Format;
 use crate::error::{Error, Result};
-use forebay::OutputFile;
+use forebay::{OutputFile, PartialFile};
 use forebay_table::checkpoint::begins_checkpoint;
 use std::fs::File;
 use std::io::{BufWriter, Cursor, Read, Write};
@@ -104,6 +104,15 @@ impl Output {
         match self {
             Self::Stream(mut out) => out.flush().map_err(|cause| Error::io("writing to standard output", &cause)),
             Self::File(file) => Ok(file.finish()?),
+        }
+    }
+
+    /// The file, until it is whole; none for what goes elsewhere.
+    #[must_use]
+    pub const fn partial(&self) -> Option<&PartialFile> {
+        match self {
+            Self::Stream(_) => None,
+            Self::File(file) => file.partial(),
         }
     }
 

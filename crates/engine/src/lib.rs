@@ -73,7 +73,7 @@ pub use terms::planted;
 pub use api::checkpoint::{CheckpointLayout, CheckpointSummary};
 pub use api::db::Db;
 pub use api::db_iterator::{DbIterator, IterOptions};
-pub use api::file::OutputFile;
+pub use api::file::{OutputFile, PartialFile};
 pub use api::keyspace::{Keyspace, KeyspaceBatch, KeyspaceIterator};
 pub use api::keyspaces::Keyspaces;
 pub use api::snapshot::Snapshot;

@@ -51,14 +51,7 @@ impl DirectoryLock {
                     Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(refused(&cause)),
                     _ => {}
                 },
-                Err(TryLockError::WouldBlock) => {
-                    let directory = directory.display();
-                    let message = format!(
-                        "the database {name:?} in {directory} is open already, here or in another process: close it there \
-                         first"
-                    );
-                    return Err(Error::Below { kind: ErrorKind::Busy, message });
-                }
+                Err(TryLockError::WouldBlock) => return Err(taken(directory, name)),
                 Err(TryLockError::Error(cause)) => return Err(refused(&cause)),
             }
         }
@@ -72,6 +65,22 @@ impl DirectoryLock {
     pub(crate) fn take_stored(storage: &Storage, name: &str, takeover: bool) -> Result<Option<Self>, Error> {
         Options::check_name(name)?;
         storage.directory().map(|directory| Self::take(&directory, name, takeover)).transpose()
+    }
+
+    /// Keeps writers from the database `name` in `storage`, if that is a directory in which its lock can be seen: where nothing may
+    /// be written, nobody of this machine writes.
+    ///
+    /// # Errors
+    /// `Busy` while a writer has it; `Invalid` for what is no name; `Io`.
+    pub(crate) fn share_stored(storage: &Storage, name: &str) -> Result<Option<Self>, Error> {
+        Options::check_name(name)?;
+        let Some(directory) = storage.directory() else { return Ok(None) };
+        let Ok(file) = File::open(lock_file(&directory, name)) else { return Ok(None) };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(Self { file, process: std::process::id() })),
+            Err(TryLockError::WouldBlock) => Err(taken(&directory, name)),
+            Err(TryLockError::Error(cause)) => Err(failed("locking", &directory, &cause)),
+        }
     }
 }
 
@@ -100,6 +109,15 @@ fn has_name(file: &File, path: &Path) -> io::Result<bool> {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(cause) => Err(cause),
     }
+}
+
+/// What it means that somebody has the lock.
+fn taken(directory: &Path, name: &str) -> Error {
+    let directory = directory.display();
+    let message = format!(
+        "the database {name:?} in {directory} is open already, here or in another process: close it there first"
+    );
+    Error::Below { kind: ErrorKind::Busy, message }
 }
 
 /// An error of the file system.

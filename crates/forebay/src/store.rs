@@ -180,6 +180,22 @@ impl Store {
         Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), _lock: None })
     }
 
+    /// The database that the options name in a storage, to be read: nothing is written there, so a directory may be one that
+    /// cannot be written. Its memory node is a thread that offers `memory_bytes`.
+    ///
+    /// # Errors
+    /// As [`Db::open_to_read`]; `Busy` for a database in a directory of this machine that a process has open to write.
+    pub fn embedded_to_read(memory_bytes: u64, options: Options) -> Result<Self, Error> {
+        let _lock = match (&options.storage, &options.name) {
+            (Some(storage), Some(name)) => DirectoryLock::share_stored(storage, name)?,
+            _ => None,
+        };
+        let node = Node::start(memory_bytes, &options)?;
+        let reach = node.reach(&options);
+        let db = Db::open_to_read(&[reach.client()?], options)?;
+        Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), _lock })
+    }
+
     fn over(
         (nodes, clients): (Vec<Arc<Reach>>, Vec<Arc<MemoryClient>>),
         options: Options,

@@ -3,6 +3,7 @@
 use crate::api::db_iterator::{DbIterator, IterOptions};
 use crate::api::snapshot::Snapshot;
 use crate::durable::named;
+use crate::durable::recovery::LeftRecords;
 use crate::durable::storage_log::{APPEND_INTERVAL, StorageLog};
 use crate::remote::segment::Node;
 use crate::sharding::open;
@@ -81,11 +82,15 @@ impl Db {
     /// when another process has it open; `Unsupported` when a newer build wrote it, which has it as before; `Unavailable` when a
     /// node is gone; `Corrupt`; `Io` when there is no memory or no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
-        Self::open_as(clients, options, false)
+        Self::open_as(clients, options, None)
     }
 
-    /// As [`Db::open`]. A database that is read only takes no writes.
-    pub(crate) fn open_as(clients: &[Arc<MemoryClient>], options: Options, is_read_only: bool) -> Result<Self> {
+    /// As [`Db::open`]. With records `to_read`, by shard, that are in no table, it takes no writes but these.
+    pub(crate) fn open_as(
+        clients: &[Arc<MemoryClient>],
+        options: Options,
+        to_read: Option<Vec<LeftRecords>>,
+    ) -> Result<Self> {
         let common = Arc::new(Common::default());
         let Opened { nodes, shards, routing, logs, recovery, cut, log, copied, stored } =
             open::open(clients, &options, &common)?;
@@ -100,7 +105,7 @@ impl Db {
             rebalancer: None,
             stopped: AtomicBool::new(false),
             options: options.clone(),
-            is_read_only,
+            is_read_only: to_read.is_some(),
             recovery,
             stored,
             log,
@@ -112,7 +117,7 @@ impl Db {
             rejoiner: None,
             next_shipment: AtomicU64::new(0),
         };
-        open::resume(inner.router.shards(), logs, &inner.router.routing())?;
+        open::resume(inner.router.shards(), to_read.unwrap_or(logs), &inner.router.routing())?;
         if let (Some(log), Some(interval)) = (&inner.log, inner.interval())
             && options.background_threads > 0
         {

@@ -16,9 +16,29 @@ const MAX_LINKS: usize = 40;
 pub struct OutputFile {
     out: BufWriter<File>,
     path: PathBuf,
-    /// Its name until then; a device or a pipe has none.
-    partial: Option<PathBuf>,
+    /// A device or a pipe has none.
+    partial: Option<PartialFile>,
+}
+
+/// The file that is written, under the name that it has until it is whole.
+#[derive(Debug, Clone)]
+pub struct PartialFile {
+    path: PathBuf,
+    /// What it is to be.
     what: &'static str,
+}
+
+impl PartialFile {
+    /// Deletes it, as it will not be whole, and says what became of it; none where it has become whole.
+    #[must_use]
+    pub fn remove(&self) -> Option<String> {
+        let Self { path, what } = self;
+        match std::fs::remove_file(path) {
+            Ok(()) => Some(format!("nothing of the {what} was kept")),
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => None,
+            Err(cause) => Some(format!("a part of the {what} is left in {}: {cause}", path.display())),
+        }
+    }
 }
 
 /// An error of the file system.
@@ -32,8 +52,7 @@ impl OutputFile {
     /// # Errors
     /// `Invalid` for a path that names no file; `NotFound`, `AccessDenied`, `Full`, `Io`.
     pub fn create(path: &Path, what: &'static str) -> Result<Self> {
-        let begun =
-            |file, path, partial| Self { out: BufWriter::with_capacity(BUFFER_BYTES, file), path, partial, what };
+        let begun = |file, path, partial| Self { out: BufWriter::with_capacity(BUFFER_BYTES, file), path, partial };
         if path.metadata().is_ok_and(|about| !about.is_file()) {
             let file = File::options().write(true).open(path).map_err(failed("opening", path))?;
             return Ok(begun(file, path.to_owned(), None));
@@ -44,7 +63,7 @@ impl OutputFile {
         name.push(".partial");
         let partial = path.with_file_name(name);
         let file = File::create(&partial).map_err(failed("creating", &partial))?;
-        Ok(begun(file, path, Some(partial)))
+        Ok(begun(file, path, Some(PartialFile { path: partial, what })))
     }
 
     /// Makes what was written survive, under its name. Where that fails, nothing is kept of a file that has no name yet.
@@ -55,7 +74,7 @@ impl OutputFile {
         let flushed = self.out.flush();
         let Some(partial) = &self.partial else { return flushed.map_err(failed("writing", &self.path)) };
         let synced = flushed.and_then(|()| self.out.get_ref().sync_all());
-        if let Err(cause) = synced.and_then(|()| std::fs::rename(partial, &self.path)) {
+        if let Err(cause) = synced.and_then(|()| std::fs::rename(&partial.path, &self.path)) {
             let error = failed("writing", &self.path)(cause);
             return Err(match self.abandon() {
                 Some(left) => error.and(&left),
@@ -70,12 +89,13 @@ impl OutputFile {
     /// there.
     #[must_use]
     pub fn abandon(self) -> Option<String> {
-        let partial = self.partial?;
-        let what = self.what;
-        Some(match std::fs::remove_file(&partial) {
-            Ok(()) => format!("nothing of the {what} was kept"),
-            Err(cause) => format!("a part of the {what} is left in {}: {cause}", partial.display()),
-        })
+        self.partial?.remove()
+    }
+
+    /// The file, until it is whole; none for a device or a pipe.
+    #[must_use]
+    pub const fn partial(&self) -> Option<&PartialFile> {
+        self.partial.as_ref()
     }
 }
 

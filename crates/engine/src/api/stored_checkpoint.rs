@@ -2,7 +2,9 @@
 
 use crate::api::db::Db;
 use crate::durable::checkpoints;
-use crate::durable::database::{CheckpointId, Place};
+use crate::durable::database::{CheckpointId, Committed, Place};
+use crate::durable::recovery::LeftRecords;
+use crate::sharding::open_stored;
 use crate::terms::{Durability, Error, Options, Result, Syncing};
 use forebay_env::sync::lock;
 use forebay_memory_client::MemoryClient;
@@ -79,9 +81,36 @@ impl Db {
             return Err(Error::invalid("a checkpoint is one of a named database in a storage: name both"));
         };
         let found = checkpoints::read_named(&Place::new(storage, name)?, checkpoint)?;
+        let records = vec![LeftRecords::new(); found.versions.len()];
+        let view = (storage.layered(), format!("{name}.{checkpoint}"));
+        Self::open_view(clients, view, (found, records), options)
+    }
+
+    /// Opens the database that [`Options::name`] and [`Options::storage`] name, to be read. Nothing is written to the storage, and
+    /// whoever has it open is not fenced; what that one replaces meanwhile may be found missing. Writes fail with `Invalid`. What
+    /// the logs hold and no table lies in the memory nodes, which hold nothing that outlives this.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not there; `Busy` when it is not finished; `Corrupt`; as [`Db::open`].
+    pub fn open_to_read(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
+        let (Some(name), Some(storage)) = (&options.name, &options.storage) else {
+            return Err(Error::invalid("what is opened to be read is a named database in a storage: name both"));
+        };
+        let (found, replay) = open_stored::look(&Place::new(storage, name)?, name)?;
+        let records = replay.shards.into_iter().map(|shard| shard.records).collect();
+        let view = (storage.layered(), format!("{name}.read"));
+        Self::open_view(clients, view, (found, records), options)
+    }
+
+    /// Opens what was committed, and records that are in no table, by shard, as a clone of this name whose commits lie in this
+    /// process.
+    fn open_view(
+        clients: &[Arc<MemoryClient>],
+        (view, name): (Storage, String),
+        (found, records): (Committed, Vec<LeftRecords>),
+        options: Options,
+    ) -> Result<Self> {
         let config = found.identity.config.clone();
-        // A clone, whose first commit lies in this process.
-        let (view, name) = (storage.layered(), format!("{name}.{checkpoint}"));
         drop(checkpoints::begin(&Place::new(&view, &name)?, found)?);
         let options = Options {
             name: Some(name),
@@ -96,7 +125,7 @@ impl Db {
             bulk_load: true,
             ..options
         };
-        Self::open_as(clients, options, true)
+        Self::open_as(clients, options, Some(records))
     }
 
     /// Checks that a checkpoint in storage may have this name: 1 to 234 letters, digits, `-`, `_`, `=` and `.`, the first of which is

@@ -3,6 +3,7 @@
 use crate::durable::checkpoints;
 use crate::durable::database::{Committed, Place, Tombstone, UNFINISHED};
 use crate::durable::dropping::{self, Remains};
+use crate::durable::groups::Replay;
 use crate::durable::known::{Known, Purpose};
 use crate::durable::named::{self, Copies};
 use crate::durable::recovery::LeftRecords;
@@ -210,6 +211,22 @@ impl Taker<'_> {
         log.begin(shards.iter().map(|shard| Arc::clone(&shard.tree)).collect());
         Ok((shards, log))
     }
+}
+
+/// What a database holds that is to be read, and not owned: what was committed, and what its logs hold beside that.
+///
+/// # Errors
+/// `NotFound`; `Busy` when it is not finished; `Corrupt`; those of the storage.
+pub(crate) fn look(place: &Place, name: &str) -> Result<(Committed, Replay)> {
+    let history = place.history()?;
+    let Some(found) = Committed::of(&history)? else { return Err(missing(place, &history)?) };
+    if place.is_unfinished(Some(&found))? {
+        return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}")));
+    }
+    unnamed::check(place, &history, &found)?;
+    let mut replay = Replay::new(&found.flushed());
+    found.logs.iter().try_for_each(|log| unnamed::read_log(place, *log, &mut replay).map(drop))?;
+    Ok((found, replay))
 }
 
 /// Options that open the database `name` in `storage`: those it was created with, and defaults for the rest.

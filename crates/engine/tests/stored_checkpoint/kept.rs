@@ -402,3 +402,37 @@ fn keyspaces_of_a_checkpoint_are_read_though_one_was_dropped() {
     }
     db.close().unwrap();
 }
+
+/// What lies in tables, and what the log alone has.
+#[test]
+fn a_database_is_read_beside_its_owner() {
+    for shards in [1, 4] {
+        let with_shards = |options: Options| if shards == 1 { options } else { four_shards(options) };
+        let objects = MemoryObjects::new();
+        let storage = of_objects(&objects.handle());
+        let owner = Process::with_empty_memory();
+        let db = owner.open(with_shards(Options { background_threads: 0, ..options(&storage, Syncing::Sync) }));
+        let mut model = Model::new();
+        for round in 1..=4 {
+            change(&db, &mut model, round);
+            if round == 2 {
+                db.flush().unwrap();
+                while db.run_background_step() {}
+            }
+            let listed = objects.list(None).unwrap();
+            let reader = Process::with_empty_memory();
+            let read = Db::open_to_read(&reader.clients, options(&storage, Syncing::Sync)).unwrap();
+            assert_eq!(contents(&read), model, "round {round}");
+            assert_eq!(read.put(b"key", b"value").unwrap_err().kind(), ErrorKind::Invalid);
+            read.close().unwrap();
+            assert_eq!(objects.list(None).unwrap(), listed, "round {round}");
+        }
+        // The owner goes on.
+        db.put(b"key", b"value").unwrap();
+        db.check_owner().unwrap();
+        db.close().unwrap();
+        let other = Options { name: Some("other".to_owned()), ..options(&storage, Syncing::Sync) };
+        let missing = Db::open_to_read(&Process::with_empty_memory().clients, other).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+}
