@@ -52,7 +52,9 @@
 //!
 //! Each segment's memory is rounded up, so short ones of a table are joined when room is short. Collection takes a
 //! segment's records out of each of its tables. That alone would make as many short segments and take more memory than
-//! it gives back. So when there is no room, a table also gives up its short segments, as many as fill its last page.
+//! it gives back. So when there is no room, a table also gives up its short segments, as many as fill its last page. And nothing
+//! is moved that would take more than it gives back: a segment of which each of many tables names a little stays until less
+//! of it lives, or others are moved with it.
 //!
 //! Memory goes from jobs to flushes, and to other shards and databases, in whole extents. So the contents of the
 //! sparsest extent are moved elsewhere when nothing better is to be done and a shard of the database has no room. For
@@ -397,9 +399,12 @@ impl<'a> Picker<'a> {
         let mut sparse: Vec<_> = used.into_iter().map(|(extent, bytes)| (bytes, extent)).collect();
         sparse.retain(|(bytes, _)| is_sparse(bytes));
         sparse.sort_unstable();
-        sparse.into_iter().take(MOST_TRIES).find_map(|(_, extent)| {
+        sparse.into_iter().take(MOST_TRIES).find_map(|(bytes, extent)| {
             let lies_there =
                 |id: &SegmentId| self.version.segment(*id).and_then(|info| extent_of(info)) == Some(extent);
+            if self.move_takes(lies_there) > bytes {
+                return None;
+            }
             let order = self.version.identity().key_order;
             let cursor = cursors.extents.get(&extent);
             let is_next = |table: &&Arc<TableMetadata>| {
@@ -566,6 +571,9 @@ impl<'a> Picker<'a> {
         let deepest = self.deepest()?;
         let most_bytes = if self.room.is_none() { self.room.scratch_bytes / 4 } else { u64::MAX };
         let victims = self.space.cheapest(most_bytes);
+        if self.room.is_none() && self.move_takes(|id| victims.contains(id)) > self.space.allocated_bytes(&victims) {
+            return None;
+        }
         victims.iter().take(MOST_TRIES).find_map(|&deadest| {
             let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
             let level = (0..=deepest).find(|&level| self.version.level(level).iter().any(|table| names(&table)))?;
@@ -585,6 +593,17 @@ impl<'a> Picker<'a> {
             });
             picks.find(|pick| self.is_free(pick))
         })
+    }
+
+    /// What it takes to move what lives in these segments out of all of their tables: a run for each, which takes a page at
+    /// least, and the images that lie there.
+    fn move_takes(&self, is_moved: impl Fn(&SegmentId) -> bool) -> u64 {
+        let of_table = |table: &Arc<TableMetadata>| {
+            let moved = table.properties.segments.iter().filter(|used| is_moved(&used.id));
+            let image = if is_moved(&table.image.segment) { table.image.length } else { 0 };
+            allocated(image) + allocated(moved.map(|used| used.live_bytes).sum())
+        };
+        self.version.levels().iter().flatten().map(of_table).sum()
     }
 
     /// A compaction of a table of the last level into itself.

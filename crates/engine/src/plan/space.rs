@@ -62,6 +62,11 @@ impl Space {
         self.length_bytes.saturating_sub(self.live_bytes)
     }
 
+    /// What these segments of records take.
+    pub(crate) fn allocated_bytes(&self, ids: &[SegmentId]) -> u64 {
+        ids.iter().filter_map(|id| self.segments.get(id)).map(|(length, _)| allocated(*length)).sum()
+    }
+
     /// Short segments of a table, or of several that are merged, which take less memory as one run of at most
     /// `most_bytes`, and how much less. No other table names them, and the run is no longer than there is a piece of
     /// memory for: so they are freed, and the run is one.

@@ -3,9 +3,10 @@ use crate::plan::manual::{self, ManualCompaction, Step};
 use crate::plan::room::PLENTY;
 use crate::terms::segment_numbers::NUMBERS_OF_A_JOB;
 use forebay_base::{SegmentId, SequenceNumber, Tag};
+use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::{
-    Creation, ImageAddress, OwnedKey, Placement, SegmentInfo, SegmentKind, SegmentUse, TableId, TableProperties,
-    VersionEdit,
+    Creation, ImageAddress, OwnedKey, Placement, SegmentInfo, SegmentKind, SegmentUse, TableId, TableMetadata,
+    TableProperties, VersionEdit,
 };
 
 fn options() -> Options {
@@ -381,6 +382,40 @@ fn what_is_collected_without_room_fills_its_last_page_with_short_segments() {
     assert_eq!(moved(&[(4097, 9000), (4000, 4000), (4096, 4096)]), [1, 2]);
     // A run of several pieces is rounded up more than once.
     assert_eq!(moved(&[(17_000, 90_000), (40, 40)]), [1]);
+}
+
+/// A version of tables of the last level each of which names a part of the same segment, and one of its own.
+fn version_of_shared(tables: u64, live_bytes: u64, length: u64) -> Version {
+    let keys: Vec<_> = (0..tables).map(|at| [format!("{at:03}"), format!("{at:03}~")]).collect();
+    let all: Vec<_> = keys.iter().zip(1..).map(|([from, to], id)| (3, id, &from[..], &to[..], 8000, true)).collect();
+    let base = version(&all, 8000);
+    let shared = SegmentId(150);
+    let placements = vec![Placement::Memory { node: 1, incarnation: 1, extent: 0, offset: 0 }];
+    let mut edit = VersionEdit {
+        added_segments: vec![(shared, SegmentInfo::new(SegmentKind::MemtableBlock, length, placements))],
+        ..VersionEdit::default()
+    };
+    for table in base.level(3) {
+        let mut properties = table.properties.as_ref().clone();
+        properties.segments.push(SegmentUse { live_bytes, entries: 1, ..SegmentUse::new(shared, false) });
+        edit.removed_tables.push((3, table.id));
+        edit.added_tables.push((3, TableMetadata { properties: properties.into(), ..table.as_ref().clone() }));
+    }
+    base.apply(&edit).unwrap()
+}
+
+/// Each table takes a page for what lives in a segment, however little.
+#[test]
+fn nothing_is_collected_without_room_that_takes_more_than_it_gives_back() {
+    let found = |tables, live_bytes, pages| {
+        let version = version_of_shared(tables, live_bytes, pages * GRANULARITY_BYTES);
+        pick(&version, &options(), &mut Cursors::default(), true).map(|found| ids(&found))
+    };
+    let first = Some(vec![(3, 1)]);
+    assert_eq!(found(8, 2000, 8), first);
+    assert_eq!(found(9, 2000, 8), None);
+    assert_eq!(found(4, 5000, 8), first, "two pages each");
+    assert_eq!(found(5, 5000, 8), None);
 }
 
 #[test]
