@@ -58,6 +58,34 @@ impl Clock for SystemClock {
     }
 }
 
+/// A clock's milliseconds since 1970, which never go back: while the clock says less than it did, time stands still.
+#[derive(Debug)]
+pub struct ForwardTime {
+    clock: Arc<dyn Clock>,
+    latest_ms: AtomicU64,
+}
+
+impl ForwardTime {
+    /// The time of this clock.
+    #[must_use]
+    pub const fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, latest_ms: AtomicU64::new(0) }
+    }
+
+    /// The time, not before any that was given out earlier.
+    pub fn now_ms(&self) -> u64 {
+        let now = self.clock.wall_ms();
+        // Relaxed: nothing but this word is read through it, and a word alone never goes back for anybody.
+        let latest = self.latest_ms.load(Ordering::Relaxed);
+        if now <= latest { latest } else { self.latest_ms.fetch_max(now, Ordering::Relaxed).max(now) }
+    }
+
+    /// Time goes on from `time_ms` at the earliest.
+    pub fn begin_at(&self, time_ms: u64) {
+        self.latest_ms.fetch_max(time_ms, Ordering::Relaxed);
+    }
+}
+
 /// A clock that moves only when told: for tests and simulation.
 #[derive(Debug, Default)]
 pub struct ManualClock {

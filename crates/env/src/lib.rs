@@ -16,7 +16,7 @@ mod secret;
 pub mod sync;
 pub mod thread;
 
-pub use clock::{Clock, ManualClock, Nanos, SystemClock};
+pub use clock::{Clock, ForwardTime, ManualClock, Nanos, SystemClock};
 pub use hash::{HashMap, HashSet};
 pub use random::Random;
 #[cfg(feature = "seeded-secrets")]

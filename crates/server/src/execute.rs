@@ -458,7 +458,7 @@ impl<'s> Executor<'s> {
     }
 
     fn transaction(&self) -> Transaction<'s> {
-        self.shared.transaction(self.shared.clock.wall_ms())
+        self.shared.transaction(self.shared.time.now_ms())
     }
 
     fn fetch(&self, session: &Session, calls: &[Call<'_>], named: &[Named<'_>], keys: &mut Transaction<'_>) -> Outcome {

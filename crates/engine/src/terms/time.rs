@@ -7,36 +7,29 @@
 use crate::terms::planted::{Bug, planted};
 use forebay_base::SequenceNumber;
 use forebay_base::record::is_expired;
-use forebay_env::Clock;
+use forebay_env::{Clock, ForwardTime};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ExpiryClock {
     clock: Arc<dyn Clock>,
-    latest_ms: AtomicU64,
+    time: ForwardTime,
 }
 
 impl ExpiryClock {
-    pub(crate) const fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, latest_ms: AtomicU64::new(0) }
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { time: ForwardTime::new(Arc::clone(&clock)), clock }
     }
 
     /// The time, not before any that was given out earlier.
     pub(crate) fn now_ms(&self) -> u64 {
-        let now = self.clock.wall_ms();
-        if planted(Bug::TimeGoesBack) {
-            return now;
-        }
-        // Relaxed: nothing but this word is read through it, and a word alone never goes back for anybody.
-        let latest = self.latest_ms.load(Ordering::Relaxed);
-        if now <= latest { latest } else { self.latest_ms.fetch_max(now, Ordering::Relaxed).max(now) }
+        if planted(Bug::TimeGoesBack) { self.clock.wall_ms() } else { self.time.now_ms() }
     }
 
     /// Time goes on from `time_ms` at the earliest.
     pub(crate) fn begin_at(&self, time_ms: u64) {
-        self.latest_ms.fetch_max(time_ms, Ordering::Relaxed);
+        self.time.begin_at(time_ms);
     }
 }
 
@@ -76,6 +69,7 @@ impl ReadTime<'_> {
 mod tests {
     use super::*;
     use forebay_env::Nanos;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     /// A clock that is set at will.

@@ -184,6 +184,35 @@ fn what_is_full_is_named() {
     assert_eq!(refused, "-OOM command not allowed when used memory > 'maxmemory'.\r\n");
 }
 
+/// What a client saw expire does not come back.
+#[test]
+fn a_clock_that_is_set_back_brings_no_key_back() {
+    #[derive(Debug, Default)]
+    struct WallClock(AtomicU64);
+    impl Clock for WallClock {
+        fn now(&self) -> Nanos {
+            0
+        }
+        fn wall_ms(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+        fn sleep(&self, _: Duration) {}
+    }
+    let clock = Arc::new(WallClock::default());
+    let options = Options { background_threads: 0, ..Options::default() };
+    let server = LocalServer::new(Store::embedded(64 << 20, options).unwrap(), Arc::clone(&clock) as _, &[]).unwrap();
+    for (at_ms, request, reply) in [
+        (10_000, "SET k v PX 1000; EXISTS k", "+OK\r\n:1\r\n"),
+        (11_500, "EXISTS k", ":0\r\n"),
+        (10_500, "EXISTS k; SET k v PX 1000; PEXPIRETIME k", ":0\r\n+OK\r\n:12500\r\n"),
+        (12_000, "EXISTS k", ":1\r\n"),
+        (12_501, "EXISTS k", ":0\r\n"),
+    ] {
+        clock.0.store(at_ms, Ordering::Relaxed);
+        assert_eq!(told(&server, request), reply, "{at_ms} {request}");
+    }
+}
+
 #[test]
 fn requests_are_carried_out_in_pieces() {
     let server = server(&Arc::default());

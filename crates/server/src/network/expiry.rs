@@ -29,7 +29,7 @@ pub fn remove_some(executor: &Executor<'_>) -> Outcome<bool> {
 
 fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
     let shared = executor.shared;
-    let now_ms = shared.clock.wall_ms();
+    let now_ms = shared.time.now_ms();
     let mut found: Vec<Bytes> = Vec::new();
     Writes::new(&shared.store, 0).scan(&layout::expiries_before(space, now_ms), Direction::Forward, |key, _| {
         found.push(Bytes::copy_from_slice(layout::client_key(key)));

@@ -21,7 +21,7 @@ use crate::state::watches::Watches;
 use bytes::Bytes;
 use forebay::Store;
 use forebay_env::sync::{Mutex, lock};
-use forebay_env::{Clock, Random};
+use forebay_env::{Clock, ForwardTime, Random};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,6 +63,8 @@ pub struct Shared {
     pub slow_log: SlowLog,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// The time by which keys expire.
+    pub time: ForwardTime,
     /// When the server started: milliseconds since 1970.
     pub started_ms: u64,
     /// When a client last saved, or the server started: milliseconds since 1970.
@@ -116,6 +118,7 @@ impl Shared {
             slow_log: SlowLog::default(),
             started_ms: clock.wall_ms(),
             saved_ms: AtomicU64::new(clock.wall_ms()),
+            time: ForwardTime::new(Arc::clone(&clock)),
             clock,
             address,
             run_id: format!("{run:032x}{:08x}", seed as u32),
