@@ -375,7 +375,7 @@ impl StorageLog {
     }
 
     fn note_failure(&self, (error, is_broken): (Error, bool)) -> Error {
-        let error = if is_broken { error.during("the log is lost, see Db::resume") } else { error };
+        let error = if is_broken { error.during("the log is lost until another one has begun") } else { error };
         tracing::warn!(%error, "writing the log");
         let mut failure = lock(&self.failure);
         *failure = Some(error.clone());

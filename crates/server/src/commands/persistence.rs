@@ -1,5 +1,6 @@
 //! `SAVE` and its like. What was written is in the store's log, and reaches the storage by the store's durability. To save
-//! is to bring there what has not reached it yet, so that it takes no time to speak of.
+//! is to bring there what has not reached it yet, so that it takes no time to speak of. Where the log was lost, this begins
+//! another one.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE};
@@ -22,6 +23,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn bring(cx: &Context<'_, '_>) -> Outcome {
+    cx.shared.store.resume().map_err(of_database)?;
     cx.shared.store.sync().map_err(of_database)?;
     cx.shared.saved_ms.store(cx.shared.clock.wall_ms(), Ordering::Relaxed);
     Ok(())

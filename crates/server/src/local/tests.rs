@@ -213,6 +213,25 @@ fn a_clock_that_is_set_back_brings_no_key_back() {
     }
 }
 
+/// Who runs the server mends the cause, and saves.
+#[test]
+fn a_log_that_was_lost_is_begun_again_by_saving() {
+    let disk = SimDisk::new();
+    let server = server_on(&disk, &Arc::default(), Syncing::Interval(Duration::from_secs(3600)));
+    assert_eq!(told(&server, "SET a 1"), "+OK\r\n");
+    // The log is written, and then synced.
+    disk.fail_at(disk.steps() + 1, DiskFault::Lost);
+    for request in ["SAVE", "SET b 1"] {
+        let sent = told(&server, request);
+        assert!(
+            sent.starts_with("-ERR storage: ") && sent.contains("until another one has begun"),
+            "{request}: {sent}"
+        );
+        assert!(!sent.contains("::"), "{sent}");
+    }
+    assert_eq!(told(&server, "SAVE; SET b 2; GET b"), "+OK\r\n+OK\r\n$1\r\n2\r\n");
+}
+
 #[test]
 fn requests_are_carried_out_in_pieces() {
     let server = server(&Arc::default());
