@@ -41,7 +41,8 @@ const PARAMETERS: &[Parameter] = &[
     ("busy-reply-threshold", "5000", Change::Number(0, i64::MAX)),
     (
         "client-output-buffer-limit",
-        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        // Of what clients are sent without asking: `MAX_UNASKED_BYTES`.
+        "normal 33554432 0 0 slave 0 0 0 pubsub 33554432 0 0",
         Change::Never,
     ),
     ("cluster-enabled", "no", Change::Never),
@@ -216,6 +217,9 @@ mod tests {
         let config = Config::default();
         let names: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.0).collect();
         assert!(names.is_sorted());
+        let limits = config.get("client-output-buffer-limit");
+        let limits = std::str::from_utf8(&limits).unwrap();
+        assert_eq!(limits.matches(&format!(" {} 0 0", clients::MAX_UNASKED_BYTES)).count(), 2, "{limits}");
         config.set(&[(b"Timeout", b"5"), (b"requirepass", b"x")]).unwrap();
         assert_eq!((config.number("timeout"), &config.get("requirepass")[..]), (5, &b"x"[..]));
         for (name, value, why) in [
