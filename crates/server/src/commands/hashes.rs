@@ -9,7 +9,8 @@ use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::protocol::reply::{Protocol, Reply};
-use crate::text::{decimal, number};
+use crate::text::decimal::Number;
+use crate::text::number;
 use bytes::Bytes;
 
 const FAMILY: Family = Family::Hash;
@@ -210,18 +211,13 @@ fn hincrby(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn hincrbyfloat(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let by = arguments.at(3);
-    if !decimal::is_number(by) {
-        return Err(Failure::NOT_FLOAT);
-    }
-    if number::double(by).is_some_and(f64::is_infinite) {
+    let by = Number::parse(arguments.at(3)).ok_or(Failure::NOT_FLOAT)?;
+    if by == Number::Infinite {
         return Err(Failure::text("ERR value is NaN or Infinity"));
     }
     let former = get(cx, arguments.at(1), arguments.at(2))?.unwrap_or(Bytes::from_static(b"0"));
-    if !decimal::is_number(&former) {
-        return Err(Failure::text("ERR hash value is not a float"));
-    }
-    let sum = decimal::sum(&former, by).ok_or(Failure::text("ERR increment would produce NaN or Infinity"))?;
+    let former = Number::parse(&former).ok_or(Failure::text("ERR hash value is not a float"))?;
+    let sum = former.plus(by).ok_or(Failure::text("ERR increment would produce NaN or Infinity"))?;
     let mut hash = Open::or_new(cx, arguments.at(1), Kind::Hash)?;
     put(cx, &mut hash, arguments.at(2), sum.clone())?;
     hash.save(cx, arguments.at(1), true)?;

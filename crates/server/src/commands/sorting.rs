@@ -109,11 +109,8 @@ fn follow(cx: &mut Context<'_, '_>, pattern: &[u8], elements: &[Bytes]) -> Outco
     Ok(found)
 }
 
-/// A number as C reads it: up to a zero byte.
 fn weight(text: &[u8]) -> Outcome<f64> {
-    let text = text.split(|&byte| byte == 0).next().unwrap_or_default().trim_ascii_start();
-    let weight = if text.is_empty() { Some(0.0) } else { number::double(text) };
-    weight.ok_or(Failure::text("ERR One or more scores can't be converted into double"))
+    number::double_of_c_in_range(text).ok_or(Failure::text("ERR One or more scores can't be converted into double"))
 }
 
 /// Brings elements into their order.

@@ -7,7 +7,8 @@ use crate::commands::expire_time::{self, EX, PX, Unit, WORDS};
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Content, Header};
-use crate::text::{decimal, number};
+use crate::text::decimal::Number;
+use crate::text::number;
 use bytes::Bytes;
 
 const FAMILY: Family = Family::String;
@@ -387,10 +388,8 @@ fn decrby(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn incrbyfloat(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (key, by) = (arguments.at(1), arguments.at(2));
     let former = cx.string(key)?.unwrap_or(Bytes::from_static(b"0"));
-    if !decimal::is_number(&former) || !decimal::is_number(by) {
-        return Err(Failure::NOT_FLOAT);
-    }
-    let sum = decimal::sum(&former, by).ok_or(Failure::text("ERR increment would produce NaN or Infinity"))?;
+    let (Some(former), Some(by)) = (Number::parse(&former), Number::parse(by)) else { return Err(Failure::NOT_FLOAT) };
+    let sum = former.plus(by).ok_or(Failure::text("ERR increment would produce NaN or Infinity"))?;
     cx.set_string(key, sum.clone())?;
     cx.notify(Class::STRING, "incrbyfloat", key);
     cx.out.bulk(sum);

@@ -2,79 +2,166 @@
 //!
 //! Redis adds in the processor's 80-bit format and shows 17 decimals, so that 1000.1 + 0.1 may show digits that nobody
 //! wrote. Here the sum of numbers with up to 17 decimals is exact, however large they are. What has more decimals is rounded to
-//! 17 before.
+//! 17 before. Numbers that the 80-bit format has no place for are none here either.
 
-use super::number;
+use super::hexadecimal::{Hexadecimal, exponent};
 use std::cmp::Ordering;
 
 /// Decimals of the result.
 const DECIMALS: usize = 17;
 /// Longest text of a number, in bytes. Redis refuses longer ones, too.
 const MAX_BYTES: usize = 5 << 10;
-/// Most digits of a number before its decimals: more than the largest `f64` has.
-const MAX_DIGITS: i64 = 400;
+/// Most digits of a number before its decimals: those of the largest of 80 bits.
+const MAX_DIGITS: usize = 4933;
+/// The first digits of that one.
+const LARGEST: &[u8] = b"118973149535723176502";
+/// The place of the first digit, counted from the decimal point, and the first digits of what is still nearer to the least one
+/// than to zero.
+const LEAST: (i64, &[u8]) = (-4951, b"182259976594123730");
+/// Bits of the mantissa of a number of 80 bits, its least exponent, and where its highest bit must be below.
+const BITS: (u32, i64, i64) = (64, -16445, 16384);
 
 /// A number in units of the last decimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Decimal {
+pub struct Decimal {
     is_negative: bool,
     /// From the lowest one on; the last one is not 0.
     digits: Vec<u8>,
 }
 
-/// The sum as text without superfluous zeros; `None` when one is no number or infinite, or the sum is too large.
-#[must_use]
-pub fn sum(a: &[u8], b: &[u8]) -> Option<String> {
-    let sum = read(a)?.plus(read(b)?).shown();
-    number::double(sum.as_bytes()).map(|_| sum)
+/// What a text says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Number {
+    /// A number.
+    Finite(Decimal),
+    /// `inf` and its like.
+    Infinite,
 }
 
-/// Whether this is a number that [`sum`] can add, or infinite.
-#[must_use]
-pub fn is_number(text: &[u8]) -> bool {
-    text.len() < MAX_BYTES && number::double(text).is_some()
-}
-
-/// The number that a text is.
-fn read(text: &[u8]) -> Option<Decimal> {
-    let number = number::double(text).filter(|number| is_number(text) && number.is_finite())?;
-    // What is not written in decimals is an integer.
-    Decimal::parse(text).or_else(|| Decimal::parse(format!("{number:.0}").as_bytes()))
-}
-
-impl Decimal {
-    fn parse(text: &[u8]) -> Option<Self> {
+impl Number {
+    /// Reads a text; `None` when it is no number.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() >= MAX_BYTES {
+            return None;
+        }
         let (is_negative, text) = match text.split_first()? {
             (b'-', rest) => (true, rest),
             (b'+', rest) => (false, rest),
             _ => (false, text),
         };
-        let mut parts = text.splitn(2, |byte| matches!(byte, b'e' | b'E'));
-        let mantissa = parts.next()?;
-        let exponent = parts.next().map_or(Some(0), exponent)?;
-        let mut parts = mantissa.splitn(2, |byte| *byte == b'.');
-        let (whole, fraction) = (parts.next()?, parts.next().unwrap_or_default());
-        if !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
-            return None;
+        if [&b"inf"[..], b"infinity"].iter().any(|name| text.eq_ignore_ascii_case(name)) {
+            return Some(Self::Infinite);
         }
-        let mut digits: Vec<u8> = fraction.iter().rev().chain(whole.iter().rev()).map(|digit| digit - b'0').collect();
-        trim(&mut digits);
-        // Places to the left, to count in units of the last decimal.
-        let shift = exponent.saturating_add(DECIMALS as i64).saturating_sub(fraction.len() as i64);
-        if digits.is_empty() || shift < -(digits.len() as i64) {
-            digits.clear();
-        } else if shift < 0 {
-            let cut: Vec<u8> = digits.drain(..usize::try_from(-shift).ok()?).collect();
-            if cut.last().is_some_and(|digit| *digit >= 5) {
-                digits = sum_of(&digits, &[1]);
-            }
-        } else {
-            let zeros = usize::try_from(shift).ok().filter(|_| shift <= MAX_DIGITS)?;
-            digits.splice(..0, std::iter::repeat_n(0, zeros));
-        }
-        Some(Self { is_negative, digits })
+        let digits = match Hexadecimal::parse(text) {
+            Some(number) => digits_of_hexadecimal(number)?,
+            None => digits_of_decimal(text)?,
+        };
+        Some(Self::Finite(Decimal { is_negative, digits }))
     }
 
+    /// The sum as text without superfluous zeros; `None` when it is infinite.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Option<String> {
+        let (Self::Finite(a), Self::Finite(b)) = (self, other) else { return None };
+        let sum = a.plus(b);
+        is_in_range(&sum.digits).then(|| sum.shown())
+    }
+}
+
+/// The digits of a number that is written in decimals, without its sign.
+fn digits_of_decimal(text: &[u8]) -> Option<Vec<u8>> {
+    let mut parts = text.splitn(2, |byte| matches!(byte, b'e' | b'E'));
+    let mantissa = parts.next()?;
+    let exponent = parts.next().map_or(Some(0), exponent)?;
+    let mut parts = mantissa.splitn(2, |byte| *byte == b'.');
+    let (whole, fraction) = (parts.next()?, parts.next().unwrap_or_default());
+    if (whole.is_empty() && fraction.is_empty()) || !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
+        return None;
+    }
+    let mut digits: Vec<u8> = fraction.iter().rev().chain(whole.iter().rev()).map(|digit| digit - b'0').collect();
+    trim(&mut digits);
+    if digits.is_empty() {
+        return Some(digits);
+    }
+    // Where the lowest digit is, and the first.
+    let lowest = exponent.saturating_sub(fraction.len() as i64);
+    let first = lowest.saturating_add(digits.len() as i64 - 1);
+    let is_zero =
+        first < LEAST.0 || (first == LEAST.0 && first_digits(&digits, LEAST.1.len()).lt(LEAST.1.iter().copied()));
+    if is_zero || first >= MAX_DIGITS as i64 {
+        return None;
+    }
+    // Places to the left, to count in units of the last decimal.
+    let shift = lowest + DECIMALS as i64;
+    if shift < -(digits.len() as i64) {
+        digits.clear();
+    } else if shift < 0 {
+        let cut: Vec<u8> = digits.drain(..usize::try_from(-shift).ok()?).collect();
+        if cut.last().is_some_and(|digit| *digit >= 5) {
+            digits = sum_of(&digits, &[1]);
+        }
+    } else {
+        digits.splice(..0, std::iter::repeat_n(0, usize::try_from(shift).ok()?));
+    }
+    is_in_range(&digits).then_some(digits)
+}
+
+/// The digits of the nearest number of 80 bits.
+fn digits_of_hexadecimal(number: Hexadecimal) -> Option<Vec<u8>> {
+    let (bits, least, end) = BITS;
+    let (mantissa, exponent) = number.rounded(bits, least);
+    if mantissa == 0 {
+        return number.is_zero().then(Vec::new);
+    }
+    if exponent.saturating_add(i64::from(u64::BITS - mantissa.leading_zeros())) > end {
+        return None;
+    }
+    let units = u128::from(mantissa) * 10_u128.pow(DECIMALS as u32);
+    if exponent >= 0 {
+        let mut digits = digits_of(units);
+        (0..exponent).step_by(TWOS as usize).for_each(|done| times_twos(&mut digits, (exponent - done).min(TWOS)));
+        return Some(digits);
+    }
+    let below = |places: i64| u32::try_from(places).ok().and_then(|places| units.checked_shr(places)).unwrap_or(0);
+    Some(digits_of(below(-exponent) + (below(-exponent - 1) & 1)))
+}
+
+fn digits_of(mut number: u128) -> Vec<u8> {
+    let mut digits = Vec::new();
+    while number > 0 {
+        digits.push((number % 10) as u8);
+        number /= 10;
+    }
+    digits
+}
+
+/// Most factors of two at once.
+const TWOS: i64 = 16;
+
+/// Multiplies by up to [`TWOS`] factors of two.
+fn times_twos(digits: &mut Vec<u8>, factors: i64) {
+    let mut carried = 0;
+    for digit in digits.iter_mut() {
+        let product = (u32::from(*digit) << factors) + carried;
+        *digit = (product % 10) as u8;
+        carried = product / 10;
+    }
+    digits.extend(digits_of(carried.into()));
+}
+
+/// Whether a number of 80 bits may be as large as this.
+fn is_in_range(digits: &[u8]) -> bool {
+    let most = MAX_DIGITS + DECIMALS;
+    digits.len() < most || (digits.len() == most && first_digits(digits, LARGEST.len()).le(LARGEST.iter().copied()))
+}
+
+/// The first ones as text.
+fn first_digits(digits: &[u8], count: usize) -> impl Iterator<Item = u8> {
+    digits.iter().rev().take(count).map(|digit| digit + b'0')
+}
+
+impl Decimal {
     fn plus(self, other: Self) -> Self {
         if self.is_negative == other.is_negative {
             return Self { digits: sum_of(&self.digits, &other.digits), ..self };
@@ -97,21 +184,6 @@ impl Decimal {
         let whole = if whole.is_empty() { "0" } else { &whole };
         format!("{sign}{whole}.{fraction}").trim_end_matches('0').trim_end_matches('.').to_owned()
     }
-}
-
-/// What follows an `e`. One that no `i64` holds is as far away as the farthest.
-fn exponent(text: &[u8]) -> Option<i64> {
-    let (is_negative, digits) = match text.split_first()? {
-        (b'-', rest) => (true, rest),
-        (b'+', rest) => (false, rest),
-        _ => (false, text),
-    };
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number =
-        digits.iter().fold(0_i64, |number, digit| number.saturating_mul(10).saturating_add(i64::from(digit - b'0')));
-    Some(if is_negative { -number } else { number })
 }
 
 /// Takes zeros away that count nothing.
@@ -161,6 +233,10 @@ pub fn plain(number: f64) -> String {
 mod tests {
     use super::*;
 
+    fn sum(a: &[u8], b: &[u8]) -> Option<String> {
+        Number::parse(a)?.plus(Number::parse(b)?)
+    }
+
     #[test]
     fn sums_are_exact() {
         for (a, b, expected) in [
@@ -173,7 +249,11 @@ mod tests {
             ("1e-17", "0", Some("0.00000000000000001")),
             ("1e300", "1", Some(&format!("1{}1", "0".repeat(299)))),
             ("0e-99999", "1", Some("1")),
-            ("1e-99999", "1", Some("1")),
+            ("1e-400", "1", Some("1")),
+            ("2e-4951", "1", Some("1")),
+            ("1e-4951", "1", None),
+            ("1e-4952", "1", None),
+            ("1e-99999", "1", None),
             ("1e-18", "0", Some("0")),
             ("5e-18", "0", Some("0.00000000000000001")),
             ("0.1234567890123456789", "0", Some("0.12345678901234568")),
@@ -187,8 +267,22 @@ mod tests {
             (".5", "1", Some("1.5")),
             ("0x10", "1", Some("17")),
             ("-0x10", "1", Some("-15")),
-            ("1e308", "1e308", None),
-            ("1e400", "1", None),
+            ("1e308", "1e308", Some(&format!("2{}", "0".repeat(308)))),
+            ("1e4932", "1", Some(&format!("1{}1", "0".repeat(4931)))),
+            ("1e4932", "1e4932", None),
+            ("1.2e4932", "1", None),
+            ("1e4933", "1", None),
+            ("1e99999999999999999999", "1", None),
+            ("0xffffffffffffffffffffffff", "0", Some("79228162514264337593543950336")),
+            ("-0x123456789abcdef01234", "0", Some("-85968058283706962419712")),
+            ("0x1.8p3", "0x.4", Some("12.25")),
+            ("0x1p-57", "0", Some("0.00000000000000001")),
+            ("0x1p-200", "1", Some("1")),
+            ("0x1p200", "0", Some("1606938044258990275541962092341162602522202993782792835301376")),
+            ("0x1p16384", "0", None),
+            ("0x1p-16446", "1", None),
+            ("0x", "1", None),
+            ("0x1p", "1", None),
             ("1e", "1", None),
             ("1e1e1", "1", None),
             ("1.2.3", "1", None),

@@ -1,5 +1,7 @@
 //! Numbers as text, in the one form that Redis reads and writes.
 
+use super::hexadecimal::Hexadecimal;
+
 /// A signed integer of 64 bits in the shortest decimal form: no plus sign, no spaces, no leading zeros.
 #[must_use]
 pub fn integer(text: &[u8]) -> Option<i64> {
@@ -30,32 +32,50 @@ pub fn unsigned(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// A floating-point number: decimal or `inf`, never `nan`, no spaces.
+/// A floating-point number: decimal, hexadecimal or `inf`, never `nan`, no spaces. One that its format has no place for, as it
+/// is too large or too near to zero, is none.
 #[must_use]
 pub fn double(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok()?;
-    let first = text.bytes().next()?;
-    if !matches!(first, b'0'..=b'9' | b'+' | b'-' | b'.' | b'i' | b'I') {
-        return None;
-    }
-    if let Some(number) = hexadecimal(text) {
-        return Some(number);
-    }
-    let number: f64 = text.parse().ok()?;
-    let named = text.bytes().any(|byte| matches!(byte, b'i' | b'I'));
-    // What overflows is refused, unless it was said.
-    (!number.is_nan() && (named || number.is_finite())).then_some(number)
+    let (number, is_in_range) = nearest(text)?;
+    is_in_range.then_some(number)
 }
 
-/// `0x1F`, with a sign: C's functions read it too.
-fn hexadecimal(text: &str) -> Option<f64> {
-    let (negative, rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let digits = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X"))?;
-    let number = u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))? as f64;
-    Some(if negative { -number } else { number })
+/// A floating-point number as C's function gives it to a caller that looks at nothing else: up to a zero byte, with spaces in
+/// front. No text is zero, and what is too large or too near to zero is infinite or zero.
+#[must_use]
+pub fn double_of_c(text: &[u8]) -> Option<f64> {
+    of_c(text).map(|(number, _)| number)
+}
+
+/// The same for a caller that also refuses what is too large or too near to zero.
+#[must_use]
+pub fn double_of_c_in_range(text: &[u8]) -> Option<f64> {
+    of_c(text).filter(|(_, is_in_range)| *is_in_range).map(|(number, _)| number)
+}
+
+fn of_c(text: &[u8]) -> Option<(f64, bool)> {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let spaces = text.iter().take_while(|&&byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
+    if text.is_empty() { Some((0.0, true)) } else { nearest(text.get(spaces..)?) }
+}
+
+/// The number that is nearest to a text's, which may be infinite or zero, and whether the text's is in the range of the format.
+fn nearest(text: &[u8]) -> Option<(f64, bool)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if !matches!(unsigned.bytes().next()?, b'0'..=b'9' | b'.' | b'i' | b'I') {
+        return None;
+    }
+    if let Some(exact) = Hexadecimal::parse(unsigned.as_bytes()) {
+        let number = exact.nearest();
+        let is_in_range = number.is_finite() && (number == 0.0) == exact.is_zero();
+        return Some((if text.starts_with('-') { -number } else { number }, is_in_range));
+    }
+    let number: f64 = text.parse().ok()?;
+    let is_named = matches!(unsigned.bytes().next()?, b'i' | b'I');
+    let mut figures = unsigned.bytes().take_while(|byte| !matches!(byte, b'e' | b'E'));
+    let is_in_range = is_named || (number.is_finite() && (number != 0.0 || !figures.any(|byte| byte > b'0')));
+    Some((number, is_in_range))
 }
 
 /// Appends the decimal form.
@@ -188,14 +208,40 @@ mod tests {
             ("-Inf", Some(f64::NEG_INFINITY)),
             ("+infinity", Some(f64::INFINITY)),
             ("0x10", Some(16.0)),
+            ("-0x1.8p1", Some(-3.0)),
+            ("0x123456789abcdef0123", Some(5_373_003_642_731_685_000_000.0)),
+            ("5e-324", Some(5e-324)),
+            ("0e-400", Some(0.0)),
+            ("-0.00", Some(-0.0)),
             ("nan", None),
+            ("-nan", None),
             ("1e400", None),
+            ("1e-400", None),
+            ("-0.1e-999", None),
+            ("0x1p1024", None),
+            ("0x1p-2000", None),
+            ("+-1", None),
             (" 1", None),
             ("1 ", None),
             ("", None),
             ("abc", None),
         ] {
             assert_eq!(double(text.as_bytes()), number, "{text}");
+        }
+        for (text, number, in_range) in [
+            ("", Some(0.0), Some(0.0)),
+            (" 1", Some(1.0), Some(1.0)),
+            ("\t\x0b\r\n-2", Some(-2.0), Some(-2.0)),
+            ("3\0x", Some(3.0), Some(3.0)),
+            ("1e400", Some(f64::INFINITY), None),
+            ("-1e-400", Some(0.0), None),
+            ("inf", Some(f64::INFINITY), Some(f64::INFINITY)),
+            (" ", None, None),
+            ("1 ", None, None),
+            ("nan", None, None),
+        ] {
+            assert_eq!(double_of_c(text.as_bytes()), number, "{text}");
+            assert_eq!(double_of_c_in_range(text.as_bytes()), in_range, "{text}");
         }
     }
 

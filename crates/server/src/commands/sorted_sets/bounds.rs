@@ -26,9 +26,7 @@ impl ScoreBound {
             Some(rest) => (rest, true),
             None => (text, false),
         };
-        // C's function reads nothing as zero.
-        let score = if text.is_empty() { Some(0.0) } else { number::double(text) };
-        let score = score.ok_or(Failure::text("ERR min or max is not a float"))?;
+        let score = number::double_of_c(text).ok_or(Failure::text("ERR min or max is not a float"))?;
         Ok(Self { score, is_open })
     }
 }
