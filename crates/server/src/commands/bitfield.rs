@@ -163,7 +163,9 @@ fn bitfield_ro(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn carry_out(cx: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Outcome {
-    let mut bytes = cx.string(key)?.unwrap_or_default().to_vec();
+    let former = cx.string(key)?;
+    let mut is_longer = former.is_none();
+    let mut bytes = former.unwrap_or_default().to_vec();
     let writing = steps.iter().filter(|step| !matches!(step.action, Action::Get));
     let needed = writing.map(|step| (step.offset + u64::from(step.integer.bits)).div_ceil(8)).max();
     if let Some(needed) = needed {
@@ -171,8 +173,10 @@ fn carry_out(cx: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Outcome {
         if needed > bytes.len() {
             crate::commands::strings::check_length(cx, needed as u64)?;
             bytes.resize(needed, 0);
+            is_longer = true;
         }
     }
+    is_longer &= needed.is_some();
     let mut is_changed = false;
     cx.out.array(steps.len());
     for step in steps {
@@ -192,7 +196,7 @@ fn carry_out(cx: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Outcome {
         };
         if let Some(value) = value {
             step.integer.write(&mut bytes, step.offset, value);
-            is_changed = true;
+            is_changed |= is_longer || value != former;
         }
         match reply {
             Some(reply) => cx.out.integer(reply),
@@ -200,7 +204,7 @@ fn carry_out(cx: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Outcome {
         }
     }
     // The string grows also where nothing fits.
-    if is_changed || needed.is_some() {
+    if is_changed || is_longer {
         cx.set_string(key, bytes)?;
         if is_changed {
             cx.notify(Class::STRING, "setbit", key);

@@ -101,6 +101,11 @@ fn bitcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
+    // Redis has answered before it looks at the unit.
+    if start < 0 && end < 0 && start > end {
+        cx.out.integer(0);
+        return Ok(());
+    }
     let in_bits = in_bits(arguments, 4)?;
     let count = if in_bits {
         let range = clamp(start, end, value.len() * 8).unwrap_or(0..0);
