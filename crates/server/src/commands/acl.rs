@@ -8,11 +8,11 @@ use crate::acl::user::User;
 use crate::acl::users::DEFAULT;
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{ADMIN, LOADING, NOSCRIPT, STALE};
-use crate::commands::command::{Command, Context, Family, container};
+use crate::commands::command::{Command, Context, Family, container, unknown_form};
 use crate::commands::permission;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::channels::Topic;
-use crate::text::shown::short;
+use crate::text::shown::{short, up_to_zero};
 use forebay_env::Random;
 use std::fmt::Write;
 
@@ -64,16 +64,11 @@ fn cat(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
                 .ok_or_else(|| Failure::new(format!("ERR Unknown category '{}'", short(arguments.at(2), 128))))?;
             catalogue.names(numbers).collect()
         }
-        _ => return Err(wrong_number(arguments)),
+        _ => return Err(unknown_form(arguments)),
     };
     cx.out.array(names.len());
     names.iter().for_each(|name| cx.out.bulk(name));
     Ok(())
-}
-
-fn wrong_number(arguments: Arguments<'_>) -> Failure {
-    let given = short(arguments.at(1), 128);
-    Failure::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try ACL HELP."))
 }
 
 fn list(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
@@ -220,7 +215,7 @@ fn generate(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let bits = match arguments.len() {
         2 => 256,
         3 => integer(arguments.at(2))?,
-        _ => return Err(wrong_number(arguments)),
+        _ => return Err(unknown_form(arguments)),
     };
     let bits = usize::try_from(bits).ok().filter(|bits| (1..=4096).contains(bits)).ok_or(Failure::text(
         "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
@@ -244,7 +239,7 @@ fn log(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             return Ok(());
         }
         3 => usize::try_from(integer(arguments.at(2))?).unwrap_or(0),
-        _ => return Err(wrong_number(arguments)),
+        _ => return Err(unknown_form(arguments)),
     };
     let denials = cx.shared.users.denials.latest(count);
     let now_ms = cx.keys.now_ms();
@@ -285,8 +280,11 @@ fn dry_run(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     match permission::check(&cx.shared.users, &user, command, request) {
         Ok(()) => cx.out.ok(),
         Err(denied) => cx.out.bulk(match denied.reason {
-            "command" => format!("This user has no permissions to run the '{}' command", command.name),
-            reason => format!("This user has no permissions to access the '{}' {reason}", short(denied.object, 1024)),
+            "command" => format!("This user has no permissions to run the '{}' command", command.name).into_bytes(),
+            reason => {
+                let (object, reason) = (up_to_zero(denied.object), reason.as_bytes());
+                [b"This user has no permissions to access the '", object, b"' ", reason].concat()
+            }
         }),
     }
     Ok(())

@@ -14,6 +14,8 @@ use crate::text::number;
 const LIST: Family = Family::List;
 const SORTED: Family = Family::SortedSet;
 const WAITS: u32 = WRITE | NOSCRIPT | BLOCKING;
+/// The longest time that the server counts: some centuries.
+const LONGEST_MS: u64 = (i64::MAX / 1_000_000) as u64;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -45,17 +47,14 @@ pub const COMMANDS: &[Command] = &[
         .doc("3.0.0", "Waits for replicas, of which there are none."),
 ];
 
-/// Reads seconds with a fraction as milliseconds; zero is forever.
+/// Reads seconds with a fraction as milliseconds; zero is forever. What no word of Redis holds is negative there.
 fn timeout(text: &[u8]) -> Outcome<u64> {
     let seconds = number::double(text).ok_or(Failure::text("ERR timeout is not a float or out of range"))?;
     let ms = (seconds * 1000.0).ceil();
-    if seconds.is_infinite() || ms > (i64::MAX / 1_000_000) as f64 {
-        return Err(Failure::text("ERR timeout is out of range"));
-    }
-    if seconds < 0.0 {
+    if ms < 0.0 || ms >= i64::MAX as f64 {
         return Err(Failure::text("ERR timeout is negative"));
     }
-    Ok(ms as u64)
+    Ok((ms as u64).min(LONGEST_MS))
 }
 
 fn pop_list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: End) -> Outcome {
@@ -109,8 +108,8 @@ fn brpoplpush(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn blmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let timeout_ms = timeout(arguments.at(1))?;
     let (keys, end, count) = lists::pop_arguments(arguments, 2)?;
+    let timeout_ms = timeout(arguments.at(1))?;
     if !lists::reply_popped(cx, keys, end, count)? {
         cx.wait(keys, Kind::List, timeout_ms);
     }
@@ -145,8 +144,8 @@ fn bzpopmax(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn bzmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let timeout_ms = timeout(arguments.at(1))?;
     let (keys, end, count) = pops::pop_arguments(arguments, 2)?;
+    let timeout_ms = timeout(arguments.at(1))?;
     if !pops::reply_popped(cx, keys, end, count)? {
         cx.wait(keys, Kind::SortedSet, timeout_ms);
     }

@@ -89,8 +89,9 @@ fn info(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 fn list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let mut clients = cx.shared.clients.all();
     let mut words = arguments.words(2);
-    if let Some(kind) = words.take_with_value("TYPE") {
-        let kind = kind_of(kind)?;
+    if arguments.len() == 4 && words.take("TYPE") {
+        let kind = kind_of(arguments.at(3))?;
+        words.skip(1);
         clients.retain(|client| client.kind() == kind);
     } else if words.left() > 1 && words.take("ID") {
         let mut wanted = Vec::new();

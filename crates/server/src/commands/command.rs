@@ -10,6 +10,7 @@ use crate::protocol::reply::Reply;
 use crate::state::counters::Counters;
 use crate::state::session::Session;
 use crate::state::shared::Shared;
+use crate::text::shown;
 use bytes::Bytes;
 use forebay_env::HashMap;
 
@@ -156,6 +157,13 @@ pub mod flags {
 /// Always.
 pub fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Err(Failure::SYNTAX)
+}
+
+/// The error for words that a subcommand does not know.
+pub(super) fn unknown_form(arguments: Arguments<'_>) -> Failure {
+    let (given, container) =
+        (shown::short(arguments.at(1), 128), shown::short(arguments.at(0), 128).to_ascii_uppercase());
+    Failure::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try {container} HELP."))
 }
 
 /// What carries a command out.

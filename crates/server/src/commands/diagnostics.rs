@@ -2,7 +2,7 @@
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{ADMIN, LOADING, NOSCRIPT, STALE};
-use crate::commands::command::{Command, Context, Family, container};
+use crate::commands::command::{Command, Context, Family, container, unknown_form};
 use crate::keyspace::failure::{Failure, Outcome};
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ fn slow_get(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             let count = integer(arguments.at(2)).ok().filter(|&count| count >= -1);
             count.ok_or(Failure::text("ERR count should be greater than or equal to -1"))?
         }
-        _ => return Err(Failure::SYNTAX),
+        _ => return Err(unknown_form(arguments)),
     };
     let entries = cx.shared.slow_log.latest(usize::try_from(count).unwrap_or(usize::MAX));
     cx.out.array(entries.len());

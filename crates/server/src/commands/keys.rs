@@ -12,6 +12,8 @@ use crate::text::number;
 use bytes::{BufMut, Bytes, BytesMut};
 
 const FAMILY: Family = Family::Generic;
+/// Redis has each of the integers below once for all keys.
+const SHARED_INTEGERS: i64 = 10_000;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -222,8 +224,11 @@ fn object_encoding(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcom
     Ok(())
 }
 
+/// What Redis would say: it has the small integers once, and does not count who holds them.
 fn object_references(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    match cx.header(arguments.at(2))? {
+    let is_shared = |bytes: &[u8]| number::integer(bytes).is_some_and(|number| (0..SHARED_INTEGERS).contains(&number));
+    match cx.header(arguments.at(2))?.map(|header| header.content) {
+        Some(Content::String(bytes)) if is_shared(&bytes) => cx.out.integer(i32::MAX.into()),
         Some(_) => cx.out.integer(1),
         None => cx.out.null(),
     }

@@ -23,8 +23,7 @@ impl Place {
 
     /// The place in the middle of the cell of a score.
     pub(super) fn of_score(score: f64) -> Self {
-        // A score that is no place, a negative one for example, wraps around.
-        let cell = Cell::of_bits(score as i64 as u64, FINEST);
+        let cell = Cell::of_bits(word_of(score), FINEST);
         let (longitudes, latitudes) = cell.bounds();
         let middle = |(from, to): (f64, f64)| (from + to) / 2.0;
         Self {
@@ -129,6 +128,18 @@ impl Cell {
     /// The smallest score beyond those of its places.
     pub(super) fn end_score(self) -> f64 {
         ((self.bits() + 1) << (2 * (FINEST - self.steps))) as f64
+    }
+}
+
+/// A score as a word. One that is no place, a negative one for example, wraps around; what is beyond words is what the
+/// processors make of it for which Redis is built.
+fn word_of(score: f64) -> u64 {
+    const HALF: f64 = 9_223_372_036_854_775_808.0;
+    match score {
+        _ if score >= 2.0 * HALF => 0,
+        _ if score >= HALF => score as u64,
+        _ if score >= -HALF => score as i64 as u64,
+        _ => 1 << 63,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, NOSCRIPT, READONLY, STALE, WRITE};
-use crate::commands::command::{Command, Context, Family, Run, container};
+use crate::commands::command::{Command, Context, Family, Run, container, unknown_form};
 use crate::commands::dump::{payload, reader};
 use crate::commands::scripting::calls;
 use crate::commands::scripting::run::{self, begin, of_machine, parts, with_held, with_machine};
@@ -159,15 +159,9 @@ fn delete(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// The error of a subcommand that has too many words.
-fn too_many(arguments: Arguments<'_>) -> Failure {
-    let given = crate::text::shown::short(arguments.at(1), 128);
-    Failure::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try FUNCTION HELP."))
-}
-
 fn flush(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if arguments.len() > 3 {
-        return Err(too_many(arguments));
+        return Err(unknown_form(arguments));
     }
     if arguments.len() == 3 && !arguments.is(2, "SYNC") && !arguments.is(2, "ASYNC") {
         return Err(Failure::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
@@ -210,7 +204,7 @@ fn dump(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 
 fn restore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if arguments.len() > 4 {
-        return Err(too_many(arguments));
+        return Err(unknown_form(arguments));
     }
     let (flushes, replaces) = (arguments.is(3, "FLUSH"), arguments.is(3, "REPLACE"));
     if arguments.len() == 4 && !flushes && !replaces && !arguments.is(3, "APPEND") {

@@ -5,7 +5,7 @@ use super::groups::Open;
 use super::ids;
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{DENYOOM, FAST, LOADING, STALE, WRITE};
-use crate::commands::command::{Command, Context, Family};
+use crate::commands::command::{Command, Context, Family, unknown_form};
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
@@ -57,13 +57,6 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// The error for words that a subcommand does not know.
-pub(super) fn unknown(arguments: Arguments<'_>) -> Failure {
-    let (given, container) = (shown::short(arguments.at(1), 128), shown::short(arguments.at(0), 128));
-    let container = container.to_ascii_uppercase();
-    Failure::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try {container} HELP."))
-}
-
 /// The options of `CREATE` and `SETID`.
 #[derive(Default)]
 struct Options {
@@ -85,7 +78,7 @@ fn options(arguments: Arguments<'_>, may_make: bool) -> Outcome<Options> {
                 ),
             };
         } else {
-            return Err(unknown(arguments));
+            return Err(unknown_form(arguments));
         }
     }
     Ok(options)

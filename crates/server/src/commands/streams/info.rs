@@ -2,12 +2,12 @@
 
 use super::counters;
 use super::entries;
-use super::group_commands::{no_group, unknown};
+use super::group_commands::no_group;
 use super::groups::{self, Open};
 use super::trimming::NODE_ENTRIES;
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{LOADING, READONLY, STALE};
-use crate::commands::command::{Command, Context, Family};
+use crate::commands::command::{Command, Context, Family, unknown_form};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
 use crate::keyspace::streams::{Consumer, Pending, StreamId};
@@ -123,7 +123,7 @@ fn form(arguments: Arguments<'_>) -> Outcome<Option<u64>> {
             0 => u64::MAX,
             count => u64::try_from(count).unwrap_or(SHOWN),
         })),
-        _ => Err(unknown(arguments)),
+        _ => Err(unknown_form(arguments)),
     }
 }
 
