@@ -20,6 +20,14 @@ const LOOK_EVERY: u64 = 8;
 /// Most commands of a pipeline.
 const PIPELINE: u64 = 24;
 
+/// Ends of transactions.
+const ENDS: &[&[u8]] = &[b"EXEC", b"DISCARD", b"RESET"];
+/// How a reply is shown that says that a command waits for its transaction.
+const QUEUED: &str = "+QUEUED";
+
+/// A command, and how its replies must agree.
+type Sent = (Agreement, Vec<Vec<u8>>);
+
 /// Both servers.
 #[derive(Debug)]
 pub struct Pair {
@@ -84,6 +92,7 @@ pub fn family(pair: &Pair, family: &Family, seed: u64, count: u64) -> Result<(),
         [pair.redis.port, pair.forebay.address().port()].map(|port| Client::connect(port).expect("it accepts"));
     let templates = family.templates();
     let mut latest: VecDeque<String> = VecDeque::new();
+    let mut queued: Vec<Sent> = Vec::new();
     let mut sent = 0;
     while sent < count {
         let pipeline: Vec<_> = (0..=random.below(PIPELINE)).map(|_| templates.next(&mut random)).collect();
@@ -95,11 +104,27 @@ pub fn family(pair: &Pair, family: &Family, seed: u64, count: u64) -> Result<(),
             client.send(commands.iter().map(|(_, words)| &words[..])).expect("it reads");
         }
         let mut difference = None;
-        for (agreement, words) in &commands {
-            latest.push_back(shown(words));
+        for (agreement, words) in commands {
+            latest.push_back(shown(&words));
             latest.keep_latest(SHOWN);
             let (a, b) = (redis.receive().expect("it answers"), forebay.receive().expect("it answers"));
-            if difference.is_none() && !agreement.holds(&a, &b) && !family.may_differ(words, &a, &b) {
+            let agrees = |(agreement, words): &Sent, a: &Value, b: &Value| {
+                agreement.holds(a, b) || family.may_differ(words, a, b)
+            };
+            let agree = match (&a, &b) {
+                (Value::Many(x, xs), Value::Many(y, ys))
+                    if agreement == Agreement::Transaction && xs.len() == queued.len() && ys.len() == xs.len() =>
+                {
+                    x == y && queued.iter().zip(xs.iter().zip(ys)).all(|(sent, (a, b))| agrees(sent, a, b))
+                }
+                _ => agrees(&(agreement, words.clone()), &a, &b),
+            };
+            if is_queued(&a) {
+                queued.push((agreement, words));
+            } else if words.first().is_some_and(|word| ENDS.iter().any(|end| word.eq_ignore_ascii_case(end))) {
+                queued.clear();
+            }
+            if difference.is_none() && !agree {
                 let commands = latest.iter().cloned().collect();
                 difference =
                     Some(Box::new(Difference { seed, commands, redis: a.to_string(), forebay: b.to_string() }));
@@ -122,9 +147,17 @@ pub fn family(pair: &Pair, family: &Family, seed: u64, count: u64) -> Result<(),
                 let commands = latest.iter().cloned().collect();
                 return Err(Box::new(Difference { seed, commands, redis: a.join(" "), forebay: b.join(" ") }));
             }
+            if a == [QUEUED] {
+                // A step alone: cursors differ.
+                queued.push((Agreement::Any, words));
+            }
         }
     }
     Ok(())
+}
+
+fn is_queued(reply: &Value) -> bool {
+    matches!(reply, Value::Simple(text) if text == "QUEUED")
 }
 
 /// What the database of a connection holds, but for times of streams.

@@ -4,6 +4,8 @@
 pub(crate) const SCRIPTS: &[&str] = &[
     "return redis.call('get', KEYS[1])",
     "return redis.call('strlen', KEYS[1])",
+    "redis.call('set', KEYS[1], ARGV[1]) return redis.call('object', 'refcount', KEYS[1])",
+    "redis.call('set', KEYS[1], ARGV[1]) return redis.call('object', 'encoding', KEYS[1])",
     "return redis.call('incr', KEYS[1])",
     "return redis.call('type', KEYS[1])",
     "return redis.call('mget', KEYS[1], 's1', 's2')",

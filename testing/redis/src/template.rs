@@ -5,6 +5,7 @@
 //! - `{k}` is a key of the family, or rarely of another type; `{m}` a member or field; `{e}` one of many elements; `{v}` a
 //!   value; `{i}` an index,
 //!   `{j}` a number of three digits, `{n}` a small number that is not negative, `{f}` a number with a fraction of eighths, `{g}` one with any fraction,
+//!   rarely written as only C reads it, `{q}` the same without those: Redis's `SORT` takes what was too small there for an error of its own,
 //!   `{t}` seconds until a key expires,
 //!   `{ms}` milliseconds, `{at}` and `{atms}` the same since 1970, `{p}` a pattern, `{lex}` a bound of `ZRANGEBYLEX`, `{sc}` one of
 //!   `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`, `{lon}` and `{lat}` a
@@ -42,8 +43,32 @@ pub struct Templates {
 
 const NONSENSE: &[&str] =
     &["", "x", "-1", "1.5", "9223372036854775807", "9223372036854775808", "NX", "nan", "(", "-", "0"];
+/// Ends of names of commands that are left as they are.
+const FIXED: &[&[u8]] = &[b"SPOP", b"SCAN", b"INCRBYFLOAT", b"SUBSCRIBE", b"PUBLISH"];
+/// Beginnings of such.
+const WAITS: &[&[u8]] = &[b"BL", b"BRPOP", b"BZ", b"WAIT"];
 /// Keys of all families, by what they begin with.
 const PREFIXES: &[&str] = &["s", "h", "t", "l", "z", "x"];
+/// Numbers with fractions as C reads them, or does not.
+const ODD_NUMBERS: &[&str] = &[
+    "0x1.8p3",
+    "-0X.4",
+    "0x1p-1074",
+    "1e-400",
+    "-1e-400",
+    "1e400",
+    "0e400",
+    "5e-324",
+    "1e308",
+    ".5",
+    "5.",
+    "0x",
+    "1e",
+    " 1",
+];
+/// Bounds of scores, of which Redis reads more.
+const ODD_BOUNDS: &[&str] =
+    &["( 1", " 1", "", "(", "1e400", "(-1e400", "1e-400", "(0x1p3", "( inf", "nan", "(nan", "1 ", "((1", "(x"];
 const KEYS: u64 = 6;
 const MEMBERS: u64 = 40;
 
@@ -82,11 +107,17 @@ impl Templates {
         let mut agreement = template.agreement;
         // What scans must be called to their ends, so their cursors stay.
         let is_scan = matches!(template.agreement, Agreement::Scan | Agreement::ScanPairs | Agreement::Any);
-        // Scores of ranges by member stay equal, and what is removed is not random.
-        let is_fixed = words
-            .first()
-            .is_some_and(|word| word == b"SPOP" || word.ends_with(b"SCAN") || word.ends_with(b"INCRBYFLOAT"))
+        // Scores of ranges by member stay equal, what is removed is not random, nobody waits for ever, and a command has one
+        // reply.
+        let is_fixed = FIXED.iter().any(|ends| words.first().is_some_and(|word| word.ends_with(ends)))
+            || WAITS.iter().any(|begins| words.first().is_some_and(|word| word.starts_with(begins)))
+            || template.words.starts_with("CLIENT PAUSE")
+            // Redis leaves out keys of what makes no sense.
+            || template.words.starts_with("COMMAND GETKEYS (XGROUP")
+            || template.words.starts_with("COMMAND GETKEYS (LMPOP")
             || template.words.contains("ZADD {k} 0 ")
+            // Sums stay exact in any format.
+            || template.words.contains("{f}")
             || template.words.contains("ZADD z0 0 ")
             // With another word less, the id is a time.
             || template.words.contains("NOMKSTREAM *");
@@ -153,7 +184,8 @@ impl Templates {
             "j" => (random.below(2000) as i64 - 1000).to_string().into(),
             "n" => random.below(12).to_string().into(),
             "f" => eighths(random),
-            "g" => fraction(random),
+            "g" if random.one_in(1, 40) => pick(random, ODD_NUMBERS).into(),
+            "g" | "q" => fraction(random),
             "w" => random.below(4).to_string().into(),
             "t" => (10_000 + random.below(1_000_000_000)).to_string().into(),
             "ms" => (10_000_000 + random.below(1_000_000_000_000)).to_string().into(),
@@ -163,12 +195,14 @@ impl Templates {
                 pick(random, &["*", "m1*", "?1", "m[1-3]*", "m[^1]*", "*2", "\\m3", "s*", "[sh]?", "nothing"]).into()
             }
             "lex" => match random.below(8) {
-                0 => pick(random, &["-", "+"]).into(),
+                0 => pick(random, &["-", "+", "-", "+", "", "(", "[", "(+", "[-", "-m"]).into(),
                 1 => b"m1".to_vec(),
                 _ => format!("{}m{}", pick(random, &["[", "("]), random.below(MEMBERS)).into(),
             },
             "sc" => match random.below(8) {
                 0 => pick(random, &["-inf", "+inf", "inf", "(inf", "(-inf"]).into(),
+                // As C reads numbers.
+                1 if random.one_in(1, 3) => pick(random, ODD_BOUNDS).into(),
                 _ => {
                     let bound = fraction(random);
                     if random.one_in(1, 3) { [b"(", &bound[..]].concat() } else { bound }

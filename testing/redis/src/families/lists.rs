@@ -21,3 +21,12 @@ pub(super) const TABLE: &str = "
     = 3  LMPOP 2 {k} {k} (LEFT|RIGHT) (COUNT {n}|COUNT 5|)
     = 1  LMPOP (0|-1|x|1|2|3) {k} (LEFT|RIGHT|x) (COUNT 0|COUNT|COUNT 1 COUNT 2|)
 ";
+
+/// What waits where there is nothing, for a moment.
+pub(super) const BLOCKING: &str = "
+    = 2 (BLPOP|BRPOP) {k} {k} (0.001|0.002|1e-3|0x.01|x|-1|inf|1e16|)
+    = 1 BRPOPLPUSH {k} {k} (0.001|x|-1)
+    = 2 BLMOVE {k} {k} (LEFT|RIGHT) (LEFT|RIGHT|x) (0.001|x|-1)
+    = 2 BLMPOP (0.001|x|-1) 2 {k} {k} (LEFT|RIGHT|x) (COUNT {n}|COUNT 0|)
+    = 1 BLMPOP 0.001 (0|-1|x|1|3) {k} (LEFT|RIGHT)
+";

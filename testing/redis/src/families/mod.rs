@@ -7,6 +7,7 @@ mod hashes;
 mod hyperloglog;
 mod lists;
 mod scripting;
+mod server;
 mod sets;
 mod sorted_sets;
 mod sorting;
@@ -33,7 +34,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "functions", prefix: "s", tables: &[scripting::FUNCTIONS, strings::TABLE, OTHERS] },
     Family { name: "strings", prefix: "s", tables: &[strings::TABLE, OTHERS] },
     Family { name: "fractions", prefix: "s", tables: &[strings::FRACTIONS, OTHERS] },
-    Family { name: "bitmaps", prefix: "s", tables: &[strings::BITS, OTHERS] },
+    Family { name: "bitmaps", prefix: "s", tables: &[strings::BITS, strings::BITS_QUIET, OTHERS] },
     Family { name: "hyperloglog", prefix: "s", tables: &[hyperloglog::TABLE, OTHERS] },
     Family { name: "keys", prefix: "s", tables: &[generic::TABLE, OTHERS] },
     Family { name: "hashes", prefix: "h", tables: &[hashes::TABLE, OTHERS] },
@@ -46,7 +47,29 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "streams", prefix: "x", tables: &[streams::TABLE, streams::QUIET, OTHERS] },
     Family { name: "transactions", prefix: "s", tables: &[generic::TRANSACTIONS, strings::TABLE] },
     Family { name: "transactions-streams", prefix: "x", tables: &[generic::TRANSACTIONS, streams::TABLE] },
-    Family { name: "transactions-lists", prefix: "l", tables: &[generic::TRANSACTIONS, lists::TABLE] },
+    Family {
+        name: "transactions-lists",
+        prefix: "l",
+        tables: &[generic::TRANSACTIONS, lists::TABLE, lists::BLOCKING, OTHERS],
+    },
+    Family {
+        name: "transactions-sorted-sets",
+        prefix: "z",
+        tables: &[generic::TRANSACTIONS, sorted_sets::TABLE, sorted_sets::BLOCKING, OTHERS],
+    },
+    Family { name: "transactions-hashes", prefix: "h", tables: &[generic::TRANSACTIONS, hashes::TABLE, OTHERS] },
+    Family { name: "transactions-sets", prefix: "t", tables: &[generic::TRANSACTIONS, sets::TABLE, OTHERS] },
+    Family { name: "transactions-bitmaps", prefix: "s", tables: &[generic::TRANSACTIONS, strings::BITS, OTHERS] },
+    Family {
+        name: "transactions-fractions",
+        prefix: "s",
+        tables: &[generic::TRANSACTIONS, strings::FRACTIONS, OTHERS],
+    },
+    Family { name: "transactions-keys", prefix: "s", tables: &[generic::TRANSACTIONS, generic::TABLE, OTHERS] },
+    Family { name: "blocking-lists", prefix: "l", tables: &[lists::BLOCKING, lists::TABLE, OTHERS] },
+    Family { name: "blocking-sorted-sets", prefix: "z", tables: &[sorted_sets::BLOCKING, sorted_sets::TABLE, OTHERS] },
+    Family { name: "server", prefix: "s", tables: &[server::TABLE, OTHERS] },
+    Family { name: "channels", prefix: "s", tables: &[server::CHANNELS] },
 ];
 
 /// What gives keys other types, and removes keys.

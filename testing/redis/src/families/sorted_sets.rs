@@ -49,3 +49,10 @@ pub(super) const LEX: &str = "
     = 4  ZRANGE {k} 0 -1
     = 2  (ZRANK|ZREVRANK) {k} {m}
 ";
+
+/// What waits where there is nothing, for a moment.
+pub(super) const BLOCKING: &str = "
+    = 2 (BZPOPMIN|BZPOPMAX) {k} {k} (0.001|0.002|x|-1|inf|)
+    = 2 BZMPOP (0.001|x|-1) 2 {k} {k} (MIN|MAX|x) (COUNT {n}|COUNT 0|)
+    = 1 BZMPOP 0.001 (0|-1|x|1|3) {k} (MIN|MAX)
+";

@@ -4,7 +4,7 @@ pub(super) const TABLE: &str = "
     = 6  RPUSH {k} {num} {num} {num} {num} {num}
     = 2  RPUSH {k} {m*}
     = 4  SADD (t0|t1) {num} {num} {num}
-    = 4  ZADD (z0|z1) {g} {num} {g} {num} {g} {m}
+    = 4  ZADD (z0|z1) {q} {num} {q} {num} {q} {m}
     = 8  MSET {wkey} {num} {wkey} {num} {wkey} {v}
     = 4  HSET {okey} f {num} g {v}
     = 2  DEL {wkey} {wkey} {okey} {okey}
@@ -15,7 +15,7 @@ pub(super) const TABLE: &str = "
     ~ 2  SORT {k} BY (nosort|x|#|o->f) (DESC|)
     = 2  RPUSH lists {num} {num}
     = 1  LTRIM lists 0 {n}
-    = 2  ZADD sorted {g} {num} {g} {num}
+    = 2  ZADD sorted {q} {num} {q} {num}
     = 4  SORT (lists|sorted) BY (nosort|x|#|o->f) (DESC|) (LIMIT {n} {n}|) (GET w_*|)
     = 4  SORT {k} (GET #|GET w_*|GET o_*->f|GET nothing|GET # GET w_* GET o_*->g) (DESC|) (LIMIT {n} {n}|)
     = 4  SORT {k} (BY w_*|ALPHA|) (GET # GET w_*|) STORE {k} (LIMIT {n} {n}|)
