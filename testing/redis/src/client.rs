@@ -14,8 +14,10 @@ pub enum Value {
     Integer(i64),
     /// `$`, and `=` with the format in front.
     Bulk(Vec<u8>),
-    /// `$-1`, `*-1` and `_`
+    /// `$-1` and `_`
     Null,
+    /// `*-1`
+    NullArray,
     /// `,`
     Double(String),
     /// `#`
@@ -32,6 +34,7 @@ impl std::fmt::Display for Value {
             Self::Integer(number) => write!(f, ":{number}"),
             Self::Bulk(bytes) => write!(f, "\"{}\"", bytes.escape_ascii()),
             Self::Null => f.write_str("null"),
+            Self::NullArray => f.write_str("null array"),
             Self::Double(text) => write!(f, ",{text}"),
             Self::Boolean(value) => write!(f, "#{value}"),
             Self::Many(sign, values) => {
@@ -125,7 +128,7 @@ impl Client {
                 }
             },
             b'*' | b'~' | b'%' | b'>' => match number()? {
-                -1 => Value::Null,
+                -1 => Value::NullArray,
                 length => {
                     let length = if *sign == b'%' { length * 2 } else { length };
                     let values = (0..length).map(|_| self.receive()).collect::<Result<_>>()?;

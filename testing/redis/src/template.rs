@@ -113,8 +113,7 @@ impl Templates {
             || WAITS.iter().any(|begins| words.first().is_some_and(|word| word.starts_with(begins)))
             || template.words.starts_with("CLIENT PAUSE")
             // Redis leaves out keys of what makes no sense.
-            || template.words.starts_with("COMMAND GETKEYS (XGROUP")
-            || template.words.starts_with("COMMAND GETKEYS (LMPOP")
+            || ["(X", "(LMPOP"].iter().any(|rest| template.words.starts_with(&format!("COMMAND GETKEYS {rest}")))
             || template.words.contains("ZADD {k} 0 ")
             // Sums stay exact in any format.
             || template.words.contains("{f}")

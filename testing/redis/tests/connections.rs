@@ -134,20 +134,20 @@ fn an_element_moves_along_those_who_wait() {
 fn time_to_wait_ends() {
     let server = serve(1);
     let (mut client, mut other) = (connect(&server), connect(&server));
-    assert_eq!(client.call(&["BLPOP", "a", "0.02"]).unwrap(), Value::Null);
+    assert_eq!(client.call(&["BLPOP", "a", "0.02"]).unwrap(), Value::NullArray);
     assert_eq!(client.call(&["WAIT", "1", "20"]).unwrap(), Value::Integer(0));
     assert_eq!(client.call(&["WAIT", "0", "0"]).unwrap(), Value::Integer(0));
     // In a transaction nobody waits.
     for (words, reply) in [
         (&["MULTI"][..], Value::Simple("OK".into())),
         (&["BLPOP", "a", "0"], Value::Simple("QUEUED".into())),
-        (&["EXEC"], Value::Many(b'*', vec![Value::Null])),
+        (&["EXEC"], Value::Many(b'*', vec![Value::NullArray])),
     ] {
         assert_eq!(client.call(words).unwrap(), reply);
     }
     let number = id(&mut client);
     for (reason, reply) in
-        [("TIMEOUT", Value::Null), ("ERROR", Value::Error("UNBLOCKED client unblocked via CLIENT UNBLOCK".into()))]
+        [("TIMEOUT", Value::NullArray), ("ERROR", Value::Error("UNBLOCKED client unblocked via CLIENT UNBLOCK".into()))]
     {
         // What is behind the command waits, too.
         ask(&mut client, &["BRPOP", "a", "0"]);

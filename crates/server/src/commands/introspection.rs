@@ -54,7 +54,7 @@ fn info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     for name in arguments.from(2) {
         match cx.registry.find(name) {
             Some(command) => describe(command, cx.out),
-            None => cx.out.null_array(),
+            None => cx.out.null(),
         }
     }
     Ok(())
