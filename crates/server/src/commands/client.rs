@@ -2,7 +2,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, LOADING, NOSCRIPT, STALE};
-use crate::commands::command::{Command, Context, Family};
+use crate::commands::command::{Command, Context, Family, unknown_form};
 use crate::commands::connection::check_name;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::clients::Client;
@@ -96,8 +96,8 @@ fn list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     } else if words.left() > 1 && words.take("ID") {
         let mut wanted = Vec::new();
         while let Some(id) = words.word() {
-            let id = number::unsigned(id).filter(|&id| id > 0);
-            wanted.push(id.ok_or(Failure::text("ERR Invalid client ID"))?);
+            let id = number::integer(id).ok_or(Failure::text("ERR Invalid client ID"))?;
+            wanted.extend(u64::try_from(id));
         }
         clients.retain(|client| wanted.contains(&client.id));
     }
@@ -129,7 +129,7 @@ fn kill(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (mut words, mut skips_me) = (arguments.words(2), true);
     while !words.is_done() {
         if let Some(id) = words.take_with_value("ID") {
-            let id = number::unsigned(id).filter(|&id| id > 0);
+            let id = number::integer(id).filter(|&id| id > 0).map(i64::unsigned_abs);
             let id = id.ok_or(Failure::text("ERR client-id should be greater than 0"))?;
             clients.retain(|client| client.id == id);
         } else if let Some(kind) = words.take_with_value("TYPE") {
@@ -185,6 +185,7 @@ fn unblock(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         3 => false,
         4 if arguments.is(3, "TIMEOUT") => false,
         4 if arguments.is(3, "ERROR") => true,
+        5.. => return Err(unknown_form(arguments)),
         _ => return Err(Failure::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
     };
     let id = arguments.integer(2)?;

@@ -96,21 +96,18 @@ fn hello(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             Some(_) => return Err(Failure::text("NOPROTO unsupported protocol version")),
         },
     };
-    let (mut name, mut credentials) = (None, None);
+    // Each option has its effect before the next one is read, as in Redis.
     while !words.is_done() {
         let place = words.place();
-        if words.left() >= 3 && words.take("AUTH") {
-            credentials = words.word().zip(words.word());
-        } else if let Some(given) = words.take_with_value("SETNAME") {
-            check_name(given)?;
-            name = Some(given);
+        if let Some([user, password]) = words.take_with_values("AUTH") {
+            authenticate(cx, user, password, b"HELLO")?;
+        } else if let Some(name) = words.take_with_value("SETNAME") {
+            check_name(name)?;
+            cx.session.client.describe(|described| described.name = Bytes::copy_from_slice(name));
         } else {
             let option = crate::text::shown::short(arguments.at(place), 128);
             return Err(Failure::new(format!("ERR Syntax error in HELLO option '{option}'")));
         }
-    }
-    if let Some((user, password)) = credentials {
-        authenticate(cx, user, password, b"HELLO")?;
     }
     if cx.session.user.is_none() {
         return Err(Failure::text(
@@ -118,9 +115,6 @@ fn hello(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
              <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the \
              same time",
         ));
-    }
-    if let Some(name) = name {
-        cx.session.client.describe(|described| described.name = Bytes::copy_from_slice(name));
     }
     if let Some(protocol) = protocol {
         cx.out.set_protocol(protocol);

@@ -2,7 +2,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{FAST, LOADING, MAY_REPLICATE, NOSCRIPT, PUBSUB, STALE};
-use crate::commands::command::{Command, Context, Family};
+use crate::commands::command::{Command, Context, Family, unknown_form};
 use crate::keyspace::failure::Outcome;
 use crate::state::channels::Topic;
 use crate::text::pattern;
@@ -122,6 +122,9 @@ fn sunsubscribe(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, topic: Topic) -> Outcome {
+    if arguments.len() > 3 {
+        return Err(unknown_form(arguments));
+    }
     let mut names = cx.shared.channels.names(topic);
     if arguments.len() > 2 {
         names.retain(|name| pattern::matches(arguments.at(2), name));
