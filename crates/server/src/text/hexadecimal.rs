@@ -65,9 +65,9 @@ impl Hexadecimal {
         let (half, kept) = (1_u128 << (dropped - 1), self.mantissa >> dropped);
         let rest = self.mantissa & ((half << 1) - 1);
         let is_up = rest > half || (rest == half && kept & 1 == 1);
-        let (kept, exponent) = (kept + u128::from(is_up), self.exponent + dropped);
+        let (kept, exponent) = (kept + u128::from(is_up), self.exponent.saturating_add(dropped));
         // Rounding up may have made it a bit longer: then its lowest bit is zero.
-        if kept >> bits == 0 { (kept as u64, exponent) } else { ((kept >> 1) as u64, exponent + 1) }
+        if kept >> bits == 0 { (kept as u64, exponent) } else { ((kept >> 1) as u64, exponent.saturating_add(1)) }
     }
 
     /// The nearest number of this format, which is infinite where this is too large.
@@ -120,6 +120,9 @@ mod tests {
             ("0x1.fffffffffffff8p1023", Some(f64::INFINITY)),
             ("0x1p1024", Some(f64::INFINITY)),
             ("0x1p99999999999999999999", Some(f64::INFINITY)),
+            ("0x1fffffffffffffff1p99999999999999999999", Some(f64::INFINITY)),
+            ("0xffffffffffffffffffffffffffffffffffffp99999999999999999999", Some(f64::INFINITY)),
+            ("0xffffffffffffffffffffffffffffffffffffp-99999999999999999999", Some(0.0)),
             ("0x0p99999999999999999999", Some(0.0)),
             ("0x1p-1074", Some(f64::from_bits(1))),
             ("0x1p-1075", Some(0.0)),
