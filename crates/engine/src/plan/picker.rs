@@ -69,8 +69,10 @@
 //! once: nothing newer goes past it. Each part begins where the one before ended, so this ends. If the process ends before, it
 //! begins anew (`docs/decisions/0069`).
 
+mod collecting;
+
 use crate::plan::room::Room;
-use crate::plan::space::{Space, allocated, is_run_past};
+use crate::plan::space::{Space, is_run_past};
 use crate::plan::tiers::{Tier, Tiers, is_stored, records_in_memory};
 use crate::terms::Options;
 use crate::terms::options::CompactionStyle;
@@ -79,20 +81,12 @@ use forebay_base::record::{MIN_RECORD_BYTES, pad};
 use forebay_base::{KeyOrder, SegmentId};
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::job::{Clustering, LEAST_PIECE_BYTES, PIECES_OF_RUN, Residents, SizeClasses};
-use forebay_table::{Placement, SegmentInfo, SegmentUse, TableId, TableMetadata, Version};
+use forebay_table::{SegmentUse, TableId, TableMetadata, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Collection starts at this part of the limit of dead bytes, in percent.
-const EARLY_PERCENT: u64 = 88;
-/// The same when memory is short.
-const EARLY_PERCENT_WHEN_SHORT: u64 = 75;
 /// What it aims at, likewise: so much is vacated by compactions that there are anyway.
 const AIM_PERCENT: u64 = 80;
-/// Percent of dead bytes when the memory node is full: collecting less would free too little for its work.
-const FULL_DEAD_PERCENT: u64 = 6;
-/// Percent of an extent up to which it is sparse.
-const SPARSE_PERCENT: u64 = 75;
 /// Tables of a level that are tried when others are busy.
 const MOST_TRIES: usize = 8;
 
@@ -364,103 +358,6 @@ impl<'a> Picker<'a> {
             .or_else(|| self.pick_neighbours())
     }
 
-    /// When memory is short: the table whose short segments waste most of what their memory is rounded up by. They are
-    /// joined; each time records take less memory, so this ends.
-    fn pick_short(&self) -> Option<Pick> {
-        let levels = self.version.levels().iter().enumerate().skip(1);
-        let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
-        let free = tables.filter(|(_, table)| !self.busy.contains(&table.id));
-        let joined = free.filter_map(|(level, table)| {
-            let (won, segments) = self.space.to_join(&table.properties.segments, LEAST_PIECE_BYTES)?;
-            Some((won, level, table, segments))
-        });
-        let (_, level, table, segments) = joined.max_by_key(|(won, ..)| *won)?;
-        Some(self.rewrite_as(level, table, Clustering::None, segments))
-    }
-
-    /// A table of the last level with something in a sparse extent, which leaves it. One pass over the tables for
-    /// each extent: what comes to lie there again stays.
-    fn pick_sparse(&self, cursors: &mut Cursors) -> Option<Pick> {
-        let is_due = self.room.is_none() || self.room.is_wanted;
-        if !is_due || self.room.extent_bytes == 0 {
-            return None;
-        }
-        // Tables of level 0 hide one another: none of them is rewritten alone.
-        let level = self.deepest().filter(|level| *level > 0)?;
-        let mut used = BTreeMap::<u32, u64>::new();
-        for segment in self.version.segments().values() {
-            if let Some(extent) = extent_of(&segment.info) {
-                *used.entry(extent).or_default() += allocated(segment.info.length);
-            }
-        }
-        // What is done for another shard is not to take this one's room.
-        let spare = if self.room.is_none() { u64::MAX } else { self.room.scratch_bytes / 4 };
-        let is_sparse = |bytes: &u64| *bytes <= (self.room.extent_bytes / 100 * SPARSE_PERCENT).min(spare);
-        let mut sparse: Vec<_> = used.into_iter().map(|(extent, bytes)| (bytes, extent)).collect();
-        sparse.retain(|(bytes, _)| is_sparse(bytes));
-        sparse.sort_unstable();
-        sparse.into_iter().take(MOST_TRIES).find_map(|(bytes, extent)| {
-            let lies_there =
-                |id: &SegmentId| self.version.segment(*id).and_then(|info| extent_of(info)) == Some(extent);
-            if self.move_takes(lies_there) > bytes {
-                return None;
-            }
-            let order = self.version.identity().key_order;
-            let cursor = cursors.extents.get(&extent);
-            let is_next = |table: &&Arc<TableMetadata>| {
-                let smallest = &table.properties.smallest.user_key;
-                !self.busy.contains(&table.id) && cursor.is_none_or(|last| order.compare(smallest, last).is_gt())
-            };
-            let mut tables = self.version.level(level).iter().filter(is_next);
-            let table = tables.find(|table| table.segments().any(|id| lies_there(&id)))?;
-            cursors.extents.insert(extent, table.properties.largest.user_key.clone());
-            Some(self.move_out(level, table, lies_there))
-        })
-    }
-
-    /// Without room: what lies above the last level, the lowest first, for it is nearest to what it hides.
-    fn pick_anything(&self, cursors: &mut Cursors) -> Option<Pick> {
-        let deepest = self.deepest().filter(|_| self.room.is_none())?;
-        (0..deepest).rev().find_map(|level| self.pick_level(level, cursors))
-    }
-
-    /// Without room, at last: tables of level 0, one behind the other, that take less memory as one. A page for its
-    /// index, and one for records, are held for this (see `room`). Each time there are fewer tables, so this ends.
-    fn pick_neighbours(&self) -> Option<Pick> {
-        if !self.room.is_none() {
-            return None;
-        }
-        let (mut groups, mut sum) = (vec![Vec::new()], 0);
-        for table in self.version.level(0) {
-            let is_busy = self.busy.contains(&table.id);
-            if is_busy || sum + table.image.length > GRANULARITY_BYTES {
-                groups.push(Vec::new());
-                sum = 0;
-            }
-            if let Some(group) = groups.last_mut().filter(|_| !is_busy) {
-                group.push(Arc::clone(table));
-                sum += table.image.length;
-            }
-        }
-        let several = groups.into_iter().filter(|group| group.len() > 1);
-        let (_, pick) = several.filter_map(|group| self.join(group)).max_by_key(|(won, _)| *won)?;
-        Some(pick)
-    }
-
-    /// Merges neighbours of level 0 into one table, with their short segments as one run of at most a page. Returns how
-    /// much less memory that takes, if any.
-    fn join(&self, tables: Vec<Arc<TableMetadata>>) -> Option<(u64, Pick)> {
-        let images = || tables.iter().map(|table| table.image.length);
-        let segments = tables.iter().flat_map(|table| &table.properties.segments);
-        let (won, vacated) = self.space.to_join(segments, GRANULARITY_BYTES).unwrap_or_default();
-        let images = images().map(allocated).sum::<u64>().checked_sub(allocated(images().sum()))?;
-        let work = Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated };
-        let inputs = tables.into_iter().map(|table| (0, table)).collect();
-        let pick =
-            Pick { inputs, output_level: 0, tier: Tier::Memory, work, leaves_small: true, part: Part::default() };
-        (won + images > 0).then_some((won + images, pick))
-    }
-
     /// The oldest tables of level 0: all, or as many as leave their outputs room. One alone is tried.
     fn pick_level0(&self) -> Option<Pick> {
         let tables = self.version.level(0);
@@ -544,68 +441,6 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// Percent of dead bytes from which collection starts.
-    fn most_dead_percent(&self) -> u64 {
-        let early = if self.room.is_plenty() { EARLY_PERCENT } else { EARLY_PERCENT_WHEN_SHORT };
-        self.options.dead_percent * early / 100
-    }
-
-    /// How much is dead, as a part of what may be.
-    fn garbage_score(&self) -> f64 {
-        let most = self.most_dead_percent();
-        let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
-        let slack = self.room.scale(0, self.options.write_buffer_bytes as u64);
-        let most_bytes = self.space.live_bytes() / 100 * percent + slack;
-        self.space.dead_bytes() as f64 / (most_bytes + 1) as f64
-    }
-
-    /// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
-    /// that name the segment with the most dead bytes.
-    fn pick_garbage(&self) -> Option<Pick> {
-        if self.garbage_score() < 1.0 {
-            return None;
-        }
-        // Short of memory, every run is left of which as much is dead.
-        let most = self.most_dead_percent();
-        let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.left_percent);
-        let deepest = self.deepest()?;
-        let most_bytes = if self.room.is_none() { self.room.scratch_bytes / 4 } else { u64::MAX };
-        let victims = self.space.cheapest(most_bytes);
-        if self.room.is_none() && self.move_takes(|id| victims.contains(id)) > self.space.allocated_bytes(&victims) {
-            return None;
-        }
-        victims.iter().take(MOST_TRIES).find_map(|&deadest| {
-            let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
-            let level = (0..=deepest).find(|&level| self.version.level(level).iter().any(|table| names(&table)))?;
-            if level == 0 {
-                return self.pick_level0();
-            }
-            let free = |table: &&Arc<TableMetadata>| names(table) && !self.busy.contains(&table.id);
-            let tables = self.version.level(level).iter().filter(free).take(MOST_TRIES);
-            let mut picks = tables.map(|table| {
-                if self.room.is_none() {
-                    self.move_out(level, table, |id| victims.contains(id))
-                } else if level == deepest {
-                    self.rewrite(level, table, self.past_limit(table, of_run, Some(deadest)))
-                } else {
-                    self.build(level, vec![Arc::clone(table)])
-                }
-            });
-            picks.find(|pick| self.is_free(pick))
-        })
-    }
-
-    /// What it takes to move what lives in these segments out of all of their tables: a run for each, which takes a page at
-    /// least, and the images that lie there.
-    fn move_takes(&self, is_moved: impl Fn(&SegmentId) -> bool) -> u64 {
-        let of_table = |table: &Arc<TableMetadata>| {
-            let moved = table.properties.segments.iter().filter(|used| is_moved(&used.id));
-            let image = if is_moved(&table.image.segment) { table.image.length } else { 0 };
-            allocated(image) + allocated(moved.map(|used| used.live_bytes).sum())
-        };
-        self.version.levels().iter().flatten().map(of_table).sum()
-    }
-
     /// A compaction of a table of the last level into itself.
     fn rewrite(&self, level: usize, table: &Arc<TableMetadata>, vacated: BTreeSet<SegmentId>) -> Pick {
         let clustering = match self.options.compaction_style {
@@ -616,14 +451,6 @@ impl<'a> Picker<'a> {
             CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
         };
         self.rewrite_as(level, table, clustering, vacated)
-    }
-
-    /// A compaction of a table into itself that moves what lives in some of its segments, and brings nothing else into
-    /// key order. It takes short ones along: their records fill the last page of the new run.
-    fn move_out(&self, level: usize, table: &Arc<TableMetadata>, is_moved: impl Fn(&SegmentId) -> bool) -> Pick {
-        let segments = &table.properties.segments;
-        let vacated = segments.iter().map(|used| used.id).filter(is_moved).collect();
-        self.rewrite_as(level, table, Clustering::None, self.space.filled(segments, vacated))
     }
 
     /// A compaction of a table into itself, below level 0.
@@ -880,14 +707,6 @@ pub(crate) fn gatherings<'t>(segments: impl Iterator<Item = &'t SegmentUse>) -> 
 /// Whether all of a table's records lie in runs.
 fn is_in_runs(table: &TableMetadata) -> bool {
     table.properties.segments.iter().all(|used| used.is_run)
-}
-
-/// The extent that a segment lies in.
-fn extent_of(info: &SegmentInfo) -> Option<u32> {
-    match info.placements.first()? {
-        Placement::Memory { extent, .. } => Some(*extent),
-        Placement::Storage { .. } => None,
-    }
 }
 
 /// The smallest and the largest user key of tables.
