@@ -7,7 +7,7 @@ use crate::log::TracedLogArguments;
 use crate::output;
 use crate::stores::EngineArguments;
 use clap::builder::BoolishValueParser;
-use forebay::admission::{Admission, AdmissionOptions};
+use forebay::admission::{Admission, AdmissionOptions, is_open_to_all};
 use forebay::{ErrorKind, Options, ShardBounds, Store};
 use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
@@ -16,7 +16,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -32,8 +31,6 @@ const LOOK_FOR_OWNER: u32 = 250;
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
 /// Where the store lies, unless flags say something else; it is synced once a second, as with `appendfsync everysec` of Redis.
 const FOLDER: &str = "forebay-data";
-/// Permissions of everybody.
-const OTHERS: u32 = 0o007;
 
 /// How often bounds between shards are moved where neighbours differ too much in size: collections come to the last shard first.
 const REBALANCE: Duration = Duration::from_secs(10);
@@ -277,7 +274,7 @@ fn starting(error: forebay::Error) -> Failure {
 fn password(path: &Path) -> Result<Vec<u8>, Failure> {
     let wrong = |error: std::io::Error| Failure::usage(format_args!("--password-file {}: {error}", path.display()));
     let mut password = std::fs::read(path).map_err(wrong)?;
-    if std::fs::metadata(path).map_err(wrong)?.permissions().mode() & OTHERS != 0 {
+    if is_open_to_all(&std::fs::metadata(path).map_err(wrong)?) {
         tracing::warn!(path = %path.display(), "everybody may open the password's file: take that right away, as with chmod 600");
     }
     while password.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {

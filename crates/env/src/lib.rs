@@ -15,9 +15,11 @@ mod random;
 mod secret;
 pub mod sync;
 pub mod thread;
+mod throttle;
 
 pub use clock::{Clock, ForwardTime, ManualClock, Nanos, SystemClock};
 pub use hash::{HashMap, HashSet};
 pub use random::Random;
 #[cfg(feature = "seeded-secrets")]
 pub use secret::SeededSecrets;
+pub use throttle::Throttle;

@@ -233,7 +233,7 @@ impl StorageLog {
         self.durable.get(shard).map_or(SequenceNumber::ZERO, |number| SequenceNumber(number.load(Ordering::Acquire)))
     }
 
-    /// Refuses a write that is to be durable where the log cannot be written any more.
+    /// Fails where the log cannot be written any more.
     ///
     /// # Errors
     /// `Closed` after a failed sync, until [`StorageLog::resume`]; `Fenced`.

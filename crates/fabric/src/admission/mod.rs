@@ -26,6 +26,7 @@ mod secret;
 mod tally;
 mod users;
 
+pub use files::is_open_to_all;
 pub use identity::{Identity, MAX_NAME_BYTES, Name, Origin, Source};
 pub use secret::{MAX_SECRET_CHARACTERS, MIN_SECRET_CHARACTERS, Secret, Secrets};
 pub use tally::AdmissionCounts;

@@ -4,12 +4,9 @@
 
 use super::Source;
 use forebay_env::sync::lock;
-use forebay_env::{Clock, Nanos, SystemClock};
+use forebay_env::{Clock, SystemClock, Throttle};
 use std::fmt::Display;
 use std::sync::Mutex;
-
-/// Time between two lines of one cause, nanoseconds.
-const LINE_INTERVAL: Nanos = 1_000_000_000;
 
 /// How many connections were let in and turned away since the node began to listen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,25 +45,7 @@ pub(crate) struct Tally {
 #[derive(Debug, Default)]
 struct Inner {
     counts: AdmissionCounts,
-    lines: [Line; 5],
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Line {
-    last: Option<Nanos>,
-    left_out: u64,
-}
-
-impl Line {
-    /// Whether a line may be written now, and how many were not since the last.
-    fn take(&mut self, now: Nanos) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_sub(last) < LINE_INTERVAL) {
-            self.left_out += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.left_out))
-    }
+    lines: [Throttle; 5],
 }
 
 impl Default for Tally {
@@ -111,14 +90,6 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_a_second() {
-        let mut line = Line::default();
-        let taken =
-            [0, 1, LINE_INTERVAL - 1, LINE_INTERVAL, LINE_INTERVAL + 1, 3 * LINE_INTERVAL].map(|at| line.take(at));
-        assert_eq!(taken, [Some(0), None, None, Some(2), None, Some(1)]);
-    }
 
     #[test]
     fn each_cause_has_its_count() {

@@ -15,7 +15,12 @@ impl Hexadecimal {
     /// Reads a number, without its sign, to its end.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let rest = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;
+        Self::behind_prefix(text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?)
+    }
+
+    /// Reads what follows `0x`, to its end.
+    #[must_use]
+    pub fn behind_prefix(rest: &[u8]) -> Option<Self> {
         let mut parts = rest.splitn(2, |byte| matches!(byte, b'p' | b'P'));
         let digits = parts.next()?;
         let exponent = parts.next().map_or(Some(0), exponent)?;

@@ -3,6 +3,7 @@
 
 use super::given::{Outcome, Problem};
 use crate::script::text::Patience;
+use crate::text::hexadecimal::Hexadecimal;
 use mlua::{Lua, Table, Value};
 
 /// How deep tables may be within each other.
@@ -267,15 +268,15 @@ fn payload(text: &[u8]) -> usize {
     if inner.get(length) == Some(&b')') { length + 2 } else { 0 }
 }
 
-/// The lengths of digits, and of the same with a point and more of them; `None` when there is no digit.
-fn mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<(usize, usize)> {
+/// The length of digits, perhaps with a point and more of them; `None` when there is no digit.
+fn mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<usize> {
     let whole = text.iter().take_while(|byte| is_digit(byte)).count();
     let fraction = match text.get(whole..) {
         Some([b'.', rest @ ..]) => Some(rest.iter().take_while(|byte| is_digit(byte)).count()),
         _ => None,
     };
     let has_digits = whole + fraction.unwrap_or(0) > 0;
-    has_digits.then(|| (whole, whole + fraction.map_or(0, |length| 1 + length)))
+    has_digits.then(|| whole + fraction.map_or(0, |length| 1 + length))
 }
 
 /// The length of an exponent: one of these letters, a sign perhaps, digits. None has no length.
@@ -290,37 +291,18 @@ fn exponent(text: &[u8], letters: [u8; 2]) -> usize {
 }
 
 fn decimal(text: &[u8]) -> Option<(usize, f64)> {
-    let (_, length) = mantissa(text, u8::is_ascii_digit)?;
+    let length = mantissa(text, u8::is_ascii_digit)?;
     let length = length + exponent(text.get(length..)?, *b"eE");
     let number = std::str::from_utf8(text.get(..length)?).ok()?.parse().ok()?;
     Some((length, number))
 }
 
-/// What follows `0x`. The first sixteen digits that count are more than a number holds.
+/// What follows `0x`.
 fn hexadecimal(text: &[u8]) -> Option<(usize, f64)> {
-    let (whole, length) = mantissa(text, u8::is_ascii_hexdigit)?;
-    let power = exponent(text.get(length..)?, *b"pP");
-    let digits = text.get(..length)?.iter().filter_map(|digit| char::from(*digit).to_digit(16));
-    let (mut bits, mut left_out, mut is_inexact) = (0_u64, 0_i64, false);
-    for digit in digits {
-        if bits >> 60 == 0 {
-            bits = bits << 4 | u64::from(digit);
-        } else {
-            left_out += 4;
-            is_inexact |= digit != 0;
-        }
-    }
-    let fraction = length.saturating_sub(whole + 1) as i64;
-    let written = text.get(length + 1..length + power).and_then(|written| std::str::from_utf8(written).ok());
-    let is_small = written.is_some_and(|written| written.starts_with('-'));
-    let beyond = if is_small { -1_i64 << 40 } else { 1 << 40 };
-    let written = written.map_or(0, |written| written.parse::<i64>().unwrap_or(beyond).clamp(-1 << 40, 1 << 40));
-    let exponent = (written + left_out - 4 * fraction).clamp(-3000, 3000);
-    // The lowest bit is far below what is rounded away, so it only says on which side of the middle the number is.
-    let mut number = (bits | u64::from(is_inexact)) as f64;
-    let half = i32::try_from(exponent / 2).ok()?;
-    number = number * 2_f64.powi(half) * 2_f64.powi(i32::try_from(exponent).ok()? - half);
-    Some((length + power, number))
+    let length = mantissa(text, u8::is_ascii_hexdigit)?;
+    let length = length + exponent(text.get(length..)?, *b"pP");
+    let number = Hexadecimal::behind_prefix(text.get(..length)?)?;
+    Some((length, number.nearest()))
 }
 
 #[cfg(test)]
