@@ -193,7 +193,8 @@ pub(crate) struct Planner {
     /// Tables whose compaction found less memory than the ledger held, until background work succeeds.
     failed: BTreeSet<TableId>,
     /// Bytes that compactions are picked for at most: half of what the last one found no memory for, though the ledger held it,
-    /// and twice as many after each that did. Memory may be free in pieces that are too short.
+    /// and twice as many after each that did. Memory may be free in pieces that are too short. It holds until nothing is due that
+    /// takes so little: collection of many segments together may give back memory, where each of them would take some.
     found_bytes: Option<u64>,
     /// What has come back to the ledger as far as this was seen.
     returns: Returns,
@@ -352,15 +353,17 @@ impl Planner {
         for (_, table) in &pick.inputs {
             self.busy.remove(&table.id);
         }
+        let half = reservation.bytes / 2;
         match failed {
             Some(ErrorKind::Full) if settles => self.gives_up_settling(),
-            // Less of it is tried next, if there is less.
+            // Less of it is tried next, if there is less. Where nothing was reserved, nobody knows how much there is.
             Some(ErrorKind::Full)
                 if step_of.is_none()
                     && pick.has_parts()
-                    && self.found_bytes.is_none_or(|found| reservation.bytes / 2 < found) =>
+                    && half > 0
+                    && self.found_bytes.is_none_or(|found| half < found) =>
             {
-                self.found_bytes = Some(reservation.bytes / 2);
+                self.found_bytes = Some(half);
             }
             Some(kind) => {
                 if kind == ErrorKind::Full {
@@ -542,6 +545,9 @@ impl Planner {
         if ledger.is_at_work(scene.holder) {
             self.found_none = self.compactions == 0;
             return None;
+        }
+        if denied.is_none() && self.found_bytes.take().is_some() {
+            return self.next_compaction(scene, ledger);
         }
         if let Some((pick, step_of)) = denied {
             let reservation = ledger.begin_with_all(scene.holder, can_be_near(scene, &pick));

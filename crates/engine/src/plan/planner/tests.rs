@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::plan::ledger::{Granted, Pool};
+use crate::plan::picker::Work;
 use crate::plan::picker::tests::version;
+use forebay_table::{TableProperties, VersionEdit};
 
 /// A planner with a tree that only counts.
 struct Play {
@@ -301,6 +303,64 @@ fn what_found_less_than_was_reserved_is_left_alone_until_something_succeeds() {
     assert!(play.compact().is_none());
     play.planner.committed(true);
     assert!(play.compact().is_some());
+}
+
+/// A table above two of the last level.
+const THREE: [Given<'static>; 3] = [(1, 3, "a", "z"), (2, 1, "a", "c"), (2, 2, "x", "z")];
+
+/// The same, in a node without room but for so many pages for compactions.
+fn three(reserve: u64) -> Play {
+    let mut play = Play::new(&[]);
+    play.options.level1_bytes = 1;
+    play.tables(&THREE);
+    play.grant(0, reserve);
+    play
+}
+
+/// The memory node refused it, and here there is no memory for it.
+#[test]
+fn what_had_nothing_reserved_tells_nothing_of_what_there_is() {
+    let mut play = three(4);
+    let mut first = play.compact().unwrap();
+    play.grant(0, 0);
+    assert!(!play.ledger.bring_here(play.holder, &mut first.reservation));
+    play.compacted(first, Some(ErrorKind::Full));
+    assert!(play.compact().is_none(), "it is left alone");
+    play.grant(0, 4);
+    assert_eq!(ids(&play.compact().unwrap()), [3, 1, 2], "there is memory for all of it");
+}
+
+/// In a soak a compaction found no memory, nothing as small was worth its while from then on, and puts were refused with a
+/// quarter of the node dead.
+#[test]
+fn how_little_was_found_is_forgotten_when_nothing_is_due_that_takes_so_little() {
+    let mut play = three(4);
+    let first = play.compact().unwrap();
+    assert_eq!(ids(&first), [3, 1, 2]);
+    play.compacted(first, Some(ErrorKind::Full));
+    // To move what lives in one of these segments takes a page for each table, and gives back one. Both give back two.
+    play.version = sharing(&version(&[(2, 1, "a", "c", 800, true), (2, 2, "d", "f", 800, true)], PAGE));
+    let second = play.compact().unwrap();
+    let Work::Merge { vacated, .. } = &second.pick.work else { panic!("{second:?}") };
+    assert_eq!(vacated.len(), 2);
+}
+
+/// The same version, in which each table of level 2 also has as much in the segments of the others.
+fn sharing(version: &Version) -> Version {
+    let mut edit = VersionEdit { next_table: Some(200), ..VersionEdit::default() };
+    let tables = version.level(2);
+    let segments: Vec<_> = tables.iter().flat_map(|table| table.properties.segments.iter().cloned()).collect();
+    for table in tables {
+        let mut shared = table.as_ref().clone();
+        edit.removed_tables.push((2, shared.id));
+        shared.id = TableId(shared.id.0 + 100);
+        let live = segments.iter().map(|used| used.live_bytes).sum();
+        shared.properties =
+            TableProperties { segments: segments.clone(), record_bytes: live, ..table.properties.as_ref().clone() }
+                .into();
+        edit.added_tables.push((2, shared));
+    }
+    version.apply(&edit).unwrap()
 }
 
 #[test]

@@ -20,7 +20,7 @@ use forebay_table::{SegmentInfo, SegmentKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const SEEDS: u64 = 32;
+const SEEDS: u64 = 48;
 const MEMTABLES: usize = 100;
 /// At most so many records of each size are put into a memtable, and one more.
 const RECORDS: [u64; 3] = [40, 60, 8];
@@ -245,7 +245,9 @@ impl Run {
         let compaction = self.under_way.swap_remove(one);
         if self.tree.random.one_in(1, 40) {
             self.counts.failed += 1;
-            self.fail(compaction, ErrorKind::Unavailable);
+            // Free memory may lie in pieces that are too short.
+            let kind = if self.tree.random.one_in(1, 2) { ErrorKind::Full } else { ErrorKind::Unavailable };
+            self.fail(compaction, kind);
         } else {
             self.end(compaction);
         }
