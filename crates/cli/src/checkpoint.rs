@@ -7,9 +7,10 @@ use crate::nodes::of_opening;
 use crate::place::CopiesArguments;
 use crate::storage_flags::{NamedStorage, lasting};
 use crate::stores::shards_of_new;
-use crate::{durability, names, output};
+use crate::{durability, names, output, partial};
 use forebay::{
-    CheckpointLayout, CheckpointSummary, Db, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store,
+    CheckpointLayout, CheckpointSummary, Db, Durability, ErrorKind, NodeAddress, Options, OutputFile, ShardBounds,
+    Storage, Store,
 };
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -130,7 +131,8 @@ pub fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     let options = options.map_err(|error| arguments.starting(&error))?;
     let opened = copies.connect(arguments.memory.all(), arguments.named(stored, options));
     let store = opened.map_err(|error| while_open(arguments.starting(&error)))?;
-    let written = store.checkpoint(&arguments.file);
+    let created = || OutputFile::create(&arguments.file, "checkpoint").map_err(running);
+    let written = store.checkpoint_to(partial::create(created, OutputFile::partial)?);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
     arguments.tell("written", summary)
 }

@@ -3,12 +3,9 @@
 use crate::failure::{Failure, Stage};
 use crate::place::{CopiesArguments, PlaceArguments};
 use crate::progress::Progress;
-use crate::{names, output};
-use forebay::{Db, Keyspace, Keyspaces, PartialFile};
+use crate::{names, output, partial};
+use forebay::{Db, Keyspace, Keyspaces};
 use forebay_dump::{Dumped, Format, Output, Range, tsv};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
 use std::path::{Path, PathBuf};
 
 /// The database, which keys of it, and where they go.
@@ -60,19 +57,6 @@ pub fn keyspace(db: &Db, name: Option<&str>) -> Result<Option<Keyspace>, Failure
     found.map_err(|error| Failure::new(error.kind(), Stage::Running, error))
 }
 
-/// A signal ends this process from now on as it would have, but what is not whole is removed first.
-fn remove_at_signal(mut signals: Signals, partial: Option<PartialFile>) -> Result<(), Failure> {
-    let end = move || {
-        let Some(signal) = signals.forever().next() else { return };
-        if let Some(told) = partial.and_then(|partial| partial.remove()) {
-            output::complain(&format!("forebay: ended by a signal; {told}"));
-        }
-        // It is one of those that end a process.
-        let _ = emulate_default_handler(signal);
-    };
-    forebay_env::thread::spawn("forebay-signals", end).map(drop).map_err(Failure::io("starting a thread"))
-}
-
 /// Writes the dump.
 ///
 /// # Errors
@@ -83,9 +67,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
     let range = Range { from: bytes(&arguments.from), to: bytes(&arguments.to), prefix: bytes(&arguments.prefix) };
     range.check(store.key_order()).map_err(|error| Failure::usage(format_args!("--from and --to: {error}")))?;
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
-    let mut out = Output::create(&arguments.file).map_err(failed)?;
-    remove_at_signal(signals, out.partial().cloned())?;
+    let mut out = partial::create(|| Output::create(&arguments.file).map_err(failed), Output::partial)?;
     let is_all = range.is_everything() && keyspace.is_none();
     let statistics = store.statistics();
     let held = statistics.memtable_bytes + statistics.levels.iter().map(|level| level.bytes).sum::<u64>();

@@ -13,6 +13,7 @@
 //! | `place` | the database that a command reads |
 //! | `storage_flags` | storage that flags name |
 //! | `output`, `findings`, `progress`, `failure`, `log` | results, progress, errors and exit codes, the log |
+//! | `partial` | files that are not whole when a signal ends a command |
 //! | `traces` | traces for a collector of OpenTelemetry, with the feature of this name |
 
 #![forbid(unsafe_code)]
@@ -40,6 +41,7 @@ mod memory_node;
 mod names;
 mod nodes;
 mod output;
+mod partial;
 mod place;
 mod placement;
 mod pool;

@@ -1,6 +1,6 @@
 //! Dumps written and loaded by the command.
 
-use crate::common::{Ended, FreshPath, fresh_path, run};
+use crate::common::{Ended, FreshPath, fresh_path, run, start_node};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
@@ -329,23 +329,41 @@ fn a_dump_only_reads() {
 
 #[test]
 fn a_signal_leaves_nothing_of_a_dump() {
+    let folder = loaded(&long(), "");
+    expect_nothing_left_by_signals("dump", &format!("dump {}", folder.flag()));
+}
+
+#[test]
+fn a_signal_leaves_nothing_of_a_checkpoint() {
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB");
+    let lines = fresh_path(".tsv");
+    fs::write(&*lines, long()).unwrap();
+    run(&format!("load --memory={address} --db=db {}", lines.display())).expect(0);
+    expect_nothing_left_by_signals("checkpoint", &format!("checkpoint --memory={address} --db=db"));
+}
+
+/// The command writes a file whose name is added to it.
+fn expect_nothing_left_by_signals(what: &str, line: &str) {
     use rustix::process::Signal;
     use std::io::Read;
-    let long: String = (0..40).map(|number| format!("k{number}\t{}\n", "x".repeat(100_000))).collect();
-    let folder = loaded(&long, "");
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let (file, pipe) = (fresh_path(".tsv"), fresh_path(".pipe"));
         assert!(std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
         let partial = PathBuf::from(format!("{}.partial", file.display()));
         symlink(&*pipe, &partial).unwrap();
-        let dumping = crate::common::start(&format!("dump {} {}", folder.flag(), file.display()));
+        let writing = crate::common::start(&format!("{line} {}", file.display()));
         // It waits for more to be read.
         let mut reader = fs::File::open(&*pipe).unwrap();
         reader.read_exact(&mut [0]).unwrap();
-        dumping.signal(signal);
-        let ended = dumping.wait();
+        writing.signal(signal);
+        let ended = writing.wait();
         assert_eq!(ended.code, None, "{ended:?}");
-        assert!(ended.error.contains("ended by a signal; nothing of the dump was kept"), "{ended:?}");
+        assert!(ended.error.contains(&format!("ended by a signal; nothing of the {what} was kept")), "{ended:?}");
         assert!(!partial.is_symlink() && !file.exists());
     }
+}
+
+/// More than a pipe and what is kept before it hold.
+fn long() -> String {
+    (0..40).map(|number| format!("k{number}\t{}\n", "x".repeat(100_000))).collect()
 }

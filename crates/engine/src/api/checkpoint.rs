@@ -76,9 +76,15 @@ impl Db {
     /// Those of [`OutputFile`], `Full` among them; `Invalid` for a value that operands have made longer than 64 MiB, which could not be loaded: the
     /// message names its key; as [`Db::get`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
-        let path = path.as_ref();
-        let mut file = OutputFile::create(path, "checkpoint")?;
-        match write_stream(self, &mut file, path) {
+        self.checkpoint_to(OutputFile::create(path.as_ref(), "checkpoint")?)
+    }
+
+    /// [`Self::checkpoint`] to a file that was begun. Where that fails, nothing is kept of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn checkpoint_to(&self, mut file: OutputFile) -> Result<CheckpointSummary> {
+        match write_stream(self, &mut file) {
             Ok(summary) => file.finish().map(|()| summary),
             Err(error) => Err(match file.abandon() {
                 Some(left) => error.and(&left),
@@ -179,7 +185,7 @@ fn cut(path: &Path) -> Error {
     Error::corrupt(format!("{}: it ends before it is complete", path.display()))
 }
 
-fn write_stream(db: &Db, file: &mut OutputFile, path: &Path) -> Result<CheckpointSummary> {
+fn write_stream(db: &Db, file: &mut OutputFile) -> Result<CheckpointSummary> {
     let mut out = Vec::new();
     let mut writer = StreamWriter::begin(db.key_order(), &mut out)?;
     let mut iterator = db.iter()?;
@@ -189,11 +195,11 @@ fn write_stream(db: &Db, file: &mut OutputFile, path: &Path) -> Result<Checkpoin
         check_loadable(key, value)?;
         writer.push(BlockEntry { key, value, expiry_ms }, &mut out)?;
         iterator.next()?;
-        file.write_all(&out).map_err(failed("writing", path))?;
+        file.put(&out)?;
         out.clear();
     }
     let (footer, file_bytes) = writer.finish(&mut out)?;
-    file.write_all(&out).map_err(failed("writing", path))?;
+    file.put(&out)?;
     Ok(CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() })
 }
 

@@ -66,6 +66,11 @@ impl OutputFile {
         Ok(begun(file, path, Some(PartialFile { path: partial, what })))
     }
 
+    /// Writes these bytes.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(failed("writing", &self.path))
+    }
+
     /// Makes what was written survive, under its name. Where that fails, nothing is kept of a file that has no name yet.
     ///
     /// # Errors
