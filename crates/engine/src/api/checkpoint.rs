@@ -17,7 +17,7 @@ use forebay_env::thread::spawn;
 use forebay_memory_client::MemoryClient;
 use forebay_table::checkpoint::{self, BLOCK_HEADER_LENGTH, BlockEntry, Footer, Section, StreamWriter, TRAILER_LENGTH};
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
