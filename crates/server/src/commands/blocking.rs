@@ -9,6 +9,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::writes::Direction;
 use crate::protocol::reply::Reply;
+use crate::text::decimal::Number;
 use crate::text::number;
 
 const LIST: Family = Family::List;
@@ -49,12 +50,11 @@ pub const COMMANDS: &[Command] = &[
 
 /// Reads seconds with a fraction as milliseconds; zero is forever. What no word of Redis holds is negative there.
 fn timeout(text: &[u8]) -> Outcome<u64> {
-    let seconds = number::double(text).ok_or(Failure::text("ERR timeout is not a float or out of range"))?;
-    let ms = (seconds * 1000.0).ceil();
-    if ms < 0.0 || ms >= i64::MAX as f64 {
-        return Err(Failure::text("ERR timeout is negative"));
-    }
-    Ok((ms as u64).min(LONGEST_MS))
+    let seconds = Number::parse(text).ok_or(Failure::text("ERR timeout is not a float or out of range"))?;
+    let ms = seconds.thousandths_up().filter(|ms| *ms >= 0).ok_or(Failure::text("ERR timeout is negative"))?;
+    // What has more than 17 decimals may seem to be zero.
+    let is_more = ms == 0 && !text.starts_with(b"-") && number::double(text) != Some(0.0);
+    Ok(if is_more { 1 } else { ms.unsigned_abs().min(LONGEST_MS) })
 }
 
 fn pop_list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: End) -> Outcome {

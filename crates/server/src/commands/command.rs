@@ -445,6 +445,17 @@ impl Registry {
         self.by_name.get(std::str::from_utf8(small).ok()?).copied()
     }
 
+    /// The command that these arguments name, whether their number is right or not.
+    #[must_use]
+    pub fn look_up(&self, arguments: Arguments<'_>) -> Option<&'static Command> {
+        let name = arguments.at(0);
+        let command = self.find(name).filter(|command| !command.is_subcommand())?;
+        if command.subcommands.is_empty() || arguments.len() == 1 {
+            return Some(command);
+        }
+        self.find(&[name, b"|", arguments.at(1)].concat())
+    }
+
     /// The command that these arguments call.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! `COMMAND`: what the server can do, told from the table of commands.
 
+use crate::acl::catalogue::CATEGORIES;
 use crate::commands::arguments::Arguments;
 use crate::commands::categories::categories;
-use crate::commands::command::flags::{LOADING, NAMES, STALE, WRITE};
-use crate::commands::command::{Command, Context, Family, Keys};
+use crate::commands::command::flags::{LOADING, NAMES, PUBSUB, STALE, WRITE};
+use crate::commands::command::{Command, Context, Family, Keys, Run};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Reply;
 use crate::text::pattern;
@@ -78,12 +79,18 @@ fn describe(command: &Command, out: &mut Reply) {
     flags.iter().for_each(|(_, name)| out.simple(name));
     let (first, last, step) = legacy_keys(command.keys);
     [first, last, step].into_iter().for_each(|place| out.integer(place));
-    let categories = categories(command);
+    let mut categories = categories(command);
+    categories.sort_by_key(|category| CATEGORIES.iter().position(|other| other == category));
     out.set(categories.len());
     categories.iter().for_each(|category| out.simple(&format!("@{category}")));
-    out.array(0);
+    // There are no tips.
+    out.set(0);
     key_specifications(command, out);
-    out.array(command.subcommands.len());
+    match command.subcommands.len() {
+        // Redis has a set of none here.
+        0 => out.set(0),
+        count => out.array(count),
+    }
     command.subcommands.iter().for_each(|subcommand| describe(subcommand, out));
 }
 
@@ -137,14 +144,14 @@ fn key_specifications(command: &Command, out: &mut Reply) {
     let range = |last: i64, step: i64, limit: i64| [("lastkey", last), ("keystep", step), ("limit", limit)];
     let one = range(0, 1, 0);
     match command.keys {
-        Keys::None => out.array(0),
+        Keys::None => out.set(0),
         Keys::Range(first, last, step) => {
-            out.array(1);
+            out.set(1);
             let last = if last < 0 { last } else { last - first };
             specification(out, Begin::At(first), &range(last, step, 0), "range");
         }
         Keys::Counted(place, has_destination) => {
-            out.array(1 + usize::from(has_destination));
+            out.set(1 + usize::from(has_destination));
             if has_destination {
                 specification(out, Begin::At(1), &one, "range");
             }
@@ -152,12 +159,12 @@ fn key_specifications(command: &Command, out: &mut Reply) {
             specification(out, Begin::At(place as i64), &find, "keynum");
         }
         Keys::After(words, from) => {
-            out.array(1 + words.len());
+            out.set(1 + words.len());
             specification(out, Begin::At(1), &one, "range");
             words.iter().for_each(|word| specification(out, Begin::Word(word, from as i64), &one, "range"));
         }
         Keys::Streams(from) => {
-            out.array(1);
+            out.set(1);
             specification(out, Begin::Word("STREAMS", from as i64), &range(-1, 1, 2), "range");
         }
     }
@@ -219,16 +226,18 @@ fn list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn get_keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let request = Arguments::new(arguments.from(2));
     let Ok(command) = cx.registry.resolve(request) else {
-        return Err(match cx.registry.find(request.at(0)) {
+        return Err(match cx.registry.look_up(request) {
             Some(_) => Failure::text("ERR Invalid number of arguments specified for command"),
             None => Failure::text("ERR Invalid command specified"),
         });
     };
-    if command.keys == Keys::None {
+    // Channels are no keys.
+    if command.keys == Keys::None || command.has(PUBSUB) {
         return Err(Failure::text("ERR The command has no key arguments"));
     }
     let places = command.key_places(request);
-    if places.is_empty() {
+    // A script need not have keys, and what it has must not make sense.
+    if places.is_empty() && !matches!(command.run, Run::Script(_)) {
         return Err(Failure::text("ERR Invalid arguments specified for command"));
     }
     cx.out.array(places.len());

@@ -69,6 +69,21 @@ impl Number {
     }
 }
 
+impl Number {
+    /// The number of thousandths, the next larger one if there is a part of one; `None` when a word of 64 bits does not hold it.
+    #[must_use]
+    pub fn thousandths_up(&self) -> Option<i64> {
+        let Self::Finite(Decimal { is_negative, digits }) = self else { return None };
+        let (parts, thousandths) = digits.split_at(digits.len().min(DECIMALS - 3));
+        let number = thousandths
+            .iter()
+            .rev()
+            .try_fold(0_i64, |number, digit| number.checked_mul(10)?.checked_add(i64::from(*digit)))?;
+        let has_part = parts.iter().any(|digit| *digit > 0);
+        if *is_negative { Some(-number) } else { number.checked_add(i64::from(has_part)) }
+    }
+}
+
 /// The digits of a number that is written in decimals, without its sign.
 fn digits_of_decimal(text: &[u8]) -> Option<Vec<u8>> {
     let mut parts = text.splitn(2, |byte| matches!(byte, b'e' | b'E'));
@@ -235,6 +250,27 @@ mod tests {
 
     fn sum(a: &[u8], b: &[u8]) -> Option<String> {
         Number::parse(a)?.plus(Number::parse(b)?)
+    }
+
+    #[test]
+    fn thousandths_are_rounded_up() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("1.5", Some(1500)),
+            ("0.0001", Some(1)),
+            ("0.001", Some(1)),
+            ("0.0010000000001", Some(2)),
+            ("-0.0019", Some(-1)),
+            ("0x1p3", Some(8000)),
+            ("9223372036854775.807", Some(i64::MAX)),
+            ("9223372036854775.8071", None),
+            ("9223372036854775.808", None),
+            ("1e400", None),
+            ("-1e400", None),
+            ("inf", None),
+        ] {
+            assert_eq!(Number::parse(text.as_bytes()).unwrap().thousandths_up(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         let words = words(values).map_err(|why| Error::runtime(why.trim_start_matches("ERR ")))?;
         let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
-        let Ok(command) = self.cx.registry.resolve(arguments) else {
+        let Some(command) = self.cx.registry.look_up(arguments) else {
             return Err(Error::runtime("Invalid command passed to redis.acl_check_cmd()"));
         };
         let user = self.session.user.as_ref();
@@ -106,11 +106,10 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         let words = words(values).map_err(Failure::text)?;
         let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
-        let command =
-            self.cx.registry.resolve(arguments).map_err(|_| match self.cx.registry.find(arguments.at(0)) {
-                Some(_) => Failure::text("ERR Wrong number of args calling Redis command from script"),
-                None => Failure::text("ERR Unknown Redis command called from script"),
-            })?;
+        let command = self.cx.registry.resolve(arguments).map_err(|_| match self.cx.registry.look_up(arguments) {
+            Some(_) => Failure::text("ERR Wrong number of args calling Redis command from script"),
+            None => Failure::text("ERR Unknown Redis command called from script"),
+        })?;
         if command.has(flags::NOSCRIPT) {
             return Err(Failure::text("ERR This Redis command is not allowed from script"));
         }
@@ -195,17 +194,21 @@ pub(super) fn table(lua: &Lua) -> Result<Table> {
     )?;
     table.set(
         "error_reply",
-        lua.create_function(|lua, text: LuaString| {
+        lua.create_function(|lua, values: MultiValue| {
+            let text = only_text(&values).map_or_else(|| NO_TEXT.to_vec(), |text| error_text(&text.as_bytes()));
             let reply = lua.create_table()?;
-            reply.set("err", lua.create_string(error_text(&text.as_bytes()))?)?;
+            reply.set("err", lua.create_string(text)?)?;
             Ok(reply)
         })?,
     )?;
     table.set(
         "status_reply",
-        lua.create_function(|lua, text: LuaString| {
+        lua.create_function(|lua, values: MultiValue| {
             let reply = lua.create_table()?;
-            reply.set("ok", text)?;
+            match only_text(&values) {
+                Some(text) => reply.set("ok", text)?,
+                None => reply.set("err", lua.create_string(NO_TEXT)?)?,
+            }
             Ok(reply)
         })?,
     )?;
@@ -242,6 +245,17 @@ fn set_replication(lua: &Lua, flags: &MultiValue) -> Result<()> {
         return Err(Error::runtime("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE."));
     }
     Ok(())
+}
+
+/// What a reply of a text becomes that is given something else.
+const NO_TEXT: &[u8] = b"ERR wrong number or type of arguments";
+
+/// The text that is given and nothing else.
+fn only_text(values: &MultiValue) -> Option<&LuaString> {
+    match values.front() {
+        Some(Value::String(text)) if values.len() == 1 => Some(text),
+        _ => None,
+    }
 }
 
 /// The text of an error: with a code in front.
