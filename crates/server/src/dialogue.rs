@@ -30,10 +30,10 @@ impl Dialogue {
     }
 
     /// The client need not wait any longer, and gets this reply.
-    pub fn unblock(&mut self, bytes: &[u8]) {
+    pub fn unblock(&mut self, bytes: Vec<u8>) {
         self.session.blocked = None;
         self.session.client.describe(|described| described.is_blocked = false);
-        self.out.raw(bytes);
+        self.out.adopt(bytes);
     }
 
     /// A command that was held goes on.

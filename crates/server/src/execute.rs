@@ -4,6 +4,8 @@
 //!   requests ─► plan ─┬─ commands that may go together ─► one run: lock all keys, fetch them, carry all out,
 //!                     │                                   write one batch, say what changed, unlock
 //!                     ├─ a command that goes alone ─────► a run of one
+//!                     ├─ one that takes many steps ─────► nothing of it is kept; a job of the thread of scripts, which has its
+//!                     │                                   keys reserved meanwhile
 //!                     ├─ a command in a transaction ────► the queue; EXEC makes one run of it
 //!                     ├─ a refusal ─────────────────────► its error
 //!                     └─ a request of HTTP ─────────────► the connection ends
@@ -23,7 +25,7 @@ use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flag
 use crate::commands::{monitored, permission};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
-use crate::keyspace::locks::Locked;
+use crate::keyspace::locks::{Locked, NotLocked, Reservation};
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::writes::{FIRST_PORTION, PORTION_BYTES, Writes};
 use crate::protocol::reply::{Protocol, Reply};
@@ -101,6 +103,30 @@ struct Named<'a> {
     is_overwritten: bool,
 }
 
+/// Where commands are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In a thread that serves connections. A command that takes long is left to the thread of jobs.
+    Here,
+    /// In the thread of jobs.
+    There,
+}
+
+/// Why commands are not carried out now.
+#[derive(Debug)]
+enum Stopped {
+    /// Keys that they need are reserved. They come again.
+    Held,
+    /// They get an error.
+    Failed(Failure),
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// A request that was looked at.
 enum Planned {
     /// It may go with others.
@@ -154,8 +180,7 @@ impl<'s> Executor<'s> {
             }
             if let Some((planned, from)) = end {
                 let arguments = Arguments::new(words.get(from..).unwrap_or_default());
-                self.by_itself(session, planned, arguments, out);
-                done += 1;
+                done += usize::from(self.by_itself(session, planned, arguments, out));
             }
         }
         Counters::add(&self.shared.counters.commands, done as u64);
@@ -216,7 +241,9 @@ impl<'s> Executor<'s> {
         }
         match command.run {
             Run::Together(_) => Planned::Together(command),
-            Run::Alone(_) | Run::Exclusive(_) | Run::Script(_) | Run::Flow(_) => Planned::Alone(command),
+            Run::Alone(_) | Run::Exclusive(_) | Run::Steady(_) | Run::Script(_) | Run::Flow(_) => {
+                Planned::Alone(command)
+            }
         }
     }
 
@@ -236,7 +263,8 @@ impl<'s> Executor<'s> {
         })
     }
 
-    fn by_itself(&self, session: &mut Session, planned: Planned, arguments: Arguments<'_>, out: &mut Reply) {
+    /// Carries a request out that goes alone. False when it is held.
+    fn by_itself(&self, session: &mut Session, planned: Planned, arguments: Arguments<'_>, out: &mut Reply) -> bool {
         let start = out.len();
         out.begin(self.shared.max_reply_bytes);
         let result = match planned {
@@ -267,18 +295,21 @@ impl<'s> Executor<'s> {
             Planned::Together(command) | Planned::Alone(command) => match command.run {
                 Run::Flow(flow) => {
                     // The commands of a transaction come before its end.
-                    let result = self.flow(session, flow, arguments, out);
+                    let result = match self.flow(session, flow, arguments, out) {
+                        Err(Stopped::Held) => return false,
+                        Err(Stopped::Failed(failure)) => Err(failure),
+                        Ok(()) => Ok(()),
+                    };
                     Self::describe(session, command, self.shared.clock.wall_ms());
                     monitored::show(self.shared, session, command, arguments, self.shared.clock.wall_ms());
                     result
                 }
                 Run::Script(_) => {
-                    self.leave_to_scripts(session, arguments, out);
-                    return;
+                    self.leave(session, arguments, out);
+                    return true;
                 }
                 _ => {
-                    self.run(session, &[(command, arguments)], out, &mut Pace::default());
-                    return;
+                    return self.run(session, &[(command, arguments)], out, &mut Pace::default(), Place::Here) > 0;
                 }
             },
         };
@@ -286,6 +317,7 @@ impl<'s> Executor<'s> {
             self.fail(out, start, &failure);
         }
         Self::hold_back(session, out, start);
+        true
     }
 
     /// A run of commands of a pipeline. Returns how many were carried out.
@@ -303,7 +335,7 @@ impl<'s> Executor<'s> {
             calls.push((*command, Arguments::new(words.get(from..*to).unwrap_or_default())));
             from = *to;
         }
-        self.run(session, &calls, out, pace)
+        self.run(session, &calls, out, pace, Place::Here)
     }
 
     /// The keys that these commands name.
@@ -321,33 +353,58 @@ impl<'s> Executor<'s> {
         named
     }
 
-    /// Locks what these commands touch. Fails when a script keeps it for long.
-    fn lock(&self, calls: &[Call<'_>], named: &[Named<'_>]) -> Outcome<Locked<'s>> {
+    /// Locks what these commands touch, or reserves it for the thread of jobs. Fails when a script keeps it for long.
+    fn lock(&self, calls: &[Call<'_>], named: &[Named<'_>], place: Place) -> Result<Locked<'s>, Stopped> {
         if calls.iter().all(|(command, _)| command.has(flags::ALLOW_BUSY)) {
             return Ok(Locked::nothing());
         }
-        if calls.iter().any(|(command, _)| matches!(command.run, Run::Exclusive(_) | Run::Script(_))) {
-            return self.until(|| self.shared.locks.try_lock_all());
+        let locks = &self.shared.locks;
+        let reads_others = calls.iter().any(|(command, arguments)| command.reads_others(*arguments));
+        let is_of_all = |(command, _): &Call<'_>| matches!(command.run, Run::Exclusive(_) | Run::Script(_));
+        if calls.iter().any(is_of_all) || (reads_others && place == Place::Here) {
+            return self.until(|| locks.try_lock_all());
         }
-        let mut stripes = named.iter().map(|named| self.shared.locks.stripe(named.hash)).collect();
+        let hashes = named.iter().map(|named| named.hash);
         let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE | flags::MAY_REPLICATE));
-        self.until(|| self.shared.locks.try_lock(&mut stripes, writes))
+        if place == Place::Here {
+            return self.until(|| locks.try_lock(hashes.clone(), writes));
+        }
+        let reservation = Reservation { keys: hashes.collect(), writes, reads_others };
+        self.until(|| locks.try_reserve(reservation.clone()))
     }
 
-    /// Tries until it has something, or a script is busy.
-    fn until<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Outcome<T> {
+    /// Tries until it has something, or keys are reserved, or a script is busy.
+    fn until<T>(&self, mut attempt: impl FnMut() -> Result<T, NotLocked>) -> Result<T, Stopped> {
         loop {
-            if let Some(found) = attempt() {
-                return Ok(found);
+            match attempt() {
+                Ok(found) => return Ok(found),
+                Err(NotLocked::Reserved) => return Err(Stopped::Held),
+                Err(NotLocked::Whole) => {}
             }
             if let Some(busy) = self.shared.scripts.progress.wait() {
-                return Err(Failure::text(busy.busy()));
+                return Err(Stopped::Failed(Failure::text(busy.busy())));
             }
         }
     }
 
-    /// Lets the thread of scripts carry out a request, for which the connection waits.
-    fn leave_to_scripts(&self, session: &mut Session, arguments: Arguments<'_>, out: &Reply) {
+    /// As it is; the command that comes next is held if it needs keys that are reserved.
+    fn or_hold<T>(&self, session: &mut Session, locked: Result<T, Stopped>) -> Result<T, Stopped> {
+        if matches!(locked, Err(Stopped::Held)) {
+            self.hold(session);
+        }
+        locked
+    }
+
+    /// Holds the command that comes next until the keys are free that a job has reserved.
+    fn hold(&self, session: &mut Session) {
+        // Otherwise they are free by now.
+        if self.shared.scripts.hold(&session.client, &self.shared.locks) {
+            session.held_until = Some(Nanos::MAX);
+        }
+    }
+
+    /// Lets the thread of jobs carry out a request, for which the connection waits.
+    fn leave(&self, session: &mut Session, arguments: Arguments<'_>, out: &Reply) {
         let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
         let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
         let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), None, Vec::new(), None);
@@ -356,22 +413,24 @@ impl<'s> Executor<'s> {
         if session.replies == Replies::Skip {
             session.replies = Replies::On;
         }
-        self.shared.scripts.submit(Job { client, user, database, protocol, replies, request });
+        let is_shown = std::mem::take(&mut session.shown) > 0;
+        self.shared.scripts.submit(Job { client, user, database, protocol, replies, request, is_shown });
     }
 
-    /// Carries out a request in the thread of scripts.
+    /// Carries out a request in the thread of jobs.
     pub fn carry_out(&self, job: Job) {
         let words: Vec<&[u8]> = job.request.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
         let mut session = Session::new(Arc::clone(&job.client), job.user);
-        (session.database, session.replies) = (job.database, job.replies);
+        (session.database, session.replies, session.shown) = (job.database, job.replies, usize::from(job.is_shown));
         let mut out = Reply::new(job.protocol);
         match self.registry.resolve(arguments) {
             Ok(command) => {
-                self.run(&mut session, &[(command, arguments)], &mut out, &mut Pace::default());
+                self.run(&mut session, &[(command, arguments)], &mut out, &mut Pace::default(), Place::There);
             }
             Err(failure) => self.fail(&mut out, 0, &failure),
         }
+        self.shared.scripts.release();
         job.client.unblock(out.take());
         self.serve_missed();
     }
@@ -388,13 +447,42 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// Carries commands out together, and returns how many.
-    fn run(&self, session: &mut Session, calls: &[Call<'_>], out: &mut Reply, pace: &mut Pace) -> usize {
+    /// Carries commands out together, and returns how many. None when the first one is held; one when it is left to the thread of
+    /// jobs.
+    fn run(
+        &self,
+        session: &mut Session,
+        mut calls: &[Call<'_>],
+        out: &mut Reply,
+        pace: &mut Pace,
+        place: Place,
+    ) -> usize {
+        if place == Place::Here {
+            // Each word is a key or an element.
+            let is_long = |(command, arguments): &Call<'_>| {
+                command.can_be_left() && arguments.len() as u64 > self.shared.max_steps
+            };
+            match calls.iter().position(is_long) {
+                Some(0) => {
+                    calls.iter().take(1).for_each(|(_, arguments)| self.leave(session, *arguments, out));
+                    return 1;
+                }
+                Some(first) => calls = calls.get(..first).unwrap_or_default(),
+                None => {}
+            }
+        }
         let first = calls.first().map_or("", |(command, _)| command.name);
         let _traced = debug_span!(target: "forebay_trace", "commands", first, count = calls.len() as i64).entered();
         let begun = self.shared.clock.now();
         let named = self.named(calls);
-        let locked = self.lock(calls, &named);
+        let locked = match self.lock(calls, &named, place) {
+            Ok(locked) => Ok(locked),
+            Err(Stopped::Failed(failure)) => Err(failure),
+            Err(Stopped::Held) => {
+                self.hold(session);
+                return 0;
+            }
+        };
         let mut keys = self.transaction();
         keys.writes().set_portion(pace.keys.max(calls.len()));
         let (start, replies) = (out.len(), session.replies);
@@ -414,6 +502,8 @@ impl<'s> Executor<'s> {
             if failed.is_some() || (carried > 0 && is_long()) {
                 break;
             }
+            let is_bounded = place == Place::Here && command.can_be_left();
+            keys.reads().allow(if is_bounded { self.shared.max_steps } else { u64::MAX });
             carried += 1;
             match self.call(session, (command, *arguments), &mut keys, out, &mut at) {
                 // Nobody waits within a run of several: such commands go alone.
@@ -430,14 +520,32 @@ impl<'s> Executor<'s> {
             self.leave_waiter(session, arguments, &wait, start, out);
         }
         drop(locked);
-        self.time(calls, carried, begun);
+        if !finished.as_ref().is_err_and(Failure::is_of_length) {
+            self.time(calls, carried, begun);
+        }
         if let (Err(failure), [first, _, ..]) = (&finished, calls)
             && failure.is_of_batch()
         {
             out.truncate(start);
             session.replies = replies;
             drop(keys);
-            return self.run(session, std::slice::from_ref(first), out, pace);
+            session.shown = carried;
+            return self.run(session, std::slice::from_ref(first), out, pace, place);
+        }
+        if let (Err(failure), Some(before)) = (&finished, carried.checked_sub(1))
+            && failure.is_of_length()
+        {
+            out.truncate(start);
+            session.replies = replies;
+            drop(keys);
+            session.shown = carried;
+            return match (calls.get(..before), calls.first()) {
+                (Some(others), _) if before > 0 => self.run(session, others, out, pace, place),
+                (_, first) => {
+                    first.into_iter().for_each(|(_, arguments)| self.leave(session, *arguments, out));
+                    1
+                }
+            };
         }
         if finished.is_ok() {
             self.serve_waiters(&keys);
@@ -445,6 +553,7 @@ impl<'s> Executor<'s> {
         if let Some(failure) = finished.unwrap_or_else(Some) {
             out.truncate(start);
             session.replies = replies;
+            session.shown = 0;
             // Those that were not carried out come next, unless none was.
             carried = if carried == 0 { calls.len() } else { carried };
             for _ in 0..carried {
@@ -505,20 +614,30 @@ impl<'s> Executor<'s> {
     ) -> Outcome<Option<Wait>> {
         let start = out.len();
         let now_ms = keys.now_ms();
-        let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler) | Run::Script(handler)) =
-            command.run
+        let (Run::Together(handler)
+        | Run::Alone(handler)
+        | Run::Exclusive(handler)
+        | Run::Steady(handler)
+        | Run::Script(handler)) = command.run
         else {
             return Err(Failure::text("ERR the command is not possible here"));
         };
         let (shared, registry) = (self.shared, self.registry);
         // Who was woken was shown when it began to wait.
-        if session.woken_by.is_none() {
+        if session.shown > 0 {
+            session.shown -= 1;
+        } else if session.woken_by.is_none() {
             monitored::show(shared, session, command, arguments, now_ms);
         }
         let mut context = Context { shared, registry, session, keys, out, wait: None };
         let result = handler(&mut context, arguments);
         let wait = context.wait.take();
         let begun = std::mem::replace(at, shared.clock.now());
+        if let Err(failure) = &result
+            && failure.is_of_length()
+        {
+            return Err(failure.clone());
+        }
         self.measure(session, command, arguments, now_ms, at.saturating_sub(begun) / 1000);
         match result {
             Err(failure) if failure.is_of_store() => return Err(failure),
@@ -597,15 +716,22 @@ impl<'s> Executor<'s> {
         }
     }
 
-    fn flow(&self, session: &mut Session, flow: Flow, arguments: Arguments<'_>, out: &mut Reply) -> Outcome {
+    fn flow(
+        &self,
+        session: &mut Session,
+        flow: Flow,
+        arguments: Arguments<'_>,
+        out: &mut Reply,
+    ) -> Result<(), Stopped> {
+        let failed = |text| Err(Stopped::Failed(Failure::text(text)));
         match flow {
-            Flow::Multi if session.queue.is_some() => Err(Failure::text("ERR MULTI calls can not be nested")),
+            Flow::Multi if session.queue.is_some() => failed("ERR MULTI calls can not be nested"),
             Flow::Multi => {
                 session.queue = Some(Queue::default());
                 out.ok();
                 Ok(())
             }
-            Flow::Discard if session.queue.is_none() => Err(Failure::text("ERR DISCARD without MULTI")),
+            Flow::Discard if session.queue.is_none() => failed("ERR DISCARD without MULTI"),
             Flow::Discard => {
                 session.queue = None;
                 self.unwatch(session);
@@ -613,7 +739,7 @@ impl<'s> Executor<'s> {
                 Ok(())
             }
             Flow::Exec => self.exec(session, out),
-            Flow::Watch if session.queue.is_some() => Err(Failure::text("ERR WATCH inside MULTI is not allowed")),
+            Flow::Watch if session.queue.is_some() => failed("ERR WATCH inside MULTI is not allowed"),
             Flow::Watch => {
                 self.watch(session, arguments)?;
                 out.ok();
@@ -652,11 +778,11 @@ impl<'s> Executor<'s> {
         });
     }
 
-    fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
+    fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Result<(), Stopped> {
         let layout = self.shared.spaces.layout();
-        let mut stripes: Vec<usize> =
-            arguments.from(1).iter().map(|key| self.shared.locks.stripe(layout.hash(key))).collect();
-        let _locked = self.until(|| self.shared.locks.try_lock(&mut stripes, false))?;
+        let hashes = arguments.from(1).iter().map(|key| layout.hash(key));
+        let locked = self.until(|| self.shared.locks.try_lock(hashes.clone(), false));
+        let _locked = self.or_hold(session, locked)?;
         let mut keys = self.transaction();
         let space = keys.space_of(session.database);
         keys.fetch(space, arguments.from(1).iter().map(|key| (layout.hash(key), *key, false)))?;
@@ -701,11 +827,11 @@ impl<'s> Executor<'s> {
         session.unwatch(&self.shared.watches);
     }
 
-    fn exec(&self, session: &mut Session, out: &mut Reply) -> Outcome {
-        let Some(queue) = session.queue.take() else { return Err(Failure::text("ERR EXEC without MULTI")) };
+    fn exec(&self, session: &mut Session, out: &mut Reply) -> Result<(), Stopped> {
+        let Some(queue) = session.queue.take() else { return Err(Failure::text("ERR EXEC without MULTI").into()) };
         if queue.is_refused {
             self.unwatch(session);
-            return Err(Failure::text("EXECABORT Transaction discarded because of previous errors."));
+            return Err(Failure::text("EXECABORT Transaction discarded because of previous errors.").into());
         }
         let words: Vec<Vec<&[u8]>> =
             queue.requests.iter().map(|request| request.iter().map(|argument| &argument[..]).collect()).collect();
@@ -716,10 +842,20 @@ impl<'s> Executor<'s> {
         }
         let begun = self.shared.clock.now();
         let named = self.named(&calls);
-        let locked = self.lock(&calls, &named).map_err(|busy| {
-            self.unwatch(session);
-            aborted(busy.message())
-        })?;
+        let locked = match self.lock(&calls, &named, Place::Here) {
+            Err(Stopped::Failed(busy)) => {
+                self.unwatch(session);
+                return Err(aborted(busy.message()).into());
+            }
+            locked => self.or_hold(session, locked),
+        };
+        let locked = match locked {
+            Ok(locked) => locked,
+            Err(stopped) => {
+                session.queue = Some(queue);
+                return Err(stopped);
+            }
+        };
         let mut keys = self.transaction();
         let is_stale = session.watched.as_ref().is_some_and(|watched| {
             let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
@@ -759,7 +895,7 @@ impl<'s> Executor<'s> {
         self.serve_missed();
         let doubt = finished?;
         self.serve_waiters(&keys);
-        doubt.map_or(Ok(()), Err)
+        doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A server without sockets and threads: bytes of requests in, bytes of replies out, in the caller's thread. For tests
 //! that need the commands and no network, such as fuzzing.
 //!
-//! There is no thread of scripts: a command that runs one waits forever.
+//! There is no thread of jobs: commands that run scripts, or take long, wait until [`LocalServer::carry_out_jobs`].
 
 use crate::acl::users::Users;
 use crate::commands::command::Registry;
@@ -85,6 +85,12 @@ impl LocalServer {
         changed.map_err(|why| Error::new(ErrorKind::Invalid, why))
     }
 
+    /// Carries out the jobs that wait, and returns how many.
+    pub fn carry_out_jobs(&self) -> usize {
+        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        std::iter::from_fn(|| self.shared.scripts.take()).map(|job| executor.carry_out(job)).count()
+    }
+
     /// Removes keys that have expired.
     ///
     /// # Errors
@@ -135,7 +141,7 @@ impl LocalConnection<'_> {
         for message in self.server.mailbox.take() {
             match message {
                 Message::Send { client, letter } if client == here => dialogue.out.raw(letter.bytes()),
-                Message::Unblock { client, bytes } if client == here => dialogue.unblock(&bytes),
+                Message::Unblock { client, bytes } if client == here => dialogue.unblock(bytes),
                 Message::Release(client) if client == here => dialogue.release(),
                 Message::Kill(client) if client == here => dialogue.session.is_closing = true,
                 _ => {}

@@ -1,7 +1,6 @@
 //! What collections of all types have in common: reading and changing headers, random elements, scans.
 
 use crate::commands::command::Context;
-use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Range, Space};
@@ -65,21 +64,15 @@ impl Open {
         Ok(Self { kind, former: None, now: Collection { id: cx.keys.new_id()?, a: 0, b: 0 } })
     }
 
+    /// A new collection with these elements, which replaces what a key holds when it is saved.
+    pub(crate) const fn built(kind: Kind, now: Collection) -> Self {
+        Self { kind, former: None, now }
+    }
+
     /// Opens the collection of a key, if there is one.
     pub(crate) fn existing(cx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Outcome<Option<Self>> {
         let former = cx.collection(key, kind)?;
         Ok(former.map(|now| Self { kind, former: Some(now), now }))
-    }
-
-    /// Puts the collection in the place of what a key holds, which is an event of this name. An empty one is none: the key is
-    /// deleted.
-    pub(crate) fn store(self, cx: &mut Context<'_, '_>, key: &[u8], class: Class, event: &'static str) -> Outcome {
-        if is_empty(self.kind, &self.now) {
-            return cx.delete(key);
-        }
-        self.save(cx, key, true)?;
-        cx.notify(class, event, key);
-        Ok(())
     }
 
     /// Writes the header if it changed. Says that the key changed if `is_changed`.
@@ -143,6 +136,7 @@ pub(crate) fn reply_each(
     count: u64,
     reply: impl Fn(&mut Reply, &[u8], &[u8]),
 ) -> Outcome {
+    cx.keys.reads().expect_steps(count)?;
     let (out, mut found) = (&mut *cx.out, 0);
     cx.keys.writes().scan(range, Direction::Forward, |key, value| {
         found += 1;

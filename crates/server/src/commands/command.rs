@@ -178,6 +178,8 @@ pub enum Run {
     Alone(Handler),
     /// By itself, while nobody else touches a key.
     Exclusive(Handler),
+    /// By itself, while nobody else changes a key, if it reads keys that it does not name ([`Command::reads_others`]).
+    Steady(Handler),
     /// By itself in the thread of scripts, while nobody else touches a key.
     Script(Handler),
     /// By what carries commands out.
@@ -277,6 +279,19 @@ impl Command {
     #[must_use]
     pub fn is_overwriting(&self, arguments: Arguments<'_>) -> bool {
         self.overwrites && (self.name != "set" || !(3..arguments.len()).any(|place| arguments.is(place, "GET")))
+    }
+
+    /// Whether it reads keys that it does not name: those to which patterns lead.
+    #[must_use]
+    pub fn reads_others(&self, arguments: Arguments<'_>) -> bool {
+        let is_pattern = |place| arguments.is(place, "BY") || arguments.is(place, "GET");
+        matches!(self.run, Run::Steady(_)) && (2..arguments.len()).any(is_pattern)
+    }
+
+    /// Whether another thread may carry it out, whatever comes of it: it does nothing with its connection but reply.
+    #[must_use]
+    pub const fn can_be_left(&self) -> bool {
+        matches!(self.run, Run::Together(_) | Run::Steady(_))
     }
 
     /// Adds where elements of the collection at the first key are.

@@ -112,20 +112,18 @@ fn renamenx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 /// Copies the elements of a collection to a new one and returns its header.
 fn copied(cx: &mut Context<'_, '_>, from: Space, to: Space, header: &Header) -> Outcome<Header> {
     let Some(former) = header.id() else { return Ok(header.clone()) };
+    cx.keys.reads().expect_steps(header.elements())?;
     let id = cx.keys.new_id()?;
     let (old, new) = (layout::elements(from, former), layout::elements(to, id));
-    let mut elements = Vec::new();
-    cx.keys.writes().scan(&old, Direction::Forward, |key, value| {
+    let mut elements = cx.keys.new_elements(to, id);
+    cx.keys.reads().scan(&old, Direction::Forward, |key, value| {
         let rest = key.get(layout::ELEMENT_PREFIX_BYTES..).unwrap_or_default();
         let mut key = BytesMut::with_capacity(new.0.len() + rest.len());
         key.put_slice(&new.0);
         key.put_slice(rest);
-        elements.push((key.freeze(), Bytes::copy_from_slice(value)));
-        Ok(true)
+        elements.add(key.freeze(), Bytes::copy_from_slice(value)).map(|()| true)
     })?;
-    for (key, value) in elements {
-        cx.keys.writes().put(key, value);
-    }
+    cx.keys.adopt(elements);
     let content = match &header.content {
         Content::Collection(kind, collection) => Content::Collection(*kind, Collection { id, ..*collection }),
         Content::Stream(stream) => Content::Stream(Stream { id, ..*stream }),

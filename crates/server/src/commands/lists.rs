@@ -110,6 +110,7 @@ fn element(cx: &mut Context<'_, '_>, list: &Collection, place: u64) -> Outcome<B
 
 /// The elements of a part.
 fn part(cx: &mut Context<'_, '_>, list: &Collection, from: u64, to: u64) -> Outcome<Vec<Bytes>> {
+    cx.keys.reads().expect_steps(to.saturating_sub(from))?;
     let mut elements = Vec::new();
     if to.saturating_sub(from) > MANY {
         let range = (element_key(cx, list, from), element_key(cx, list, to));

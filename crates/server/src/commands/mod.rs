@@ -9,6 +9,7 @@ pub mod arguments;
 pub mod bitfield;
 pub mod bitmaps;
 pub mod blocking;
+mod building;
 pub mod categories;
 pub mod client;
 pub mod collections;

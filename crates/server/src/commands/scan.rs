@@ -116,17 +116,18 @@ fn scan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let now_ms = cx.keys.now_ms();
     let range = layout::headers_from(cx.space(), 0);
-    let mut found = Vec::new();
-    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+    cx.keys.reads().expect_steps(u64::try_from(cx.keys.size(cx.space())).unwrap_or(0))?;
+    let (start, mut count, out) = (cx.out.len(), 0, &mut *cx.out);
+    cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
         let name = layout::client_key(key);
         if pattern::matches(arguments.at(1), name) && !Header::decode(Bytes::copy_from_slice(value))?.is_expired(now_ms)
         {
-            found.push(Bytes::copy_from_slice(name));
+            count += 1;
+            out.bulk(name);
         }
-        Ok(true)
+        Ok(!out.is_full())
     })?;
-    cx.out.array(found.len());
-    found.iter().for_each(|key| cx.out.bulk(key));
+    out.array_from(start, count);
     Ok(())
 }
 

@@ -5,8 +5,11 @@ use crate::commands::command::flags::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI
 use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::DATABASES;
+use crate::keyspace::transaction::Name;
 
 const FAMILY: Family = Family::Server;
+/// Keys that are looked for together, which somebody watches.
+const LOOKED_FOR: usize = 256;
 const CONTROL: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 
 /// The commands of this module.
@@ -95,22 +98,26 @@ fn break_marks(cx: &mut Context<'_, '_>, databases: &[usize]) -> Outcome {
     if cx.shared.watches.is_empty() {
         return Ok(());
     }
-    let mut broken = Vec::new();
-    for name in cx.shared.watches.names() {
-        if !databases.contains(&name.0) {
-            continue;
+    let watches = &cx.shared.watches;
+    let mut names = watches.names().into_iter().filter(|(database, _)| databases.contains(database));
+    loop {
+        // A client may watch many keys, and one of them breaks its mark: the others need not be looked for then.
+        let some: Vec<Name> = names.by_ref().filter(|name| watches.is_whole(name)).take(LOOKED_FOR).collect();
+        if some.is_empty() {
+            return Ok(());
         }
         // What is exchanged changes keys that are in either.
-        let others = if databases.len() == 2 { databases } else { std::slice::from_ref(&name.0) };
-        for database in others {
-            let space = cx.space_of(*database);
-            if cx.keys.header(space, &name.1)?.is_some() {
-                broken.push(name.clone());
-            }
+        let exchanged = if databases.len() == 2 { databases } else { &[] };
+        let mut places = Vec::new();
+        for (number, (own, key)) in some.iter().enumerate() {
+            let databases = if exchanged.is_empty() { std::slice::from_ref(own) } else { exchanged };
+            places.extend(databases.iter().map(|database| (number, (cx.space_of(*database), &key[..]))));
         }
+        let are_there = cx.keys.are_there(places.iter().map(|(_, place)| *place))?;
+        let there = places.iter().zip(are_there).filter(|(_, is_there)| *is_there);
+        let broken: Vec<Name> = there.filter_map(|((number, _), _)| some.get(*number).cloned()).collect();
+        watches.changed(&broken);
     }
-    cx.shared.watches.changed(&broken);
-    Ok(())
 }
 
 fn flushdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {

@@ -5,7 +5,8 @@
 //! or written as it comes.
 
 use crate::commands::arguments::{Arguments, integer};
-use crate::commands::collections::{self, Elements, HASHED, Input, Merged, Open};
+use crate::commands::building::Building;
+use crate::commands::collections::{self, Elements, HASHED, Input, Merged};
 use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::events::Class;
@@ -62,6 +63,13 @@ fn sets_of(cx: &mut Context<'_, '_>, keys: &[&[u8]]) -> Outcome<Vec<Option<Colle
 /// Passes on what an operation makes of sets.
 fn each(cx: &mut Context<'_, '_>, operation: Operation, keys: &[&[u8]], visit: Visit<'_>) -> Outcome {
     let sets = sets_of(cx, keys)?;
+    let sizes = sets.iter().map(|set| set.map_or(0, |set| set.a));
+    let steps = match operation {
+        Operation::Union => sizes.sum(),
+        Operation::Intersection => sizes.min().unwrap_or(0),
+        Operation::Difference => sizes.take(1).sum(),
+    };
+    cx.keys.reads().expect_steps(steps)?;
     let inputs: Vec<Input> = sets.iter().map(|set| set.map(|set| (set.id, HASHED))).collect();
     match operation {
         Operation::Intersection => intersection(cx, &sets, visit),
@@ -116,14 +124,9 @@ fn reply(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_
 }
 
 fn store(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_>, event: &'static str) -> Outcome {
-    let mut set = Open::fresh(cx, Kind::Set)?;
-    let (layout, space, id) = (cx.keys.layout(), cx.space(), set.now.id);
-    each(cx, operation, arguments.from(2), &mut |cx, member| {
-        set.now.a += 1;
-        cx.keys.writes().put(layout.hashed_element(space, id, member), Bytes::new());
-        cx.keys.check_size().map(|()| true)
-    })?;
-    cx.out.count(set.now.a);
+    let mut set = Building::new(cx, Kind::Set)?;
+    each(cx, operation, arguments.from(2), &mut |_, member| set.add(member, Bytes::new()).map(|()| true))?;
+    cx.out.count(set.len());
     set.store(cx, arguments.at(1), Class::SET, event)
 }
 

@@ -21,10 +21,10 @@ const FAMILY: Family = Family::Generic;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    Command::with(FAMILY, "sort", -2, WRITE | DENYOOM, Run::Exclusive(sort))
+    Command::with(FAMILY, "sort", -2, WRITE | DENYOOM, Run::Steady(sort))
         .keys_after(&["STORE"], 2)
         .doc("1.0.0", "Sorts elements, and returns or stores them."),
-    Command::with(FAMILY, "sort_ro", -2, READONLY | MOVABLEKEYS, Run::Exclusive(sort_ro))
+    Command::with(FAMILY, "sort_ro", -2, READONLY | MOVABLEKEYS, Run::Steady(sort_ro))
         .keys(1, 1, 1)
         .doc("7.0.0", "Sorts elements and returns them."),
 ];

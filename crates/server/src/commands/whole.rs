@@ -1,10 +1,10 @@
 //! All that a key holds, as one value in memory: for sorting, and for carrying it to another server.
 
-use crate::commands::collections::{self, HASHED, Open};
+use crate::commands::building::Building;
+use crate::commands::collections::{self, HASHED};
 use crate::commands::command::Context;
-use crate::commands::lists::{self, End};
+use crate::commands::lists;
 use crate::commands::sorted_sets::{self, members};
-use crate::commands::{hashes, sets};
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::header::{Content, Header, Kind};
 use crate::keyspace::layout;
@@ -29,6 +29,7 @@ pub(crate) enum Whole {
 impl Whole {
     /// What a key holds that has this header; `None` for a stream.
     pub(crate) fn read(cx: &mut Context<'_, '_>, header: &Header) -> Outcome<Option<Self>> {
+        cx.keys.reads().expect_steps(header.elements())?;
         Ok(Some(match &header.content {
             Content::String(bytes) => Self::String(bytes.clone()),
             Content::Collection(Kind::List, list) => Self::List(lists::elements(cx, list)?),
@@ -45,30 +46,26 @@ impl Whole {
         }))
     }
 
-    /// Replaces what a key holds, which does not expire then. A collection has elements.
+    /// Replaces what a key holds, which does not expire then. A collection has elements, and they all differ but those of a list.
     pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {
         match self {
             Self::String(bytes) => cx.set_header(key, &Header::string(bytes)),
             Self::List(elements) => {
-                let mut list = Open::fresh(cx, Kind::List)?;
-                elements.into_iter().for_each(|element| lists::push(cx, &mut list, End::Right, element));
-                list.save(cx, key, true)
+                let mut list = Building::new(cx, Kind::List)?;
+                elements.into_iter().try_for_each(|element| list.push(element))?;
+                list.save(cx, key)
             }
             Self::Set(elements) => {
-                let mut set = Open::fresh(cx, Kind::Set)?;
-                for member in elements {
-                    sets::add(cx, &mut set, &member)?;
-                }
-                set.save(cx, key, true)
+                let mut set = Building::new(cx, Kind::Set)?;
+                elements.into_iter().try_for_each(|member| set.add(&member, Bytes::new()))?;
+                set.save(cx, key)
             }
             Self::Hash(pairs) => {
-                let mut hash = Open::fresh(cx, Kind::Hash)?;
-                for (field, value) in pairs {
-                    hashes::put(cx, &mut hash, &field, value)?;
-                }
-                hash.save(cx, key, true)
+                let mut hash = Building::new(cx, Kind::Hash)?;
+                pairs.into_iter().try_for_each(|(field, value)| hash.add(&field, value))?;
+                hash.save(cx, key)
             }
-            Self::SortedSet(scored) => sorted_sets::ranges::of_members(cx, scored)?.save(cx, key, true),
+            Self::SortedSet(scored) => sorted_sets::ranges::of_members(cx, scored)?.save(cx, key),
         }
     }
 }

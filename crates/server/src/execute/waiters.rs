@@ -5,7 +5,7 @@
 //! or come next. When the key is not of the type that a waiter waits for, nobody else who waits for that type is tried there:
 //! whoever makes the key one of that type serves them. A waiter whose client has hung up gets nothing.
 
-use super::{Call, Executor};
+use super::{Call, Executor, Place};
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Wait, flags};
 use crate::keyspace::header::Kind;
@@ -111,10 +111,10 @@ impl Executor<'_> {
         let calls = [(command, arguments)];
         let named = self.named(&calls);
         let _locked = loop {
-            match self.lock(&calls, &named) {
+            match self.lock(&calls, &named, Place::Here) {
                 Ok(locked) => break locked,
-                Err(_) if self.shared.scripts.miss() => return Attempt::Waits,
-                // The script has ended just now.
+                Err(_) if self.shared.scripts.miss(&self.shared.locks) => return Attempt::Waits,
+                // The job has ended just now.
                 Err(_) => {}
             }
         };
@@ -149,7 +149,7 @@ impl Executor<'_> {
         Attempt::Served(out.take(), touched)
     }
 
-    /// A script has ended: carries the commands out that could not be carried out because of it.
+    /// A job has ended: carries the commands out that could not be carried out because of it.
     pub(super) fn serve_missed(&self) {
         if self.shared.scripts.take_missed() {
             self.serve_at(self.shared.waiting.names().into());

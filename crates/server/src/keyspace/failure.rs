@@ -20,6 +20,8 @@ enum Reach {
     Run,
     /// All of the run, as one batch or what is replied at once cannot hold it. Nothing was written.
     Batch,
+    /// All of the run, as one of its commands takes long. Nothing was written.
+    Long,
 }
 
 /// What a command of the server gives.
@@ -46,6 +48,13 @@ impl Failure {
         reach: Reach::Batch,
     };
 
+    /// A command takes more steps than it may where it was begun. Clients do not see this one.
+    pub const LONG: Self = Self {
+        text: Cow::Borrowed("ERR the command takes too long to be carried out here"),
+        kind: ErrorKind::Io,
+        reach: Reach::Long,
+    };
+
     /// A failure with this text, which begins with a code in capitals.
     #[must_use]
     pub const fn text(text: &'static str) -> Self {
@@ -68,6 +77,12 @@ impl Failure {
     #[must_use]
     pub fn of_batch(text: String) -> Self {
         Self { reach: Reach::Batch, ..Self::new(text) }
+    }
+
+    /// A run writes more than one batch may be, which takes back all of it.
+    #[must_use]
+    pub fn too_much_written() -> Self {
+        Self::of_batch(format!("ERR too much is written at once: at most {} MiB", forebay::MAX_BATCH_BYTES >> 20))
     }
 
     /// What the store holds cannot be understood.
@@ -93,6 +108,12 @@ impl Failure {
     #[must_use]
     pub const fn is_of_batch(&self) -> bool {
         matches!(self.reach, Reach::Batch)
+    }
+
+    /// Whether the run failed because one of its commands takes long: it is to be carried out elsewhere.
+    #[must_use]
+    pub const fn is_of_length(&self) -> bool {
+        matches!(self.reach, Reach::Long)
     }
 
     /// What whoever runs the server must do: the kind of the database's error, or else `Io`.

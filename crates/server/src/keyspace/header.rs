@@ -120,6 +120,17 @@ pub struct Header {
 }
 
 impl Header {
+    /// Number of elements; of a stream, its entries. A string has none.
+    #[must_use]
+    pub const fn elements(&self) -> u64 {
+        match &self.content {
+            Content::String(_) => 0,
+            Content::Collection(Kind::List, list) => list.b.wrapping_sub(list.a),
+            Content::Collection(_, collection) => collection.a,
+            Content::Stream(stream) => stream.entries,
+        }
+    }
+
     /// A string that does not expire.
     #[must_use]
     pub fn string(bytes: impl Into<Bytes>) -> Self {

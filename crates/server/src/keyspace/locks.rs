@@ -5,17 +5,27 @@
 //! reads does not change before it has written. Stripes are shared by runs that only read. What concerns keys that
 //! are not named (`FLUSHALL`, `SWAPDB`), and scripts, lock everything.
 //!
-//! A script may hold its lock for long. So nobody waits for who has locked everything, but asks again
-//! ([`Locks::try_lock`]); whoever locks everything waits for those only who hold stripes, which is short.
+//! A script may hold its lock for long, and so may a command over many elements. So nobody waits for them:
+//!
+//! ```text
+//!   everything is locked ─► NotLocked::Whole: ask again
+//!   keys are reserved ────► NotLocked::Reserved: ask again when the reservation has ended; others' keys are free
+//! ```
+//!
+//! Who reserves keys locks everything for the moment in which the reservation begins. So whoever has locked stripes has
+//! looked at it, and needs no other lock to keep away from it. There is one reservation at most. It is of keys, and not of
+//! stripes: other keys of a stripe would be kept for long, too.
 
-use forebay_env::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use forebay_env::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, lock};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLockWriteGuard, TryLockError};
 
 /// Stripes of a server with several threads, in 768 KiB. Two runs of 64 keys share one of them in 6 of 100 cases, and one of a
 /// thousand nearly always.
 const STRIPES: usize = 1 << 16;
 /// Stripes of a server with one thread, in 12 KiB, which its core's cache holds: there it meets nobody but the thread of scripts,
-/// which locks everything.
+/// which locks everything or reserves a few.
 const STRIPES_OF_ONE: usize = 1 << 10;
 
 /// The locks of a server's keys.
@@ -25,6 +35,36 @@ pub struct Locks {
     whole: Mutex<()>,
     all: RwLock<()>,
     stripes: Vec<RwLock<()>>,
+    /// Read without the lock by those who have `all`: a reservation begins while nobody has.
+    is_reserved: AtomicBool,
+    reservation: Mutex<Option<Reservation>>,
+}
+
+/// Keys that somebody works on for long.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reservation {
+    /// The hashes of its keys.
+    pub keys: BTreeSet<u64>,
+    /// Whether it changes them.
+    pub writes: bool,
+    /// Whether it also reads keys that are not named, so that nobody changes any.
+    pub reads_others: bool,
+}
+
+impl Reservation {
+    /// Whether it keeps others from keys with these hashes, who read them or also write.
+    fn keeps_from(&self, mut hashes: impl Iterator<Item = u64>, writes: bool) -> bool {
+        (writes || self.writes) && hashes.any(|hash| (writes && self.reads_others) || self.keys.contains(&hash))
+    }
+}
+
+/// Why keys could not be locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotLocked {
+    /// Somebody has locked everything, or is about to.
+    Whole,
+    /// Some of them are reserved.
+    Reserved,
 }
 
 /// Keys that are locked until this is dropped.
@@ -33,6 +73,7 @@ pub struct Locked<'a> {
     _stripes: Vec<Stripe<'a>>,
     _all: Option<All<'a>>,
     _whole: Option<MutexGuard<'a, ()>>,
+    _reserved: Option<Reserved<'a>>,
 }
 
 #[derive(Debug)]
@@ -47,31 +88,53 @@ enum All<'a> {
     Own(#[allow(dead_code, reason = "holds the lock")] RwLockWriteGuard<'a, ()>),
 }
 
+/// A reservation that ends when this is dropped.
+#[derive(Debug)]
+struct Reserved<'a>(&'a Locks);
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut reservation = lock(&self.0.reservation);
+        *reservation = None;
+        self.0.is_reserved.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Locks {
     /// The locks of a server whose connections are served by so many threads.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let stripes = if threads > 1 { STRIPES } else { STRIPES_OF_ONE };
         let stripes = (0..stripes).map(|_| RwLock::new(())).collect();
-        Self { whole: Mutex::new(()), all: RwLock::new(()), stripes }
+        let (is_reserved, reservation) = (AtomicBool::new(false), Mutex::new(None));
+        Self { whole: Mutex::new(()), all: RwLock::new(()), stripes, is_reserved, reservation }
     }
 
     /// The stripe of a key with this hash.
-    #[must_use]
-    pub fn stripe(&self, hash: u64) -> usize {
+    fn stripe(&self, hash: u64) -> usize {
         // Their number is a power of two.
         (hash >> 48) as usize & (self.stripes.len() - 1)
     }
 
-    /// Locks these stripes, to read or also to write; `None` while somebody has locked everything.
-    pub fn try_lock(&self, stripes: &mut Vec<usize>, writes: bool) -> Option<Locked<'_>> {
+    /// Locks the keys with these hashes, to read or also to write.
+    ///
+    /// # Errors
+    /// See [`NotLocked`].
+    pub fn try_lock(&self, hashes: impl Iterator<Item = u64> + Clone, writes: bool) -> Result<Locked<'_>, NotLocked> {
+        let mut stripes: Vec<usize> = hashes.clone().map(|hash| self.stripe(hash)).collect();
         stripes.sort_unstable();
         stripes.dedup();
         let all = match self.all.try_read() {
             Ok(all) => all,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => return Err(NotLocked::Whole),
         };
+        // A reservation begins while nobody has `all`, whose lock makes it visible.
+        if self.is_reserved.load(Ordering::Relaxed)
+            && lock(&self.reservation).as_ref().is_some_and(|reserved| reserved.keeps_from(hashes, writes))
+        {
+            return Err(NotLocked::Reserved);
+        }
         let mut locked = Vec::with_capacity(stripes.len());
         for lock in stripes.iter().filter_map(|&stripe| self.stripes.get(stripe)) {
             locked.push(if writes {
@@ -80,18 +143,44 @@ impl Locks {
                 Stripe::Shared(lock.read().unwrap_or_else(PoisonError::into_inner))
             });
         }
-        Some(Locked { _stripes: locked, _all: Some(All::Shared(all)), _whole: None })
+        Ok(Locked { _stripes: locked, _all: Some(All::Shared(all)), ..Locked::nothing() })
     }
 
-    /// Locks all keys; `None` while somebody else has.
-    pub fn try_lock_all(&self) -> Option<Locked<'_>> {
+    /// Locks all keys.
+    ///
+    /// # Errors
+    /// See [`NotLocked`].
+    pub fn try_lock_all(&self) -> Result<Locked<'_>, NotLocked> {
         let whole = match self.whole.try_lock() {
             Ok(whole) => whole,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => return Err(NotLocked::Whole),
         };
+        // Nobody reserves keys without `whole`.
+        if self.is_reserved() {
+            return Err(NotLocked::Reserved);
+        }
         let all = All::Own(self.all.write().unwrap_or_else(PoisonError::into_inner));
-        Some(Locked { _stripes: Vec::new(), _all: Some(all), _whole: Some(whole) })
+        Ok(Locked { _all: Some(all), _whole: Some(whole), ..Locked::nothing() })
+    }
+
+    /// Reserves keys, for who works on them for long.
+    ///
+    /// # Errors
+    /// See [`NotLocked`].
+    pub fn try_reserve(&self, reservation: Reservation) -> Result<Locked<'_>, NotLocked> {
+        // Whoever has locked stripes lets them go soon, and whoever comes sees the reservation.
+        let _everything = self.try_lock_all()?;
+        let mut reserved = lock(&self.reservation);
+        *reserved = Some(reservation);
+        self.is_reserved.store(true, Ordering::Relaxed);
+        Ok(Locked { _reserved: Some(Reserved(self)), ..Locked::nothing() })
+    }
+
+    /// Whether keys are reserved.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        lock(&self.reservation).is_some()
     }
 }
 
@@ -99,6 +188,44 @@ impl Locked<'_> {
     /// Nothing is locked: no key is touched.
     #[must_use]
     pub const fn nothing() -> Self {
-        Self { _stripes: Vec::new(), _all: None, _whole: None }
+        Self { _stripes: Vec::new(), _all: None, _whole: None, _reserved: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_keeps_others_from_its_keys_alone() {
+        let locks = Locks::new(1);
+        let may = |keys: &[u64], writes| locks.try_lock(keys.iter().copied(), writes).map(|_| ());
+        let reserve = |writes, reads_others| {
+            let keys = BTreeSet::from([3, 5]);
+            locks.try_reserve(Reservation { keys, writes, reads_others }).unwrap()
+        };
+        let kept = Err(NotLocked::Reserved);
+        for (writes, reads_others, read, write, write_other) in [
+            (true, false, kept, kept, Ok(())),
+            (false, false, Ok(()), kept, Ok(())),
+            (false, true, Ok(()), kept, kept),
+            (true, true, kept, kept, kept),
+        ] {
+            let reserved = reserve(writes, reads_others);
+            assert_eq!([may(&[3], false), may(&[5, 9], false)], [read; 2]);
+            assert_eq!([may(&[5], true), may(&[1, 3], true)], [write; 2]);
+            assert_eq!([may(&[4], true), may(&[7, 6], true)], [write_other; 2]);
+            // Who names no key changes none.
+            assert_eq!([may(&[4], false), may(&[], false), may(&[], true)], [Ok(()); 3]);
+            assert_eq!(locks.try_lock_all().map(|_| ()), kept);
+            assert_eq!(locks.try_reserve(Reservation::default()).map(|_| ()), kept);
+            drop(reserved);
+            assert_eq!([may(&[3], true), locks.try_lock_all().map(|_| ())], [Ok(()); 2]);
+        }
+        let _all = locks.try_lock_all().unwrap();
+        assert_eq!(
+            [may(&[3], false), locks.try_reserve(Reservation::default()).map(|_| ())],
+            [Err(NotLocked::Whole); 2]
+        );
     }
 }

@@ -10,10 +10,12 @@
 //! | `locks` | who may touch which keys at the same time |
 //! | `plain` | keys that are known to hold a string that does not expire |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
+//! | `building` | elements of collections that are not there yet |
 //! | `writes` | what a run of commands has read and written so far |
 //! | `functions` | libraries of functions |
 //! | `transaction` | keys, types and expiries on top of it |
 
+pub mod building;
 pub mod events;
 pub mod failure;
 pub mod functions;

@@ -13,6 +13,7 @@
 //! A process reserves ids in blocks, so that the record is rarely written. Ids that it did not use are lost, which does no
 //! harm.
 
+use crate::keyspace::building;
 use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::header::Header;
 use crate::keyspace::layout::{self, DATABASES, Layout, Space};
@@ -152,6 +153,7 @@ impl Spaces {
             counts: Default::default(),
             plain: PlainKeys::new(&mut Random::seeded(secret()? as u64)),
         };
+        building::remove_left(store)?;
         spaces.count(store)?;
         Ok(spaces)
     }

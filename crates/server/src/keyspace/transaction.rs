@@ -7,6 +7,7 @@
 //! Who overwrites or removes a key needs its *outline*: all of the header but the bytes of a string. That of a plain key is known
 //! without reading (see `plain`).
 
+use crate::keyspace::building::NewElements;
 use crate::keyspace::events::{Class, Event, Wanted};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
@@ -129,8 +130,7 @@ impl<'s> Transaction<'s> {
     /// See above; it takes back all of the run.
     pub fn make_room(&self, bytes: usize) -> Outcome {
         if self.held_bytes().saturating_add(bytes) > self.max_written_bytes {
-            let most = MAX_WRITTEN_BYTES >> 20;
-            return Err(Failure::of_batch(format!("ERR too much is written at once: at most {most} MiB")));
+            return Err(Failure::too_much_written());
         }
         Ok(())
     }
@@ -261,6 +261,19 @@ impl<'s> Transaction<'s> {
         Ok(header.filter(|header| !header.is_expired(self.now_ms)))
     }
 
+    /// Which of some keys are there.
+    ///
+    /// # Errors
+    /// As [`Transaction::header`].
+    pub fn are_there<'k>(&self, keys: impl Iterator<Item = (Space, &'k [u8])>) -> Outcome<Vec<bool>> {
+        let places: Vec<Bytes> = keys.map(|(space, key)| self.layout().header(space, key)).collect();
+        let is_there = |stored: Option<Bytes>| {
+            let header = stored.map(Header::decode).transpose()?;
+            Ok(header.is_some_and(|header| !header.is_expired(self.now_ms)))
+        };
+        self.writes.read_many(&places)?.into_iter().map(is_there).collect()
+    }
+
     /// The outline of a key: its header, of a string perhaps without its bytes.
     ///
     /// # Errors
@@ -322,6 +335,18 @@ impl<'s> Transaction<'s> {
     /// Those of the database.
     pub fn new_id(&mut self) -> Outcome<u64> {
         self.spaces.new_id(self.writes.store())
+    }
+
+    /// No elements yet of a collection with this new id.
+    #[must_use]
+    pub fn new_elements(&self, space: Space, id: u64) -> NewElements<'s> {
+        let most_bytes = self.max_written_bytes.saturating_sub(self.held_bytes());
+        NewElements::new(self.writes.store(), space, id, !self.writes.is_bounded(), most_bytes)
+    }
+
+    /// The collection with these elements comes to be with this run, which changes its header next.
+    pub fn adopt(&mut self, elements: NewElements<'s>) {
+        self.writes.adopt(elements);
     }
 
     /// Changes or adds a key. Elements of a collection that it replaces are removed.

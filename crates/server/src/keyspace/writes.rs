@@ -13,11 +13,12 @@
 //! whoever carries a run out ends it in time ([`Writes::written_bytes`]). Nobody knows how long values are before they are
 //! there. So keys are fetched in portions, each as long as those before let expect, and no more once much is held.
 
+use crate::keyspace::building::{Begun, NewElements};
 use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::layout::Range;
 use bytes::Bytes;
 use forebay::{DbIterator, IterOptions, Store, WriteBatch};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -34,6 +35,8 @@ const MAX_PORTION: usize = 1 << 12;
 pub const FIRST_PORTION: usize = 16;
 /// A portion is at most so many times as long as the one before.
 const GROWTH: usize = 8;
+/// Steps that it takes to look a key up in the store; the next one of a scan is one.
+const LOOK_UP_STEPS: u64 = 4;
 
 /// Reads and writes of a run. See the module.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub struct Writes<'s> {
     /// The keys of `known`.
     order: OnceCell<BTreeSet<Bytes>>,
     deleted: Vec<Range>,
+    /// Collections that come to be with this run, of which a part is written.
+    begun: Vec<Begun<'s>>,
     /// Keys of the next portion that is fetched.
     portion: usize,
     fetched_bytes: usize,
@@ -50,6 +55,8 @@ pub struct Writes<'s> {
     read_bytes: usize,
     /// Bytes of `known` that are to be written, and of `deleted`.
     written_bytes: usize,
+    /// Steps that may still be taken. A scan takes them, which changes nothing else.
+    steps_left: Cell<u64>,
 }
 
 /// What is known of a key of the engine.
@@ -115,11 +122,39 @@ impl<'s> Writes<'s> {
             known,
             order: OnceCell::new(),
             deleted: Vec::new(),
+            begun: Vec::new(),
             portion: FIRST_PORTION,
             fetched_bytes: 0,
             read_bytes: 0,
             written_bytes: 0,
+            steps_left: Cell::new(u64::MAX),
         }
+    }
+
+    /// What comes may take so many steps. A command that takes more fails with [`Failure::LONG`].
+    pub fn allow(&self, steps: u64) {
+        self.steps_left.set(steps);
+    }
+
+    /// Whether there is a bound of steps. Without one, more than could be taken are left.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        self.steps_left.get() < u64::MAX / 2
+    }
+
+    /// Takes steps. Who knows how many are to come asks for them with [`Writes::expect_steps`] before.
+    fn take_steps(&self, steps: u64) -> Outcome {
+        self.expect_steps(steps)?;
+        self.steps_left.set(self.steps_left.get().saturating_sub(steps));
+        Ok(())
+    }
+
+    /// Fails when so many steps may not be taken.
+    ///
+    /// # Errors
+    /// See above; it takes back all of the run.
+    pub fn expect_steps(&self, steps: u64) -> Outcome {
+        if steps > self.steps_left.get() { Err(Failure::LONG) } else { Ok(()) }
     }
 
     /// The next portion of keys that are fetched together has so many.
@@ -211,6 +246,7 @@ impl<'s> Writes<'s> {
 
     fn fetch_portion(&mut self, mut missing: Vec<Bytes>) -> Outcome {
         let before = self.fetched_bytes;
+        self.take_steps(missing.len() as u64 * LOOK_UP_STEPS)?;
         if missing.len() > 1 {
             missing.sort_unstable();
             missing.dedup();
@@ -266,6 +302,7 @@ impl<'s> Writes<'s> {
             if self.is_deleted(key) {
                 return Ok(None);
             }
+            self.take_steps(LOOK_UP_STEPS)?;
             self.forget_much();
             let value = self.store.get(key).map_err(of_database)?.map(Bytes::from);
             self.learn(key.clone(), value);
@@ -279,6 +316,7 @@ impl<'s> Writes<'s> {
     /// Those of the database.
     pub fn read_many(&self, keys: &[Bytes]) -> Outcome<Vec<Option<Bytes>>> {
         let missing: Vec<&[u8]> = keys.iter().filter(|key| !self.is_known(key)).map(|key| &key[..]).collect();
+        self.take_steps(missing.len() as u64 * LOOK_UP_STEPS)?;
         let mut found = if missing.is_empty() {
             Vec::new().into_iter()
         } else {
@@ -295,6 +333,13 @@ impl<'s> Writes<'s> {
     /// Sets a key.
     pub fn put(&mut self, key: Bytes, value: impl Into<Bytes>) {
         self.note(key, Known { value: Some(value.into()), is_written: true });
+    }
+
+    /// Elements of a collection that comes to be with this run.
+    pub fn adopt(&mut self, elements: NewElements<'s>) {
+        let (begun, rest) = elements.into_parts();
+        self.begun.push(begun);
+        rest.into_iter().for_each(|(key, value)| self.put(key, value));
     }
 
     /// Removes a key.
@@ -348,6 +393,7 @@ impl<'s> Writes<'s> {
         };
         let mut next = written.next();
         loop {
+            self.take_steps(1)?;
             let order = match (next, stored.valid()) {
                 (None, false) => return Ok(()),
                 (Some(_), false) => std::cmp::Ordering::Less,
@@ -407,14 +453,17 @@ impl<'s> Writes<'s> {
                 };
             }
         }
+        self.begun.iter().for_each(|begun| begun.add_to(&mut batch));
         if batch.is_empty() {
             return Ok(None);
         }
-        match self.store.write(&batch).map_err(forebay::Error::from) {
-            Ok(()) => Ok(None),
-            Err(error) if error.is_published() => Ok(Some(Failure::of_durability(&error))),
-            Err(error) => Err(error.into()),
-        }
+        let doubt = match self.store.write(&batch).map_err(forebay::Error::from) {
+            Ok(()) => None,
+            Err(error) if error.is_published() => Some(Failure::of_durability(&error)),
+            Err(error) => return Err(error.into()),
+        };
+        self.begun.drain(..).for_each(|mut begun| begun.end());
+        Ok(doubt)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What connections are answered.
 
 mod bounds;
+mod long;
 mod waiting;
 
 use super::*;
@@ -300,8 +301,10 @@ fn a_transaction_ends_at_the_command_that_writes_too_much() {
 fn told(server: &LocalServer, requests: &str) -> String {
     let mut connection = server.connect();
     let mut sent = connection.send(format!("{}\r\n", requests.replace("; ", "\r\n")).as_bytes());
-    for job in server.shared.scripts.take_waiting() {
-        Executor { shared: &server.shared, registry: &server.registry }.carry_out(job);
+    while server.carry_out_jobs() > 0 {
+        // The mail comes first, and what was sent before goes on then.
+        sent.extend(connection.send(b""));
+        sent.extend(connection.send(b""));
     }
     sent.extend(connection.send(b""));
     String::from_utf8(sent).unwrap()

@@ -175,7 +175,7 @@ impl EventLoop {
                     Message::Unblock { client, bytes } => {
                         self.forget_deadline(client);
                         if let Some(connection) = self.connections.get_mut(&client) {
-                            connection.dialogue.unblock(&bytes);
+                            connection.dialogue.unblock(bytes);
                             ready.insert(client);
                         }
                     }
@@ -254,7 +254,7 @@ impl EventLoop {
             if let Some(claim) = waiter.claim() {
                 claim.end();
                 self.shared.waiting.remove(&waiter);
-                connection.dialogue.unblock(&waiter.nothing);
+                connection.dialogue.unblock(waiter.nothing.clone());
                 ready.insert(id);
             }
         }

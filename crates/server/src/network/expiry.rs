@@ -39,9 +39,8 @@ fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
         return Ok(0);
     }
     let keyed = shared.spaces.layout();
-    let mut stripes = found.iter().map(|key| shared.locks.stripe(keyed.hash(key))).collect();
-    // While somebody has locked everything, they stay until the next sweep.
-    let Some(locked) = shared.locks.try_lock(&mut stripes, true) else { return Ok(0) };
+    // While somebody has locked everything, or reserved one of them, they stay until the next sweep.
+    let Ok(locked) = shared.locks.try_lock(found.iter().map(|key| keyed.hash(key)), true) else { return Ok(0) };
     let mut keys = shared.transaction(now_ms);
     keys.fetch(space, found.iter().map(|key| (keyed.hash(key), &key[..], false)))?;
     for key in &found {

@@ -119,6 +119,15 @@ impl Reply {
         }
     }
 
+    /// Adds bytes that are replies already, and have a bound of their own. They are not copied where nothing was written before.
+    pub fn adopt(&mut self, bytes: Vec<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes = bytes;
+        } else {
+            self.raw(&bytes);
+        }
+    }
+
     /// Adds bytes that are replies already, and have a bound of their own.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);

@@ -5,8 +5,12 @@
 //! ```
 //!
 //! So connections are served while a script runs: they get an error once it is busy, also those with a job, and can end it.
+//!
+//! Other commands that turn out to take long become jobs of the same thread. They reserve their keys and no others
+//! (`keyspace::locks`), so connections are served meanwhile. Those that need one of these keys are held until the job is done.
 
 use crate::acl::user::User;
+use crate::keyspace::locks::Locks;
 use crate::protocol::reply::Protocol;
 use crate::script::machine::Machine;
 use crate::script::progress::Progress;
@@ -34,6 +38,8 @@ pub struct Job {
     pub replies: Replies,
     /// Its request.
     pub request: Vec<Bytes>,
+    /// Whether it was shown to those who watch all commands.
+    pub is_shown: bool,
 }
 
 /// Scripts. See the module.
@@ -46,6 +52,8 @@ pub struct Scripts {
     changed: Condvar,
     /// Somebody could not carry out the commands of those who wait for keys, because of a script.
     missed: AtomicBool,
+    /// Clients whose commands are held until the keys are free that a job has reserved.
+    held: Mutex<Vec<Arc<Client>>>,
     /// What the machine knows of libraries may not be what the store has.
     doubted: AtomicBool,
     /// Numbers of libraries and functions, for those who cannot have the machine.
@@ -68,6 +76,7 @@ impl Scripts {
             jobs: Mutex::default(),
             changed: Condvar::new(),
             missed: AtomicBool::new(false),
+            held: Mutex::default(),
             doubted: AtomicBool::new(false),
             counts: Default::default(),
         }
@@ -140,13 +149,35 @@ impl Scripts {
         self.changed.notify_all();
     }
 
-    /// Those who wait for keys must be looked at when the script has ended. False when none runs: then nobody may come to do so.
-    pub fn miss(&self) -> bool {
-        self.missed.store(true, Ordering::Release);
-        self.progress.is_running()
+    /// Takes a job, if one waits.
+    pub fn take(&self) -> Option<Job> {
+        lock(&self.jobs).waiting.pop_front()
     }
 
-    /// Whether they must, which is forgotten. Pairs with [`Scripts::miss`]. Called after each script.
+    /// A client's command is held until the job that runs is done. False when none has reserved keys: then nobody may come to let
+    /// it go on.
+    pub fn hold(&self, client: &Arc<Client>, locks: &Locks) -> bool {
+        let mut held = lock(&self.held);
+        let is_reserved = locks.is_reserved();
+        if is_reserved {
+            held.push(Arc::clone(client));
+        }
+        is_reserved
+    }
+
+    /// A job is done, whose keys are not reserved any more: lets the clients go on that were held.
+    pub fn release(&self) {
+        lock(&self.held).drain(..).for_each(|client| client.release());
+    }
+
+    /// Those who wait for keys must be looked at when the job that runs has ended. False when it keeps nobody from keys: then nobody
+    /// may come to do so.
+    pub fn miss(&self, locks: &Locks) -> bool {
+        self.missed.store(true, Ordering::Release);
+        self.progress.is_running() || locks.is_reserved()
+    }
+
+    /// Whether they must, which is forgotten. Pairs with [`Scripts::miss`]. Called after each job.
     pub fn take_missed(&self) -> bool {
         self.missed.swap(false, Ordering::Acquire)
     }

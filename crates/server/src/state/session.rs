@@ -106,8 +106,10 @@ pub struct Session {
     pub is_in_script: bool,
     /// It waits in a command that blocks.
     pub blocked: Option<Arc<Waiter>>,
-    /// Its next command is held until then.
+    /// Its next command is held until then, or until somebody lets it go on.
     pub held_until: Option<Nanos>,
+    /// So many commands that come next were begun before, and shown to those who watch all.
+    pub shown: usize,
     /// The key that has changed, when a command is carried out again in which the client waits.
     pub woken_by: Option<Bytes>,
     /// The connection ends when what was written has been sent.
@@ -150,6 +152,7 @@ impl Session {
             is_in_script: false,
             blocked: None,
             held_until: None,
+            shown: 0,
             woken_by: None,
             is_closing: false,
         }

@@ -26,6 +26,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Most steps of a command in a thread that serves connections, where others wait: about two milliseconds. A step is an element
+/// that a scan passes.
+const MAX_STEPS: u64 = 10_000;
+
 /// Everything that connections share.
 #[derive(Debug)]
 pub struct Shared {
@@ -79,6 +83,8 @@ pub struct Shared {
     pub max_reply_bytes: usize,
     /// Most bytes that a run of commands writes.
     pub max_written_bytes: usize,
+    /// Most steps of a command in a thread that serves connections.
+    pub max_steps: u64,
     random: Mutex<Random>,
     stopping: AtomicBool,
 }
@@ -125,6 +131,7 @@ impl Shared {
             threads,
             max_reply_bytes: MAX_BYTES,
             max_written_bytes: MAX_WRITTEN_BYTES,
+            max_steps: MAX_STEPS,
             random: Mutex::new(Random::seeded(seed as u64)),
             stopping: AtomicBool::new(false),
         })

@@ -67,6 +67,13 @@ impl Watches {
         lock(&self.marks).keys().cloned().collect()
     }
 
+    /// Whether a mark at a key is not broken.
+    #[must_use]
+    pub fn is_whole(&self, name: &Name) -> bool {
+        let is_whole = |mark: Arc<Mark>| !mark.is_broken();
+        lock(&self.marks).get(name).is_some_and(|at| at.iter().filter_map(Weak::upgrade).any(is_whole))
+    }
+
     /// These keys have changed. The caller has them locked.
     pub fn changed(&self, names: &[Name]) {
         if self.is_empty() {

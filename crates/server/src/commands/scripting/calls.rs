@@ -113,7 +113,9 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         if command.has(flags::NOSCRIPT) {
             return Err(Failure::text("ERR This Redis command is not allowed from script"));
         }
-        let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler)) = command.run else {
+        let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler) | Run::Steady(handler)) =
+            command.run
+        else {
             return Err(Failure::text("ERR This Redis command is not allowed from script"));
         };
         if let Some(user) = &self.session.user {

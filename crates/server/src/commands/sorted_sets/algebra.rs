@@ -5,7 +5,8 @@
 
 use super::members::{self, Scored};
 use crate::commands::arguments::{Arguments, Words, integer};
-use crate::commands::collections::{self, HASHED, Input, MEMBERS, Merged, Open};
+use crate::commands::building::Building;
+use crate::commands::collections::{self, HASHED, Input, MEMBERS, Merged};
 use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::set_algebra::cardinality_limit;
@@ -110,6 +111,13 @@ fn each(
         Operation::Intersection => Merged::All,
         Operation::Difference => Merged::First,
     };
+    let sizes = sets.iter().map(|set| set.map_or(0, |set| set.size));
+    let steps = match operation {
+        Operation::Union => sizes.sum(),
+        Operation::Intersection => sizes.min().unwrap_or(0),
+        Operation::Difference => sizes.take(1).sum(),
+    };
+    cx.keys.reads().expect_steps(steps)?;
     if operation != Operation::Difference {
         // The smallest first: sums of floating-point numbers depend on the order.
         sets.sort_by_key(|set| set.map_or(0, |set| set.size));
@@ -220,12 +228,11 @@ fn store_result(
     command: &'static str,
 ) -> Outcome {
     let (sets, options) = request(cx, arguments, operation, true, command)?;
-    let mut result = Open::fresh(cx, Kind::SortedSet)?;
-    each(cx, sets, operation, options.aggregate, &mut |cx, member, score| {
-        members::put(cx, &mut result, member, score, None)?;
-        cx.keys.check_size().map(|()| true)
+    let mut result = Building::new(cx, Kind::SortedSet)?;
+    each(cx, sets, operation, options.aggregate, &mut |_, member, score| {
+        result.add_scored(member, score).map(|()| true)
     })?;
-    cx.out.count(result.now.a);
+    cx.out.count(result.len());
     result.store(cx, arguments.at(1), Class::SORTED_SET, command)
 }
 

@@ -205,6 +205,7 @@ fn by_rank(
     let size = usize::try_from(set.a).unwrap_or(usize::MAX);
     let Some(part) = clamp_list(from, to, size) else { return Ok(()) };
     let (before, most, behind) = (part.start as u64, part.len() as u64, size.saturating_sub(part.end) as u64);
+    writes.expect_steps(most.saturating_add(before.min(behind)))?;
     let all = layout::all_scored(space, set.id);
     let back = match direction {
         Direction::Forward => Direction::Backward,

@@ -3,6 +3,7 @@
 use super::bounds::{Choice, Part};
 use super::members::{self, Scored};
 use crate::commands::arguments::{Arguments, Words, integer};
+use crate::commands::building::Building;
 use crate::commands::collections::Open;
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
@@ -152,32 +153,21 @@ fn zrevrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome
 
 fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (choice, _) = query(arguments, 3, Form { by: None, direction: None, is_stored: true })?;
-    let found = match cx.collection(arguments.at(2), Kind::SortedSet)? {
-        Some(set) => read_to_store(cx, &choice, &set)?,
-        None => Vec::new(),
-    };
-    cx.out.count(found.len());
-    store(cx, arguments.at(1), found, "zrangestore")
-}
-
-/// The members that are chosen, unless they are more than can be written at once.
-fn read_to_store(cx: &mut Context<'_, '_>, choice: &Choice, set: &Collection) -> Outcome<Vec<Scored>> {
-    let (space, mut found, mut bytes) = (cx.space(), Vec::new(), 0);
-    let keys = &*cx.keys;
-    choice.each(keys.reads(), space, set, &mut |member, score| {
-        bytes += size_of::<Scored>() + member.len();
-        keys.make_room(bytes)?;
-        found.push((Bytes::copy_from_slice(member), score));
-        Ok(true)
-    })?;
-    Ok(found)
+    let (source, space) = (cx.collection(arguments.at(2), Kind::SortedSet)?, cx.space());
+    let mut result = Building::new(cx, Kind::SortedSet)?;
+    if let Some(set) = source {
+        choice
+            .each(cx.keys.reads(), space, &set, &mut |member, score| result.add_scored(member, score).map(|()| true))?;
+    }
+    cx.out.count(result.len());
+    result.store(cx, arguments.at(1), Class::SORTED_SET, "zrangestore")
 }
 
 /// A new sorted set of these members. None is held longer than until it is written.
-pub(crate) fn of_members(cx: &mut Context<'_, '_>, found: Vec<Scored>) -> Outcome<Open> {
-    let mut set = Open::fresh(cx, Kind::SortedSet)?;
+pub(crate) fn of_members<'s>(cx: &mut Context<'_, 's>, found: Vec<Scored>) -> Outcome<Building<'s>> {
+    let mut set = Building::new(cx, Kind::SortedSet)?;
     for (member, score) in found {
-        members::put(cx, &mut set, &member, score, None)?;
+        set.add_scored(&member, score)?;
     }
     Ok(set)
 }

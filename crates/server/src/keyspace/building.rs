@@ -1,0 +1,248 @@
+//! Elements of a collection that is not there yet.
+//!
+//! ```text
+//!   elements ─► batches of a megabyte, under an id that no header names ─► the run's own batch: the last elements, the header
+//! ```
+//!
+//! Nobody looks for elements under an id that no header names. So those of a new collection need not be one batch with it: the run's
+//! batch, which has the header, shows all of them at once. The first batch of elements also writes a record that names the id, and
+//! the run's batch removes it. Whoever opens the store removes what is still named: a process has ended before the header was
+//! written.
+//!
+//! A run whose steps are bounded is short, and writes one batch.
+
+use crate::keyspace::failure::{Failure, Outcome, of_database};
+use crate::keyspace::layout::{self, Range, Space};
+use bytes::{BufMut, Bytes, BytesMut};
+use forebay::{IterOptions, Store, WriteBatch};
+
+/// A batch of elements has about so many bytes.
+const BATCH_BYTES: usize = 1 << 20;
+/// What an element costs beside its bytes.
+const ELEMENT_BYTES: usize = 64;
+/// The names of records that name collections. Behind them come the space and the id.
+const PREFIX: &str = "new:";
+const END: &str = "new;";
+
+/// Elements of a collection that is not there yet. Those that were written are removed when this is dropped.
+#[derive(Debug)]
+pub struct NewElements<'s> {
+    written: Begun<'s>,
+    batches: bool,
+    elements: Vec<(Bytes, Bytes)>,
+    bytes: usize,
+    most_bytes: usize,
+}
+
+/// What was written of a collection that is not there yet, which is removed when this is dropped before [`Begun::end`].
+#[derive(Debug)]
+pub struct Begun<'s> {
+    store: &'s Store,
+    space: Space,
+    id: u64,
+    is_begun: bool,
+}
+
+impl<'s> NewElements<'s> {
+    /// None yet, of a collection with this new id. They are written in batches, or else held, and are not more than so many bytes
+    /// then.
+    #[must_use]
+    pub const fn new(store: &'s Store, space: Space, id: u64, batches: bool, most_bytes: usize) -> Self {
+        let written = Begun { store, space, id, is_begun: false };
+        Self { written, batches, elements: Vec::new(), bytes: 0, most_bytes }
+    }
+
+    /// Adds an element that was not added before, by its key in the engine.
+    ///
+    /// # Errors
+    /// Those of the database; when more is held than one batch may be.
+    pub fn add(&mut self, key: Bytes, value: Bytes) -> Outcome {
+        self.bytes += ELEMENT_BYTES + key.len() + value.len();
+        self.elements.push((key, value));
+        if self.batches && self.bytes >= BATCH_BYTES {
+            return self.write();
+        }
+        if self.bytes > self.most_bytes { Err(Failure::too_much_written()) } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Outcome {
+        let mut batch = WriteBatch::new();
+        if !self.written.is_begun {
+            batch.put(&record(self.written.space, self.written.id), b"");
+        }
+        for (key, value) in self.elements.drain(..) {
+            batch.put(&key, &value);
+        }
+        self.bytes = 0;
+        // What is not durable may be there.
+        self.written.is_begun = true;
+        let Begun { store, space, id, .. } = self.written;
+        store.write(&batch).map_err(of_database)?;
+        // The first cursor puts what was written in order. It is better done here and bit by bit than for all of it at once by a
+        // command that others wait for.
+        let (from, to) = layout::elements(space, id);
+        let options = IterOptions { lower: Some(&from), upper: Some(&to), ..IterOptions::default() };
+        store.iter_with(&options).and_then(|mut cursor| cursor.seek_to_first()).map_err(of_database)
+    }
+
+    /// What was written, and what was not.
+    pub(super) fn into_parts(self) -> (Begun<'s>, Vec<(Bytes, Bytes)>) {
+        (self.written, self.elements)
+    }
+}
+
+impl Begun<'_> {
+    /// Adds what goes with the header.
+    pub(super) fn add_to(&self, batch: &mut WriteBatch) {
+        if self.is_begun {
+            batch.delete(&record(self.space, self.id));
+        }
+    }
+
+    /// The collection is there.
+    pub(super) const fn end(&mut self) {
+        self.is_begun = false;
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if self.is_begun
+            && let Err(error) = remove(self.store, self.space, self.id)
+        {
+            // Whoever opens the store next removes it.
+            tracing::warn!(%error, "removing elements of a collection that did not come to be");
+        }
+    }
+}
+
+fn record(space: Space, id: u64) -> Bytes {
+    let name = layout::server_record(PREFIX);
+    let mut bytes = BytesMut::with_capacity(name.len() + 9);
+    bytes.put_slice(&name);
+    bytes.put_u8(space);
+    bytes.put_u64(id);
+    bytes.freeze()
+}
+
+/// The collection that a record names.
+fn named(record: &[u8]) -> Option<(Space, u64)> {
+    let rest = record.strip_prefix(&layout::server_record(PREFIX)[..])?;
+    let (space, id) = rest.split_first()?;
+    Some((*space, u64::from_be_bytes(id.try_into().ok()?)))
+}
+
+fn remove(store: &Store, space: Space, id: u64) -> Result<(), forebay::Error> {
+    let (mut batch, (from, to)) = (WriteBatch::new(), layout::elements(space, id));
+    batch.delete_range(&from, &to);
+    batch.delete(&record(space, id));
+    store.write(&batch).map_err(forebay::Error::from)
+}
+
+/// Removes what is left of collections that did not come to be, before anybody uses the store.
+///
+/// # Errors
+/// Those of the database; when a record is damaged.
+pub fn remove_left(store: &Store) -> Outcome {
+    let range: Range = (layout::server_record(PREFIX), layout::server_record(END));
+    let options = IterOptions { lower: Some(&range.0), upper: Some(&range.1), ..IterOptions::default() };
+    let mut records = store.iter_with(&options).map_err(of_database)?;
+    records.seek_to_first().map_err(of_database)?;
+    while records.valid() {
+        let damaged = || Failure::damaged("the record of a new collection is damaged");
+        let (space, id) = named(records.key()).ok_or_else(damaged)?;
+        remove(store, space, id)?;
+        records.next().map_err(of_database)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::events::Wanted;
+    use crate::keyspace::header::{Collection, Content, Header, Kind};
+    use crate::keyspace::spaces::Spaces;
+    use crate::keyspace::transaction::Transaction;
+    use forebay::Options;
+
+    #[test]
+    fn golden_bytes_of_the_record_of_a_new_collection() {
+        let bytes = record(3, 0x0102);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((hex.as_str(), named(&bytes)), ("016e65773a030000000000000102", Some((3, 0x0102))));
+        for length in 0..bytes.len() {
+            assert_eq!(named(&bytes[..length]), None);
+        }
+    }
+
+    fn entries(store: &Store) -> usize {
+        let mut keys = store.iter().unwrap();
+        keys.seek_to_first().unwrap();
+        let mut count = 0;
+        while keys.valid() {
+            count += 1;
+            keys.next().unwrap();
+        }
+        count
+    }
+
+    fn add<'s>(keys: &mut Transaction<'s>, count: u32) -> (u64, NewElements<'s>) {
+        let id = keys.new_id().unwrap();
+        let mut new = keys.new_elements(0, id);
+        for number in 0..count {
+            let key = keys.layout().hashed_element(0, id, &number.to_be_bytes());
+            new.add(key, Bytes::from_static(&[0; 100])).unwrap();
+        }
+        (id, new)
+    }
+
+    #[test]
+    fn all_of_a_collection_is_there_or_nothing() {
+        let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let spaces = Spaces::open(&store).unwrap();
+        let begin = || Transaction::new(&store, &spaces, 0, Wanted::default(), false);
+        let before = entries(&store);
+        // It is given up before it is part of a run, and with the run.
+        let mut keys = begin();
+        let (_, new) = add(&mut keys, 20_000);
+        assert!(entries(&store) > 10_000);
+        drop(new);
+        assert_eq!(entries(&store), before);
+        let (_, new) = add(&mut keys, 20_000);
+        keys.adopt(new);
+        drop(keys);
+        assert_eq!(entries(&store), before);
+        // It comes to be.
+        let mut keys = begin();
+        let (id, new) = add(&mut keys, 20_000);
+        keys.adopt(new);
+        assert!(keys.held_bytes() <= BATCH_BYTES + 1000, "{}", keys.held_bytes());
+        let content = Content::Collection(Kind::Hash, Collection { id, a: 20_000, b: 0 });
+        keys.set_header(0, b"k", &Header { expires_ms: None, content }).unwrap();
+        keys.commit().unwrap();
+        drop(keys);
+        assert_eq!(entries(&store), before + 20_000 + 1);
+        // A process ends in between.
+        let mut keys = begin();
+        let (_, new) = add(&mut keys, 20_000);
+        std::mem::forget(new);
+        assert!(entries(&store) > before + 30_000);
+        drop(Spaces::open(&store).unwrap());
+        assert_eq!(entries(&store), before + 20_000 + 1);
+    }
+
+    #[test]
+    fn a_short_run_writes_one_batch() {
+        let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let spaces = Spaces::open(&store).unwrap();
+        let mut keys = Transaction::new(&store, &spaces, 0, Wanted::default(), false).within(8 << 20);
+        keys.reads().allow(1000);
+        let before = entries(&store);
+        let (id, mut new) = add(&mut keys, 20_000);
+        assert_eq!(entries(&store), before);
+        let more = (0..40_000_u32).map(|number| keys.layout().hashed_element(0, id, &number.to_le_bytes()));
+        let refused = more.map(|key| new.add(key, Bytes::from_static(&[0; 100]))).find(Result::is_err);
+        assert!(refused.unwrap().unwrap_err().is_of_batch());
+    }
+}

@@ -1,0 +1,212 @@
+//! Commands that take long, and what others do meanwhile.
+
+use super::*;
+use crate::keyspace::locks::Reservation;
+
+/// Most steps of a command in these tests.
+const STEPS: u64 = 50;
+
+/// A server with collections of more elements than a command may pass.
+fn with_collections(max_steps: u64) -> LocalServer {
+    let mut server = server(&Arc::default());
+    let mut connection = server.connect();
+    let mut fill = |command: &str, element: fn(u32) -> String| {
+        let elements: String = (0..100).map(|number| format!(" {}", element(number))).collect();
+        assert!(!connection.send(format!("{command}{elements}\r\n").as_bytes()).starts_with(b"-"), "{command}");
+    };
+    fill("RPUSH l", |number| format!("{}", number * 7 % 100));
+    fill("SADD s", |number| format!("m{number}"));
+    fill("SADD t", |number| format!("m{}", number + 50));
+    fill("HSET h", |number| format!("f{number} v{number}"));
+    fill("ZADD z", |number| format!("{number} m{number}"));
+    fill("ZADD y", |number| format!("{} m{number}", number % 7));
+    drop(connection);
+    told(&server, "XADD x 1-1 a b; SET plain value");
+    for number in 2..=100 {
+        told(&server, &format!("XADD x {number}-1 a b"));
+    }
+    server.shared.max_steps = max_steps;
+    server
+}
+
+fn is_blocked(connection: &LocalConnection<'_>) -> bool {
+    connection.dialogue.session.blocked.is_some()
+}
+
+fn is_held(connection: &LocalConnection<'_>) -> bool {
+    connection.dialogue.session.held_until.is_some()
+}
+
+/// What a connection is sent after others have done something for it.
+fn later(connection: &mut LocalConnection<'_>) -> String {
+    // The mail comes first, and what was sent before goes on then.
+    let mut sent = connection.send(b"");
+    sent.extend(connection.send(b""));
+    String::from_utf8(sent).unwrap()
+}
+
+/// Has somebody work on a key for long.
+fn reserve<'s>(server: &'s LocalServer, key: &str, writes: bool) -> crate::keyspace::locks::Locked<'s> {
+    let keys = BTreeSet::from([server.shared.spaces.layout().hash(key.as_bytes())]);
+    server.shared.locks.try_reserve(Reservation { keys, writes, reads_others: false }).unwrap()
+}
+
+#[test]
+fn commands_over_many_elements_are_jobs_and_give_the_same() {
+    let (bounded, free) = (with_collections(STEPS), with_collections(u64::MAX));
+    let (mut left, mut here) = (bounded.connect(), free.connect());
+    for request in [
+        "COPY s c",
+        "COPY z c REPLACE",
+        "COPY x c REPLACE",
+        "MOVE c 1",
+        "SUNIONSTORE d s t",
+        "SINTERSTORE d s t",
+        "SDIFFSTORE d s t",
+        "ZUNIONSTORE d 2 z y",
+        "ZINTERSTORE d 2 z s",
+        "ZDIFFSTORE d 2 z t",
+        "ZRANGESTORE d z 0 -1",
+        "SORT l STORE d",
+        "SORT l BY nosort GET # GET z_* STORE d",
+        "SORT_RO l BY w_* DESC",
+        "SORT s ALPHA LIMIT 0 3",
+        "LRANGE l 0 -1",
+        "LPOS l 0 RANK -1",
+        "LREM l 0 5",
+        "SMEMBERS s",
+        "SUNION s t",
+        "SINTER s t",
+        "SDIFF s t",
+        "HGETALL h",
+        "HKEYS h",
+        "HVALS h",
+        "HSCAN h 0 COUNT 100",
+        "ZRANGE z 0 -1 WITHSCORES",
+        "ZRANK z m80",
+        "ZCOUNT z 1 90",
+        "ZUNION 2 z y WITHSCORES",
+        "ZREMRANGEBYSCORE y 1 6",
+        "XRANGE x - +",
+        "XTRIM x MAXLEN 1",
+        "GEOSEARCH z FROMLONLAT 0 0 BYRADIUS 50000 km ASC",
+        "DUMP l",
+        "LPOP l 60",
+        "KEYS m*",
+    ] {
+        let request = format!("{request}\r\n");
+        let expected = here.send(request.as_bytes());
+        if request.starts_with("KEYS") {
+            (0..60).for_each(|number| _ = told(&bounded, &format!("SET k{number} v")));
+        }
+        assert_eq!(left.send(request.as_bytes()), b"", "{request}");
+        assert!(is_blocked(&left), "{request}");
+        assert_eq!(bounded.carry_out_jobs(), 1);
+        // Members have another order in each store.
+        let sorted = |reply: &[u8]| {
+            let mut lines: Vec<Vec<u8>> = reply.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let mut reply = left.send(b"");
+        reply.extend(left.send(b""));
+        assert_eq!(sorted(&reply), sorted(&expected), "{request}");
+    }
+    // Short ones are not.
+    for request in ["LRANGE l 0 5", "ZRANGE z 0 9", "HGET h f1", "SISMEMBER s m1", "ZRANGE z 90 -1 REV LIMIT 0 1"] {
+        let request = format!("{request}\r\n");
+        assert_eq!(left.send(request.as_bytes()), here.send(request.as_bytes()), "{request}");
+    }
+}
+
+#[test]
+fn many_words_are_a_job_before_keys_are_read() {
+    let server = with_collections(STEPS);
+    let mut connection = server.connect();
+    let keys: String = (0..60).map(|number| format!(" k{number} v")).collect();
+    assert_eq!(connection.send(format!("SET a 1\r\nMSET{keys}\r\nGET k59\r\n").as_bytes()), b"+OK\r\n");
+    assert_eq!(server.connect().send(b"EXISTS k0 k59\r\n"), b":0\r\n");
+    assert_eq!((server.carry_out_jobs(), later(&mut connection)), (1, "+OK\r\n$1\r\nv\r\n".to_owned()));
+}
+
+#[test]
+fn a_pipeline_goes_on_after_its_long_command_and_is_shown_once() {
+    let server = with_collections(STEPS);
+    // It watches itself.
+    let mut connection = server.connect();
+    assert_eq!(connection.send(b"MONITOR\r\n"), b"+OK\r\n");
+    let requests = b"SADD a 1\r\nSADD a 2\r\nSMEMBERS s\r\nSCARD s\r\nSISMEMBER s x\r\nCOPY s c\r\nSCARD c\r\n";
+    let mut sent = String::from_utf8(connection.send(requests)).unwrap();
+    for _ in 0..2 {
+        assert!(is_blocked(&connection), "{sent}");
+        assert_eq!(server.carry_out_jobs(), 1);
+        sent.push_str(&later(&mut connection));
+    }
+    let (shown, replies): (Vec<&str>, Vec<&str>) = sent.lines().partition(|line| line.starts_with('+'));
+    let names: Vec<&str> = shown.iter().filter_map(|line| line.split('"').nth(1)).collect();
+    assert_eq!(names, ["SADD", "SADD", "SMEMBERS", "SCARD", "SISMEMBER", "COPY", "SCARD"], "{shown:?}");
+    assert_eq!((&replies[..3], &replies[203..]), (&[":1", ":1", "*100"][..], &[":100", ":0", ":1", ":100"][..]));
+}
+
+#[test]
+fn others_go_on_unless_they_need_reserved_keys() {
+    let server = with_collections(STEPS);
+    for (request, reply) in [
+        ("GET plain\r\nSET plain x\r\nLLEN l\r\nSCARD s\r\n", ":100\r\n"),
+        ("SCARD s\r\nGET plain\r\n", ":100\r\n$1\r\nx\r\n"),
+        ("WATCH s\r\n", "+OK\r\n"),
+        ("MULTI\r\nSCARD s\r\nEXEC\r\n", "*1\r\n:100\r\n"),
+        ("SORT l BY w_* LIMIT 0 0\r\n", "*0\r\n"),
+        ("SWAPDB 1 2\r\n", "+OK\r\n"),
+    ] {
+        let reserved = reserve(&server, "s", true);
+        assert!(told(&server, "GET plain; SET other x; LLEN l; DBSIZE").ends_with("+OK\r\n:100\r\n:9\r\n"));
+        let mut connection = server.connect();
+        let sent = String::from_utf8(connection.send(request.as_bytes())).unwrap();
+        assert!(
+            !sent.contains(reply) && is_held(&connection) && later(&mut connection).is_empty(),
+            "{request}: {sent}"
+        );
+        drop(reserved);
+        server.shared.scripts.release();
+        let mut sent = later(&mut connection);
+        server.carry_out_jobs();
+        sent.push_str(&later(&mut connection));
+        assert!(sent.ends_with(reply), "{request}: {sent}");
+    }
+}
+
+#[test]
+fn who_only_reads_keeps_readers_from_nothing() {
+    let server = with_collections(STEPS);
+    let _reserved = reserve(&server, "s", false);
+    assert_eq!(told(&server, "SCARD s"), ":100\r\n");
+    let mut connection = server.connect();
+    assert_eq!((connection.send(b"SADD s x\r\n"), is_held(&connection)), (vec![], true));
+}
+
+#[test]
+fn nobody_is_held_when_the_job_has_ended() {
+    let server = with_collections(STEPS);
+    let client = Arc::clone(&server.connect().dialogue.session.client);
+    let Shared { scripts, locks, .. } = &server.shared;
+    assert!(!scripts.hold(&client, locks));
+    let reserved = reserve(&server, "s", true);
+    assert!(scripts.hold(&client, locks) && scripts.miss(locks));
+    drop(reserved);
+    assert!(!scripts.hold(&client, locks) && !scripts.miss(locks));
+}
+
+#[test]
+fn who_waits_for_a_reserved_key_is_served_when_the_job_is_done() {
+    let server = with_collections(STEPS);
+    let mut waiting = server.connect();
+    assert_eq!(waiting.send(b"BLMOVE a s2 LEFT LEFT 0\r\n"), b"");
+    let reserved = reserve(&server, "s2", true);
+    assert_eq!(told(&server, "RPUSH a x"), ":1\r\n");
+    assert_eq!(later(&mut waiting), "");
+    drop(reserved);
+    let mut connection = server.connect();
+    connection.send(b"SMEMBERS s\r\n");
+    assert_eq!((server.carry_out_jobs(), later(&mut waiting)), (1, "$1\r\nx\r\n".to_owned()));
+}
