@@ -498,6 +498,25 @@ fn connections_within_tls_and_certificates_that_are_read_again() {
     };
     turned_away(&[]);
     turned_away(&["--tls", "--cacert", ca]);
+    // Who is one too many is told so within TLS.
+    assert_eq!(ask("redis-cli", &port, &with, "config set maxclients 1\n"), "OK\n");
+    let mut stays = Command::new("redis-cli");
+    stays.args(["-p", port.as_str()]).args(with).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut stays = stays.spawn().unwrap();
+    stays.stdin.as_mut().unwrap().write_all(b"ping\n").unwrap();
+    let is_told = (0..1000).any(|_| {
+        server.pause(std::time::Duration::from_millis(10));
+        let output = try_to_ask("redis-cli", &port, &with, "get nothing\n");
+        String::from_utf8_lossy(&output.stdout).contains("ERR max number of clients reached")
+    });
+    assert!(is_told);
+    drop(stays.stdin.take());
+    stays.wait().unwrap();
+    let is_served = (0..1000).any(|_| {
+        server.pause(std::time::Duration::from_millis(10));
+        try_to_ask("redis-cli", &port, &with, "config set maxclients 1000\n").stdout == b"OK\n"
+    });
+    assert!(is_served);
     // Other authorities from now on.
     let (other, text) = self::authority();
     std::fs::write(&authority, text).unwrap();

@@ -10,6 +10,7 @@ use crate::commands::command::Registry;
 use crate::execute::Executor;
 use crate::network::connection::{Connection, Turn};
 use crate::network::expiry;
+use crate::network::farewell::{self, Farewell};
 use crate::network::refusals::Refusals;
 use crate::network::stream::{self, Stream};
 use crate::state::clients::Client;
@@ -60,6 +61,8 @@ pub struct EventLoop {
     poll: Poll,
     mailbox: Arc<Mailbox>,
     connections: BTreeMap<u64, Connection>,
+    /// Clients that are turned away within TLS.
+    farewells: BTreeMap<u64, Farewell>,
     /// When clients that wait have waited long enough.
     deadlines: BTreeSet<(Nanos, u64)>,
     /// Connections that have more to do.
@@ -119,6 +122,7 @@ impl EventLoop {
             poll,
             mailbox,
             connections,
+            farewells: BTreeMap::new(),
             deadlines,
             going_on,
             answered,
@@ -156,6 +160,8 @@ impl EventLoop {
                             let readable = event.is_readable() || event.is_error();
                             connection.is_ready(readable, event.is_writable(), event.is_read_closed());
                             ready.insert(id);
+                        } else {
+                            self.say_farewell(id);
                         }
                     }
                 }
@@ -235,7 +241,10 @@ impl EventLoop {
         let now = self.shared.clock.now();
         while let Some((until, id)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
             self.deadlines.pop_first();
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let Some(connection) = self.connections.get_mut(&id) else {
+                self.farewells.remove(&id);
+                continue;
+            };
             if connection.is_late(now) {
                 self.refusals.tell(now, connection.address(), "it has not finished its handshake in time");
                 self.end(id);
@@ -331,7 +340,10 @@ impl EventLoop {
                 Ok((socket, address, admission)) => {
                     if let Some((reply, why)) = refusal(&self.shared, address, admission.as_deref()) {
                         self.refusals.tell(self.shared.clock.now(), address, why);
-                        turn_away(socket, admission.is_none().then_some(reply));
+                        match admission {
+                            Some(admission) => self.turn_away_within(socket, admission.tls(), reply),
+                            None => turn_away(socket, reply),
+                        }
                         continue;
                     }
                     let tls = admission.and_then(|admission| admission.tls());
@@ -379,13 +391,40 @@ impl EventLoop {
         }
     }
 
-    fn open(&self, mut socket: TcpStream, tls: Option<Arc<ServerConfig>>, client: &Client) -> std::io::Result<Stream> {
+    fn open(&self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, client: &Client) -> std::io::Result<Stream> {
         stream::prepare(&socket, u64::try_from(self.shared.config.number("tcp-keepalive")).unwrap_or(0))?;
-        let token = Token(usize::try_from(client.id).unwrap_or(usize::MAX).saturating_add(CONNECTIONS));
-        self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
-        let socket = Arc::new(socket);
+        let socket = self.watch(socket, client.id)?;
         client.is_behind(&socket);
         Stream::new(socket, tls)
+    }
+
+    /// Has the system tell of a socket by this number.
+    fn watch(&self, mut socket: TcpStream, id: u64) -> std::io::Result<Arc<TcpStream>> {
+        let token = Token(usize::try_from(id).unwrap_or(usize::MAX).saturating_add(CONNECTIONS));
+        self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Arc::new(socket))
+    }
+
+    /// Ends a connection within TLS with this reply, which comes after its handshake. When there are many such ones, it ends at once.
+    fn turn_away_within(&mut self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, reply: &'static [u8]) {
+        if tls.is_none() || self.farewells.len() >= farewell::MOST {
+            return;
+        }
+        let id = self.shared.clients.next_id();
+        let until = self.shared.clock.now().saturating_add(HANDSHAKE.as_nanos() as u64);
+        if let Ok(stream) = self.watch(socket, id).and_then(|socket| Stream::new(socket, tls)) {
+            self.farewells.insert(id, Farewell::new(stream, reply, until));
+            self.deadlines.insert((until, id));
+            self.say_farewell(id);
+        }
+    }
+
+    fn say_farewell(&mut self, id: u64) {
+        if let Some(until) = self.farewells.get_mut(&id).and_then(|farewell| farewell.go_on().then_some(farewell.until))
+        {
+            self.farewells.remove(&id);
+            self.deadlines.remove(&(until, id));
+        }
     }
 
     fn end(&mut self, id: u64) {
@@ -443,8 +482,8 @@ fn refusal(
     Some(refusal)
 }
 
-/// Ends a connection with this reply, or without one where a handshake would have to come first.
-fn turn_away(mut socket: TcpStream, reply: Option<&[u8]>) {
+/// Ends a connection with this reply.
+fn turn_away(mut socket: TcpStream, reply: &[u8]) {
     // Its buffer is empty, so this is taken; if it is not, nobody is there.
-    let _ = reply.map(|reply| socket.write(reply));
+    let _ = socket.write(reply);
 }

@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 use rustix::net::sockopt;
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,14 @@ impl Stream {
     #[must_use]
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Tls(_, session) if session.wants_write())
+    }
+
+    /// Says farewell, and sends nothing more.
+    pub fn end(&mut self) {
+        self.close();
+        let (Self::Plain(socket) | Self::Tls(socket, _)) = self;
+        // A socket that has ended already sends nothing more either.
+        let _ = socket.shutdown(Shutdown::Write);
     }
 
     /// Says farewell, if the socket takes it.

@@ -203,9 +203,14 @@ pub struct Clients {
 }
 
 impl Clients {
+    /// A number that no client has had.
+    pub fn next_id(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Adds a client.
     pub fn add(&self, mailbox: Arc<Mailbox>, address: SocketAddr, local: SocketAddr, now_ms: u64) -> Arc<Client> {
-        let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.next_id();
         let user = Bytes::from_static(DEFAULT);
         let described = Described { user, command: "NULL", at_ms: now_ms, protocol: 2, ..Described::default() };
         let client = Arc::new(Client {
