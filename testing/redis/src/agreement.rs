@@ -14,6 +14,8 @@ pub enum Agreement {
     Pairs,
     /// They are of the same form: what is in it is random.
     Form,
+    /// They are of the same kinds, and so are their elements and those of their elements.
+    Kinds,
     /// They are numbers that differ by at most this.
     Near(i64),
     /// A scan finds the same elements in all; its steps differ.
@@ -40,6 +42,7 @@ impl Agreement {
             "~" => Self::Elements,
             "%" => Self::Pairs,
             "?" => Self::Form,
+            "kinds" => Self::Kinds,
             "s" => Self::Near(60),
             "ms" => Self::Near(60_000),
             "scan" => Self::Scan,
@@ -61,11 +64,21 @@ impl Agreement {
             (Self::Form, Value::Many(x, xs), Value::Many(y, ys)) => x == y && xs.len() == ys.len(),
             (Self::Form, Value::Error(x), Value::Error(y)) => x == y,
             (Self::Form, ..) => std::mem::discriminant(a) == std::mem::discriminant(b),
+            (Self::Kinds, ..) => are_of_same_kinds(a, b, 2),
             (Self::Near(most), Value::Integer(x), Value::Integer(y)) => (x - y).abs() <= most && (*x < 0) == (*y < 0),
             (Self::StreamTimes, ..) => without_times(a) == without_times(b),
             _ => a == b,
         }
     }
+}
+
+/// Whether two values are of the same kind, and their elements too, down to a depth.
+fn are_of_same_kinds(a: &Value, b: &Value, depth: usize) -> bool {
+    let (Value::Many(x, xs), Value::Many(y, ys)) = (a, b) else {
+        return std::mem::discriminant(a) == std::mem::discriminant(b);
+    };
+    let mut pairs = xs.iter().zip(ys);
+    x == y && (depth == 0 || (xs.len() == ys.len() && pairs.all(|(a, b)| are_of_same_kinds(a, b, depth - 1))))
 }
 
 /// The groups of elements in an order that does not depend on the order in which they came.

@@ -24,7 +24,7 @@ pub(super) const TABLE: &str = "
 
 /// What waits where there is nothing, for a moment.
 pub(super) const BLOCKING: &str = "
-    = 2 (BLPOP|BRPOP) {k} {k} (0.001|0.002|1e-3|0x.01|x|-1|inf|1e16|)
+    = 2 (BLPOP|BRPOP) {k} {k} (0.001|0.002|1e-3|0x.01|x|-1|inf|1e16|1e400|-1e400|1e5000|1e-400|9223372036854776|)
     = 1 BRPOPLPUSH {k} {k} (0.001|x|-1)
     = 2 BLMOVE {k} {k} (LEFT|RIGHT) (LEFT|RIGHT|x) (0.001|x|-1)
     = 2 BLMPOP (0.001|x|-1) 2 {k} {k} (LEFT|RIGHT|x) (COUNT {n}|COUNT 0|)
