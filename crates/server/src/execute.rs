@@ -32,7 +32,7 @@ use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
 use crate::state::channels::Topic;
 use crate::state::counters::Counters;
-use crate::state::scripts::Job;
+use crate::state::scripts::{Job, Transacted};
 use crate::state::session::{Queue, Replies, Session, Watched};
 use crate::state::shared::Shared;
 use crate::state::slow_log::{SlowCommand, kept};
@@ -117,6 +117,8 @@ enum Place {
 enum Stopped {
     /// Keys that they need are reserved. They come again.
     Held,
+    /// They take long, and are left to the thread of jobs.
+    Long,
     /// They get an error.
     Failed(Failure),
 }
@@ -180,7 +182,7 @@ impl<'s> Executor<'s> {
             }
             if let Some((planned, from)) = end {
                 let arguments = Arguments::new(words.get(from..).unwrap_or_default());
-                done += usize::from(self.by_itself(session, planned, arguments, out));
+                done += usize::from(self.by_itself(session, planned, arguments, out, Place::Here));
             }
         }
         Counters::add(&self.shared.counters.commands, done as u64);
@@ -264,7 +266,14 @@ impl<'s> Executor<'s> {
     }
 
     /// Carries a request out that goes alone. False when it is held.
-    fn by_itself(&self, session: &mut Session, planned: Planned, arguments: Arguments<'_>, out: &mut Reply) -> bool {
+    fn by_itself(
+        &self,
+        session: &mut Session,
+        planned: Planned,
+        arguments: Arguments<'_>,
+        out: &mut Reply,
+        place: Place,
+    ) -> bool {
         let start = out.len();
         out.begin(self.shared.max_reply_bytes);
         let result = match planned {
@@ -295,8 +304,13 @@ impl<'s> Executor<'s> {
             Planned::Together(command) | Planned::Alone(command) => match command.run {
                 Run::Flow(flow) => {
                     // The commands of a transaction come before its end.
-                    let result = match self.flow(session, flow, arguments, out) {
+                    let result = match self.flow(session, flow, arguments, out, place) {
                         Err(Stopped::Held) => return false,
+                        Err(Stopped::Long) => {
+                            let transaction = session.queue.take().map(|queue| (queue, session.watched.take()));
+                            self.leave(session, arguments, out, transaction);
+                            return true;
+                        }
                         Err(Stopped::Failed(failure)) => Err(failure),
                         Ok(()) => Ok(()),
                     };
@@ -304,12 +318,12 @@ impl<'s> Executor<'s> {
                     monitored::show(self.shared, session, command, arguments, self.shared.clock.wall_ms());
                     result
                 }
-                Run::Script(_) => {
-                    self.leave(session, arguments, out);
+                Run::Script(_) if place == Place::Here => {
+                    self.leave(session, arguments, out, None);
                     return true;
                 }
                 _ => {
-                    return self.run(session, &[(command, arguments)], out, &mut Pace::default(), Place::Here) > 0;
+                    return self.run(session, &[(command, arguments)], out, &mut Pace::default(), place) > 0;
                 }
             },
         };
@@ -404,7 +418,7 @@ impl<'s> Executor<'s> {
     }
 
     /// Lets the thread of jobs carry out a request, for which the connection waits.
-    fn leave(&self, session: &mut Session, arguments: Arguments<'_>, out: &Reply) {
+    fn leave(&self, session: &mut Session, arguments: Arguments<'_>, out: &Reply, transaction: Option<Transacted>) {
         let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
         let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
         let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), None, Vec::new(), None);
@@ -413,8 +427,8 @@ impl<'s> Executor<'s> {
         if session.replies == Replies::Skip {
             session.replies = Replies::On;
         }
-        let is_shown = std::mem::take(&mut session.shown) > 0;
-        self.shared.scripts.submit(Job { client, user, database, protocol, replies, request, is_shown });
+        let shown = std::mem::take(&mut session.shown);
+        self.shared.scripts.submit(Job { client, user, database, protocol, replies, request, transaction, shown });
     }
 
     /// Carries out a request in the thread of jobs.
@@ -422,11 +436,14 @@ impl<'s> Executor<'s> {
         let words: Vec<&[u8]> = job.request.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
         let mut session = Session::new(Arc::clone(&job.client), job.user);
-        (session.database, session.replies, session.shown) = (job.database, job.replies, usize::from(job.is_shown));
+        (session.database, session.replies, session.shown) = (job.database, job.replies, job.shown);
+        if let Some((queue, watched)) = job.transaction {
+            (session.queue, session.watched) = (Some(queue), watched);
+        }
         let mut out = Reply::new(job.protocol);
         match self.registry.resolve(arguments) {
             Ok(command) => {
-                self.run(&mut session, &[(command, arguments)], &mut out, &mut Pace::default(), Place::There);
+                self.by_itself(&mut session, Planned::Alone(command), arguments, &mut out, Place::There);
             }
             Err(failure) => self.fail(&mut out, 0, &failure),
         }
@@ -440,8 +457,13 @@ impl<'s> Executor<'s> {
         let Some(busy) = self.shared.scripts.progress.busy() else { return };
         for job in self.shared.scripts.take_waiting() {
             let mut out = Reply::new(job.protocol);
+            let mut failure = Failure::text(busy.busy());
+            if let Some((_, watched)) = job.transaction {
+                failure = aborted(failure.message());
+                watched.into_iter().for_each(|watched| watched.end(&self.shared.watches));
+            }
             if job.replies == Replies::On {
-                self.fail(&mut out, 0, &Failure::text(busy.busy()));
+                self.fail(&mut out, 0, &failure);
             }
             job.client.unblock(out.take());
         }
@@ -464,7 +486,7 @@ impl<'s> Executor<'s> {
             };
             match calls.iter().position(is_long) {
                 Some(0) => {
-                    calls.iter().take(1).for_each(|(_, arguments)| self.leave(session, *arguments, out));
+                    calls.iter().take(1).for_each(|(_, arguments)| self.leave(session, *arguments, out, None));
                     return 1;
                 }
                 Some(first) => calls = calls.get(..first).unwrap_or_default(),
@@ -478,7 +500,7 @@ impl<'s> Executor<'s> {
         let locked = match self.lock(calls, &named, place) {
             Ok(locked) => Ok(locked),
             Err(Stopped::Failed(failure)) => Err(failure),
-            Err(Stopped::Held) => {
+            Err(Stopped::Held | Stopped::Long) => {
                 self.hold(session);
                 return 0;
             }
@@ -542,7 +564,7 @@ impl<'s> Executor<'s> {
             return match (calls.get(..before), calls.first()) {
                 (Some(others), _) if before > 0 => self.run(session, others, out, pace, place),
                 (_, first) => {
-                    first.into_iter().for_each(|(_, arguments)| self.leave(session, *arguments, out));
+                    first.into_iter().for_each(|(_, arguments)| self.leave(session, *arguments, out, None));
                     1
                 }
             };
@@ -722,6 +744,7 @@ impl<'s> Executor<'s> {
         flow: Flow,
         arguments: Arguments<'_>,
         out: &mut Reply,
+        place: Place,
     ) -> Result<(), Stopped> {
         let failed = |text| Err(Stopped::Failed(Failure::text(text)));
         match flow {
@@ -738,7 +761,7 @@ impl<'s> Executor<'s> {
                 out.ok();
                 Ok(())
             }
-            Flow::Exec => self.exec(session, out),
+            Flow::Exec => self.exec(session, out, place),
             Flow::Watch if session.queue.is_some() => failed("ERR WATCH inside MULTI is not allowed"),
             Flow::Watch => {
                 self.watch(session, arguments)?;
@@ -827,7 +850,7 @@ impl<'s> Executor<'s> {
         session.unwatch(&self.shared.watches);
     }
 
-    fn exec(&self, session: &mut Session, out: &mut Reply) -> Result<(), Stopped> {
+    fn exec(&self, session: &mut Session, out: &mut Reply, place: Place) -> Result<(), Stopped> {
         let Some(queue) = session.queue.take() else { return Err(Failure::text("ERR EXEC without MULTI").into()) };
         if queue.is_refused {
             self.unwatch(session);
@@ -842,7 +865,7 @@ impl<'s> Executor<'s> {
         }
         let begun = self.shared.clock.now();
         let named = self.named(&calls);
-        let locked = match self.lock(&calls, &named, Place::Here) {
+        let locked = match self.lock(&calls, &named, place) {
             Err(Stopped::Failed(busy)) => {
                 self.unwatch(session);
                 return Err(aborted(busy.message()).into());
@@ -861,15 +884,19 @@ impl<'s> Executor<'s> {
             let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
             watched.mark.is_broken() || watched.names.values().any(has_expired)
         });
-        self.unwatch(session);
         if is_stale {
+            self.unwatch(session);
             out.null_array();
             return Ok(());
         }
         let mut failed = self.fetch(session, &calls, &named, &mut keys).err();
+        let start = out.len();
         out.array(calls.len());
         session.is_in_transaction = true;
         let mut at = self.shared.clock.now();
+        // What its commands do with the connection is done here.
+        let is_bounded = place == Place::Here && calls.iter().all(|(command, _)| command.can_be_left());
+        let mut carried = 0;
         for (command, arguments) in &calls {
             if failed.is_some() {
                 break;
@@ -885,9 +912,18 @@ impl<'s> Executor<'s> {
             }
             // Nobody waits in a transaction: what the command has replied is its reply.
             Self::describe(session, command, keys.now_ms());
+            keys.reads().allow(if is_bounded { self.shared.max_steps } else { u64::MAX });
+            carried += 1;
             failed = self.call(session, (command, *arguments), &mut keys, out, &mut at).err();
         }
         session.is_in_transaction = false;
+        if failed.as_ref().is_some_and(Failure::is_of_length) {
+            out.truncate(start);
+            session.shown = carried;
+            session.queue = Some(queue);
+            return Err(Stopped::Long);
+        }
+        self.unwatch(session);
         let finished = self.finish(failed, &mut keys);
         drop(locked);
         self.time(&calls, calls.len(), begun);

@@ -15,7 +15,7 @@ use crate::protocol::reply::Protocol;
 use crate::script::machine::Machine;
 use crate::script::progress::Progress;
 use crate::state::clients::Client;
-use crate::state::session::Replies;
+use crate::state::session::{Queue, Replies, Watched};
 use bytes::Bytes;
 use forebay_env::Clock;
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -38,9 +38,14 @@ pub struct Job {
     pub replies: Replies,
     /// Its request.
     pub request: Vec<Bytes>,
-    /// Whether it was shown to those who watch all commands.
-    pub is_shown: bool,
+    /// The transaction that it ends.
+    pub transaction: Option<Transacted>,
+    /// So many of its commands were shown to those who watch all.
+    pub shown: usize,
 }
+
+/// A transaction, and what it depends on.
+pub type Transacted = (Queue, Option<Watched>);
 
 /// Scripts. See the module.
 #[derive(Debug)]

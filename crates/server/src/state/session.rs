@@ -46,6 +46,13 @@ pub struct Watched {
     pub names: BTreeMap<Name, Option<u64>>,
 }
 
+impl Watched {
+    /// Nothing depends on the keys any more.
+    pub fn end(self, watches: &Watches) {
+        watches.unwatch(self.names.keys(), &self.mark);
+    }
+}
+
 /// What a connection has subscribed to.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
@@ -133,7 +140,7 @@ impl Session {
     /// The next transaction depends on nothing.
     pub fn unwatch(&mut self, watches: &Watches) {
         if let Some(watched) = self.watched.take() {
-            watches.unwatch(watched.names.keys(), &watched.mark);
+            watched.end(watches);
         }
     }
 

@@ -149,6 +149,39 @@ fn a_pipeline_goes_on_after_its_long_command_and_is_shown_once() {
 }
 
 #[test]
+fn a_transaction_over_many_elements_is_one_job() {
+    let server = with_collections(STEPS);
+    let exec = |connection: &mut LocalConnection<'_>| {
+        let sent =
+            connection.send(b"SET plain a\r\nMULTI\r\nSET plain b\r\nCOPY s c\r\nSCARD c\r\nEXEC\r\nGET plain\r\n");
+        assert!(sent.ends_with(b"+QUEUED\r\n") && is_blocked(connection));
+        assert_eq!(server.connect().send(b"GET plain\r\nEXISTS c\r\n"), b"$1\r\na\r\n:0\r\n");
+    };
+    let mut connection = server.connect();
+    exec(&mut connection);
+    let replies = "*3\r\n+OK\r\n:1\r\n:100\r\n$1\r\nb\r\n";
+    assert_eq!((server.carry_out_jobs(), later(&mut connection)), (1, replies.to_owned()));
+    // What it depends on changes before it is carried out.
+    assert_eq!(connection.send(b"DEL c\r\nWATCH h\r\n"), b":1\r\n+OK\r\n");
+    exec(&mut connection);
+    assert_eq!(server.connect().send(b"HSET h f1 other\r\n"), b":0\r\n");
+    assert_eq!((server.carry_out_jobs(), later(&mut connection)), (1, "*-1\r\n$1\r\na\r\n".to_owned()));
+    assert!(server.shared.watches.is_empty());
+    // A script is busy.
+    assert_eq!(connection.send(b"WATCH h\r\n"), b"+OK\r\n");
+    exec(&mut connection);
+    let clock = Arc::new(ManualClock::new());
+    let begun = server.shared.scripts.progress.begin(busy_script(&clock));
+    Executor { shared: &server.shared, registry: &server.registry }.turn_jobs_away();
+    drop(begun);
+    assert!(later(&mut connection).starts_with("-EXECABORT Transaction discarded because of: BUSY"));
+    assert!(server.shared.watches.is_empty());
+    // What changes the connection is done where it is.
+    let sent = connection.send(b"MULTI\r\nSELECT 1\r\nSELECT 0\r\nSMEMBERS s\r\nEXEC\r\n");
+    assert!(String::from_utf8(sent).unwrap().contains("*3\r\n+OK\r\n+OK\r\n*100\r\n"));
+}
+
+#[test]
 fn others_go_on_unless_they_need_reserved_keys() {
     let server = with_collections(STEPS);
     for (request, reply) in [
