@@ -176,7 +176,8 @@ impl<'s> Executor<'s> {
             if !run.is_empty() {
                 let carried = self.together(session, &words, &run, out, pace);
                 done += carried;
-                if carried < run.len() {
+                // What follows a command that was left to the thread of jobs waits for its reply.
+                if carried < run.len() || !session.may_go_on() {
                     continue;
                 }
             }

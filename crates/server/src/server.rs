@@ -9,7 +9,7 @@ use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
 use crate::state::clients;
 use crate::state::mailbox::{Mailbox, Message};
-use crate::state::shared::Shared;
+use crate::state::shared::{MAX_STEPS, Shared};
 use forebay::admission::Admission;
 use forebay::{ErrorKind, Store};
 use forebay_env::thread::{JoinHandle, spawn};
@@ -38,6 +38,8 @@ pub struct ServerOptions {
     pub users_file: Option<PathBuf>,
     /// Turn away connections from other machines while no password is set.
     pub protected: bool,
+    /// Most steps of a command where others wait for it, such as elements that it reads. One that takes more goes on in another thread.
+    pub max_steps: u64,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -51,6 +53,7 @@ impl Default for ServerOptions {
             password: None,
             users_file: None,
             protected: true,
+            max_steps: MAX_STEPS,
             clock: SystemClock::shared(),
         }
     }
@@ -154,7 +157,8 @@ impl Server {
         if let Some(password) = &options.password {
             users.set_default_password(password);
         }
-        let shared = shared(store, users, address, options.threads, options.clock)?;
+        let mut shared = shared(store, users, address, options.threads, options.clock)?;
+        shared.max_steps = options.max_steps;
         let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
         let possible = clients::possible(wanted);
         if possible < wanted {

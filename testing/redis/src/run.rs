@@ -44,8 +44,17 @@ impl Pair {
     /// When one does not start.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with(ServerOptions::default())
+    }
+
+    /// Starts both, empty, and Forebay's with these options and an address of its own.
+    ///
+    /// # Panics
+    /// When one does not start.
+    #[must_use]
+    pub fn start_with(options: ServerOptions) -> Self {
         let store = Store::embedded(MEMORY_BYTES, Options::default()).expect("a store opens");
-        let options = ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerOptions::default() };
+        let options = ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..options };
         Self { redis: Redis::start(), forebay: Server::start(store, options).expect("the server starts") }
     }
 }

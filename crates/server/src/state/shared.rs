@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Most steps of a command in a thread that serves connections, where others wait: about two milliseconds. A step is an element
 /// that a scan passes.
-const MAX_STEPS: u64 = 10_000;
+pub const MAX_STEPS: u64 = 10_000;
 
 /// Everything that connections share.
 #[derive(Debug)]
