@@ -11,7 +11,8 @@ use forebay::{
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Keep the database as it is now, under a name. Nothing is copied, and no other process may have it open.
+    /// Keep the database as it is now, under a name. Nothing is copied, and no other process may have it open: `forebay serve` does this
+    /// itself (`FOREBAY.CHECKPOINT CREATE NAME`).
     Create {
         #[command(flatten)]
         place: Place,
@@ -46,7 +47,8 @@ pub enum Action {
         #[arg(long = "as", value_name = "NAME", value_parser = names::database)]
         name: String,
     },
-    /// Drop a checkpoint, and what nothing else needs. Where the database lives, no other process may have it open.
+    /// Drop a checkpoint, and what nothing else needs. Where the database lives, no other process may have it open: `forebay serve` does
+    /// this itself (`FOREBAY.CHECKPOINT DROP NAME`).
     Drop {
         #[command(flatten)]
         place: Place,
@@ -154,7 +156,23 @@ impl Place {
             }
             None => Store::embedded(self.local_memory_size, options),
         };
-        opened.map_err(starting)
+        opened.map_err(while_open)
+    }
+}
+
+/// What to do while somebody has the database open.
+fn while_open(error: forebay::Error) -> Failure {
+    let failure = starting(error);
+    match failure.kind {
+        ErrorKind::Busy => Failure {
+            message: format!(
+                "{}. Who has the database open creates and drops its checkpoints: send a server FOREBAY.CHECKPOINT CREATE NAME or \
+                 FOREBAY.CHECKPOINT DROP NAME; a program calls Db::create_checkpoint or Db::drop_checkpoint",
+                failure.message
+            ),
+            ..failure
+        },
+        _ => failure,
     }
 }
 

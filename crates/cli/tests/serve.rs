@@ -1,6 +1,6 @@
 //! `forebay serve`, with Redis's own command-line client and benchmark, which `cargo xtask setup` installs.
 
-use crate::common::{Running, run, start, start_node, start_with_short_files, start_within};
+use crate::common::{Running, fresh_path, run, start, start_node, start_with_short_files, start_within};
 use forebay_env::{Clock, SystemClock};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
@@ -63,6 +63,33 @@ fn redis_cli_and_redis_benchmark() {
     assert!(report.contains("LRANGE_100") && !report.contains("Error"), "{report}");
     server.signal(Signal::INT);
     server.wait_stopped();
+}
+
+/// Its checkpoint is copied beside it, and another server begins with the copy.
+#[test]
+fn a_server_is_backed_up_while_it_runs() {
+    let (store, copies) = (fresh_path(".store"), fresh_path(".copies"));
+    let (server, port) = serve(&format!("--path={}", store.display()));
+    let cli = |words: &[&str]| ask("redis-cli", &port, words, "");
+    assert_eq!(cli(&["set", "a", "before"]), "OK\n");
+    assert_eq!(cli(&["forebay.checkpoint", "create", "monday"]), "OK\n");
+    assert_eq!(cli(&["set", "a", "after"]), "OK\n");
+    let at = format!("--path={}", store.display());
+    let refused = run(&format!("backup create {at} tuesday")).expect(1);
+    assert!(refused.error.contains("FOREBAY.CHECKPOINT CREATE"), "{refused:?}");
+    assert_eq!(run(&format!("backup list {at}")).expect(0).out, "monday\n");
+    run(&format!("backup copy {at} monday --to={}", copies.display())).expect(0);
+    assert_eq!(cli(&["forebay.checkpoint", "drop", "monday"]), "OK\n");
+    assert_eq!(cli(&["forebay.checkpoint", "list"]), "\n");
+    let copied = format!("--storage={}", copies.display());
+    run(&format!("backup clone {copied} monday --as=restored")).expect(0);
+    let (restored, port) = serve(&format!("{copied} --db=restored"));
+    assert_eq!(ask("redis-cli", &port, &["get", "a"], ""), "before\n");
+    assert_eq!(cli(&["get", "a"]), "after\n");
+    for server in [server, restored] {
+        server.signal(Signal::INT);
+        server.wait_stopped();
+    }
 }
 
 /// Replies wait for the turns of other connections, and none is lost: not those of a client that has nothing more to ask, of

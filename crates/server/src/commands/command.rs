@@ -222,7 +222,7 @@ pub struct Command {
     pub family: Family,
     /// One line about it.
     pub summary: &'static str,
-    /// The version of Redis that has it first.
+    /// The version of Redis that has it first. What Redis does not have is new in the version that the server is like.
     pub since: &'static str,
     /// How it is carried out.
     pub run: Run,

@@ -11,6 +11,7 @@ pub mod bitmaps;
 pub mod blocking;
 mod building;
 pub mod categories;
+pub mod checkpoints;
 pub mod client;
 pub mod collections;
 pub mod command;

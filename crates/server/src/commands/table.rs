@@ -9,9 +9,9 @@ use crate::commands::hyperloglog::commands as hyperloglog;
 use crate::commands::sorted_sets::{algebra, basic, pops, ranges};
 use crate::commands::streams::{self, claims, group_commands, reading};
 use crate::commands::{
-    acl, bitfield, bitmaps, blocking, client, connection, diagnostics, expiry, hashes, info, introspection, keys, lcs,
-    lists, lolwut, memory, persistence, pubsub, scan, scripting, server, set_algebra, sets, sorting, strings,
-    transactions,
+    acl, bitfield, bitmaps, blocking, checkpoints, client, connection, diagnostics, expiry, hashes, info,
+    introspection, keys, lcs, lists, lolwut, memory, persistence, pubsub, scan, scripting, server, set_algebra, sets,
+    sorting, strings, transactions,
 };
 
 const TABLES: &[&[Command]] = &[
@@ -21,6 +21,7 @@ const TABLES: &[&[Command]] = &[
     bitfield::COMMANDS,
     bitmaps::COMMANDS,
     blocking::COMMANDS,
+    checkpoints::COMMANDS,
     client::COMMANDS,
     connection::COMMANDS,
     diagnostics::COMMANDS,

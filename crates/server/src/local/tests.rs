@@ -27,7 +27,11 @@ fn server_on(disk: &SimDisk, clock: &Arc<ManualClock>, syncing: Syncing) -> Loca
 }
 
 fn store_on(disk: &SimDisk, clock: &Arc<dyn Clock>, syncing: Syncing) -> Store {
-    let options = Options {
+    Store::embedded(64 << 20, options_on(disk, clock, syncing)).unwrap()
+}
+
+fn options_on(disk: &SimDisk, clock: &Arc<dyn Clock>, syncing: Syncing) -> Options {
+    Options {
         name: Some("db".to_owned()),
         storage: Some(Storage::of_disk(Arc::new(disk.clone()), 1, StorageOptions::default())),
         durability: Durability::Storage(syncing),
@@ -35,8 +39,7 @@ fn store_on(disk: &SimDisk, clock: &Arc<dyn Clock>, syncing: Syncing) -> Store {
         background_threads: 0,
         clock: Arc::clone(clock),
         ..Options::default()
-    };
-    Store::embedded(64 << 20, options).unwrap()
+    }
 }
 
 /// Keys that no server has written, in a database without keyspaces and in one with some, are neither hidden nor changed.
@@ -231,6 +234,45 @@ fn a_log_that_was_lost_is_begun_again_by_saving() {
         assert!(!sent.contains("::"), "{sent}");
     }
     assert_eq!(told(&server, "SAVE; SET b 2; GET b"), "+OK\r\n+OK\r\n$1\r\n2\r\n");
+}
+
+/// The store goes on, and a database that begins with the checkpoint has what was there.
+#[test]
+fn a_checkpoint_keeps_the_store_as_it_was() {
+    let (disk, clock) = (SimDisk::new(), Arc::default());
+    let server = server_on(&disk, &clock, Syncing::Sync);
+    let mut connection = server.connect();
+    connection.send(b"SET a 1\r\nFOREBAY.CHECKPOINT CREATE monday\r\nSET a 2\r\n");
+    assert_eq!(told(&server, "GET a"), "$1\r\n1\r\n", "what follows waits for the checkpoint, and nobody else does");
+    drop(connection);
+    let kept = told(&server, "FOREBAY.CHECKPOINT CREATE tuesday; SET a 3; FOREBAY.CHECKPOINT LIST");
+    assert_eq!(kept, "+OK\r\n+OK\r\n*2\r\n$6\r\nmonday\r\n$7\r\ntuesday\r\n");
+    for (request, refused) in [
+        ("FOREBAY.CHECKPOINT CREATE monday", "-ERR there is a checkpoint \"monday\" already\r\n"),
+        ("FOREBAY.CHECKPOINT DROP friday", "-ERR there is no checkpoint \"friday\"\r\n"),
+        ("FOREBAY.CHECKPOINT CREATE .", "-ERR naming of .: invalid: "),
+        ("MULTI; FOREBAY.CHECKPOINT CREATE friday", "+OK\r\n-ERR Command not allowed inside a transaction\r\n"),
+        ("FOREBAY.CHECKPOINT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try FOREBAY.CHECKPOINT HELP.\r\n"),
+    ] {
+        let sent = told(&server, request);
+        assert!(sent.starts_with(refused), "{request}: {sent}");
+    }
+    let storage = Storage::of_disk(Arc::new(disk.clone()), 1, StorageOptions::default());
+    forebay::Db::clone_checkpoint(&storage, "db", "monday", "copy").unwrap();
+    assert_eq!(told(&server, "GET a; FOREBAY.CHECKPOINT DROP tuesday; FOREBAY.CHECKPOINT LIST").lines().count(), 5);
+    drop(server);
+    let clock: Arc<dyn Clock> = clock;
+    let options = Options { name: Some("copy".to_owned()), ..options_on(&disk, &clock, Syncing::Sync) };
+    let copy = LocalServer::new(Store::embedded(64 << 20, options).unwrap(), clock, &[]).unwrap();
+    assert_eq!(told(&copy, "GET a"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn a_store_without_storage_has_no_checkpoints() {
+    for request in ["CREATE monday", "DROP monday", "LIST"] {
+        let sent = told(&server(&Arc::default()), &format!("FOREBAY.CHECKPOINT {request}"));
+        assert!(sent.starts_with("-ERR ") && sent.contains("storage"), "{sent}");
+    }
 }
 
 #[test]
