@@ -1,5 +1,5 @@
 //! What is done to storage, counted where it passes: objects and their bytes, and syncs of a disk. What fails because the
-//! place of the objects is not there is told from an object that is not there.
+//! place of the objects is not there is told from an object that is not there, and a read that finds nothing asks once more.
 
 use crate::disk::{Disk, DiskEntry, DiskFile};
 use crate::error::Result;
@@ -8,6 +8,7 @@ use crate::objects::{
     ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, Unfinished, no_place,
 };
 use bytes::Bytes;
+use forebay_base::ErrorKind;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +62,14 @@ fn add(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
+/// What a read finds. Where it finds nothing it asks once more: a service may say that by mistake.
+fn asked_twice<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    match read() {
+        Err(error) if error.kind() == ErrorKind::NotFound => read(),
+        read => read,
+    }
+}
+
 /// Objects, counted.
 #[derive(Debug)]
 pub(crate) struct CountedObjects {
@@ -91,20 +100,20 @@ impl ObjectStorage for CountedObjects {
     }
 
     fn get(&self, name: &ObjectName) -> Result<Bytes> {
-        let bytes = self.objects.get(name)?;
+        let bytes = asked_twice(|| self.objects.get(name))?;
         add(&self.counters.objects_read, 1);
         add(&self.counters.bytes_read, bytes.len());
         Ok(bytes)
     }
 
     fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
-        let reader = self.objects.open(name)?;
+        let reader = asked_twice(|| self.objects.open(name))?;
         add(&self.counters.objects_read, 1);
         Ok(Arc::new(CountedReader { reader, counters: Arc::clone(&self.counters) }))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64> {
-        self.objects.size(name)
+        asked_twice(|| self.objects.size(name))
     }
 
     fn let_cool(&self, name: &ObjectName) {
@@ -160,13 +169,13 @@ struct CountedReader {
 
 impl ObjectReader for CountedReader {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.reader.read_at(offset, out)?;
+        asked_twice(|| self.reader.read_at(offset, out))?;
         add(&self.counters.bytes_read, out.len());
         Ok(())
     }
 
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
-        self.reader.read_many(requests)?;
+        asked_twice(|| self.reader.read_many(requests))?;
         add(&self.counters.bytes_read, requests.iter().map(|request| request.out.len()).sum());
         Ok(())
     }

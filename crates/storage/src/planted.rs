@@ -34,11 +34,13 @@ pub enum Bug {
     CutIsTorn,
     /// A frame is written to room that may be gone after a power failure.
     RoomIsNotSynced,
+    /// A segment that one read does not find is taken for one that was trimmed.
+    NotFoundIsTrimmed,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CommitReplaces,
         Self::LostReplyFences,
         Self::PrunedNumberIsFree,
@@ -54,6 +56,7 @@ impl Bug {
         Self::RecoveryReplaces,
         Self::CutIsTorn,
         Self::RoomIsNotSynced,
+        Self::NotFoundIsTrimmed,
     ];
 }
 

@@ -39,7 +39,7 @@
 
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
-use crate::objects::{ObjectStorage, PutMode, taken_by_nothing};
+use crate::objects::{ObjectStorage, PutMode, listed_and_not_found, taken_by_nothing};
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use forebay_base::{DecodeError, ErrorKind, Reader, Writer, envelope_checksum};
@@ -165,38 +165,41 @@ impl History {
     /// Reads the register as it is, and changes nothing.
     ///
     /// # Errors
-    /// `Corrupt`, naming the commit that is damaged, missing, or does not continue the one before; `Unsupported`, naming one that
-    /// a newer build made; those of the storage.
+    /// `Corrupt`, naming the commit that is damaged, missing, or does not continue the one before; `Unavailable`, naming one that is
+    /// listed, and not found all the same; `Unsupported`, naming one that a newer build made; those of the storage.
     pub fn read(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Self> {
         // Commits may be pruned while they are read; then there is a later snapshot.
         let mut newest_before = None;
         loop {
-            let newest = numbers(storage, prefix)?.last().copied();
-            match newest.map(|newest| Self::up_to(storage, prefix, newest)) {
-                None => return Ok(Self::default()),
-                Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
-                    if newest_before == newest {
-                        return Err(Error::corrupt(error.object(), "a commit is missing that a later one needs"));
-                    }
-                    newest_before = newest;
+            let listed = numbers(storage, prefix)?;
+            let Some(newest) = listed.last().copied() else { return Ok(Self::default()) };
+            match Self::up_to(storage, prefix, newest) {
+                Ok(history) => return Ok(history),
+                Err(Unread::Failed(error)) => return Err(error),
+                Err(Unread::Missing(_)) if newest_before != Some(newest) => newest_before = Some(newest),
+                Err(Unread::Missing(number)) => {
+                    let name = prefix.numbered(number)?;
+                    let is_listed = listed.binary_search(&number).is_ok();
+                    let missing = || Error::corrupt(name.as_str(), "a commit is missing that a later one needs");
+                    return Err(if is_listed { listed_and_not_found(&name) } else { missing() });
                 }
-                Some(read) => return read,
             }
         }
     }
 
-    fn up_to(storage: &dyn ObjectStorage, prefix: &ObjectName, newest: u64) -> Result<Self> {
-        let last = read(storage, prefix, newest)?;
-        let mut commits: Vec<Commit> = Vec::new();
-        for number in last.base..newest {
-            commits.push(read(storage, prefix, number)?);
-        }
+    fn up_to(storage: &dyn ObjectStorage, prefix: &ObjectName, newest: u64) -> std::result::Result<Self, Unread> {
+        let read = |number| match read(storage, prefix, number) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Unread::Missing(number)),
+            read => Ok(read?),
+        };
+        let last = read(newest)?;
+        let mut commits: Vec<Commit> = (last.base..newest).map(read).collect::<std::result::Result<_, _>>()?;
         commits.push(last);
         for (before, after) in commits.iter().zip(commits.iter().skip(1)) {
             let epoch = before.epoch.checked_add(u64::from(after.is_claim));
             if after.previous != before.checksum || Some(after.epoch) != epoch || after.base != before.base {
                 let detail = "it does not continue the commit before: one of them is not what was committed";
-                return Err(Error::corrupt(prefix.numbered(after.number)?.as_str(), detail));
+                return Err(Error::corrupt(prefix.numbered(after.number)?.as_str(), detail).into());
             }
         }
         Ok(Self { commits })
@@ -212,6 +215,20 @@ impl History {
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.last().map_or(0, |commit| commit.epoch)
+    }
+}
+
+/// Why a history was not read.
+#[derive(Debug)]
+enum Unread {
+    /// The commit of this number was not found.
+    Missing(u64),
+    Failed(Error),
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
 }
 

@@ -41,6 +41,16 @@ fn damage_to_logs_in_objects_is_found() {
 }
 
 #[test]
+fn a_log_of_which_something_is_not_found_by_mistake_is_recovered() {
+    run(12, crash::not_found_log);
+}
+
+#[test]
+fn commits_that_are_not_found_by_mistake_are_read() {
+    run(12, crash::not_found_commits);
+}
+
+#[test]
 fn commits_on_a_disk_stay_and_fence() {
     run(12, crash::register::<DiskWorld>);
 }

@@ -27,6 +27,7 @@ fn finders(bug: Bug) -> &'static [Checker] {
         Bug::ObjectIsNotSynced | Bug::NameIsNotSynced => &[crash::objects::<DiskWorld>],
         Bug::DamageIsTorn => &[crash::damaged_log::<DiskWorld>],
         Bug::CutIsTorn => &[crash::cut_log],
+        Bug::NotFoundIsTrimmed => &[crash::not_found_log],
     }
 }
 

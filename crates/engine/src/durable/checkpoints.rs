@@ -163,8 +163,15 @@ pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) ->
         place.storage.objects().delete(&dropping.name)?;
     }
     for id in ids(place)? {
-        let found = decode(place, &id, &read_object(place, &id)?);
-        let found = found.inspect_err(|error| {
+        let bytes = read_object(place, &id).map_err(|error| match error.kind() {
+            // An owner before may delete it just now. Whoever looks next sees it, or does not have it listed.
+            ErrorKind::NotFound => Error::new(
+                ErrorKind::Unavailable,
+                format!("a list shows the checkpoint {:?}, and it is not found: open the database again", id.name()),
+            ),
+            _ => error,
+        })?;
+        let found = decode(place, &id, &bytes).inspect_err(|error| {
             tracing::warn!(%error, "no object is deleted until this checkpoint is dropped");
         });
         kept.add(&id.to_string(), found.ok().map(|found| found.objects()));

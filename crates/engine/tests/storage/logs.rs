@@ -215,6 +215,62 @@ fn a_log_in_objects_that_is_missing_is_found() {
     Db::destroy_stored(&of_objects(&objects.handle()), &[], "db").unwrap();
 }
 
+/// A service says of what is asked for at a step, and at some after it, that it is not there. What was acknowledged lies in objects of the
+/// log behind which there are records of other shards alone, in a table, and in a checkpoint.
+#[test]
+fn what_is_not_found_by_mistake_is_not_lost() {
+    let sound = MemoryObjects::of_service();
+    let quiet = |storage: &Storage| Options { background_threads: 0, ..four_shards(options(storage, Syncing::Sync)) };
+    let process = Process::with_empty_memory();
+    let db = process.open(quiet(&of_objects(&sound.handle())));
+    let keys = [3, 700, 1100, 1700].map(key);
+    db.put(&keys[0], b"table").unwrap();
+    db.create_checkpoint("checkpoint").unwrap();
+    db.compact_range(None, None).unwrap();
+    keys.iter().for_each(|key| db.put(key, b"log").unwrap());
+    process.kill(db);
+    let check = |db: &Db, what: &str| {
+        for key in &keys {
+            assert_eq!(db.get(key).unwrap().as_deref(), Some(&b"log"[..]), "{what}");
+        }
+    };
+    let mut refused = 0;
+    for answers in 1..=4 {
+        for step in 0.. {
+            let what = format!("{answers} times not found at step {step}");
+            let objects = sound.duplicate();
+            let handle = objects.handle();
+            (step..step + answers).for_each(|at| handle.fail_at(at, ObjectFault::Refused(ErrorKind::NotFound)));
+            let process = Process::with_empty_memory();
+            match process.try_open(quiet(&of_objects(&handle))) {
+                Ok(db) => {
+                    check(&db, &what);
+                    let _flushed = db.flush();
+                    while db.run_background_step() {}
+                    process.kill(db);
+                }
+                Err(error) => {
+                    assert_ne!(error.kind(), ErrorKind::NotFound, "{what}: {error}");
+                    refused += 1;
+                }
+            }
+            let process = Process::with_empty_memory();
+            let storage = of_objects(&objects.handle());
+            let db = process.open(quiet(&storage));
+            check(&db, &what);
+            process.kill(db);
+            let process = Process::with_empty_memory();
+            let db = Db::open_checkpoint(&process.clients, quiet(&storage), "checkpoint").unwrap();
+            assert_eq!(db.get(&keys[0]).unwrap().as_deref(), Some(&b"table"[..]), "{what}");
+            db.close().unwrap();
+            if handle.steps() <= step {
+                break;
+            }
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
+
 /// A database of which no commit is left is no new one, and nothing of it is deleted.
 #[test]
 fn commits_that_are_missing_are_found() {

@@ -34,11 +34,12 @@ use super::frame::{
     ALIGNMENT, Frame, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, frame_bytes, padding,
 };
 use super::group::Group;
-use super::reader::{Cut, LogReader, Part, Recovery, Source};
+use super::reader::{Cut, LogReader, Part, Recovery};
+use super::source::{self, LOG, Source};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
 use crate::disk::{Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
 use crate::error::{Error, Result};
-use crate::name::{ObjectName, number};
+use crate::name::ObjectName;
 use crate::planted::{Bug, planted};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
@@ -48,7 +49,6 @@ use std::sync::Arc;
 /// A payload that is shorter is written as one piece with what stands before it. A longer one goes to the file from where it lies.
 const COPIED_BYTES: usize = 16 << 10;
 const SEAL: &str = "seal";
-const LOG: &str = ".log";
 const END: &str = "end";
 
 /// How a log in files is laid out.
@@ -355,16 +355,11 @@ fn refuse_sealed(disk: &dyn Disk, folder: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Fenced, "sync", folder, "another writer has recovered the log: stop writing"))
 }
 
-/// Numbers of the segments, ascending.
-fn segments(disk: &dyn Disk, folder: &str) -> Result<Vec<u64>> {
-    let entries = list_if_there(disk, folder)?;
-    Ok(entries.iter().filter_map(|entry| number(entry.name.strip_suffix(LOG)?)).collect())
-}
-
 /// Paths of a log's segments, ascending. What recovery wrote stands in for the last one.
 pub(super) fn segment_files(disk: &dyn Disk, folder: &str) -> Result<Vec<String>> {
     let end = path_in(folder, END);
-    let mut paths: Vec<_> = segments(disk, folder)?.into_iter().map(|number| segment_path(folder, number)).collect();
+    let mut paths: Vec<_> =
+        source::files(disk, folder)?.into_iter().map(|number| segment_path(folder, number)).collect();
     if disk.exists(&end)? {
         paths.pop();
         paths.push(end);
@@ -396,7 +391,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         disk.sync_folder(folder)?;
     }
     let Some(last) = last_segment(&*disk, folder)? else {
-        return Ok(LogReader::new(Source::Files(disk), Vec::new(), None, None));
+        return Ok(LogReader::new(Source::Files(disk, folder.to_owned()), Vec::new(), None, None));
     };
     let (object, last, cut) = match recovery {
         Recovery::Look => last.cut(),
@@ -414,7 +409,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     };
     let mut parts = Vec::new();
     let mut next = last.header;
-    let numbers = segments(&*disk, folder)?;
+    let numbers = source::files(&*disk, folder)?;
     // The longest row of segments up to the last one: those before a gap were trimmed, and came back.
     for number in numbers.into_iter().rev().skip_while(|number| *number >= last.header.number) {
         if number.checked_add(1) != Some(next.number) {
@@ -430,7 +425,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         next = header;
     }
     parts.reverse();
-    Ok(LogReader::new(Source::Files(disk), parts, Some((object, last)), cut))
+    Ok(LogReader::new(Source::Files(disk, folder.to_owned()), parts, Some((object, last)), cut))
 }
 
 /// The last segment of a log whose writer may go on; `None` when the log never began.
@@ -457,7 +452,7 @@ fn look(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
             found(disk, &end, true)?.ok_or_else(|| Error::corrupt(&end, "it is cut off, or its header is damaged"))?;
         return if last.scan.bad.is_some() { Err(last.scan.damage(&end)) } else { last.checked().map(Some) };
     }
-    let mut numbers = segments(disk, folder)?;
+    let mut numbers = source::files(disk, folder)?;
     let Some(newest) = numbers.pop() else { return Ok(None) };
     if let Some(last) = found(disk, &segment_path(folder, newest), false)? {
         return last.checked().map(Some);

@@ -27,6 +27,7 @@ mod group;
 mod objects;
 mod reader;
 mod rescue;
+mod source;
 mod writer;
 
 pub use file::{FileLog, FileLogOptions};

@@ -17,11 +17,12 @@
 
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
 use super::group::Group;
-use super::reader::{LogReader, Part, Recovery, Source, damage_after};
+use super::reader::{LogReader, Part, Recovery, damage_after};
+use super::source::{Source, missing, objects as numbers};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
-use crate::objects::{ObjectStorage, PutMode};
+use crate::objects::{ObjectStorage, PutMode, listed_and_not_found, taken_by_nothing};
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -211,12 +212,6 @@ impl Log for ObjectLog {
     }
 }
 
-/// Numbers of the log's objects, ascending, with their sizes.
-fn numbers(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<(u64, u64)>> {
-    let listed = storage.list(Some(prefix))?;
-    Ok(listed.iter().filter_map(|object| Some((object.name.number_after(prefix)?, object.size_bytes))).collect())
-}
-
 /// Names of the log's objects, ascending.
 pub(super) fn segments(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<String>> {
     let name = |(number, _)| prefix.numbered(number).map(|name| name.as_str().to_owned());
@@ -249,10 +244,13 @@ pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<S
     let mut before = numbers(storage, prefix)?;
     if let Some((number, size)) = before.last().copied()
         && size <= SEGMENT_HEADER_BYTES as u64
-        && read_header(storage, prefix, number)?.0.is_seal
     {
-        before.pop();
-        return Ok(Sealed { number, before });
+        let name = prefix.numbered(number)?;
+        let (header, _) = read_header(storage, prefix, number)?.ok_or_else(|| listed_and_not_found(&name))?;
+        if header.is_seal {
+            before.pop();
+            return Ok(Sealed { number, before });
+        }
     }
     loop {
         let none_left = || Error::corrupt(prefix.as_str(), "no number is left for the seal");
@@ -260,8 +258,9 @@ pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<S
         let seal = SegmentHeader { is_seal: true, log: 0, number, start: 0 }.encode();
         match storage.put(&prefix.numbered(number)?, seal.into(), PutMode::IfAbsent) {
             Ok(()) => return Ok(Sealed { number, before }),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let (header, size) = read_header(storage, prefix, number)?;
+            Err(taken) if taken.kind() == ErrorKind::AlreadyExists => {
+                let found = read_header(storage, prefix, number)?;
+                let (header, size) = found.ok_or_else(|| taken_by_nothing(taken))?;
                 if header.is_seal {
                     return Ok(Sealed { number, before });
                 }
@@ -272,23 +271,41 @@ pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<S
     }
 }
 
-/// Reads the header of a segment, or the seal, and its size.
-fn read_header(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) -> Result<(SegmentHeader, u64)> {
+/// Reads the header of a segment, or the seal, and its size; `None` when it is not found.
+fn read_header(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) -> Result<Option<(SegmentHeader, u64)>> {
     let name = prefix.numbered(number)?;
-    let found = storage.get(&name)?;
+    let found = match storage.get(&name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
     let header = SegmentHeader::decode(&found).map_err(|cause| Error::decode(name.as_str(), &cause))?;
     check_number(&name, &header, number)?;
-    Ok((header, found.len() as u64))
+    Ok(Some((header, found.len() as u64)))
 }
 
-/// Checks that the segment before a seal is among those that are there: the last one is never trimmed, and the last one to be
-/// deleted.
-fn check_before(prefix: &ObjectName, seal: u64, before: &[(u64, u64)]) -> Result<()> {
-    let last = seal.saturating_sub(1);
-    if before.last().is_some_and(|(number, _)| *number != last) {
-        return Err(Error::corrupt(prefix.numbered(last)?.as_str(), "the last segment is missing"));
+/// The segments of a log, ascending, with their sizes: those that were `listed`, before the seal that was found or put, if one was.
+///
+/// They are deleted in order. So none is missing between two of them, or between the last one and the seal. A list is not of one
+/// moment, so what is missing is missing in two of them.
+fn in_a_row(
+    storage: &dyn ObjectStorage,
+    prefix: &ObjectName,
+    listed: Vec<(u64, u64)>,
+    seal: Option<u64>,
+) -> Result<Vec<(u64, u64)>> {
+    let gap = |listed: &[(u64, u64)]| {
+        let numbers = listed.iter().map(|(number, _)| *number).chain(seal);
+        numbers.clone().zip(numbers.skip(1)).find(|(number, next)| number.checked_add(1) != Some(*next))
+    };
+    if gap(&listed).is_none() {
+        return Ok(listed);
     }
-    Ok(())
+    let mut again = numbers(storage, prefix)?;
+    again.retain(|(number, _)| seal.is_none_or(|seal| *number < seal));
+    match gap(&again) {
+        None => Ok(again),
+        Some((_, next)) => Err(missing(prefix.numbered(next.saturating_sub(1))?.as_str())),
+    }
 }
 
 /// Checks that a segment is the one that its name says.
@@ -301,32 +318,28 @@ fn check_number(name: &ObjectName, header: &SegmentHeader, number: u64) -> Resul
 
 /// Opens the log of `prefix` to be read.
 pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recovery: Recovery) -> Result<LogReader> {
-    let source = Source::Objects(Arc::clone(&storage));
-    let mut listed = match recovery {
-        Recovery::Look => numbers(&*storage, prefix)?,
+    let source = Source::Objects(Arc::clone(&storage), prefix.clone());
+    let (listed, seal) = match recovery {
+        Recovery::Look => (numbers(&*storage, prefix)?, None),
         Recovery::Seal => {
             let Sealed { number, before } = seal(&*storage, prefix)?;
-            check_before(prefix, number, &before)?;
-            before
+            (before, Some(number))
         }
     };
+    let mut listed = in_a_row(&*storage, prefix, listed, seal)?;
     let mut parts: Vec<Part> = Vec::new();
     let mut last: Option<(String, Scan)> = None;
-    let mut expected = None;
     while let Some((number, size)) = listed.pop() {
-        if expected.is_some_and(|expected| expected != number) {
-            // Those before a gap were trimmed.
-            break;
-        }
         let name = prefix.numbered(number)?;
         match &last {
             None => {
-                let bytes = storage.get(&name)?;
+                let Some(bytes) = source.read(number, name.as_str())? else {
+                    // All that was listed is deleted.
+                    return open(storage, prefix, recovery);
+                };
                 let scan = Scan::new(&bytes).map_err(|cause| Error::decode(name.as_str(), &cause))?;
                 check_number(&name, &scan.header, number)?;
-                if scan.header.is_seal {
-                    check_before(prefix, number, &listed)?;
-                } else {
+                if !scan.header.is_seal {
                     // An object is there as a whole.
                     let length = size.saturating_sub(SEGMENT_HEADER_BYTES as u64);
                     if scan.end.saturating_sub(scan.header.start) != length {
@@ -347,7 +360,6 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 parts.push(Part { number, start, end, object: name.as_str().to_owned() });
             }
         }
-        expected = number.checked_sub(1);
     }
     parts.reverse();
     Ok(LogReader::new(source, parts, last, None))

@@ -1,14 +1,10 @@
 //! Reading a log, after its writer has ended or while it writes.
 
 use super::frame::{Frame, Position, Scan, SegmentHeader};
-use crate::disk::{Disk, read_file};
+use super::source::Source;
 use crate::error::{Error, Result};
-use crate::name::ObjectName;
-use crate::objects::ObjectStorage;
-use bytes::Bytes;
 use forebay_base::ErrorKind;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What opening a log for reading does to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +40,6 @@ pub struct LogReader {
     begin: Position,
     end: Position,
     cut: Option<Cut>,
-}
-
-#[derive(Debug)]
-pub(super) enum Source {
-    Files(Arc<dyn Disk>),
-    Objects(Arc<dyn ObjectStorage>),
 }
 
 /// A segment that is whole: it ends where the next one begins.
@@ -149,12 +139,9 @@ pub(super) fn damage_after<'p>(
 }
 
 impl Part {
-    /// Its frames; none if it is not there any more.
+    /// Its frames; none if it was trimmed since the log was opened.
     fn frames(&self, source: &Source, log: u64) -> Result<Vec<Frame>> {
-        let bytes = match source.read(&self.object) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read?,
-        };
+        let Some(bytes) = source.read(self.number, &self.object)? else { return Ok(Vec::new()) };
         let mut scan = Scan::new(&bytes).map_err(|cause| Error::decode(&self.object, &cause))?;
         scan.end_at(self.end);
         if self.is_of(&scan.header, log) && scan.end != self.end {
@@ -178,14 +165,5 @@ impl Part {
         let SegmentHeader { number, log, start, .. } = header;
         let detail = format!("{belongs}, and segment {number} of log {log:#x}, from position {start}, is there");
         Err(Error::new(ErrorKind::Corrupt, "read", object, detail))
-    }
-}
-
-impl Source {
-    fn read(&self, object: &str) -> Result<Bytes> {
-        match self {
-            Self::Files(disk) => read_file(&**disk, object),
-            Self::Objects(storage) => storage.get(&ObjectName::new(object)?),
-        }
     }
 }

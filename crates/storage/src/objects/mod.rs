@@ -13,6 +13,9 @@
 //! - A read, a list, sees every write that returned before it began.
 //! - Only reads say `NotFound`. Where a write or a list fails because a bucket or a folder is not there, that is `Unavailable`:
 //!   [`crate::Storage`] sees to it.
+//! - A read that does not find an object is right about it, but for once: a service may answer so by mistake, or for a moment. So
+//!   [`crate::Storage`] asks a second time, and what would be lost by such an answer is known by another one as well: a list, or an
+//!   object that is only there if this one is.
 //! - A write whose error is undecided ([`crate::Error::is_undecided`]) has happened, or not, or happens later.
 
 mod directory;
@@ -233,6 +236,13 @@ pub(crate) fn too_short(name: &str, offset: u64, wanted: usize) -> Error {
 /// The error of a put that found its name taken, where nothing has the name.
 pub(crate) fn taken_by_nothing(taken: Error) -> Error {
     taken.meaning(ErrorKind::Unavailable, "the name was taken, and now nothing has it: a put may be under way")
+}
+
+/// The error for an object that a list shows, and that a read, also a second one, does not find.
+pub(crate) fn listed_and_not_found(name: &ObjectName) -> Error {
+    let detail = "a list shows it, and a read says that it is not there: the storage contradicts itself. Try again later, and if that \
+                  goes on, ask whoever runs the storage for the object";
+    Error::new(ErrorKind::Unavailable, "get", name.as_str(), detail)
 }
 
 /// An error of what is no read: the object is not what is missing.

@@ -1,6 +1,6 @@
 //! Logs: what was acknowledged is recovered, nothing is invented, and a writer that was overtaken acknowledges nothing more.
 
-use super::{DiskWorld, World};
+use super::{DiskWorld, ObjectWorld, World};
 use crate::{Finding, check};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -353,6 +353,39 @@ pub fn cut_log(seed: u64) -> Result<u64, Finding> {
         }
     }
     Ok(cuts)
+}
+
+/// Recovers a seed's log from a service that says of what is asked for at a step, and at some after it, that it is not there: all that
+/// was written is read, or the storage contradicts itself. The number of runs.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn not_found_log(seed: u64) -> Result<u64, Finding> {
+    let mut random = Random::seeded(seed);
+    let world = ObjectWorld::default();
+    let written = write(&world.storage(), &script(&mut random));
+    let frames = judge(&recover(&world.duplicate())?, &written)?;
+    let mut runs = 0;
+    for answers in 1..=4 {
+        for step in 0.. {
+            let at = |finding| format!("seed {seed}, {answers} times not found at step {step}: {finding}");
+            let world = world.duplicate();
+            let handle = world.handle();
+            handle.find_nothing(step..step + answers);
+            let opened = handle.storage().open_log(&name(), Recovery::Seal);
+            match opened.and_then(|reader| reader.frames()) {
+                Ok(read) => check(read == frames, || at(format!("{} of {} frames", read.len(), frames.len())))?,
+                Err(error) => check(error.kind() == ErrorKind::Unavailable, || at(error.to_string()))?,
+            }
+            let again = judge(&recover(&world.handle()).map_err(at)?, &written).map_err(at)?;
+            check(again == frames, || at("another recovery finds something else".to_owned()))?;
+            runs += 1;
+            if handle.steps() <= step {
+                break;
+            }
+        }
+    }
+    Ok(runs)
 }
 
 /// Up to where the log was durable when its last frame was appended.

@@ -9,7 +9,7 @@ mod objects;
 mod register;
 mod world;
 
-pub use log::{cut_log, damaged_log, log};
+pub use log::{cut_log, damaged_log, log, not_found_log};
 pub use objects::objects;
-pub use register::register;
+pub use register::{not_found_commits, register};
 pub use world::{DiskWorld, ObjectWorld, World};

@@ -1,7 +1,7 @@
 //! The commit register: what was acknowledged is in the history for good, under the number that was told, and of two writers
 //! one stops.
 
-use super::World;
+use super::{ObjectWorld, World};
 use crate::{Finding, check};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -136,6 +136,35 @@ pub fn register<W: World>(seed: u64) -> Result<u64, Finding> {
             };
             outcome.map_err(|finding| at(format!("case {what} at step {step}"), finding))?;
             runs += 1;
+        }
+    }
+    Ok(runs)
+}
+
+/// Reads a seed's register from a service that says of what is asked for at a step, and at some after it, that it is not there: all
+/// commits are read, or the storage contradicts itself. The number of runs.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn not_found_commits(seed: u64) -> Result<u64, Finding> {
+    let world = ObjectWorld::default();
+    Writer::new(1, &mut Random::seeded(seed)).run(&world, &Shared::default());
+    let read = |world: &ObjectWorld| History::read(&**world.storage().objects(), &prefix());
+    let whole = read(&world.handle()).map_err(|error| error.to_string())?;
+    let mut runs = 0;
+    for answers in 1..=6 {
+        for step in 0.. {
+            let at = |finding| format!("seed {seed}, {answers} times not found at step {step}: {finding}");
+            let handle = world.handle();
+            handle.find_nothing(step..step + answers);
+            match read(&handle) {
+                Ok(history) => check(history == whole, || at("other commits".to_owned()))?,
+                Err(error) => check(error.kind() == ErrorKind::Unavailable, || at(error.to_string()))?,
+            }
+            runs += 1;
+            if handle.steps() <= step {
+                break;
+            }
         }
     }
     Ok(runs)

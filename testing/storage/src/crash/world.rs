@@ -7,6 +7,7 @@ use forebay_storage::{
     StorageOptions,
 };
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A handle on a simulated back end.
@@ -119,9 +120,16 @@ impl Default for ObjectWorld {
     }
 }
 
+impl ObjectWorld {
+    /// Answers so many steps that nothing is there.
+    pub(super) fn find_nothing(&self, steps: Range<u64>) {
+        steps.for_each(|step| self.0.fail_at(step, ObjectFault::Refused(ErrorKind::NotFound)));
+    }
+}
+
 impl World for ObjectWorld {
     const NAME: &'static str = "objects";
-    const FAULTS: usize = 5;
+    const FAULTS: usize = 6;
     const IS_LATE: bool = true;
 
     fn handle(&self) -> Self {
@@ -146,7 +154,8 @@ impl World for ObjectWorld {
 
     fn fail_at(&self, step: u64, fault: usize) {
         use ObjectFault::{Late, Refused, ReplyLost};
-        let faults = [Refused(ErrorKind::Unavailable), Refused(ErrorKind::Full), ReplyLost, Late(1), Late(6)];
+        let refused = [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::NotFound].map(Refused);
+        let faults = [refused[0], refused[1], refused[2], ReplyLost, Late(1), Late(6)];
         self.0.fail_at(step, faults[fault]);
     }
 

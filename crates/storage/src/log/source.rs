@@ -1,0 +1,86 @@
+//! Where the segments of a log lie, and which of them are there.
+
+use crate::disk::{Disk, list_if_there, read_file};
+use crate::error::{Error, Result};
+use crate::name::{ObjectName, number};
+use crate::objects::{ObjectStorage, listed_and_not_found};
+use crate::planted::{Bug, planted};
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use std::sync::Arc;
+
+/// How the name of a segment's file ends.
+pub(super) const LOG: &str = ".log";
+
+/// Where the segments of a log lie.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// In files of a folder.
+    Files(Arc<dyn Disk>, String),
+    /// In objects below a prefix.
+    Objects(Arc<dyn ObjectStorage>, ObjectName),
+}
+
+impl Source {
+    /// Reads a segment that was there. `None` when it was trimmed since.
+    ///
+    /// A read that does not find it does not tell that alone, as a service may say so by mistake. Segments are trimmed in order. So
+    /// one that is trimmed is not listed, and no other one before it.
+    ///
+    /// # Errors
+    /// `Unavailable` when it is listed, and not found all the same; `Corrupt` when it alone is missing.
+    pub fn read(&self, number: u64, object: &str) -> Result<Option<Bytes>> {
+        match self.get(object) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !planted(Bug::NotFoundIsTrimmed) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => return read.map(Some),
+        }
+        let listed = self.numbers()?;
+        match listed.binary_search(&number) {
+            Ok(_) => match self.get(object) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    Err(listed_and_not_found(&ObjectName::new(object)?))
+                }
+                read => read.map(Some),
+            },
+            Err(0) => Ok(None),
+            Err(_) => Err(missing(object)),
+        }
+    }
+
+    fn get(&self, object: &str) -> Result<Bytes> {
+        match self {
+            Self::Files(disk, _) => read_file(&**disk, object),
+            Self::Objects(storage, _) => storage.get(&ObjectName::new(object)?),
+        }
+    }
+
+    /// Numbers of the segments, ascending.
+    fn numbers(&self) -> Result<Vec<u64>> {
+        match self {
+            Self::Files(disk, folder) => files(&**disk, folder),
+            Self::Objects(storage, prefix) => {
+                Ok(objects(&**storage, prefix)?.into_iter().map(|(number, _)| number).collect())
+            }
+        }
+    }
+}
+
+/// The error for a segment that is not there, though one before it is.
+pub(super) fn missing(object: &str) -> Error {
+    let detail = "it is missing, and a segment before it is there: segments are deleted in order, so somebody else deleted it. Bring \
+                  it back, or save what is left (`forebay repair`)";
+    Error::corrupt(object, detail)
+}
+
+/// Numbers of the segments in files of a folder, ascending.
+pub(super) fn files(disk: &dyn Disk, folder: &str) -> Result<Vec<u64>> {
+    let entries = list_if_there(disk, folder)?;
+    Ok(entries.iter().filter_map(|entry| number(entry.name.strip_suffix(LOG)?)).collect())
+}
+
+/// Numbers of the segments in objects, ascending, with their sizes; the seal is among them.
+pub(super) fn objects(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<(u64, u64)>> {
+    let listed = storage.list(Some(prefix))?;
+    Ok(listed.iter().filter_map(|object| Some((object.name.number_after(prefix)?, object.size_bytes))).collect())
+}
