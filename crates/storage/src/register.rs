@@ -335,7 +335,8 @@ impl CommitRegister {
     ///
     /// # Errors
     /// `Fenced` when another writer took over: no later commit will have an effect. Nor has this one, unless whoever took over
-    /// found it, and pruned what could tell; `Invalid` for a payload above [`MAX_COMMIT_BYTES`]; those of the storage.
+    /// found it, and pruned what could tell; `Invalid` for a payload above [`MAX_COMMIT_BYTES`]; `Corrupt` when it needs commits that
+    /// were deleted: it counts once they are back; those of the storage.
     pub fn commit(&mut self, kind: CommitKind, payload: Bytes) -> Result<u64> {
         self.settle()?;
         let next = following(Some(&self.last), &self.prefix, kind, false, self.last.writer, payload)?;
@@ -380,21 +381,14 @@ impl CommitRegister {
     /// `Corrupt` when commits from the last snapshot on were deleted, and nobody took over; as for [`CommitRegister::commit`].
     pub fn check(&mut self) -> Result<()> {
         self.settle()?;
-        // A list is not of one moment: one that lacks what another writer pruned may lack that one's snapshot. The next has it.
-        for _ in 0..2 {
-            let numbers = numbers(&*self.storage, &self.prefix)?;
-            if numbers.last().is_some_and(|last| *last > self.last.number) {
+        match look(&*self.storage, &self.prefix, &self.last)? {
+            Seen::All => Ok(()),
+            Seen::Followed => {
                 self.is_fenced = true;
-                return Err(self.fenced());
+                Err(self.fenced())
             }
-            let mut needed = self.last.base..=self.last.number;
-            if needed.all(|number| numbers.binary_search(&number).is_ok()) {
-                return Ok(());
-            }
+            Seen::Gone => Err(gone(&self.prefix)),
         }
-        let detail = "commits that this process made are not there any more, and nobody took over: somebody deleted them. \
-                      Bring them back, or restore the database from a checkpoint";
-        Err(Error::corrupt(self.prefix.as_str(), detail))
     }
 
     /// Deletes the commits before the last snapshot, the oldest first; how many. What is not deleted now is later.
@@ -471,9 +465,11 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
         },
         Err(error) => return Err(error),
     }
-    let newest = numbers(storage, prefix)?.last().copied();
-    if newest <= Some(commit.number) || planted(Bug::PrunedNumberIsFree) {
-        return by_nothing.map_or(Ok(Standing::Counts), Err);
+    match look(storage, prefix, commit)? {
+        _ if planted(Bug::PrunedNumberIsFree) => return Ok(Standing::Counts),
+        Seen::All => return by_nothing.map_or(Ok(Standing::Counts), Err),
+        Seen::Gone => return Err(by_nothing.unwrap_or_else(|| gone(prefix))),
+        Seen::Followed => {}
     }
     match commit.number.checked_add(1).map(|next| read(storage, prefix, next)) {
         Some(Ok(next)) if next.previous == commit.checksum => Ok(Standing::CountsAndFollowed),
@@ -484,6 +480,38 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
         }
         _ => Ok(Standing::Refused),
     }
+}
+
+/// What a list of commits shows of one.
+enum Seen {
+    /// It is the last one, and all that it needs is there.
+    All,
+    /// A later one is there.
+    Followed,
+    /// Somebody deleted it, or one that it needs.
+    Gone,
+}
+
+fn look(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) -> Result<Seen> {
+    // A list is not of one moment: one that lacks what another writer pruned may lack that one's snapshot. The next has it.
+    for _ in 0..2 {
+        let numbers = numbers(storage, prefix)?;
+        if numbers.last().is_some_and(|last| *last > commit.number) {
+            return Ok(Seen::Followed);
+        }
+        let mut needed = commit.base..=commit.number;
+        if needed.all(|number| numbers.binary_search(&number).is_ok()) {
+            return Ok(Seen::All);
+        }
+    }
+    Ok(Seen::Gone)
+}
+
+/// The error for commits that were deleted.
+fn gone(prefix: &ObjectName) -> Error {
+    let detail = "commits that this process made are not there any more, and nobody took over: somebody deleted them. Reads go on: \
+                  save what they read. Bring the commits back, or restore the database from a checkpoint";
+    Error::corrupt(prefix.as_str(), detail)
 }
 
 #[cfg(test)]

@@ -747,7 +747,7 @@ impl Db {
     }
 
     /// Looks in its storage whether this process owns the database still, and whether its commits are there. An owner that writes
-    /// learns of another from its commits and syncs, one that only reads does not. A database without storage loses its
+    /// learns of another from its commits and syncs, and of missing commits from its commits; one that only reads does not. A database without storage loses its
     /// memory instead.
     ///
     /// # Errors
@@ -762,14 +762,10 @@ impl Db {
             if error.kind() != ErrorKind::Corrupt {
                 return error;
             }
-            // Nothing that is written now would be found again. The same, not as an error of storage that may pass. What comes back
-            // only opening reads as a whole.
-            let lost = Error::corrupt(format!(
-                "{error}, and then open the database again, or restart what serves it: until then it takes no writes"
-            ));
-            self.inner.log.iter().for_each(|log| log.refuse(&lost));
-            self.shards().iter().for_each(|shard| shard.lose(&lost));
-            lost
+            // Nothing that is written now would be found again.
+            self.inner.log.iter().for_each(|log| log.refuse(&error));
+            self.shards().iter().for_each(|shard| shard.lose(&error));
+            error
         })
     }
 

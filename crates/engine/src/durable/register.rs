@@ -11,6 +11,9 @@
 //! refused, may count, or may come to count later. It is not withdrawn then, but insisted on: whoever commits
 //! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
 //! with the version before, and keeps all that either version names.
+//!
+//! One that needs commits that somebody deleted is insisted on as well, and is [`Register::lost`] until they are back. Nobody would
+//! find what is written meanwhile.
 
 use crate::durable::database::{CheckpointId, Committed, Place, Tombstone};
 use crate::durable::known::Known;
@@ -22,6 +25,7 @@ use forebay_storage::{CommitKind, CommitRegister, History};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, StorageRoot, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Edits may always take so many bytes before the next snapshot.
 const LEAST_EDIT_BYTES: usize = 64 << 10;
@@ -30,6 +34,9 @@ const LEAST_EDIT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Register {
     state: Mutex<State>,
+    /// Why nobody would find what is committed, if that is so, and whether it is.
+    lost: Mutex<Option<Error>>,
+    is_lost: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -132,7 +139,7 @@ impl Claimed {
             undeleted: Undeleted::of("commits"),
         };
         state.commit(Step::All(committed), DatabaseCommit::default())?;
-        Ok(Register { state: Mutex::new(state) })
+        Ok(Register { state: Mutex::new(state), lost: Mutex::default(), is_lost: AtomicBool::new(false) })
     }
 
     /// Makes a commit that says that there is no database.
@@ -148,18 +155,42 @@ impl Claimed {
 }
 
 impl Register {
+    /// Does `work`, and notes what it says of the commits before.
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut state = lock(&self.state);
+        work(&mut state).map_err(|error| {
+            if !error.is_of_storage() || error.kind() != ErrorKind::Corrupt {
+                return error;
+            }
+            // Not as an error of storage that may pass. What comes back only opening reads as a whole.
+            let lost = Error::corrupt(format!(
+                "{error}, and then open the database again, or restart what serves it: until then it takes no writes"
+            ));
+            *lock(&self.lost) = Some(lost.clone());
+            // Relaxed, here and below: who reads it takes the lock.
+            self.is_lost.store(true, Ordering::Relaxed);
+            lost
+        })
+    }
+
+    /// Why nobody would find what is committed, if that is so: somebody deleted commits.
+    pub(crate) fn lost(&self) -> Option<Error> {
+        if self.is_lost.load(Ordering::Relaxed) { lock(&self.lost).clone() } else { None }
+    }
+
     /// Has `after` be the version of a shard, by an edit of what is committed.
     ///
     /// # Errors
-    /// `Fenced` when another process took over, which alone knows whether it counts. Others of the storage:
-    /// [`Register::is_pending`] says whether it may count.
+    /// `Fenced` when another process took over, which alone knows whether it counts; `Corrupt`, not as an error of the storage, when
+    /// somebody deleted commits. Others of the storage: [`Register::is_pending`] says whether it may count.
     pub(crate) fn record(&self, shard: usize, after: &Version) -> Result<()> {
-        let mut state = lock(&self.state);
-        state.settle()?;
-        let unknown = || Error::invalid(format!("the database has no shard {shard}"));
-        let edit = state.committed.versions.get(shard).ok_or_else(unknown)?.edit_to(after);
-        let said = DatabaseCommit { edits: vec![(shard as u64, edit)], ..DatabaseCommit::default() };
-        state.commit(Step::Version(shard, after.clone()), said)
+        self.with(|state| {
+            state.settle()?;
+            let unknown = || Error::invalid(format!("the database has no shard {shard}"));
+            let edit = state.committed.versions.get(shard).ok_or_else(unknown)?.edit_to(after);
+            let said = DatabaseCommit { edits: vec![(shard as u64, edit)], ..DatabaseCommit::default() };
+            state.commit(Step::Version(shard, after.clone()), said)
+        })
     }
 
     /// The number of the database, and this owner's epoch.
@@ -179,7 +210,7 @@ impl Register {
     /// As [`Register::record`].
     pub(crate) fn record_logs(&self, logs: Vec<LogName>) -> Result<()> {
         let said = DatabaseCommit { logs: Some(logs.clone()), ..DatabaseCommit::default() };
-        lock(&self.state).commit(Step::Logs(logs), said)
+        self.with(|state| state.commit(Step::Logs(logs), said))
     }
 
     /// Commits how far the dropping of a checkpoint is; `None`: nobody drops it.
@@ -187,15 +218,16 @@ impl Register {
     /// # Errors
     /// As [`Register::record`].
     pub(crate) fn record_drop(&self, checkpoint: &CheckpointId, stage: Option<DropStage>) -> Result<()> {
-        let mut state = lock(&self.state);
-        state.settle()?;
-        let mut drops = state.committed.drops.clone();
-        match stage {
-            Some(stage) => drops.insert(checkpoint.to_string(), stage),
-            None => drops.remove(&checkpoint.to_string()),
-        };
-        let said = DatabaseCommit { drops: Some(drops.clone()), ..DatabaseCommit::default() };
-        state.commit(Step::Drops(drops), said)
+        self.with(|state| {
+            state.settle()?;
+            let mut drops = state.committed.drops.clone();
+            match stage {
+                Some(stage) => drops.insert(checkpoint.to_string(), stage),
+                None => drops.remove(&checkpoint.to_string()),
+            };
+            let said = DatabaseCommit { drops: Some(drops.clone()), ..DatabaseCommit::default() };
+            state.commit(Step::Drops(drops), said)
+        })
     }
 
     /// What `read` makes of what is committed, and of the number of the last commit. Nothing is committed meanwhile.
@@ -203,9 +235,10 @@ impl Register {
     /// # Errors
     /// As [`Register::record`], and those of `read`.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Committed, u64) -> Result<T>) -> Result<T> {
-        let mut state = lock(&self.state);
-        state.settle()?;
-        read(&state.committed, state.register.last())
+        self.with(|state| {
+            state.settle()?;
+            read(&state.committed, state.register.last())
+        })
     }
 
     /// Makes a commit that changes nothing: this process is still the owner when it has returned.
@@ -213,7 +246,7 @@ impl Register {
     /// # Errors
     /// As [`Register::record`].
     pub(crate) fn confirm(&self) -> Result<()> {
-        lock(&self.state).commit(Step::Nothing, DatabaseCommit::default())
+        self.with(|state| state.commit(Step::Nothing, DatabaseCommit::default()))
     }
 
     /// Makes a commit that says that the database is whole, if it was to be finished.
@@ -221,11 +254,12 @@ impl Register {
     /// # Errors
     /// As [`Register::record`].
     pub(crate) fn finish(&self) -> Result<()> {
-        let mut state = lock(&self.state);
-        state.settle()?;
-        let mut finished = state.committed.clone();
-        finished.identity.config.to_finish = false;
-        state.commit(Step::All(finished), DatabaseCommit::default())
+        self.with(|state| {
+            state.settle()?;
+            let mut finished = state.committed.clone();
+            finished.identity.config.to_finish = false;
+            state.commit(Step::All(finished), DatabaseCommit::default())
+        })
     }
 
     /// Looks whether this process is the owner still, and commits nothing.
@@ -233,9 +267,12 @@ impl Register {
     /// # Errors
     /// As [`Register::record`].
     pub(crate) fn check(&self) -> Result<()> {
-        let mut state = lock(&self.state);
-        state.settle()?;
-        Ok(state.register.check()?)
+        self.with(|state| {
+            state.settle()?;
+            Ok(state.register.check()?)
+        })?;
+        self.is_lost.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether the last commit of a shard failed and may count.
@@ -248,7 +285,7 @@ impl Register {
     /// # Errors
     /// As [`Register::record`].
     pub(crate) fn settle(&self) -> Result<()> {
-        lock(&self.state).settle()
+        self.with(State::settle)
     }
 }
 

@@ -354,7 +354,9 @@ impl StorageLog {
     /// Ships all that is published. A shipment that failed is made up for by the next one.
     fn ship(&self) -> Result<()> {
         self.check_usable()?;
-        match self.try_ship() {
+        // Nobody would find what is shipped.
+        let lost = self.register.lost().map_or(Ok(()), |lost| Err((lost, false)));
+        match lost.and_then(|()| self.try_ship()) {
             Ok(()) => {
                 self.note_success();
                 Ok(())

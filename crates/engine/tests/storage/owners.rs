@@ -93,6 +93,49 @@ fn an_owner_whose_commits_are_gone_acknowledges_nothing() {
     }
 }
 
+/// Somebody deletes some or all of the commits, and nobody looks for them but whoever makes the next one.
+#[test]
+fn an_owner_misses_deleted_commits_when_it_makes_the_next_one() {
+    for (syncing, newest_alone) in [(Syncing::Sync, true), (Syncing::Sync, false), (Syncing::Flush, true)] {
+        let objects = MemoryObjects::new();
+        let process = Process::with_empty_memory();
+        let usual = |objects: &MemoryObjects| Options {
+            background_threads: 0,
+            ..four_shards(options(&of_objects(objects), syncing))
+        };
+        let db = process.open(usual(&objects.handle()));
+        db.put(&key(3), b"value").unwrap();
+        db.flush().unwrap();
+        let listed = objects.list(Some(&ObjectName::new("db/commit").unwrap())).unwrap();
+        assert!(listed.len() > 1);
+        let from = if newest_alone { listed.len() - 1 } else { 0 };
+        let commits: Vec<_> =
+            listed[from..].iter().map(|of| (of.name.clone(), objects.get(&of.name).unwrap())).collect();
+        commits.iter().for_each(|(name, _)| objects.delete(name).unwrap());
+        db.put(&key(4), b"last").unwrap();
+        let gone = db.flush().unwrap_err();
+        assert!(gone.kind() == ErrorKind::Corrupt && gone.to_string().contains("open the database again"), "{gone}");
+        // Nor is anything acknowledged by a shard that has committed nothing since.
+        for number in [5, 1700] {
+            let written = db.put(&key(number), b"other");
+            assert_eq!(written.is_ok(), syncing == Syncing::Flush, "{written:?}");
+            assert_eq!(written.and_then(|()| db.flush()).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        // What is there can be saved.
+        assert!(db.checkpoint("/dev/null").unwrap().entries >= 2);
+        assert_eq!(db.get(&key(4)).unwrap(), Some(b"last".to_vec()));
+        for (name, bytes) in &commits {
+            objects.put(name, bytes.clone(), PutMode::IfAbsent).unwrap();
+        }
+        process.kill(db);
+        let process = Process::with_empty_memory();
+        let db = process.open(usual(&objects.handle()));
+        assert_eq!(db.get(&key(3)).unwrap(), Some(b"value".to_vec()));
+        assert_eq!(db.get(&key(4)).unwrap(), Some(b"last".to_vec()), "{syncing:?}");
+        db.close().unwrap();
+    }
+}
+
 #[test]
 fn a_commit_whose_reply_is_lost_is_recognised() {
     for step in 0..12 {
