@@ -7,6 +7,7 @@ use crate::common::{Cluster, small_options};
 use forebay_base::{ErrorKind, checksum};
 use forebay_engine::{Db, Options, Syncing};
 use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_fabric::{Endpoint, EndpointOptions};
 use forebay_memory_client::{Blob, ExtentId, MemoryClient, ShardId, ShardKey, StoreHandle};
 use forebay_proto::calls::SetRoot;
@@ -14,6 +15,8 @@ use forebay_storage::{MemoryObjects, ObjectName, ObjectStorage, PutMode};
 use forebay_table::image::ends_image;
 use forebay_table::{ManifestRoot, Placement, Version};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Version of what no build knows.
 const NEWER: u8 = 9;
@@ -68,12 +71,16 @@ impl Left {
         self.store.root(ShardId(0)).unwrap().unwrap().1
     }
 
-    /// Replaces the root, as the owner does.
-    fn set_root(&self, root: &[u8]) {
+    /// Replaces the root, as the owner does; whether it could.
+    fn try_set_root(&self, root: &[u8]) -> bool {
         let (epoch, _) = self.store.root(ShardId(0)).unwrap().unwrap();
         let shard = ShardKey { store: self.store.id(), shard: ShardId(0) };
         let root = Blob::new(root).unwrap();
-        self.client.call(&SetRoot { session: self.client.session(), shard, epoch, root }).unwrap();
+        self.client.call(&SetRoot { session: self.client.session(), shard, epoch, root }).is_ok()
+    }
+
+    fn set_root(&self, root: &[u8]) {
+        assert!(self.try_set_root(root));
     }
 
     /// Changes bytes of the shard's memory; what they were.
@@ -150,6 +157,94 @@ fn an_owner_in_memory_is_not_disturbed() {
         let fenced = db.put(b"log", b"").and_then(|()| db.flush()).unwrap_err();
         assert_eq!(fenced.kind(), ErrorKind::Fenced, "{fenced}");
         owner.kill(db);
+    }
+}
+
+/// A clock at a reading of which something happens elsewhere.
+#[derive(Debug)]
+struct Interrupting {
+    clock: SystemClock,
+    readings: AtomicU64,
+    at: u64,
+    interrupt: Mutex<Interrupt>,
+}
+
+struct Interrupt(Option<Box<dyn FnOnce() + Send>>);
+
+impl std::fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("what happens elsewhere")
+    }
+}
+
+impl Clock for Interrupting {
+    fn now(&self) -> Nanos {
+        if self.readings.fetch_add(1, Ordering::SeqCst) == self.at {
+            let interrupt = lock(&self.interrupt).0.take();
+            interrupt.into_iter().for_each(|interrupt| interrupt());
+        }
+        self.clock.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.clock.sleep(duration);
+    }
+}
+
+/// The owner replaces the root at any moment at which another process opens the database: as this build does, or as a newer one.
+#[test]
+fn what_replaces_a_root_while_it_is_taken_is_seen() {
+    for is_newer in [false, true] {
+        let mut before = 0;
+        for at in 0.. {
+            let cluster = Cluster::start(64 << 20);
+            let (owner, other) = (Process::start([&cluster]), Process::start([&cluster]));
+            let quiet = Options { name: Some("db".into()), background_threads: 0, ..small_options() };
+            let db = Arc::new(owner.open(quiet.clone()));
+            let mut number = 0;
+            go_on(&db, &mut number);
+            let replaced = Arc::new(Mutex::new(None));
+            let replace = {
+                let (db, client, replaced) = (Arc::clone(&db), Arc::clone(&owner.clients[0]), Arc::clone(&replaced));
+                move || {
+                    let done = if is_newer {
+                        let left = Left::new(&client);
+                        let mut root = left.root();
+                        make_frame_newer(&mut root);
+                        left.try_set_root(&root)
+                    } else {
+                        db.put(b"late", b"value").unwrap();
+                        db.flush().is_ok()
+                    };
+                    *lock(&replaced) = Some(done);
+                }
+            };
+            let interrupt = Mutex::new(Interrupt(Some(Box::new(replace))));
+            let clock = Interrupting { clock: SystemClock::new(), readings: AtomicU64::new(0), at, interrupt };
+            let opened = other.try_open(Options { takeover: true, clock: Arc::new(clock), ..quiet });
+            let Some(done) = lock(&replaced).take() else { break };
+            match (opened, done && is_newer) {
+                (Ok(taken), false) => {
+                    check(&taken, number);
+                    assert_eq!(taken.get(b"late").unwrap().is_some(), done && !is_newer, "reading {at}");
+                    let fenced = db.put(b"later", b"").and_then(|()| db.flush()).unwrap_err();
+                    assert_eq!(fenced.kind(), ErrorKind::Fenced, "reading {at}: {fenced}");
+                    before += usize::from(done);
+                }
+                (Err(refused), true) => {
+                    assert_eq!(refused.kind(), ErrorKind::Unsupported, "reading {at}: {refused}");
+                    // Nothing is changed, so who knows this root goes on from it.
+                    ManifestRoot::decode(&Left::new(&other.clients[0]).root()).unwrap_err();
+                    before += 1;
+                }
+                (opened, _) => panic!("newer {is_newer}, reading {at}: {:?}, {done}", opened.map(drop)),
+            }
+        }
+        assert!(before > 0);
     }
 }
 
