@@ -159,6 +159,8 @@ impl Commit {
 pub struct History {
     /// The snapshot, and the edits after it.
     pub commits: Vec<Commit>,
+    /// The number of the oldest commit that is there; below that of the snapshot where some can be pruned, and zero where there is none.
+    pub oldest: u64,
 }
 
 impl History {
@@ -174,7 +176,7 @@ impl History {
             let listed = numbers(storage, prefix)?;
             let Some(newest) = listed.last().copied() else { return Ok(Self::default()) };
             match Self::up_to(storage, prefix, newest) {
-                Ok(history) => return Ok(history),
+                Ok(commits) => return Ok(Self { commits, oldest: listed.first().copied().unwrap_or_default() }),
                 Err(Unread::Failed(error)) => return Err(error),
                 Err(Unread::Missing(_)) if newest_before != Some(newest) => newest_before = Some(newest),
                 Err(Unread::Missing(number)) => {
@@ -187,7 +189,11 @@ impl History {
         }
     }
 
-    fn up_to(storage: &dyn ObjectStorage, prefix: &ObjectName, newest: u64) -> std::result::Result<Self, Unread> {
+    fn up_to(
+        storage: &dyn ObjectStorage,
+        prefix: &ObjectName,
+        newest: u64,
+    ) -> std::result::Result<Vec<Commit>, Unread> {
         let read = |number| match read(storage, prefix, number) {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(Unread::Missing(number)),
             read => Ok(read?),
@@ -202,7 +208,7 @@ impl History {
                 return Err(Error::corrupt(prefix.numbered(after.number)?.as_str(), detail).into());
             }
         }
-        Ok(Self { commits })
+        Ok(commits)
     }
 
     /// The last commit.

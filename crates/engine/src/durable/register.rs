@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Edits may always take so many bytes before the next snapshot.
 const LEAST_EDIT_BYTES: usize = 64 << 10;
+/// Claims since the last snapshot that are left to the next one. Each is of a process that came no further.
+const MOST_CLAIMS: usize = 16;
 
 /// See the module. The lock is held while a commit is made, so commits follow one another.
 #[derive(Debug)]
@@ -96,7 +98,13 @@ impl Claimed {
             let payload = match (Committed::of(history), known) {
                 (Ok(Some(found)), Some(known)) if found.identity == known.committed.identity => {
                     known.check_again(place, &found, history.epoch()).and_then(|()| {
-                        DatabaseCommit::default().encode().map(|bytes| (CommitKind::Edit, bytes)).map_err(Error::from)
+                        // Starts that fail again and again do not fill the storage.
+                        let claims = history.commits.iter().filter(|commit| commit.is_claim).count();
+                        let (kind, said) = match claims > MOST_CLAIMS {
+                            true => (CommitKind::Snapshot, found.to_snapshot()),
+                            false => (CommitKind::Edit, DatabaseCommit::default()),
+                        };
+                        said.encode().map(|bytes| (kind, bytes)).map_err(Error::from)
                     })
                 }
                 (Ok(None), None) => {
@@ -118,6 +126,12 @@ impl Claimed {
         let claimed = CommitRegister::claim(Arc::clone(place.storage.objects()), &place.commits()?, writer, first);
         let (register, history) = claimed.map_err(|error| failure.unwrap_or_else(|| error.into()))?;
         let committed = Committed::of(&history)?.unwrap_or(created);
+        // The owner before ended before it came to it, or this is the snapshot of many claims.
+        if (1..register.base()).contains(&history.oldest)
+            && let Err(error) = register.prune()
+        {
+            tracing::debug!(%error, "deleting what was committed before: the next snapshot has it done");
+        }
         Ok(Self { register, committed })
     }
 

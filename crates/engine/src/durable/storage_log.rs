@@ -455,6 +455,8 @@ impl StorageLog {
 
     /// Creates a log, which counts once a commit names it.
     fn create(&self, shipping: &mut Shipping) -> Result<(LogName, Arc<dyn Log>)> {
+        // Owners that end before they come to it, each time, do not fill the storage.
+        self.delete_unneeded();
         let begun = shipping.begun.take();
         let (name, number) = begun.map_or_else(|| self.next_log(shipping), Ok)?;
         let log = self.place.storage.create_log(&self.place.log(name)?, number);

@@ -6,9 +6,11 @@ use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_disk, of_objects, options};
 use crate::rot::Rot;
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Error, Options, StoredDatabase, Syncing, WriteBatch, WriteOptions};
+use forebay_engine::{
+    Db, Durability, Error, Options, Storage, StorageOptions, StoredDatabase, Syncing, WriteBatch, WriteOptions,
+};
 use forebay_env::Random;
-use forebay_storage::{DiskFault, MemoryObjects, ObjectName, ObjectStorage, PutMode, SimDisk};
+use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectName, ObjectStorage, PutMode, SimDisk};
 use std::time::Duration;
 
 /// Work that fails for good ends flushes, so closing leaves the log as it stands, with all of its last interval.
@@ -149,6 +151,83 @@ fn refused_writes_do_not_pile_up() {
         Process::with_empty_memory().open(Options { takeover: true, ..options(&of_disk(&disk, 1), Syncing::Sync) });
     let found: Vec<_> = (0..=100).filter(|i| db.get(&key(*i)).unwrap().is_some()).collect();
     assert_eq!(found, [0, 1, 100]);
+}
+
+/// A supervisor starts a process again and again that gets as far as some operation on the storage.
+#[test]
+fn starts_that_fail_do_not_fill_the_storage() {
+    let quiet = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
+    let process = Process::with_empty_memory;
+    for on_disk in [true, false] {
+        let (sound_disk, sound_objects) = (SimDisk::new(), MemoryObjects::new());
+        let storage = |disk: &SimDisk, objects: &MemoryObjects, nonce| match on_disk {
+            true => of_disk(disk, nonce),
+            false => of_objects(objects),
+        };
+        let first = process();
+        let db = first.open(quiet(&storage(&sound_disk.handle(), &sound_objects.handle(), 1)));
+        (0..50).for_each(|number| db.put(&key(number), &[7; 100]).unwrap());
+        first.kill(db);
+        let mut most = 0;
+        for step in (0..).step_by(3) {
+            let (disk, objects) = (sound_disk.duplicate(), sound_objects.duplicate());
+            let start = |ends_at, nonce| {
+                let (disk, objects) = (disk.handle(), objects.handle());
+                disk.end_at(ends_at);
+                objects.end_at(ends_at);
+                let process = process();
+                let opened = process.try_open(quiet(&storage(&disk, &objects, nonce)));
+                opened.map(|db| process.kill(db)).is_ok()
+            };
+            // Seals of logs stay.
+            let listed = || {
+                let listed = storage(&disk.handle(), &objects.handle(), 2).objects().list(None).unwrap();
+                listed.iter().filter(|object| object.size_bytes > 40).count()
+            };
+            let before = listed();
+            if (0..24).any(|count| start(step, 100 + count)) {
+                break;
+            }
+            most = most.max(listed().saturating_sub(before));
+            assert!(most < 20, "on disk {on_disk}, step {step}: {most} objects more");
+            let process = process();
+            let db = process.open(quiet(&storage(&disk.handle(), &objects.handle(), 3)));
+            assert!((0..50).all(|number| db.get(&key(number)).unwrap().as_deref() == Some(&[7; 100][..])));
+            db.close().unwrap();
+        }
+        assert!(most > 5, "{most}");
+    }
+}
+
+/// A disk on which a killed database has left no room: it opens, and needs room for the records of its last group alone.
+#[test]
+fn a_killed_database_opens_on_a_disk_that_is_nearly_full() {
+    let disk = SimDisk::new();
+    let process = Process::with_empty_memory();
+    let storage = |nonce| {
+        let file_log = FileLogOptions { segment_bytes: 8 << 20, reserve_bytes: 1 << 20 };
+        let options = StorageOptions { file_log, ..StorageOptions::default() };
+        Storage::of_disk(std::sync::Arc::new(disk.handle()), nonce, options)
+    };
+    let roomy = |storage: &Storage| Options {
+        write_buffer_bytes: 4 << 20,
+        background_threads: 0,
+        ..options(storage, Syncing::Sync)
+    };
+    let db = process.open(roomy(&storage(1)));
+    (0..1000).for_each(|number| db.put(&key(number), &[7; 1000]).unwrap());
+    process.kill(db);
+    disk.leave_room(Some(64 << 10));
+    let process = Process::with_empty_memory();
+    let db = process.open(roomy(&storage(2)));
+    assert!((0..1000).all(|number| db.get(&key(number)).unwrap().as_deref() == Some(&[7; 1000][..])));
+    disk.leave_room(None);
+    db.put(b"more", b"value").unwrap();
+    process.kill(db);
+    let process = Process::with_empty_memory();
+    let db = process.open(roomy(&storage(3)));
+    assert_eq!(db.get(b"more").unwrap().as_deref(), Some(&b"value"[..]));
+    assert!((0..1000).all(|number| db.get(&key(number)).unwrap().as_deref() == Some(&[7; 1000][..])));
 }
 
 #[test]

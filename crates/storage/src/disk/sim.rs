@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_env::sync::{Arc, Mutex, lock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What goes wrong at a step.
@@ -65,9 +65,13 @@ struct Files {
     next: u64,
     /// Files that a handle has taken, and its plan, which says whether it has ended.
     taken: BTreeMap<u64, Arc<Mutex<Plan>>>,
+    /// How many bytes files can have in all, in blocks.
+    room: Option<u64>,
 }
 
 const ROOT: u64 = 0;
+/// A file that is not empty takes whole blocks.
+const BLOCK_BYTES: u64 = 4096;
 
 #[derive(Debug, Clone)]
 enum Node {
@@ -194,7 +198,12 @@ impl SimDisk {
     /// An empty disk.
     #[must_use]
     pub fn new() -> Self {
-        let files = Files { nodes: BTreeMap::from([(ROOT, Node::folder())]), next: ROOT + 1, taken: BTreeMap::new() };
+        let files = Files {
+            nodes: BTreeMap::from([(ROOT, Node::folder())]),
+            next: ROOT + 1,
+            taken: BTreeMap::new(),
+            room: None,
+        };
         Self { files: Arc::new(Mutex::new(files)), plan: Arc::default() }
     }
 
@@ -208,7 +217,7 @@ impl SimDisk {
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let files = lock(&self.files);
-        let files = Files { nodes: files.nodes.clone(), next: files.next, taken: BTreeMap::new() };
+        let files = Files { nodes: files.nodes.clone(), next: files.next, taken: BTreeMap::new(), room: files.room };
         Self { files: Arc::new(Mutex::new(files)), plan: Arc::default() }
     }
 
@@ -230,6 +239,13 @@ impl SimDisk {
     /// Calls `interrupt` before this handle's operation number `step`, as if the process had been stopped there.
     pub fn interrupt_at(&self, step: u64, interrupt: impl FnOnce() + Send + 'static) {
         lock(&self.plan).interrupt = Some((step, Box::new(interrupt)));
+    }
+
+    /// Has the disk have room for so many bytes beside those that are there, for all handles; `None`: for as many as one likes. Files
+    /// take whole blocks, and names take nothing.
+    pub fn leave_room(&self, bytes: Option<u64>) {
+        let mut files = lock(&self.files);
+        files.room = bytes.map(|bytes| files.taken_bytes().saturating_add(bytes));
     }
 
     /// Operations of this handle so far.
@@ -373,7 +389,41 @@ impl Files {
         Ok(number)
     }
 
+    /// Bytes of the blocks of all files that have a name.
+    fn taken_bytes(&self) -> u64 {
+        let (mut folders, mut files) = (vec![ROOT], BTreeSet::new());
+        while let Some(folder) = folders.pop() {
+            let Some(Node::Folder { entries, .. }) = self.nodes.get(&folder) else { continue };
+            for node in entries.values() {
+                match self.nodes.get(node) {
+                    Some(Node::Folder { .. }) => folders.push(*node),
+                    _ => drop(files.insert(*node)),
+                }
+            }
+        }
+        let length = |node: &u64| match self.nodes.get(node) {
+            Some(Node::File { content, .. }) => content.len() as u64,
+            _ => 0,
+        };
+        files.iter().map(|node| length(node).next_multiple_of(BLOCK_BYTES)).sum()
+    }
+
+    /// Checks that there is room for a file to have so many bytes.
+    fn check_room(&self, node: u64, length: u64) -> Result<()> {
+        let Some(Node::File { content, .. }) = self.nodes.get(&node) else { return Ok(()) };
+        let [before, after] = [content.len() as u64, length].map(|length| length.next_multiple_of(BLOCK_BYTES));
+        if self.room.is_some_and(|room| after > before && self.taken_bytes() + (after - before) > room) {
+            return Err(Error::new(ErrorKind::Full, "write", node.to_string(), "the simulated disk is full"));
+        }
+        Ok(())
+    }
+
     fn change(&mut self, node: u64, change: FileChange) -> Result<()> {
+        match &change {
+            FileChange::Write(offset, bytes) => self.check_room(node, offset + bytes.len() as u64)?,
+            FileChange::Reserve(length) => self.check_room(node, *length)?,
+            FileChange::Truncate(_) => {}
+        }
         let Some(Node::File { content, pending, .. }) = self.nodes.get_mut(&node) else {
             return Err(Error::new(ErrorKind::Invalid, "write", node.to_string(), "it is not a file"));
         };
@@ -609,6 +659,23 @@ mod tests {
             file.sync().unwrap();
         });
         assert_eq!(lost, [[Some(Vec::new()), None]]);
+    }
+
+    #[test]
+    fn a_full_disk_takes_names_and_what_fits_into_blocks_that_are_there() {
+        let disk = SimDisk::new();
+        let file = disk.create("a").unwrap();
+        file.write_at(0, b"1").unwrap();
+        disk.leave_room(Some(0));
+        file.write_at(0, &[1; 4096]).unwrap();
+        assert_eq!(file.write_at(1, &[1; 4096]).unwrap_err().kind(), ErrorKind::Full);
+        let other = disk.handle().create("b").unwrap();
+        assert_eq!(other.reserve(1).unwrap_err().kind(), ErrorKind::Full);
+        disk.remove("a").unwrap();
+        other.reserve(4096).unwrap();
+        assert_eq!(other.reserve(4097).unwrap_err().kind(), ErrorKind::Full);
+        disk.leave_room(None);
+        other.reserve(1 << 20).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!    00000000000000000006.log    a segment that is full: it ends behind its last frame
 //!    00000000000000000007.log    the last one, preallocated: zeros after its last frame
 //!    seal                        recovery has begun: nothing is acknowledged any more
-//!    end-0.new                   what recovery keeps of the last segment, being written
+//!    end-0.new                   what recovery keeps of the end of the log, being written
 //!    end                         the same, synced: the last segment, whatever else is there
 //! ```
 //!
@@ -24,9 +24,18 @@
 //!
 //! # Recovery
 //!
-//! Recovery copies the whole frames of the last segment to a file of its own. So a tail that was cut stays cut, what is
-//! read is on the disk (also if the sync of an earlier process failed), and a writer that still has the old file open
-//! changes nothing. Of several processes that recover at the same time the first one decides where the log ends.
+//! Recovery copies the last whole frames to a file of its own: those of which no later frame says that they were durable. So a tail
+//! that was cut stays cut, what is read is on the disk (also if the sync of an earlier process failed), and a writer that still has
+//! the old file open changes nothing. What is before stays in the segment where it is, and the file of recovery follows it: no writer
+//! touches what was durable. So it takes as much room as was written since the last sync but one. Of several processes that recover
+//! at the same time the first one decides where the log ends.
+//!
+//! ```text
+//!    00000000000000000007.log   [ frames that were durable )[ frames, a torn one, zeros
+//!    end, segment 8                                         [ the same frames, room
+//! ```
+//!
+//! Builds before copied all of the last segment, under its own number.
 //!
 //! Layout of the bytes: `docs/formats/log.md`.
 
@@ -355,29 +364,50 @@ fn refuse_sealed(disk: &dyn Disk, folder: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Fenced, "sync", folder, "another writer has recovered the log: stop writing"))
 }
 
-/// Paths of a log's segments, ascending. What recovery wrote stands in for the last one.
-pub(super) fn segment_files(disk: &dyn Disk, folder: &str) -> Result<Vec<String>> {
+/// Paths of a log's segments, ascending, each with where it ends if what recovery wrote begins there. That follows the segments
+/// before it, and stands in for the others.
+pub(super) fn segment_files(disk: &dyn Disk, folder: &str) -> Result<Vec<(String, Option<Position>)>> {
     let end = path_in(folder, END);
-    let mut paths: Vec<_> =
-        source::files(disk, folder)?.into_iter().map(|number| segment_path(folder, number)).collect();
-    if disk.exists(&end)? {
-        paths.pop();
-        paths.push(end);
+    let mut numbers = source::files(disk, folder)?;
+    let is_recovered = disk.exists(&end)?;
+    let found = if is_recovered { SegmentHeader::decode(&header_bytes(disk, &end)?).ok() } else { None };
+    if let Some(header) = &found {
+        numbers.retain(|number| *number < header.number);
     }
+    let path = |number| (segment_path(folder, number), None);
+    let mut paths: Vec<_> = numbers.into_iter().map(path).collect();
+    if let (Some((_, ends_at)), Some(header)) = (paths.last_mut(), found) {
+        *ends_at = Some(header.start);
+    }
+    paths.extend(is_recovered.then_some((end, None)));
     Ok(paths)
 }
 
-/// Deletes a log but for its seal. Nobody reads it any more: what it had is elsewhere.
+fn header_bytes(disk: &dyn Disk, path: &str) -> Result<[u8; SEGMENT_HEADER_BYTES]> {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
+    disk.open(path, false)?.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Deletes a log but for its seal. Nobody reads it any more: what it had is elsewhere. The last segment goes last, once the others are
+/// away for good: without it, what a power failure brings back would look like a log that was cut off.
 ///
 /// # Errors
 /// Those of the disk. Call again.
 pub(super) fn delete(disk: &dyn Disk, folder: &str) -> Result<()> {
-    for entry in list_if_there(disk, folder)? {
-        if entry.name != SEAL {
-            remove_if_there(disk, &path_in(folder, &entry.name))?;
-        }
+    let mut names: Vec<_> = list_if_there(disk, folder)?.into_iter().map(|entry| entry.name).collect();
+    names.retain(|name| name != SEAL);
+    // The names of segments order them.
+    let is_end = |name: &String| name == END;
+    let last = names.iter().position(is_end).or_else(|| names.iter().rposition(|name| name.ends_with(LOG)));
+    let last = last.map(|last| names.remove(last));
+    for name in &names {
+        remove_if_there(disk, &path_in(folder, name))?;
     }
-    Ok(())
+    let Some(last) = last else { return Ok(()) };
+    // What was trimmed, too.
+    disk.sync_folder(folder)?;
+    remove_if_there(disk, &path_in(folder, &last))
 }
 
 /// Opens the log in `folder` to be read.
@@ -416,9 +446,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
             break;
         }
         let path = segment_path(folder, number);
-        let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        disk.open(&path, false)?.read_at(0, &mut bytes)?;
-        let header = SegmentHeader::decode(&bytes).map_err(|cause| Error::decode(&path, &cause))?;
+        let header =
+            SegmentHeader::decode(&header_bytes(&*disk, &path)?).map_err(|cause| Error::decode(&path, &cause))?;
         let part = Part { number, start: header.start.min(next.start), end: next.start, object: path };
         part.check(&header, last.header.log)?;
         parts.push(part);
@@ -525,10 +554,18 @@ fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Option<Last>> {
     }
 }
 
-/// Writes what is kept of the last segment: from now on the log ends there. False when another process did so first.
+/// Writes what is kept of the end of the log, of whose last segment this is left: from now on the log ends there. False when another
+/// process did so first.
 fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
-    let mut bytes = scan.header.encode();
-    for frame in &scan.frames {
+    let mut header = scan.header;
+    // What a frame says was durable survives where it is, and its writer goes on behind it.
+    if scan.durable > header.start {
+        let none_left = || Error::corrupt(folder, "no number is left for another segment");
+        header.number = header.number.checked_add(1).ok_or_else(none_left)?;
+        header.start = scan.durable.min(scan.end);
+    }
+    let mut bytes = header.encode();
+    for frame in scan.frames.iter().filter(|frame| frame.position >= header.start) {
         let Frame { position, stream, mark, payload } = frame;
         let header =
             FrameHeader { log: scan.header.log, position: *position, durable: 0, mark: *mark, stream: *stream };
@@ -557,15 +594,36 @@ fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
     Ok(is_first)
 }
 
-/// A file for what is kept of the last segment, which no other process writes.
+/// A file for what is kept of the end of the log, which no other process writes. What interrupted recoveries left is removed.
 fn create_new(disk: &dyn Disk, folder: &str) -> Result<(String, Arc<dyn DiskFile>)> {
     let mut attempt = 0u64;
     loop {
         let path = path_in(folder, &format!("{END}-{attempt}.new"));
         match disk.create(&path) {
-            // Left by a recovery that was interrupted, or one that is under way.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => attempt += 1,
-            created => return created.map(|file| (path, file)),
+            Ok(file) => match file.take() {
+                // Another recovery took it for a left one, and removes it.
+                Ok(false) => {}
+                // Where files cannot be taken, those that are left stay.
+                Err(error) if error.kind() != ErrorKind::Unsupported => return Err(error),
+                _ => return Ok((path, file)),
+            },
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let taken = disk.open(&path, false).and_then(|file| Ok(file.take()?.then_some(file)));
+                match taken {
+                    Ok(Some(left)) => {
+                        remove_if_there(disk, &path)?;
+                        drop(left);
+                        continue;
+                    }
+                    // One that is under way, or was a moment ago.
+                    Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+            Err(error) => return Err(error),
         }
+        attempt += 1;
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn check_log(
     name: &ObjectName,
 ) -> Result<()> {
     let mut segments = match disk {
-        Some(disk) => file::segment_files(&**disk, name.as_str())?,
+        Some(disk) => file::segment_files(&**disk, name.as_str())?.into_iter().map(|(path, _)| path).collect(),
         None => objects::segments(&**objects, name)?,
     };
     let last = segments.pop();

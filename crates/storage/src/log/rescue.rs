@@ -2,8 +2,8 @@
 //! damage. Changes nothing, and seals nothing.
 
 use super::file;
-use super::frame::{Frame, Position, SEGMENT_HEADER_BYTES, Scan};
-use crate::disk::Disk;
+use super::frame::{Frame, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
+use crate::disk::{Disk, read_file};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
 use crate::objects::ObjectStorage;
@@ -34,12 +34,21 @@ pub struct Rescued {
 /// Reads the segments of a log in files.
 pub(crate) fn of_files(disk: &dyn Disk, folder: &str) -> Result<Vec<Rescued>> {
     let files = file::segment_files(disk, folder)?.into_iter();
-    let mut parts: Vec<_> =
-        files.map(|path| read(&path, crate::disk::read_file(disk, &path))).collect::<Result<_>>()?;
+    let of_file = |(path, ends_at): (String, _)| read(&path, cut(&read_file(disk, &path)?, ends_at));
+    let mut parts: Vec<_> = files.map(of_file).collect::<Result<_>>()?;
     if let Some(last) = parts.last_mut() {
         last.ends_torn |= last.offset_of_end() >= last.bytes;
     }
     Ok(parts)
+}
+
+/// The bytes of a segment up to where it ends, if the next one says where that is.
+fn cut(bytes: &Bytes, ends_at: Option<Position>) -> Bytes {
+    let length = ends_at.and_then(|end| {
+        let before = end.checked_sub(SegmentHeader::decode(bytes).ok()?.start)?;
+        usize::try_from(before).ok()?.checked_add(SEGMENT_HEADER_BYTES)
+    });
+    bytes.slice(..length.unwrap_or(bytes.len()).min(bytes.len()))
 }
 
 impl Rescued {
@@ -54,11 +63,10 @@ impl Rescued {
 pub(crate) fn of_objects(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<Rescued>> {
     let listed = storage.list(Some(prefix))?;
     let names = listed.into_iter().filter(|object| object.name.number_after(prefix).is_some());
-    names.map(|object| read(object.name.as_str(), storage.get(&object.name))).collect()
+    names.map(|object| read(object.name.as_str(), storage.get(&object.name)?)).collect()
 }
 
-fn read(object: &str, bytes: Result<Bytes>) -> Result<Rescued> {
-    let bytes = bytes?;
+fn read(object: &str, bytes: Bytes) -> Result<Rescued> {
     let mut rescued = Rescued {
         object: object.to_owned(),
         bytes: bytes.len() as u64,

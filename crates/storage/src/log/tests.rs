@@ -163,6 +163,96 @@ fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
     assert!(whole_reads > 0 && whole_reads < 512, "{whole_reads} of {whole_length} lengths");
 }
 
+/// A log is deleted, by its writer or after a recovery, and the power fails: what comes back is none, or can be read.
+#[test]
+fn what_comes_back_of_a_deleted_log_is_no_damage() {
+    let name = ObjectName::new("log").unwrap();
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let mut came_back = 0;
+    for (is_recovered, seed) in (0..60).map(|seed| (seed % 2 == 0, seed)) {
+        let disk = SimDisk::new();
+        log_of_segments(&disk, &name);
+        let handle: Arc<dyn Disk> = Arc::new(disk.handle());
+        if is_recovered {
+            open_log(&objects, Some(&handle), &name, Recovery::Seal).unwrap();
+        }
+        let ending = disk.handle();
+        ending.end_at(1 + seed % 9);
+        let ending: Arc<dyn Disk> = Arc::new(ending);
+        let _deleted = super::delete_log(&objects, Some(&ending), &name);
+        disk.lose_power(&mut forebay_env::Random::seeded(seed));
+        let reader = open_log(&objects, Some(&handle), &name, Recovery::Look).unwrap();
+        reader.frames().unwrap();
+        came_back += reader.segments();
+    }
+    assert!(came_back > 20, "{came_back}");
+}
+
+/// Recovery takes room for what was not known to be durable, and for no more. Whoever recovers it again finds the same.
+#[test]
+fn what_was_durable_is_not_copied_by_recovery() {
+    let name = ObjectName::new("log").unwrap();
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    for unsynced in 0..3 {
+        let disk = SimDisk::new();
+        let log = FileLog::create(Arc::new(disk.handle()), &name, 7, FileLogOptions::default()).unwrap();
+        for mark in 0..40 {
+            let end = log.append(0, mark, &[1; 1000]).unwrap();
+            log.sync(end).unwrap();
+        }
+        (40..40 + unsynced).for_each(|mark| drop(log.append(0, mark, &[1; 1000]).unwrap()));
+        let marks = |disk: &SimDisk, recovery| {
+            let disk: Arc<dyn Disk> = Arc::new(disk.handle());
+            let frames = open_log(&objects, Some(&disk), &name, recovery).and_then(|reader| reader.frames());
+            frames.unwrap().iter().map(|frame| frame.mark).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = (0..40 + unsynced).collect();
+        assert_eq!(marks(&disk, Recovery::Look), all);
+        assert_eq!(marks(&disk, Recovery::Seal), all);
+        // A writer that slept goes on in its file.
+        log.append(0, 99, &[9; 1000]).unwrap();
+        assert_eq!(log.sync(log.end()).unwrap_err().kind(), ErrorKind::Fenced);
+        // The last frame that was synced says how far the log was durable before.
+        let kept = disk.open("log/end", false).unwrap().length().unwrap();
+        assert!((1..=2 + unsynced).contains(&(kept / 1056)), "{kept} bytes for {unsynced} frames");
+        for lost in [false, true] {
+            if lost {
+                disk.lose_power(&mut forebay_env::Random::seeded(unsynced));
+            }
+            for recovery in [Recovery::Look, Recovery::Seal] {
+                assert_eq!(marks(&disk, recovery), all, "{unsynced}, power lost {lost}");
+            }
+            let handle: Arc<dyn Disk> = Arc::new(disk.handle());
+            let rescued = rescue_log(&objects, Some(&handle), &name).unwrap();
+            assert!(rescued.iter().all(|part| part.damage.is_none() && !part.ends_torn), "{rescued:?}");
+            let saved: Vec<_> = rescued.iter().flat_map(|part| &part.frames).map(|frame| frame.mark).collect();
+            assert_eq!(saved, all);
+        }
+    }
+}
+
+/// Recoveries that end at any step leave one file at most, and the next one removes it.
+#[test]
+fn what_interrupted_recoveries_leave_does_not_pile_up() {
+    let disk = SimDisk::new();
+    let name = ObjectName::new("log").unwrap();
+    log_of_segments(&disk, &name);
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let left = || disk.list("log").unwrap().iter().filter(|entry| entry.name.ends_with(".new")).count();
+    let mut most = 0;
+    for step in 0..20 {
+        let handle = disk.handle();
+        handle.end_at(step);
+        let ending: Arc<dyn Disk> = Arc::new(handle);
+        if open_log(&objects, Some(&ending), &name, Recovery::Seal).is_ok() {
+            break;
+        }
+        most = most.max(left());
+        assert!(left() <= 1, "step {step}");
+    }
+    assert_eq!((most, left()), (1, 0));
+}
+
 /// What recovery keeps of the last segment is shorter than it was.
 #[test]
 fn a_recovered_end_that_is_cut_off_is_noticed() {
