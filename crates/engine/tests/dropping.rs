@@ -3,10 +3,11 @@
 use crate::common::Cluster;
 use crate::common::model::{contents, key};
 use crate::common::process::Process;
-use crate::common::stored::{make_log_newer, of_objects, options};
+use crate::common::stored::{make_log_newer, of_disk, of_objects, options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, StoredDatabase, Syncing};
-use forebay_storage::{MemoryObjects, ObjectStorage, PutMode};
+use forebay_env::Random;
+use forebay_storage::{MemoryObjects, ObjectStorage, PutMode, SimDisk};
 
 /// Writes to the database, which then has tables, a log and a note, and whose process is killed.
 fn write_and_be_killed(objects: &MemoryObjects, value: &[u8]) {
@@ -164,4 +165,65 @@ fn what_a_newer_build_wrote_keeps_its_copies() {
     objects.put(&segment, known, PutMode::Replace).unwrap();
     Db::destroy_stored(&storage, &process.clients, "db").unwrap();
     assert!(state().0.is_empty() && left(&objects).is_empty());
+}
+
+/// A disk on which there is no room for a commit. Whoever drops the database ends at each step; the same call again ends it, and nobody
+/// opens in between what is not all there.
+#[test]
+fn a_database_on_a_full_disk_is_dropped() {
+    for has_tables in [true, false] {
+        let sound = SimDisk::new();
+        let storage = |disk: &SimDisk| of_disk(disk, Random::secret().unwrap() as u64);
+        let quiet = |disk: &SimDisk| Options { background_threads: 0, ..options(&storage(disk), Syncing::Sync) };
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet(&sound.handle()));
+        // Of which compression makes nothing less.
+        let (mut random, mut value) = (Random::seeded(1), [0; 1000]);
+        for number in 0..60 {
+            random.fill(&mut value);
+            db.put(&key(number), &value).unwrap();
+        }
+        if has_tables {
+            db.close().unwrap();
+        }
+        process.kill(db);
+        sound.leave_room(Some(0));
+        let (mut opened, mut refused) = (0, 0);
+        for step in 0.. {
+            let disk = sound.duplicate();
+            let handle = disk.handle();
+            handle.end_at(step);
+            let first = Db::destroy_stored(&storage(&handle), &[], "db");
+            if step % 4 == 0 {
+                disk.lose_power(&mut Random::seeded(step));
+            }
+            let roomy = disk.duplicate();
+            roomy.leave_room(None);
+            let process = Process::with_empty_memory();
+            match process.try_open(Options { create_if_missing: false, ..quiet(&roomy) }) {
+                Ok(db) => {
+                    assert_eq!(contents(&db).len(), 60, "step {step}");
+                    opened += 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound), "step {step}: {error}");
+                    refused += 1;
+                }
+            }
+            let again = Db::destroy_stored(&storage(&disk.handle()), &[], "db");
+            let is_dropped = first.is_ok() || again.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+            assert!(is_dropped || again.is_ok(), "step {step}: {again:?}");
+            let left = storage(&disk).objects().list(None).unwrap();
+            let is_data = |name: &str| !name.starts_with("db/commit/") && !name.ends_with("/seal");
+            assert!(!left.iter().any(|object| is_data(object.name.as_str())), "step {step}: {left:?}");
+            if first.is_ok() {
+                break;
+            }
+            disk.leave_room(None);
+            let process = Process::with_empty_memory();
+            let db = process.open(quiet(&disk.handle()));
+            assert!(contents(&db).is_empty());
+        }
+        assert!(opened > 3 && refused > 10, "tables {has_tables}: {opened} {refused}");
+    }
 }

@@ -7,7 +7,8 @@
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
 //!   NAME/dropping/…                    those of backups that somebody is dropping
-//!   NAME/unfinished                    what lies here is not whole yet: builds before said so in this way, now the commits do
+//!   NAME/unfinished                    what lies here is not whole: somebody drops it on a full disk. Builds before also said so in this
+//!                                      way of what they made; now the commits do
 //!   NAME/bench                         a benchmark made this, and nobody else has opened it since (a root: its last epoch)
 //! ```
 //!
@@ -22,8 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What it means that a database is unfinished.
-pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair and restore do, has not finished, \
-                                     and, if it ended, must begin again";
+pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair and restore do, or drops it on a \
+                                     full disk, has not finished, and, if it ended, must begin again";
 
 /// Where a database lies in a storage.
 #[derive(Debug, Clone)]

@@ -5,14 +5,19 @@
 //! number of a commit, up to the tombstone's. A later database of the name has higher ones, so whoever deletes what is left never meets
 //! anything of it, however late that is.
 //!
+//! The commit takes room, as does the claim before it. Where there is none, as on a full disk, whoever drops the database first says
+//! so by an object without bytes, which takes a name alone: from then on nobody opens what lies there, whatever builds, and all of it
+//! can be deleted, commits excepted. Then there is room for these two. What ends in the middle is dropped again.
+//!
 //! Only backups bear numbers of another register. Who copies one says so before anything else, so what was listed before nobody had
 //! said so is not theirs.
 
 use crate::durable::checkpoints;
 use crate::durable::database::{CheckpointId, Place, Tombstone};
 use crate::terms::{Error, Result};
+use bytes::Bytes;
 use forebay_base::ErrorKind;
-use forebay_storage::{History, ObjectName};
+use forebay_storage::{History, ObjectName, PutMode};
 use forebay_table::{LogName, StorageRoot};
 
 /// See the module.
@@ -58,6 +63,23 @@ impl Remains {
             objects.push(unfinished);
         }
         Ok(Self { logs, objects })
+    }
+
+    /// The same of a database that is still there, and that nobody opens any more from here on.
+    ///
+    /// # Errors
+    /// `Busy` when checkpoints or backups are there, which may need it; those of the storage.
+    pub(crate) fn of_undropped(place: &Place, last: Tombstone) -> Result<Self> {
+        check_unneeded(place)?;
+        place.sweep();
+        let note = place.unfinished()?;
+        match place.storage.objects().put(&note, Bytes::new(), PutMode::IfAbsent) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            noted => noted?,
+        }
+        let mut remains = Self::of(place, last)?;
+        remains.objects.retain(|object| *object != note);
+        Ok(remains)
     }
 
     fn is_empty(&self) -> bool {

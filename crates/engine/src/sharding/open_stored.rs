@@ -260,8 +260,19 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
 
 /// As [`destroy`], if what lies there is what the commits have said.
 fn destroy_known(place: &Place, clients: &[Arc<MemoryClient>], name: &str, history: &History) -> Result<()> {
-    if let Some(found) = Committed::of(history)? {
-        let tombstone = drop_found(place, clients, name, (found, history.epoch()))?;
+    if let (Some(found), Some(last)) = (Committed::of(history)?, history.last()) {
+        let drop = |found: Committed| drop_found(place, clients, name, (found, last.epoch));
+        let tombstone = match drop(found.clone()) {
+            Err(full) if full.kind() == ErrorKind::Full && full.is_of_storage() => {
+                tracing::info!(error = %full, "there is no room to say that a database is dropped: its data goes first");
+                let last = Tombstone { epoch: last.epoch, commit: last.number };
+                Remains::of_undropped(place, last)
+                    .and_then(|remains| remains.delete(place))
+                    .map_err(|error| error.during("making room to drop the database"))?;
+                drop(found)
+            }
+            dropped => dropped,
+        }?;
         return Remains::of(place, tombstone)?.delete(place);
     }
     match dropping::left(place, history)? {
