@@ -200,7 +200,9 @@ fn what_was_durable_is_not_copied_by_recovery() {
             let end = log.append(0, mark, &[1; 1000]).unwrap();
             log.sync(end).unwrap();
         }
-        (40..40 + unsynced).for_each(|mark| drop(log.append(0, mark, &[1; 1000]).unwrap()));
+        for mark in 40..40 + unsynced {
+            log.append(0, mark, &[1; 1000]).unwrap();
+        }
         let marks = |disk: &SimDisk, recovery| {
             let disk: Arc<dyn Disk> = Arc::new(disk.handle());
             let frames = open_log(&objects, Some(&disk), &name, recovery).and_then(|reader| reader.frames());
