@@ -415,6 +415,7 @@ impl<'s> Executor<'s> {
         // Otherwise they are free by now.
         if self.shared.scripts.hold(&session.client, &self.shared.locks) {
             session.held_until = Some(Nanos::MAX);
+            session.was_held = true;
         }
     }
 
@@ -428,6 +429,7 @@ impl<'s> Executor<'s> {
         if session.replies == Replies::Skip {
             session.replies = Replies::On;
         }
+        session.was_held = false;
         let shown = std::mem::take(&mut session.shown);
         self.shared.scripts.submit(Job { client, user, database, protocol, replies, request, transaction, shown });
     }
@@ -502,10 +504,17 @@ impl<'s> Executor<'s> {
             Ok(locked) => Ok(locked),
             Err(Stopped::Failed(failure)) => Err(failure),
             Err(Stopped::Held | Stopped::Long) => {
-                self.hold(session);
-                return 0;
+                let first = calls.first().filter(|(command, _)| session.was_held && command.can_be_left());
+                let Some((_, arguments)) = first else {
+                    self.hold(session);
+                    return 0;
+                };
+                // One job after the other may reserve what it needs, so it comes in its turn.
+                self.leave(session, *arguments, out, None);
+                return 1;
             }
         };
+        session.was_held = false;
         let mut keys = self.transaction();
         keys.writes().set_portion(pace.keys.max(calls.len()));
         let (start, replies) = (out.len(), session.replies);
@@ -866,11 +875,14 @@ impl<'s> Executor<'s> {
         }
         let begun = self.shared.clock.now();
         let named = self.named(&calls);
+        // What its commands do with the connection is done here.
+        let can_be_left = place == Place::Here && calls.iter().all(|(command, _)| command.can_be_left());
         let locked = match self.lock(&calls, &named, place) {
             Err(Stopped::Failed(busy)) => {
                 self.unwatch(session);
                 return Err(aborted(busy.message()).into());
             }
+            Err(Stopped::Held) if session.was_held && can_be_left => Err(Stopped::Long),
             locked => self.or_hold(session, locked),
         };
         let locked = match locked {
@@ -880,6 +892,7 @@ impl<'s> Executor<'s> {
                 return Err(stopped);
             }
         };
+        session.was_held = false;
         let mut keys = self.transaction();
         let is_stale = session.watched.as_ref().is_some_and(|watched| {
             let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
@@ -895,8 +908,6 @@ impl<'s> Executor<'s> {
         out.array(calls.len());
         session.is_in_transaction = true;
         let mut at = self.shared.clock.now();
-        // What its commands do with the connection is done here.
-        let is_bounded = place == Place::Here && calls.iter().all(|(command, _)| command.can_be_left());
         let mut carried = 0;
         for (command, arguments) in &calls {
             if failed.is_some() {
@@ -913,7 +924,7 @@ impl<'s> Executor<'s> {
             }
             // Nobody waits in a transaction: what the command has replied is its reply.
             Self::describe(session, command, keys.now_ms());
-            keys.reads().allow(if is_bounded { self.shared.max_steps } else { u64::MAX });
+            keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
             carried += 1;
             failed = self.call(session, (command, *arguments), &mut keys, out, &mut at).err();
         }

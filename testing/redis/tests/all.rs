@@ -6,5 +6,6 @@ mod common;
 mod connections;
 mod dumps;
 mod events;
+mod long;
 mod scripts;
 mod short;

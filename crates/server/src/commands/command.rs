@@ -291,7 +291,7 @@ impl Command {
     /// Whether another thread may carry it out, whatever comes of it: it does nothing with its connection but reply.
     #[must_use]
     pub const fn can_be_left(&self) -> bool {
-        matches!(self.run, Run::Together(_) | Run::Steady(_))
+        matches!(self.run, Run::Together(_) | Run::Exclusive(_) | Run::Steady(_))
     }
 
     /// Adds where elements of the collection at the first key are.

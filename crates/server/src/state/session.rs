@@ -115,6 +115,8 @@ pub struct Session {
     pub blocked: Option<Arc<Waiter>>,
     /// Its next command is held until then, or until somebody lets it go on.
     pub held_until: Option<Nanos>,
+    /// Its next command was held before.
+    pub was_held: bool,
     /// So many commands that come next were begun before, and shown to those who watch all.
     pub shown: usize,
     /// The key that has changed, when a command is carried out again in which the client waits.
@@ -159,6 +161,7 @@ impl Session {
             is_in_script: false,
             blocked: None,
             held_until: None,
+            was_held: false,
             shown: 0,
             woken_by: None,
             is_closing: false,

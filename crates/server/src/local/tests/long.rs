@@ -211,6 +211,30 @@ fn others_go_on_unless_they_need_reserved_keys() {
     }
 }
 
+/// Jobs may come without an end, one after the other.
+#[test]
+fn who_is_held_twice_comes_in_its_turn() {
+    let server = with_collections(STEPS);
+    for (request, reply) in [
+        ("SCARD s\r\n", ":100\r\n"),
+        ("MULTI\r\nSCARD s\r\nEXEC\r\n", "*1\r\n:100\r\n"),
+        ("SWAPDB 1 2\r\n", "+OK\r\n"),
+        ("FLUSHALL\r\n", "+OK\r\n"),
+    ] {
+        let mut connection = server.connect();
+        let reserved = reserve(&server, "s", true);
+        connection.send(request.as_bytes());
+        assert!(is_held(&connection), "{request}");
+        drop(reserved);
+        server.shared.scripts.release();
+        let reserved = reserve(&server, "s", true);
+        assert_eq!((later(&mut connection), is_blocked(&connection)), (String::new(), true), "{request}");
+        drop(reserved);
+        assert_eq!((server.carry_out_jobs(), later(&mut connection)), (1, reply.to_owned()));
+        assert!(!connection.dialogue.session.was_held);
+    }
+}
+
 #[test]
 fn who_only_reads_keeps_readers_from_nothing() {
     let server = with_collections(STEPS);
