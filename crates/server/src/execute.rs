@@ -18,8 +18,11 @@
 //! the run, or its replies are too long, its first command goes alone. A batch that is written and not durable is an error, too,
 //! but everybody sees it, so whatever follows from it happens as for any other.
 
+mod jobs;
+mod transactions;
 mod waiters;
 
+use self::transactions::{aborted, enqueue};
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
 use crate::commands::{monitored, permission};
@@ -32,16 +35,11 @@ use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
 use crate::state::channels::Topic;
 use crate::state::counters::Counters;
-use crate::state::scripts::{Job, Transacted};
-use crate::state::session::{Queue, Replies, Session, Watched};
+use crate::state::session::{Queue, Replies, Session};
 use crate::state::shared::Shared;
 use crate::state::slow_log::{SlowCommand, kept};
-use crate::state::waiting::Waiter;
-use crate::state::watches::Mark;
 use bytes::Bytes;
 use forebay_env::Nanos;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use tracing::{debug_span, trace_span};
 
 /// A run ends, and a connection is not read further, when this much is to be sent.
@@ -51,8 +49,6 @@ const MAX_RUN: usize = 256;
 /// A run ends before a command with which it would write more than this: the command may make much out of little, and all of
 /// a run is one batch.
 const WRITE_BYTES: usize = 4 << 20;
-/// Most bytes that may wait in a transaction.
-const MAX_QUEUE_BYTES: usize = 256 << 20;
 
 /// How many commands the runs of a connection have, and how many keys they fetch together at first. Both begin low: nothing is
 /// known about the sizes of values.
@@ -402,76 +398,6 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// As it is; the command that comes next is held if it needs keys that are reserved.
-    fn or_hold<T>(&self, session: &mut Session, locked: Result<T, Stopped>) -> Result<T, Stopped> {
-        if matches!(locked, Err(Stopped::Held)) {
-            self.hold(session);
-        }
-        locked
-    }
-
-    /// Holds the command that comes next until the keys are free that a job has reserved.
-    fn hold(&self, session: &mut Session) {
-        // Otherwise they are free by now.
-        if self.shared.scripts.hold(&session.client, &self.shared.locks) {
-            session.held_until = Some(Nanos::MAX);
-            session.was_held = true;
-        }
-    }
-
-    /// Lets the thread of jobs carry out a request, for which the connection waits.
-    fn leave(&self, session: &mut Session, arguments: Arguments<'_>, out: &Reply, transaction: Option<Transacted>) {
-        let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
-        let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
-        let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), None, Vec::new(), None);
-        session.blocked = Some(Arc::new(waiter));
-        let (user, replies) = (session.user.clone(), session.replies);
-        if session.replies == Replies::Skip {
-            session.replies = Replies::On;
-        }
-        session.was_held = false;
-        let shown = std::mem::take(&mut session.shown);
-        self.shared.scripts.submit(Job { client, user, database, protocol, replies, request, transaction, shown });
-    }
-
-    /// Carries out a request in the thread of jobs.
-    pub fn carry_out(&self, job: Job) {
-        let words: Vec<&[u8]> = job.request.iter().map(|word| &word[..]).collect();
-        let arguments = Arguments::new(&words);
-        let mut session = Session::new(Arc::clone(&job.client), job.user);
-        (session.database, session.replies, session.shown) = (job.database, job.replies, job.shown);
-        if let Some((queue, watched)) = job.transaction {
-            (session.queue, session.watched) = (Some(queue), watched);
-        }
-        let mut out = Reply::new(job.protocol);
-        match self.registry.resolve(arguments) {
-            Ok(command) => {
-                self.by_itself(&mut session, Planned::Alone(command), arguments, &mut out, Place::There);
-            }
-            Err(failure) => self.fail(&mut out, 0, &failure),
-        }
-        self.shared.scripts.release();
-        job.client.unblock(out.take());
-        self.serve_missed();
-    }
-
-    /// Answers those whose jobs wait for a script that is busy.
-    pub fn turn_jobs_away(&self) {
-        let Some(busy) = self.shared.scripts.progress.busy() else { return };
-        for job in self.shared.scripts.take_waiting() {
-            let mut out = Reply::new(job.protocol);
-            let mut failure = Failure::text(busy.busy());
-            if let Some((_, watched)) = job.transaction {
-                failure = aborted(failure.message());
-                watched.into_iter().for_each(|watched| watched.end(&self.shared.watches));
-            }
-            if job.replies == Replies::On {
-                self.fail(&mut out, 0, &failure);
-            }
-            job.client.unblock(out.take());
-        }
-    }
-
     /// Carries commands out together, and returns how many. None when the first one is held; one when it is left to the thread of
     /// jobs.
     fn run(
@@ -811,28 +737,6 @@ impl<'s> Executor<'s> {
         });
     }
 
-    fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Result<(), Stopped> {
-        let layout = self.shared.spaces.layout();
-        let hashes = arguments.from(1).iter().map(|key| layout.hash(key));
-        let locked = self.until(|| self.shared.locks.try_lock(hashes.clone(), false));
-        let _locked = self.or_hold(session, locked)?;
-        let mut keys = self.transaction();
-        let space = keys.space_of(session.database);
-        keys.fetch(space, arguments.from(1).iter().map(|key| (layout.hash(key), *key, false)))?;
-        for key in arguments.from(1) {
-            let expires_ms = keys.header(space, key)?.and_then(|header| header.expires_ms);
-            let watched = session
-                .watched
-                .get_or_insert_with(|| Watched { mark: Arc::new(Mark::default()), names: BTreeMap::new() });
-            let name = (session.database, Bytes::copy_from_slice(key));
-            if !watched.names.contains_key(&name) {
-                self.shared.watches.watch(name.clone(), &watched.mark);
-                watched.names.insert(name, expires_ms);
-            }
-        }
-        Ok(())
-    }
-
     /// A connection has ended: nothing is left of it.
     pub fn forget(&self, session: &mut Session) {
         self.unwatch(session);
@@ -859,92 +763,6 @@ impl<'s> Executor<'s> {
     fn unwatch(&self, session: &mut Session) {
         session.unwatch(&self.shared.watches);
     }
-
-    fn exec(&self, session: &mut Session, out: &mut Reply, place: Place) -> Result<(), Stopped> {
-        let Some(queue) = session.queue.take() else { return Err(Failure::text("ERR EXEC without MULTI").into()) };
-        if queue.is_refused {
-            self.unwatch(session);
-            return Err(Failure::text("EXECABORT Transaction discarded because of previous errors.").into());
-        }
-        let words: Vec<Vec<&[u8]>> =
-            queue.requests.iter().map(|request| request.iter().map(|argument| &argument[..]).collect()).collect();
-        let mut calls = Vec::with_capacity(words.len());
-        for arguments in &words {
-            let arguments = Arguments::new(arguments);
-            calls.push((self.registry.resolve(arguments)?, arguments));
-        }
-        let begun = self.shared.clock.now();
-        let named = self.named(&calls);
-        // What its commands do with the connection is done here.
-        let can_be_left = place == Place::Here && calls.iter().all(|(command, _)| command.can_be_left());
-        let locked = match self.lock(&calls, &named, place) {
-            Err(Stopped::Failed(busy)) => {
-                self.unwatch(session);
-                return Err(aborted(busy.message()).into());
-            }
-            Err(Stopped::Held) if session.was_held && can_be_left => Err(Stopped::Long),
-            locked => self.or_hold(session, locked),
-        };
-        let locked = match locked {
-            Ok(locked) => locked,
-            Err(stopped) => {
-                session.queue = Some(queue);
-                return Err(stopped);
-            }
-        };
-        session.was_held = false;
-        let mut keys = self.transaction();
-        let is_stale = session.watched.as_ref().is_some_and(|watched| {
-            let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
-            watched.mark.is_broken() || watched.names.values().any(has_expired)
-        });
-        if is_stale {
-            self.unwatch(session);
-            out.null_array();
-            return Ok(());
-        }
-        let mut failed = self.fetch(session, &calls, &named, &mut keys).err();
-        let start = out.len();
-        out.array(calls.len());
-        session.is_in_transaction = true;
-        let mut at = self.shared.clock.now();
-        let mut carried = 0;
-        for (command, arguments) in &calls {
-            if failed.is_some() {
-                break;
-            }
-            // Users may have changed since the command was queued.
-            if let Err(failure) = self.admit(session, command, *arguments) {
-                let why = failure.message().trim_start_matches("NOPERM ");
-                self.fail(out, out.len(), &Failure::new(format!(
-                    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
-                     This command is no longer allowed for the following reason: {why}"
-                )));
-                continue;
-            }
-            // Nobody waits in a transaction: what the command has replied is its reply.
-            Self::describe(session, command, keys.now_ms());
-            keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
-            carried += 1;
-            failed = self.call(session, (command, *arguments), &mut keys, out, &mut at).err();
-        }
-        session.is_in_transaction = false;
-        if failed.as_ref().is_some_and(Failure::is_of_length) {
-            out.truncate(start);
-            session.shown = carried;
-            session.queue = Some(queue);
-            return Err(Stopped::Long);
-        }
-        self.unwatch(session);
-        let finished = self.finish(failed, &mut keys);
-        drop(locked);
-        self.time(&calls, calls.len(), begun);
-        // One of the commands may have been a script.
-        self.serve_missed();
-        let doubt = finished?;
-        self.serve_waiters(&keys);
-        doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
-    }
 }
 
 /// Whether the arguments of a command may be secrets.
@@ -967,21 +785,4 @@ fn is_for_no_subscriber(command: &Command) -> bool {
 /// Whether a command changes what the client has subscribed to.
 fn is_of_subscriptions(command: &Command) -> bool {
     command.name.ends_with("subscribe")
-}
-
-/// What EXEC answers that was refused because of `cause`.
-fn aborted(cause: &str) -> Failure {
-    Failure::new(format!("EXECABORT Transaction discarded because of: {}", cause.strip_prefix("ERR ").unwrap_or(cause)))
-}
-
-fn enqueue(session: &mut Session, arguments: Arguments<'_>) -> Outcome {
-    let Some(queue) = &mut session.queue else { return Ok(()) };
-    queue.size_bytes += arguments.from(0).iter().map(|argument| argument.len() + 32).sum::<usize>();
-    if queue.size_bytes > MAX_QUEUE_BYTES {
-        queue.is_refused = true;
-        queue.requests.clear();
-        return Err(Failure::text("ERR the transaction is too large: at most 256 MiB"));
-    }
-    queue.requests.push(arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect());
-    Ok(())
 }

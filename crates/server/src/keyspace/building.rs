@@ -9,7 +9,7 @@
 //! the run's batch removes it. Whoever opens the store removes what is still named: a process has ended before the header was
 //! written.
 //!
-//! A run whose steps are bounded is short, and writes one batch.
+//! `docs/formats/redis-keys.md` describes the record. A run whose steps are bounded is short, and writes one batch.
 
 use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::layout::{self, Range, Space};
@@ -34,7 +34,7 @@ pub struct NewElements<'s> {
     most_bytes: usize,
 }
 
-/// What was written of a collection that is not there yet, which is removed when this is dropped before [`Begun::end`].
+/// What was written of a collection that is not there yet, which is removed when this is dropped before it has come to be.
 #[derive(Debug)]
 pub struct Begun<'s> {
     store: &'s Store,

@@ -236,6 +236,19 @@ fn who_is_held_twice_comes_in_its_turn() {
 }
 
 #[test]
+fn nothing_is_carried_out_for_who_was_ended_before() {
+    let server = with_collections(STEPS);
+    for request in ["COPY s c\r\n", "WATCH h\r\nMULTI\r\nCOPY s c\r\nEXEC\r\n"] {
+        let mut connection = server.connect();
+        connection.send(request.as_bytes());
+        assert!(is_blocked(&connection), "{request}");
+        connection.dialogue.session.client.kill();
+        assert_eq!((server.carry_out_jobs(), told(&server, "EXISTS c")), (1, ":0\r\n".to_owned()));
+        assert!(server.shared.watches.is_empty());
+    }
+}
+
+#[test]
 fn who_only_reads_keeps_readers_from_nothing() {
     let server = with_collections(STEPS);
     let _reserved = reserve(&server, "s", false);

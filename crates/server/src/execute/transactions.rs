@@ -1,0 +1,141 @@
+//! Transactions: what they depend on, what waits in them, and their end.
+
+use super::{Executor, Place, Stopped};
+use crate::commands::arguments::Arguments;
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::protocol::reply::Reply;
+use crate::state::session::{Session, Watched};
+use crate::state::watches::Mark;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most bytes that may wait in a transaction.
+const MAX_QUEUE_BYTES: usize = 256 << 20;
+
+impl Executor<'_> {
+    pub(super) fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Result<(), Stopped> {
+        let layout = self.shared.spaces.layout();
+        let hashes = arguments.from(1).iter().map(|key| layout.hash(key));
+        let locked = self.until(|| self.shared.locks.try_lock(hashes.clone(), false));
+        let _locked = self.or_hold(session, locked)?;
+        let mut keys = self.transaction();
+        let space = keys.space_of(session.database);
+        keys.fetch(space, arguments.from(1).iter().map(|key| (layout.hash(key), *key, false)))?;
+        for key in arguments.from(1) {
+            let expires_ms = keys.header(space, key)?.and_then(|header| header.expires_ms);
+            let watched = session
+                .watched
+                .get_or_insert_with(|| Watched { mark: Arc::new(Mark::default()), names: BTreeMap::new() });
+            let name = (session.database, Bytes::copy_from_slice(key));
+            if !watched.names.contains_key(&name) {
+                self.shared.watches.watch(name.clone(), &watched.mark);
+                watched.names.insert(name, expires_ms);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn exec(&self, session: &mut Session, out: &mut Reply, place: Place) -> Result<(), Stopped> {
+        let Some(queue) = session.queue.take() else { return Err(Failure::text("ERR EXEC without MULTI").into()) };
+        if queue.is_refused {
+            self.unwatch(session);
+            return Err(Failure::text("EXECABORT Transaction discarded because of previous errors.").into());
+        }
+        let words: Vec<Vec<&[u8]>> =
+            queue.requests.iter().map(|request| request.iter().map(|argument| &argument[..]).collect()).collect();
+        let mut calls = Vec::with_capacity(words.len());
+        for arguments in &words {
+            let arguments = Arguments::new(arguments);
+            calls.push((self.registry.resolve(arguments)?, arguments));
+        }
+        let begun = self.shared.clock.now();
+        let named = self.named(&calls);
+        // What its commands do with the connection is done here.
+        let can_be_left = place == Place::Here && calls.iter().all(|(command, _)| command.can_be_left());
+        let locked = match self.lock(&calls, &named, place) {
+            Err(Stopped::Failed(busy)) => {
+                self.unwatch(session);
+                return Err(aborted(busy.message()).into());
+            }
+            Err(Stopped::Held) if session.was_held && can_be_left => Err(Stopped::Long),
+            locked => self.or_hold(session, locked),
+        };
+        let locked = match locked {
+            Ok(locked) => locked,
+            Err(stopped) => {
+                session.queue = Some(queue);
+                return Err(stopped);
+            }
+        };
+        session.was_held = false;
+        let mut keys = self.transaction();
+        let is_stale = session.watched.as_ref().is_some_and(|watched| {
+            let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
+            watched.mark.is_broken() || watched.names.values().any(has_expired)
+        });
+        if is_stale {
+            self.unwatch(session);
+            out.null_array();
+            return Ok(());
+        }
+        let mut failed = self.fetch(session, &calls, &named, &mut keys).err();
+        let start = out.len();
+        out.array(calls.len());
+        session.is_in_transaction = true;
+        let mut at = self.shared.clock.now();
+        let mut carried = 0;
+        for (command, arguments) in &calls {
+            if failed.is_some() {
+                break;
+            }
+            // Users may have changed since the command was queued.
+            if let Err(failure) = self.admit(session, command, *arguments) {
+                let why = failure.message().trim_start_matches("NOPERM ");
+                self.fail(out, out.len(), &Failure::new(format!(
+                    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+                     This command is no longer allowed for the following reason: {why}"
+                )));
+                continue;
+            }
+            // Nobody waits in a transaction: what the command has replied is its reply.
+            Self::describe(session, command, keys.now_ms());
+            keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
+            carried += 1;
+            failed = self.call(session, (command, *arguments), &mut keys, out, &mut at).err();
+        }
+        session.is_in_transaction = false;
+        if failed.as_ref().is_some_and(Failure::is_of_length) {
+            out.truncate(start);
+            session.shown = carried;
+            session.queue = Some(queue);
+            return Err(Stopped::Long);
+        }
+        self.unwatch(session);
+        let finished = self.finish(failed, &mut keys);
+        drop(locked);
+        self.time(&calls, calls.len(), begun);
+        // One of the commands may have been a script.
+        self.serve_missed();
+        let doubt = finished?;
+        self.serve_waiters(&keys);
+        doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
+    }
+}
+
+/// What EXEC answers that was refused because of `cause`.
+pub(super) fn aborted(cause: &str) -> Failure {
+    Failure::new(format!("EXECABORT Transaction discarded because of: {}", cause.strip_prefix("ERR ").unwrap_or(cause)))
+}
+
+pub(super) fn enqueue(session: &mut Session, arguments: Arguments<'_>) -> Outcome {
+    let Some(queue) = &mut session.queue else { return Ok(()) };
+    queue.size_bytes += arguments.from(0).iter().map(|argument| argument.len() + 32).sum::<usize>();
+    if queue.size_bytes > MAX_QUEUE_BYTES {
+        queue.is_refused = true;
+        queue.requests.clear();
+        return Err(Failure::text("ERR the transaction is too large: at most 256 MiB"));
+    }
+    queue.requests.push(arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect());
+    Ok(())
+}
