@@ -22,7 +22,6 @@ mod jobs;
 mod transactions;
 mod waiters;
 
-use self::transactions::{aborted, enqueue};
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
 use crate::commands::{monitored, permission};
@@ -280,7 +279,7 @@ impl<'s> Executor<'s> {
             {
                 session.queue = None;
                 self.unwatch(session);
-                Err(aborted(failure.message()))
+                Err(Self::aborted(failure.message()))
             }
             Planned::Refused(failure) => {
                 if let Some(queue) = &mut session.queue {
@@ -294,7 +293,7 @@ impl<'s> Executor<'s> {
                 Ok(())
             }
             Planned::Queued(command) => {
-                let queued = enqueue(session, arguments).map(|()| out.simple("QUEUED"));
+                let queued = Self::enqueue(session, arguments).map(|()| out.simple("QUEUED"));
                 Self::describe(session, command, self.shared.clock.wall_ms());
                 queued
             }

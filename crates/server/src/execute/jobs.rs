@@ -1,6 +1,5 @@
 //! Requests that the thread of jobs carries out, and those that are held because of one.
 
-use super::transactions::aborted;
 use super::{Executor, Place, Planned, Stopped};
 use crate::commands::arguments::Arguments;
 use crate::keyspace::failure::Failure;
@@ -87,7 +86,7 @@ impl Executor<'_> {
             let mut out = Reply::new(job.protocol);
             let mut failure = Failure::text(busy.busy());
             if let Some((_, watched)) = job.transaction {
-                failure = aborted(failure.message());
+                failure = Self::aborted(failure.message());
                 watched.into_iter().for_each(|watched| watched.end(&self.shared.watches));
             }
             if job.replies == Replies::On {

@@ -56,7 +56,7 @@ impl Executor<'_> {
         let locked = match self.lock(&calls, &named, place) {
             Err(Stopped::Failed(busy)) => {
                 self.unwatch(session);
-                return Err(aborted(busy.message()).into());
+                return Err(Self::aborted(busy.message()).into());
             }
             Err(Stopped::Held) if session.was_held && can_be_left => Err(Stopped::Long),
             locked => self.or_hold(session, locked),
@@ -121,21 +121,24 @@ impl Executor<'_> {
         self.serve_waiters(&keys);
         doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
     }
-}
 
-/// What EXEC answers that was refused because of `cause`.
-pub(super) fn aborted(cause: &str) -> Failure {
-    Failure::new(format!("EXECABORT Transaction discarded because of: {}", cause.strip_prefix("ERR ").unwrap_or(cause)))
-}
-
-pub(super) fn enqueue(session: &mut Session, arguments: Arguments<'_>) -> Outcome {
-    let Some(queue) = &mut session.queue else { return Ok(()) };
-    queue.size_bytes += arguments.from(0).iter().map(|argument| argument.len() + 32).sum::<usize>();
-    if queue.size_bytes > MAX_QUEUE_BYTES {
-        queue.is_refused = true;
-        queue.requests.clear();
-        return Err(Failure::text("ERR the transaction is too large: at most 256 MiB"));
+    /// What EXEC answers that was refused because of `cause`.
+    pub(super) fn aborted(cause: &str) -> Failure {
+        Failure::new(format!(
+            "EXECABORT Transaction discarded because of: {}",
+            cause.strip_prefix("ERR ").unwrap_or(cause)
+        ))
     }
-    queue.requests.push(arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect());
-    Ok(())
+
+    pub(super) fn enqueue(session: &mut Session, arguments: Arguments<'_>) -> Outcome {
+        let Some(queue) = &mut session.queue else { return Ok(()) };
+        queue.size_bytes += arguments.from(0).iter().map(|argument| argument.len() + 32).sum::<usize>();
+        if queue.size_bytes > MAX_QUEUE_BYTES {
+            queue.is_refused = true;
+            queue.requests.clear();
+            return Err(Failure::text("ERR the transaction is too large: at most 256 MiB"));
+        }
+        queue.requests.push(arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect());
+        Ok(())
+    }
 }
