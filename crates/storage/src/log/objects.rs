@@ -18,7 +18,7 @@
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
 use super::group::Group;
 use super::reader::{LogReader, Part, Recovery, damage_after};
-use super::source::{Source, missing, objects as numbers};
+use super::source::{Source, objects as numbers};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
@@ -283,29 +283,31 @@ fn read_header(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) ->
     Ok(Some((header, found.len() as u64)))
 }
 
-/// The segments of a log, ascending, with their sizes: those that were `listed`, before the seal that was found or put, if one was.
-///
-/// They are deleted in order. So none is missing between two of them, or between the last one and the seal. A list is not of one
-/// moment, so what is missing is missing in two of them.
-fn in_a_row(
+/// The segments of a log, ascending, with their sizes: those that were `listed`, before the seal that was found or put, if one was. A list
+/// is not of one moment, so what is missing is missing in two of them.
+fn listed_again(
     storage: &dyn ObjectStorage,
     prefix: &ObjectName,
     listed: Vec<(u64, u64)>,
     seal: Option<u64>,
 ) -> Result<Vec<(u64, u64)>> {
-    let gap = |listed: &[(u64, u64)]| {
-        let numbers = listed.iter().map(|(number, _)| *number).chain(seal);
-        numbers.clone().zip(numbers.skip(1)).find(|(number, next)| number.checked_add(1) != Some(*next))
-    };
-    if gap(&listed).is_none() {
+    let all = listed.iter().map(|(number, _)| *number).chain(seal);
+    if all.clone().zip(all.skip(1)).all(|(number, next)| number.checked_add(1) == Some(next)) {
         return Ok(listed);
     }
     let mut again = numbers(storage, prefix)?;
     again.retain(|(number, _)| seal.is_none_or(|seal| *number < seal));
-    match gap(&again) {
-        None => Ok(again),
-        Some((_, next)) => Err(missing(prefix.numbered(next.saturating_sub(1))?.as_str())),
+    Ok(again)
+}
+
+/// Checks that the segment before a seal is among those that are there: the last one is never trimmed, and the last one to be
+/// deleted.
+fn check_before(prefix: &ObjectName, seal: u64, before: &[(u64, u64)]) -> Result<()> {
+    let last = seal.saturating_sub(1);
+    if before.last().is_some_and(|(number, _)| *number != last) {
+        return Err(Error::corrupt(prefix.numbered(last)?.as_str(), "the last segment is missing"));
     }
+    Ok(())
 }
 
 /// Checks that a segment is the one that its name says.
@@ -326,10 +328,18 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
             (before, Some(number))
         }
     };
-    let mut listed = in_a_row(&*storage, prefix, listed, seal)?;
+    let mut listed = listed_again(&*storage, prefix, listed, seal)?;
+    if let Some(seal) = seal {
+        check_before(prefix, seal, &listed)?;
+    }
     let mut parts: Vec<Part> = Vec::new();
     let mut last: Option<(String, Scan)> = None;
+    let mut expected = None;
     while let Some((number, size)) = listed.pop() {
+        if expected.is_some_and(|expected| expected != number) {
+            // Those before a gap were trimmed, and this one came back: its put was asked for twice, and the first arrived late.
+            break;
+        }
         let name = prefix.numbered(number)?;
         match &last {
             None => {
@@ -339,7 +349,9 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 };
                 let scan = Scan::new(&bytes).map_err(|cause| Error::decode(name.as_str(), &cause))?;
                 check_number(&name, &scan.header, number)?;
-                if !scan.header.is_seal {
+                if scan.header.is_seal {
+                    check_before(prefix, number, &listed)?;
+                } else {
                     // An object is there as a whole.
                     let length = size.saturating_sub(SEGMENT_HEADER_BYTES as u64);
                     if scan.end.saturating_sub(scan.header.start) != length {
@@ -360,6 +372,7 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 parts.push(Part { number, start, end, object: name.as_str().to_owned() });
             }
         }
+        expected = number.checked_sub(1);
     }
     parts.reverse();
     Ok(LogReader::new(source, parts, last, None))

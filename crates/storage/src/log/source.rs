@@ -1,7 +1,7 @@
 //! Where the segments of a log lie, and which of them are there.
 
 use crate::disk::{Disk, list_if_there, read_file};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::{ObjectName, number};
 use crate::objects::{ObjectStorage, listed_and_not_found};
 use crate::planted::{Bug, planted};
@@ -24,27 +24,23 @@ pub(super) enum Source {
 impl Source {
     /// Reads a segment that was there. `None` when it was trimmed since.
     ///
-    /// A read that does not find it does not tell that alone, as a service may say so by mistake. Segments are trimmed in order. So
-    /// one that is trimmed is not listed, and no other one before it.
+    /// A read that does not find it does not tell that alone, as a service may say so by mistake. One that is trimmed is not listed
+    /// either. Another one before it may be: a put of it was asked for twice, and the first arrived late.
     ///
     /// # Errors
-    /// `Unavailable` when it is listed, and not found all the same; `Corrupt` when it alone is missing.
+    /// `Unavailable` when it is listed, and not found all the same.
     pub fn read(&self, number: u64, object: &str) -> Result<Option<Bytes>> {
         match self.get(object) {
             Err(error) if error.kind() == ErrorKind::NotFound && !planted(Bug::NotFoundIsTrimmed) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             read => return read.map(Some),
         }
-        let listed = self.numbers()?;
-        match listed.binary_search(&number) {
-            Ok(_) => match self.get(object) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    Err(listed_and_not_found(&ObjectName::new(object)?))
-                }
-                read => read.map(Some),
-            },
-            Err(0) => Ok(None),
-            Err(_) => Err(missing(object)),
+        if !self.numbers()?.contains(&number) {
+            return Ok(None);
+        }
+        match self.get(object) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(listed_and_not_found(&ObjectName::new(object)?)),
+            read => read.map(Some),
         }
     }
 
@@ -64,13 +60,6 @@ impl Source {
             }
         }
     }
-}
-
-/// The error for a segment that is not there, though one before it is.
-pub(super) fn missing(object: &str) -> Error {
-    let detail = "it is missing, and a segment before it is there: segments are deleted in order, so somebody else deleted it. Bring \
-                  it back, or save what is left (`forebay repair`)";
-    Error::corrupt(object, detail)
 }
 
 /// Numbers of the segments in files of a folder, ascending.

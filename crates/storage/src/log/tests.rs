@@ -313,6 +313,28 @@ fn the_last_object_of_a_sealed_log_is_missed() {
     }
 }
 
+/// A segment was put by two requests, as the first got no reply. That one arrives when the log was trimmed.
+#[test]
+fn a_trimmed_segment_that_comes_back_is_no_damage() {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let name = ObjectName::new("log").unwrap();
+    let log = ObjectLog::create(Arc::clone(&objects), &name, 7, ObjectLogOptions::default()).unwrap();
+    let ends = [1, 2, 3, 4].map(|mark| {
+        let end = log.append(0, mark, &[1; 100]).unwrap();
+        log.sync(end).unwrap();
+        end
+    });
+    let second = name.numbered(2).unwrap();
+    let late = objects.get(&second).unwrap();
+    log.trim(ends[2]).unwrap();
+    assert!(objects.get(&second).is_err());
+    objects.put(&second, late, PutMode::IfAbsent).unwrap();
+    for recovery in [Recovery::Look, Recovery::Seal, Recovery::Seal, Recovery::Look] {
+        let frames = open_log(&objects, None, &name, recovery).unwrap().frames().unwrap();
+        assert_eq!(frames.iter().map(|frame| frame.mark).collect::<Vec<_>>(), [4]);
+    }
+}
+
 /// A copy of a segment under the next number.
 #[test]
 fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
