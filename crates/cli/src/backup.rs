@@ -156,25 +156,13 @@ impl Place {
             }
             None => Store::embedded(self.local_memory_size, options),
         };
-        opened.map_err(while_open)
+        opened.map_err(|error| starting(error).going_on(ErrorKind::Busy, WHILE_OPEN))
     }
 }
 
 /// What to do while somebody has the database open.
-fn while_open(error: forebay::Error) -> Failure {
-    let failure = starting(error);
-    match failure.kind {
-        ErrorKind::Busy => Failure {
-            message: format!(
-                "{}. Who has the database open creates and drops its checkpoints: send a server FOREBAY.CHECKPOINT CREATE NAME or \
-                 FOREBAY.CHECKPOINT DROP NAME; a program calls Db::create_checkpoint or Db::drop_checkpoint",
-                failure.message
-            ),
-            ..failure
-        },
-        _ => failure,
-    }
-}
+const WHILE_OPEN: &str = ". Who has the database open creates and drops its checkpoints: send a server FOREBAY.CHECKPOINT CREATE NAME or \
+                          FOREBAY.CHECKPOINT DROP NAME; a program calls Db::create_checkpoint or Db::drop_checkpoint";
 
 fn starting(error: impl Into<forebay::Error>) -> Failure {
     let error = error.into();

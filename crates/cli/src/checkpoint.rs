@@ -101,20 +101,9 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
     Failure::new(error.kind(), Stage::Running, error)
 }
 
-/// What to do while somebody has the database open: a checkpoint takes nothing over.
-fn while_open(failure: Failure) -> Failure {
-    match failure.kind {
-        ErrorKind::Busy => Failure {
-            message: format!(
-                "{}. A checkpoint takes nothing over: stop that process, such as a server, by SIGTERM, write the checkpoint, and start \
-                 it again; or a program that has the database open writes one itself (Db::checkpoint)",
-                failure.message
-            ),
-            ..failure
-        },
-        _ => failure,
-    }
-}
+/// What to do while somebody has the database open.
+const WHILE_OPEN: &str = ". A checkpoint takes nothing over: stop that process, such as a server, by SIGTERM, write the checkpoint, and \
+                          start it again; or a program that has the database open writes one itself (Db::checkpoint)";
 
 /// Writes the database to the file.
 ///
@@ -130,7 +119,7 @@ pub fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     };
     let options = options.map_err(|error| arguments.starting(&error))?;
     let opened = copies.connect(arguments.memory.all(), arguments.named(stored, options));
-    let store = opened.map_err(|error| while_open(arguments.starting(&error)))?;
+    let store = opened.map_err(|error| arguments.starting(&error).going_on(ErrorKind::Busy, WHILE_OPEN))?;
     let created = || OutputFile::create(&arguments.file, "checkpoint").map_err(running);
     let written = store.checkpoint_to(partial::create(created, OutputFile::partial)?);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;

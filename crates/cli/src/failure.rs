@@ -33,6 +33,11 @@ impl Failure {
         Self { kind, stage, message: message.to_string() }
     }
 
+    /// The same, whose message goes on with `more` if it is of this kind.
+    pub fn going_on(self, kind: ErrorKind, more: &str) -> Self {
+        if self.kind == kind { Self { message: format!("{}{more}", self.message), ..self } } else { self }
+    }
+
     /// The process's exit code.
     pub const fn code(&self) -> u8 {
         exit_code(self.kind, self.stage)

@@ -39,12 +39,8 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
 
 /// A failure to write the new database.
 fn writing(error: forebay_dump::Error) -> Failure {
-    let failure = crate::dump::failed(error);
-    match failure.kind {
-        // Its keys and values were written before, so it is their length for which there is no room.
-        ErrorKind::Invalid => Failure { message: format!("{} (--local-memory-size)", failure.message), ..failure },
-        _ => failure,
-    }
+    // Its keys and values were written before, so it is their length for which there is no room.
+    crate::dump::failed(error).going_on(ErrorKind::Invalid, " (--local-memory-size)")
 }
 
 /// A failure of what is saved, or of what it is written to.

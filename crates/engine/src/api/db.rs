@@ -747,8 +747,8 @@ impl Db {
     }
 
     /// Looks in its storage whether this process owns the database still, and whether its commits are there. An owner that writes
-    /// learns of another from its commits and syncs, and of missing commits from its commits; one that only reads does not. A database without storage loses its
-    /// memory instead.
+    /// learns of another from its commits and syncs, and of missing commits from its commits; one that only reads does not. A
+    /// database without storage loses its memory instead.
     ///
     /// # Errors
     /// `Fenced`: from now on all calls fail with it; `Corrupt` when somebody deleted its commits: from now on writes of any

@@ -25,7 +25,6 @@ use forebay_storage::{CommitKind, CommitRegister, History};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, StorageRoot, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Edits may always take so many bytes before the next snapshot.
 const LEAST_EDIT_BYTES: usize = 64 << 10;
@@ -36,9 +35,8 @@ const MOST_CLAIMS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Register {
     state: Mutex<State>,
-    /// Why nobody would find what is committed, if that is so, and whether it is.
+    /// Why nobody would find what is committed, if that is so. Changed by who has the state.
     lost: Mutex<Option<Error>>,
-    is_lost: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -153,7 +151,7 @@ impl Claimed {
             undeleted: Undeleted::of("commits"),
         };
         state.commit(Step::All(committed), DatabaseCommit::default())?;
-        Ok(Register { state: Mutex::new(state), lost: Mutex::default(), is_lost: AtomicBool::new(false) })
+        Ok(Register { state: Mutex::new(state), lost: Mutex::default() })
     }
 
     /// Makes a commit that says that there is no database.
@@ -181,15 +179,13 @@ impl Register {
                 "{error}, and then open the database again, or restart what serves it: until then it takes no writes"
             ));
             *lock(&self.lost) = Some(lost.clone());
-            // Relaxed, here and below: who reads it takes the lock.
-            self.is_lost.store(true, Ordering::Relaxed);
             lost
         })
     }
 
     /// Why nobody would find what is committed, if that is so: somebody deleted commits.
     pub(crate) fn lost(&self) -> Option<Error> {
-        if self.is_lost.load(Ordering::Relaxed) { lock(&self.lost).clone() } else { None }
+        lock(&self.lost).clone()
     }
 
     /// Has `after` be the version of a shard, by an edit of what is committed.
@@ -283,10 +279,10 @@ impl Register {
     pub(crate) fn check(&self) -> Result<()> {
         self.with(|state| {
             state.settle()?;
-            Ok(state.register.check()?)
-        })?;
-        self.is_lost.store(false, Ordering::Relaxed);
-        Ok(())
+            state.register.check()?;
+            *lock(&self.lost) = None;
+            Ok(())
+        })
     }
 
     /// Whether the last commit of a shard failed and may count.
