@@ -22,9 +22,12 @@ pub struct Arguments {
     /// deleterandom; compact, waitforcompaction, stats. A workload followed by @NUMBER runs with that many threads.
     #[arg(long, value_delimiter = ',', default_value = "fillrandom,readrandom", value_name = "NAMES")]
     benchmarks: Vec<Planned>,
-    /// Number of keys, and number of writes of each thread.
+    /// Number of keys.
     #[arg(long, default_value_t = 1_000_000)]
     num: u64,
+    /// Writes of each thread, in workloads that only write; negative: as many as --num.
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    writes: i64,
     /// Reads of each thread; negative: as many as --num.
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     reads: i64,
@@ -89,6 +92,7 @@ impl Arguments {
     pub fn settings(&self) -> Result<Settings, Failure> {
         let settings = Settings {
             num: self.num,
+            writes: u64::try_from(self.writes).ok(),
             reads: u64::try_from(self.reads).ok(),
             threads: self.threads,
             key_size: self.key_size,

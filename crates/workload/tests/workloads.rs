@@ -62,6 +62,16 @@ fn what_is_found_is_what_was_written() {
 }
 
 #[test]
+fn workloads_write_as_often_as_they_are_told() {
+    for (writes, left) in [(400, 400), (2500, 1000)] {
+        let settings = Settings { writes: Some(writes), ..small() };
+        let (reports, store) = run("fillseq,readrandom", &settings).unwrap();
+        assert_eq!([reports[0].operations, reports[1].operations], [writes, 1000]);
+        assert_eq!(store.len(), left);
+    }
+}
+
+#[test]
 fn a_random_fill_leaves_about_a_third_of_the_keys_out() {
     let settings = Settings { num: 20_000, ..small() };
     let (reports, store) = run("fillrandom,readrandom", &settings).unwrap();

@@ -171,7 +171,9 @@ impl Settings {
     /// Operations of each thread.
     fn operations_per_thread(&self, benchmark: Benchmark) -> u64 {
         match benchmark {
-            Benchmark::FillSeq | Benchmark::FillRandom | Benchmark::Overwrite | Benchmark::DeleteRandom => self.num,
+            Benchmark::FillSeq | Benchmark::FillRandom | Benchmark::Overwrite | Benchmark::DeleteRandom => {
+                self.writes.unwrap_or(self.num)
+            }
             Benchmark::Compact | Benchmark::WaitForCompaction | Benchmark::Stats => 1,
             _ => self.reads.unwrap_or(self.num),
         }

@@ -20,7 +20,7 @@ pub(super) fn write<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs, o
             break;
         }
         let number = match order {
-            Order::Ascending => operation,
+            Order::Ascending => operation % inputs.settings.num,
             Order::Random => random.below(inputs.settings.num),
         };
         worker.keep_rate(inputs.settings.write_rate, operation);

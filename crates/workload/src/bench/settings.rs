@@ -10,8 +10,10 @@ use forebay_env::Random;
 /// Settings of the workloads.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Keys are numbers below this one; also the number of writes of each thread.
+    /// Keys are numbers below this one.
     pub num: u64,
+    /// Writes of each thread; as many as `num` if not given.
+    pub writes: Option<u64>,
     /// Reads of each thread; as many as `num` if not given.
     pub reads: Option<u64>,
     /// Number of threads.
@@ -44,6 +46,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             num: 1_000_000,
+            writes: None,
             reads: None,
             threads: 1,
             key_size: 20,

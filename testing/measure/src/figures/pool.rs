@@ -1,5 +1,5 @@
-//! Four databases on one pool of memory, one of which writes ten times as fast as the others, beside one alone, and beside a pool
-//! divided into quarters (`docs/concepts/space.md`).
+//! Four databases on one pool of memory, one of which bursts: it writes ten times as fast as the others, and what it has not written
+//! before. Beside them one alone, and a pool divided into quarters (`docs/concepts/space.md`).
 
 use super::run::millions;
 use super::tiers::{Layout, on_node, storage};
@@ -12,10 +12,10 @@ use forebay_workload::plot::Plot;
 
 /// Databases, the last of which bursts.
 const DATABASES: usize = 4;
-/// Memory of the pool, bytes: so little that it decides how fast the one that bursts is.
-const POOL_BYTES: u64 = 128 << 20;
+/// Memory of the pool, bytes: room for the burst of the one, but not in a quarter.
+const POOL_BYTES: u64 = 2 << 30;
 /// Writes a second of each of the others.
-const RATE: u64 = 8000;
+const RATE: u64 = 20_000;
 /// How many times as many the last one has.
 const BURST: u64 = 10;
 /// Parts of a run, of which the first one fills the database and does not count.
@@ -27,8 +27,9 @@ type Parts = Vec<PhaseReport>;
 pub(super) fn figure(own: &Bench) -> Figure {
     let mut figure = Figure {
         title: "four databases on one pool, one of which writes ten times as much",
-        remarks: "Levels from 2 on lie in storage, so memory holds memtables, levels 0 and 1, and what waits to be moved down. The others \
-                  keep to a rate; the one that bursts has ten times theirs, as far as it is let. Rates and latencies are of \
+        remarks: "Levels from 2 on lie in storage, so memory holds memtables, levels 0 and 1, and what waits to be moved down. Values have \
+                  1 KiB, memtables 8 MiB. The others keep to a rate; the one that bursts has ten times theirs, as far as it is \
+                  let, for as long as a run lasts: what it writes is more than a quarter holds, and less than the pool. Rates and latencies are of \
                   processes that share two cores and one disk. p99 is the mean over the parts of a run, of the database \
                   that has the highest; peak over mean is of the bytes that all of them write to memory nodes in a part.",
         header: vec![
@@ -99,14 +100,20 @@ fn run(own: &Bench, node: &MemoryNode, database: usize) -> Outcome<Parts> {
     let times = if database + 1 == DATABASES { BURST } else { 1 };
     let mut benchmarks = vec!["fillrandom"];
     benchmarks.resize(PARTS, "overwrite");
+    let writes = own.records / 100 * times;
+    // Who bursts hardly writes a key again.
+    let keys = writes * if times == BURST { 10 * PARTS as u64 } else { 1 };
     let flags = [
-        format!("--num={}", own.records / 40 * times),
+        format!("--num={keys}"),
+        format!("--writes={writes}"),
         format!("--write-rate={}", RATE * times),
         format!("--seed={}", database + 1),
         format!("--db=database-{database}"),
     ];
     let storage = storage()?;
-    let parts = on_node(own, node, &storage, &Layout::default(), &benchmarks.join(","), &flags)?;
+    // Memory alone makes writers wait.
+    let layout = Layout { value_bytes: 1024, table_mib: 8, level0_tables: 10_000, ..Layout::default() };
+    let parts = on_node(own, node, &storage, &layout, &benchmarks.join(","), &flags)?;
     Ok(parts.into_iter().skip(1).collect())
 }
 
