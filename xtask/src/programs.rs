@@ -1,8 +1,9 @@
 //! The programs of tests, several at a time.
 //!
 //! Cargo runs one after the other, and leaves cores idle while one waits for its last test, or for servers to start. Here
-//! each worker takes the next program when its last one has ended. What a program wrote is shown in one piece. A suite's
-//! slice that is a run of its own, with its own build, is a program like the others.
+//! each worker takes the next program when its last one has ended. The [longest](LONGEST) begin first, so that none of them
+//! runs alone at the end. What a program wrote is shown in one piece. A suite's slice that is a run of its own, with its own
+//! build, is a program like the others.
 
 use crate::command::{Step, Workspace, cores};
 use crate::suites::{self, Suite};
@@ -16,6 +17,20 @@ use std::time::{Duration, Instant};
 
 /// No program takes longer, unless it hangs: then it is killed, and what it wrote tells which of its tests did not end.
 const LIMIT: Duration = Duration::from_secs(1800);
+
+/// The programs that take longest, in that order, by the table that `cargo xtask test` prints at its end. What is not here
+/// follows as it was announced.
+const LONGEST: [&str; 9] = [
+    "cli, integration",
+    "engine, integration",
+    "planted, integration",
+    "loom, slice",
+    "linearizability, integration",
+    "redis, integration",
+    "shuttle, slice",
+    "tree, integration",
+    "storage, integration",
+];
 
 /// A program that runs tests.
 #[derive(Debug, Clone)]
@@ -94,6 +109,7 @@ impl Program {
 /// disk, or for time to pass.
 pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) -> Vec<Ended> {
     let cores = cores();
+    let programs = longest_first(programs);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut ended = Vec::new();
@@ -106,6 +122,13 @@ pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) ->
         let workers: Vec<_> = (0..=cores).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
     })
+}
+
+/// In the order in which they begin.
+fn longest_first(programs: &[Program]) -> Vec<&Program> {
+    let mut programs: Vec<_> = programs.iter().collect();
+    programs.sort_by_key(|program| LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len()));
+    programs
 }
 
 /// Names those that failed.
@@ -137,6 +160,14 @@ mod tests {
         let other = "  Executable tests/counts.rs (target/debug/deps/counts-0123456789abcdef)";
         assert_eq!(name(other).as_deref(), Some("counts, integration"));
         assert_eq!(name("   Compiling forebay-tree v0.1.0 (/a/b)"), None);
+    }
+
+    #[test]
+    fn the_longest_begin_first_and_the_others_as_they_were_announced() {
+        let program = |name: &str| Program { name: name.into(), start: Start::Built(name.into()) };
+        let programs = ["a, unit", LONGEST[1], "b, unit", LONGEST[0]].map(program);
+        let order: Vec<_> = longest_first(&programs).iter().map(|program| program.name.as_str()).collect();
+        assert_eq!(order, [LONGEST[0], LONGEST[1], "a, unit", "b, unit"]);
     }
 
     #[test]

@@ -465,6 +465,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: Slice::Nothing,
     },
     Suite {
+        name: "space",
+        about: "memory nodes that are filled with small records, emptied and filled again, of more sizes",
+        folder: "crates/engine",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["test", "--profile", "seeds", "--package", "forebay-engine", "--test", "engine", "--", "space::"],
+        full: &["--include-ignored", "--nocapture"],
+        slice: Slice::Tests("crates/engine/tests/space.rs"),
+    },
+    Suite {
         name: "bit-flips",
         about: "every single bit of a small database in storage, flipped: an error, or what was written",
         folder: "crates/engine",
