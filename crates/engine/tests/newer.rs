@@ -160,16 +160,22 @@ fn an_owner_in_memory_is_not_disturbed() {
     }
 }
 
-/// A clock at a reading of which something happens elsewhere.
+/// A clock at each reading of which something may happen elsewhere, until that returns `false`.
 #[derive(Debug)]
 struct Interrupting {
     clock: SystemClock,
     readings: AtomicU64,
-    at: u64,
     interrupt: Mutex<Interrupt>,
 }
 
-struct Interrupt(Option<Box<dyn FnOnce() + Send>>);
+struct Interrupt(Option<Box<dyn FnMut(u64) -> bool + Send>>);
+
+impl Interrupting {
+    fn new(interrupt: impl FnMut(u64) -> bool + Send + 'static) -> Arc<Self> {
+        let interrupt = Mutex::new(Interrupt(Some(Box::new(interrupt))));
+        Arc::new(Self { clock: SystemClock::new(), readings: AtomicU64::new(0), interrupt })
+    }
+}
 
 impl std::fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -179,9 +185,13 @@ impl std::fmt::Debug for Interrupt {
 
 impl Clock for Interrupting {
     fn now(&self) -> Nanos {
-        if self.readings.fetch_add(1, Ordering::SeqCst) == self.at {
-            let interrupt = lock(&self.interrupt).0.take();
-            interrupt.into_iter().for_each(|interrupt| interrupt());
+        let reading = self.readings.fetch_add(1, Ordering::SeqCst);
+        // What happens may read this clock.
+        let interrupt = lock(&self.interrupt).0.take();
+        if let Some(mut interrupt) = interrupt
+            && interrupt(reading)
+        {
+            lock(&self.interrupt).0 = Some(interrupt);
         }
         self.clock.now()
     }
@@ -195,50 +205,61 @@ impl Clock for Interrupting {
     }
 }
 
-/// The owner replaces the root at any moment at which another process opens the database: as this build does, or as a newer one.
+/// The owner replaces the root at any moment at which another process opens the database: as this build does, or as a newer one. In
+/// one copy, or in two.
 #[test]
 fn what_replaces_a_root_while_it_is_taken_is_seen() {
-    for is_newer in [false, true] {
+    for (copies, is_newer) in [(1, false), (1, true), (2, false), (2, true)] {
         let mut before = 0;
         for at in 0.. {
-            let cluster = Cluster::start(64 << 20);
-            let (owner, other) = (Process::start([&cluster]), Process::start([&cluster]));
-            let quiet = Options { name: Some("db".into()), background_threads: 0, ..small_options() };
+            let nodes = copied::start(copies);
+            let (owner, other) = (Process::start(&nodes), Process::start(&nodes));
+            let named = Options { name: Some("db".into()), ..small_options() };
+            let options = if copies == 1 { named } else { copied::options(&copied::register(), copies) };
+            let quiet = Options { background_threads: 0, ..options };
             let db = Arc::new(owner.open(quiet.clone()));
             let mut number = 0;
             go_on(&db, &mut number);
+            let known = Left::new(&owner.clients[0]).root();
             let replaced = Arc::new(Mutex::new(None));
             let replace = {
                 let (db, client, replaced) = (Arc::clone(&db), Arc::clone(&owner.clients[0]), Arc::clone(&replaced));
-                move || {
+                move |reading| {
+                    if reading < at {
+                        return true;
+                    }
                     let done = if is_newer {
                         let left = Left::new(&client);
                         let mut root = left.root();
                         make_frame_newer(&mut root);
                         left.try_set_root(&root)
                     } else {
-                        db.put(b"late", b"value").unwrap();
-                        db.flush().is_ok()
+                        db.put(b"late", b"value").and_then(|()| db.flush()).is_ok()
                     };
                     *lock(&replaced) = Some(done);
+                    false
                 }
             };
-            let interrupt = Mutex::new(Interrupt(Some(Box::new(replace))));
-            let clock = Interrupting { clock: SystemClock::new(), readings: AtomicU64::new(0), at, interrupt };
-            let opened = other.try_open(Options { takeover: true, clock: Arc::new(clock), ..quiet });
+            let opened = other.try_open(Options { takeover: true, clock: Interrupting::new(replace), ..quiet });
             let Some(done) = lock(&replaced).take() else { break };
             match (opened, done && is_newer) {
                 (Ok(taken), false) => {
                     check(&taken, number);
-                    assert_eq!(taken.get(b"late").unwrap().is_some(), done && !is_newer, "reading {at}");
+                    // What failed may survive.
+                    assert!(!done || taken.get(b"late").unwrap().is_some(), "reading {at}");
                     let fenced = db.put(b"later", b"").and_then(|()| db.flush()).unwrap_err();
                     assert_eq!(fenced.kind(), ErrorKind::Fenced, "reading {at}: {fenced}");
                     before += usize::from(done);
                 }
                 (Err(refused), true) => {
                     assert_eq!(refused.kind(), ErrorKind::Unsupported, "reading {at}: {refused}");
-                    // Nothing is changed, so who knows this root goes on from it.
-                    ManifestRoot::decode(&Left::new(&other.clients[0]).root()).unwrap_err();
+                    // The owner, which knows this root, goes on.
+                    let left = Left::new(&owner.clients[0]);
+                    ManifestRoot::decode(&left.root()).unwrap_err();
+                    left.set_root(&known);
+                    go_on(&db, &mut number);
+                    check(&db, number);
+                    assert_eq!(db.missing_copies(), 0);
                     before += 1;
                 }
                 (opened, _) => panic!("newer {is_newer}, reading {at}: {:?}, {done}", opened.map(drop)),
@@ -246,6 +267,31 @@ fn what_replaces_a_root_while_it_is_taken_is_seen() {
         }
         assert!(before > 0);
     }
+}
+
+/// An owner of the same build that replaces its root whenever another process is about to take it is taken over all the same.
+#[test]
+fn who_replaces_a_root_again_and_again_is_taken_over() {
+    let cluster = Cluster::start(64 << 20);
+    let (owner, other) = (Process::start([&cluster]), Process::start([&cluster]));
+    let quiet = Options { name: Some("db".into()), background_threads: 0, ..small_options() };
+    let db = Arc::new(owner.open(quiet.clone()));
+    let number = Arc::new(Mutex::new(0));
+    go_on(&db, &mut lock(&number));
+    let replace = {
+        let (db, number) = (Arc::clone(&db), Arc::clone(&number));
+        move |_| {
+            let mut number = lock(&number);
+            let is_replaced = db.put(&key(*number + 1), b"value").and_then(|()| db.flush()).is_ok();
+            *number += u32::from(is_replaced);
+            is_replaced
+        }
+    };
+    let taken = other.open(Options { takeover: true, clock: Interrupting::new(replace), ..quiet });
+    let number = *lock(&number);
+    assert!(number > 16, "{number}");
+    check(&taken, number);
+    assert_eq!(db.put(b"later", b"").and_then(|()| db.flush()).unwrap_err().kind(), ErrorKind::Fenced);
 }
 
 /// The register lies in storage, or in the memory nodes.

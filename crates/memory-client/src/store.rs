@@ -5,8 +5,8 @@ use crate::{Error, MemoryClient};
 use forebay_base::Reader;
 use forebay_fabric::rpc::MAX_ARGUMENT_BYTES;
 use forebay_proto::calls::{
-    AcquireShard, AdoptExtents, AdoptRanges, CreateStore, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES,
-    MAX_ZEROED_BYTES, OpenStore, ReleaseExtents, ReleaseShard, SetRoot, ShareExtents, SubmitJob, ZeroRange,
+    AcquireSeen, AcquireShard, AdoptExtents, AdoptRanges, CreateStore, FreeBatch, GetRoot, ListExtents, ListRanges,
+    MAX_RANGES, MAX_ZEROED_BYTES, OpenStore, ReleaseExtents, ReleaseShard, SetRoot, ShareExtents, SubmitJob, ZeroRange,
 };
 use forebay_proto::field::Field;
 use forebay_proto::replies::StoreOpened;
@@ -58,6 +58,10 @@ fn store_name(name: &str) -> Result<Text, Error> {
     Text::new(name).ok_or_else(|| Error::Invalid("a store's name has 128 bytes at most".into()))
 }
 
+fn root_blob(root: &[u8]) -> Result<Blob, Error> {
+    Blob::new(root).ok_or_else(|| Error::Invalid(format!("a root of {} bytes: use 4096 at most", root.len())))
+}
+
 /// An open store.
 #[derive(Debug, Clone)]
 pub struct StoreHandle {
@@ -103,6 +107,26 @@ impl StoreHandle {
     pub fn acquire_shard(&self, shard: ShardId, takeover: bool) -> Result<ShardHandle, Error> {
         let key = ShardKey { store: self.id, shard };
         let acquired = self.client.call(&AcquireShard { session: self.client.session(), shard: key, takeover })?;
+        Ok(ShardHandle { client: Arc::clone(&self.client), key, epoch: acquired.epoch })
+    }
+
+    /// Becomes the owner of a shard as [`acquire_shard`](Self::acquire_shard) does, if its root still is what
+    /// [`root`](Self::root) has returned.
+    ///
+    /// # Errors
+    /// As for `acquire_shard`; of kind [`Conflict`](forebay_base::ErrorKind::Conflict) when the root was replaced: nothing was
+    /// done then; [`Unsupported`](forebay_base::ErrorKind::Unsupported) when the node does not know conditions.
+    pub fn acquire_seen(
+        &self,
+        shard: ShardId,
+        seen: Option<&(Epoch, Vec<u8>)>,
+        takeover: bool,
+    ) -> Result<ShardHandle, Error> {
+        let key = ShardKey { store: self.id, shard };
+        let (epoch, root) = seen.map_or((Epoch(0), &[][..]), |(epoch, root)| (*epoch, root));
+        let root = root_blob(root)?;
+        let call = AcquireSeen { session: self.client.session(), shard: key, takeover, epoch, root };
+        let acquired = self.client.call(&call)?;
         Ok(ShardHandle { client: Arc::clone(&self.client), key, epoch: acquired.epoch })
     }
 
@@ -288,8 +312,7 @@ impl ShardHandle {
     /// # Errors
     /// [`Error`].
     pub fn set_root(&self, root: &[u8]) -> Result<(), Error> {
-        let too_long = || Error::Invalid(format!("a root of {} bytes: use 4096 at most", root.len()));
-        let root = Blob::new(root).ok_or_else(too_long)?;
+        let root = root_blob(root)?;
         let (session, shard, epoch) = self.names();
         self.client.call(&SetRoot { session, shard, epoch, root }).map(drop)
     }

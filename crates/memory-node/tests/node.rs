@@ -6,7 +6,8 @@ use forebay_env::SystemClock;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::{EndpointOptions, Link, Listener, RevocationMode, Rights, inprocess, rpc, shm, tcp};
 use forebay_memory_client::{
-    AllocatorOptions, ClientOptions, Error, ExtentId, MAX_STORED_BYTES, MemoryClient, Purpose, ShardId, SubAllocator,
+    AllocatorOptions, ClientOptions, Epoch, Error, ExtentId, MAX_STORED_BYTES, MemoryClient, Purpose, ShardId,
+    SubAllocator,
 };
 use forebay_memory_node::{
     Handle, Identify, Identity, Job, JobError, JobMemory, JobRegistry, JobRunner, Limits, MemoryNode, Options, Pace,
@@ -310,7 +311,17 @@ fn a_takeover_fences_the_owner_before(back_end: BackEnd) {
     assert_eq!(opened.acquire_shard(SHARD, false).unwrap_err().kind(), ErrorKind::Busy);
     new.map(shard.key(), &[extent]).unwrap();
     assert_eq!(new.rights(extent), Some(Rights::READ));
-    let taken = opened.acquire_shard(SHARD, true).unwrap();
+    // Whoever has seen another root takes nothing from anybody.
+    let seen = opened.root(SHARD).unwrap();
+    assert_eq!(seen, None);
+    shard.set_root(b"next").unwrap();
+    for seen in [seen.as_ref(), Some(&(shard.epoch(), b"last".to_vec())), Some(&(Epoch(9), b"next".to_vec()))] {
+        assert_eq!(opened.acquire_seen(SHARD, seen, true).unwrap_err().kind(), ErrorKind::Conflict);
+    }
+    write(&old, range, &[2; 8]).unwrap();
+    let seen = opened.root(SHARD).unwrap();
+    assert_eq!(opened.acquire_seen(SHARD, seen.as_ref(), false).unwrap_err().kind(), ErrorKind::Busy);
+    let taken = opened.acquire_seen(SHARD, seen.as_ref(), true).unwrap();
     for refused in [shard.set_root(b""), shard.adopt(&[extent]), shard.release_extents(&[extent])] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Fenced);
     }

@@ -342,6 +342,20 @@ calls! {
         /// The shard.
         shard: ShardKey,
     }
+    /// Becomes the owner as [`AcquireShard`] does, if the shard's root still is what the caller has seen.
+    /// [`Conflict`](forebay_base::ErrorKind::Conflict) when it is not: then nothing was done, and an owner goes on.
+    AcquireSeen = 52 -> ShardAcquired {
+        /// The session.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Whether to take it from another session.
+        takeover: bool,
+        /// The epoch that set the root; 0 if none did, or if nobody has ever owned the shard.
+        epoch: Epoch,
+        /// The root.
+        root: Blob,
+    }
     /// Runs a job near the data (dLSM X-D2: the caller sleeps, the arguments are pulled).
     /// [`Busy`](forebay_base::ErrorKind::Busy) when the queue is full: run it elsewhere.
     SubmitJob = 64 -> JobDone {
@@ -553,10 +567,14 @@ mod tests {
                 "0151000000000000005200000000000000530000000e00000000000000",
             ),
             (
-                SetRoot { session, shard, epoch, root: blob }.into(),
+                SetRoot { session, shard, epoch, root: blob.clone() }.into(),
                 "0151000000000000005200000000000000530000000e000000000000000400626c6f62",
             ),
             (GetRoot { session, shard }.into(), "015100000000000000520000000000000053000000"),
+            (
+                AcquireSeen { session, shard, takeover: true, epoch, root: blob }.into(),
+                "015100000000000000520000000000000053000000010e000000000000000400626c6f62",
+            ),
             (
                 SubmitJob { session, shard, epoch, attempt: 2, kind: 1, arguments: Rest(vec![0xaa, 0xbb]) }.into(),
                 "0151000000000000005200000000000000530000000e0000000000000002000000000000000100aabb",
@@ -717,8 +735,8 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 32, 33, 34, 35, 48, 49, 50, 51, 64, 72, 73,
-                74, 75, 76, 77, 78, 80, 81, 82
+                1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 32, 33, 34, 35, 48, 49, 50, 51, 52, 64, 72,
+                73, 74, 75, 76, 77, 78, 80, 81, 82
             ]
         );
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));

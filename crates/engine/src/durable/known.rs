@@ -12,22 +12,30 @@
 //! replace what is being read, and what damage means is known to whoever recovers.
 
 use crate::durable::database::{Committed, Place};
-use crate::durable::recovery::{read_version, reader, readers};
+use crate::durable::recovery::{acquire_shard, read_version, reader, readers};
 use crate::remote::objects::object_of;
+use crate::remote::owner::Owner;
 use crate::remote::pipeline::read_range;
 use crate::remote::segment::place_of;
 use crate::terms::{Error, Options, Result};
 use forebay_base::ErrorKind;
+use forebay_env::HashMap;
 use forebay_env::thread::run_all;
-use forebay_memory_client::{ShardId, ShardKey, StoreHandle};
+use forebay_fabric::NodeIdentity;
+use forebay_memory_client::{Epoch, ShardId, ShardKey, StoreHandle};
 use forebay_storage::{BlockCache, BlockCacheOptions, ObjectName};
 use forebay_table::{CachedTable, LogName, ManifestRoot};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Maximum number of logs and objects that are looked at side by side; no more objects than that are looked at.
 const AT_ONCE: usize = 16;
+
+/// How often a root is looked at that an owner replaces again and again. Then the shard is taken as it is, and what it is shows when
+/// it is recovered.
+const MOST_LOOKS: usize = 16;
 
 /// What a database in storage is looked at for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,27 +150,72 @@ fn look_at_object(place: &Place, object: &str, tail: Option<&Range<u64>>) -> Res
     Ok(())
 }
 
-/// Checks that this build knows what owners before wrote of shards in memory, before it takes any of them. Changes nothing but that
-/// this session may read what it has read.
-///
-/// # Errors
-/// `Unsupported` when a newer build wrote it.
-pub(crate) fn check_shards(shards: &[(&StoreHandle, ShardId)], options: &Options) -> Result<()> {
-    for some in shards.chunks(readers(options).max(1)) {
-        let panicked = || Err(Error::panicked("looks at a shard"));
-        let checked = run_all(some.to_vec(), |(store, id)| {
-            let during = |error: Error| error.during(&format!("reading shard {} of {:?}", id.0, store.name()));
-            unknown_alone(look_at_shard(store, id, options)).map_err(during)
-        });
-        checked.into_iter().try_for_each(|checked| checked.unwrap_or_else(panicked))?;
+/// A shard's root, and the epoch that set it; `None` when none did.
+type Root = Option<(Epoch, Vec<u8>)>;
+
+/// The roots of shards in memory as they were when they were looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(HashMap<(NodeIdentity, ShardId), Root>);
+
+impl Seen {
+    /// Checks that this build knows what owners before wrote of shards in memory, before it takes any of them. Changes nothing but
+    /// that this session may read what it has read.
+    ///
+    /// # Errors
+    /// `Unsupported` when a newer build wrote it.
+    pub(crate) fn look(shards: &[(&StoreHandle, ShardId)], options: &Options) -> Result<Self> {
+        let mut seen = Self::default();
+        for some in shards.chunks(readers(options).max(1)) {
+            let panicked = || Err(Error::panicked("looks at a shard"));
+            let looked = run_all(some.to_vec(), |(store, id)| look_at_shard(store, id, options));
+            for ((store, id), looked) in some.iter().zip(looked) {
+                let root = looked.unwrap_or_else(panicked)?;
+                seen.0.extend(root.map(|root| ((store.client().node(), *id), root)));
+            }
+        }
+        Ok(seen)
     }
-    Ok(())
+
+    /// Becomes the owner of a shard of a store. What replaced its root since it was looked at is looked at first, so the owner of
+    /// what is not known goes on. All shards of a database are acquired before any of them is recovered. No earlier owner can then
+    /// change any of them, so everything that is read belongs to one moment.
+    ///
+    /// # Errors
+    /// `Busy` when another process has it open and `takeover` is not set; `Unsupported` when a newer build wrote it; `Unavailable`.
+    pub(crate) fn acquire(&self, store: &StoreHandle, id: ShardId, options: &Options) -> Result<Arc<Owner>> {
+        let mut seen = self.0.get(&(store.client().node(), id)).cloned();
+        for _ in 0..MOST_LOOKS {
+            let Some(root) = &seen else { break };
+            match acquire_shard(store, options, || store.acquire_seen(id, root.as_ref(), options.takeover)) {
+                Err(error) if error.kind() == ErrorKind::Conflict => seen = look_at_shard(store, id, options)?,
+                // An older node.
+                Err(error) if error.kind() == ErrorKind::Unsupported => break,
+                shard => return Ok(Arc::new(Owner::new(store.clone(), shard?))),
+            }
+        }
+        let shard = acquire_shard(store, options, || store.acquire_shard(id, options.takeover))?;
+        Ok(Arc::new(Owner::new(store.clone(), shard)))
+    }
 }
 
-fn look_at_shard(store: &StoreHandle, id: ShardId, options: &Options) -> Result<()> {
-    let Some((_, root)) = store.root(id)? else { return Ok(()) };
+/// The root that was looked at; `None` if it could not be read.
+fn look_at_shard(store: &StoreHandle, id: ShardId, options: &Options) -> Result<Option<Root>> {
+    let root = match store.root(id) {
+        // Nobody has owned it.
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(_) => return Ok(None),
+        Ok(root) => root,
+    };
+    if let Some((_, root)) = &root {
+        let during = |error: Error| error.during(&format!("reading shard {} of {:?}", id.0, store.name()));
+        unknown_alone(look_at_version(store, id, root, options)).map_err(during)?;
+    }
+    Ok(Some(root))
+}
+
+fn look_at_version(store: &StoreHandle, id: ShardId, root: &[u8], options: &Options) -> Result<()> {
     let (client, key) = (store.client(), ShardKey { store: store.id(), shard: id });
-    let version = read_version(client, key, &ManifestRoot::decode(&root)?, options)?;
+    let version = read_version(client, key, &ManifestRoot::decode(root)?, options)?;
     let Some(newest) = version.levels().iter().flatten().max_by_key(|table| table.id) else { return Ok(()) };
     let image = newest.image;
     let is_there = image.tail_offset <= image.length;

@@ -129,7 +129,7 @@ impl Cells {
         let mut has_acquired = false;
         for cell in self.cells.iter_mut().filter(|cell| is_voter(cell) && cell.shard.is_none()) {
             has_acquired = true;
-            match acquire_shard(&cell.store, CELL, options) {
+            match acquire_shard(&cell.store, options, || cell.store.acquire_shard(CELL, options.takeover)) {
                 Ok(shard) => cell.shard = Some(shard),
                 Err(error) if error.is_out_of_reach() => {}
                 Err(error) => return Err(error),

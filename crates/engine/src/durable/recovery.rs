@@ -36,7 +36,7 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{run_all, spawn};
 use forebay_fabric::{Endpoint, EndpointOptions};
 use forebay_memory_client::{
-    AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, ShardKey, StoreHandle, SubAllocator,
+    AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardKey, StoreHandle, SubAllocator,
 };
 use forebay_table::{
     CachedTable, LogPart, ManifestRoot, SegmentInfo, ShardIdentity, TableMetadata, Version, VersionEdit,
@@ -97,16 +97,6 @@ pub(crate) struct LeftLog {
 
 /// The records of a log that no table holds, in order, in several pieces. A batch may go on in the next piece.
 pub(crate) type LeftRecords = Vec<Bytes>;
-
-/// Becomes the owner of a shard of a store. All shards of a database are acquired before any of them is recovered. No
-/// earlier owner can then change any of them, so everything that is read belongs to one moment.
-///
-/// # Errors
-/// `Busy` when another process has it open and `takeover` is not set; `Unavailable`.
-pub(crate) fn acquire(store: &StoreHandle, id: ShardId, options: &Options) -> Result<Arc<Owner>> {
-    let shard = acquire_shard(store, id, options)?;
-    Ok(Arc::new(Owner::new(store.clone(), shard)))
-}
 
 /// A shard that is to be recovered.
 pub(crate) struct Wanted<'a> {
@@ -496,11 +486,15 @@ impl Found {
     }
 }
 
-/// Acquires the shard. If its owner's process has just ended, waits a moment until the node notices.
-pub(crate) fn acquire_shard(store: &StoreHandle, id: ShardId, options: &Options) -> Result<ShardHandle> {
+/// Acquires the shard, by a call that does so. If its owner's process has just ended, waits a moment until the node notices.
+pub(crate) fn acquire_shard(
+    store: &StoreHandle,
+    options: &Options,
+    acquire: impl Fn() -> std::result::Result<ShardHandle, forebay_memory_client::Error>,
+) -> Result<ShardHandle> {
     let start = options.clock.now();
     loop {
-        match store.acquire_shard(id, options.takeover) {
+        match acquire() {
             Err(error) if error.kind() == ErrorKind::Busy => {
                 if u128::from(options.clock.now().saturating_sub(start)) >= PATIENCE.as_nanos() {
                     let message = format!(

@@ -1,7 +1,8 @@
 //! Opening a database: its memory nodes and the shards on each of them.
 
+use crate::durable::known::Seen;
+use crate::durable::named;
 use crate::durable::recovery::{self, LeftRecords, Recovered, Wanted};
-use crate::durable::{known, named};
 use crate::remote::members::Members;
 use crate::remote::node_part::PrivateStore;
 use crate::remote::owner::Owner;
@@ -117,8 +118,8 @@ fn open_named(
     let options = &options.merging_by(recorded.unwrap_or_default())?;
     let nodes = nodes(parts.iter().map(|part| part.store.client()), options);
     let of_shards = parts.iter().map(|part| &part.store).cycle().zip((0..).map(ShardId));
-    known::check_shards(&of_shards.take(options.shards).collect::<Vec<_>>(), options)?;
-    let owners = acquire(&parts, options)?;
+    let seen = Seen::look(&of_shards.take(options.shards).collect::<Vec<_>>(), options)?;
+    let owners = acquire(&parts, &seen, options)?;
     let mut shards: Vec<Arc<Shard>> = Vec::with_capacity(options.shards);
     let mut logs = Vec::with_capacity(options.shards);
     let mut recovery = Recovery::default();

@@ -14,7 +14,7 @@
 //! before the end is left out, and recovery begins anew with the others.
 
 use crate::durable::database::Place;
-use crate::durable::known;
+use crate::durable::known::Seen;
 use crate::durable::member_register::{MemberRegister, Register, StoredRegister, member};
 use crate::durable::named::{self, Part};
 use crate::durable::node_register::Cells;
@@ -55,7 +55,7 @@ pub(super) fn open(
     time: &Arc<ExpiryClock>,
     common: &Arc<Common>,
 ) -> Result<Opened> {
-    let (unclaimed, found) = Unclaimed::read(name, clients, options)?;
+    let (unclaimed, found, seen) = Unclaimed::read(name, clients, options)?;
     let database = match found.database {
         Some(_) if options.error_if_exists => {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
@@ -110,7 +110,7 @@ pub(super) fn open(
         [] => first_members(clients, options),
         members => members.to_vec(),
     };
-    let copies = acquire(&parts, &nodes, &wanted, options)?;
+    let copies = acquire(&parts, &nodes, &wanted, &seen, options)?;
     let stores = parts.iter().map(|part| part.store.clone());
     let places = Arc::new(Places::new(nodes.iter().cloned().zip(stores).collect()));
     let opened = take_over(unclaimed, &database, &copies, &wanted, &places, options, (time, common));
@@ -168,12 +168,12 @@ enum Unclaimed {
 }
 
 impl Unclaimed {
-    /// Reads what the register says of the database.
+    /// Reads what the register says of the database, and looks at its shards.
     ///
     /// # Errors
     /// `AlreadyExists` when the nodes hold a database of the name that another register knows; `Busy`; `Unsupported` when a newer build
     /// wrote what they hold; `Unavailable`; those of the storage.
-    fn read(name: &str, clients: &[Arc<MemoryClient>], options: &Options) -> Result<(Self, MembersRecord)> {
+    fn read(name: &str, clients: &[Arc<MemoryClient>], options: &Options) -> Result<(Self, MembersRecord, Seen)> {
         if let Some(storage) = &options.register {
             let place = Place::new(storage, name)?;
             let found = StoredRegister::read(&place)?;
@@ -181,20 +181,20 @@ impl Unclaimed {
             if found.database.is_none() {
                 check_unowned(name, &parts)?;
             }
-            check_known(&found, &parts, options)?;
-            return Ok((Self::Stored(place), found));
+            let seen = look(&found, &parts, options)?;
+            return Ok((Self::Stored(place), found, seen));
         }
         let parts = named::copies_of(clients, name)?;
         let Some(database) = parts.first().and_then(|part| part.config.part).map(|part| part.database) else {
-            return Ok((Self::Nodes(None), MembersRecord::default()));
+            return Ok((Self::Nodes(None), MembersRecord::default(), Seen::default()));
         };
-        check_known(&Cells::look(parts.iter())?, &parts, options)?;
+        let seen = look(&Cells::look(parts.iter())?, &parts, options)?;
         let cells = Cells::acquire(parts.iter(), options)?;
         let said = cells.said.clone();
         if said.database.is_none() {
             check_unowned(name, &parts)?;
         }
-        Ok((Self::Nodes(Some((database, cells))), said))
+        Ok((Self::Nodes(Some((database, cells))), said, seen))
     }
 
     /// The number of a database whose creation has begun, and ended before the register knew of it.
@@ -238,13 +238,13 @@ impl Unclaimed {
 ///
 /// # Errors
 /// `Unsupported` when a newer build wrote it.
-fn check_known(said: &MembersRecord, parts: &[Part], options: &Options) -> Result<()> {
+fn look(said: &MembersRecord, parts: &[Part], options: &Options) -> Result<Seen> {
     let mut shards = Vec::new();
     for (members, id) in said.shards.iter().zip((0..).map(ShardId)) {
         let is_member = |part: &&Part| members.contains(&member(part.store.client().node()));
         shards.extend(parts.iter().filter(is_member).map(|part| (&part.store, id)));
     }
-    known::check_shards(&shards, options)
+    Seen::look(&shards, options)
 }
 
 /// Checks that nobody has ever owned a database of which these are parts, as a register says that knows none. Whoever claims a register
@@ -307,6 +307,7 @@ fn acquire<'a>(
     parts: &[Part],
     nodes: &'a [Arc<Node>],
     wanted: &[Vec<MemberNode>],
+    seen: &Seen,
     options: &Options,
 ) -> Result<Vec<Vec<Copy<'a>>>> {
     let mut copies: Vec<Vec<Copy<'a>>> = Vec::with_capacity(wanted.len());
@@ -318,7 +319,7 @@ fn acquire<'a>(
                 tracing::warn!(shard = id, node = named.node, "a memory node that has a copy is not among these");
                 continue;
             };
-            match recovery::acquire(&part.store, ShardId(id), options) {
+            match seen.acquire(&part.store, ShardId(id), options) {
                 Ok(owner) => of_shard.push(Copy { node, owner }),
                 Err(error) if error.is_out_of_reach() => {
                     tracing::warn!(node = %node.client().node(), %error, "a copy cannot be reached");

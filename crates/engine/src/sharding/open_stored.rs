@@ -4,7 +4,7 @@ use crate::durable::checkpoints;
 use crate::durable::database::{Committed, Place, Tombstone, UNFINISHED};
 use crate::durable::dropping::{self, Remains};
 use crate::durable::groups::Replay;
-use crate::durable::known::{Known, Purpose};
+use crate::durable::known::{Known, Purpose, Seen};
 use crate::durable::named::{self, Copies};
 use crate::durable::recovery::LeftRecords;
 use crate::durable::register::{Claimed, Register};
@@ -91,7 +91,7 @@ pub(super) fn open(
     let config = StoreConfig { to_finish: false, ..identity.config.clone() };
     let copies = named::open_copies(clients, (name, identity.database), recorded, &config, options)?;
     let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
-    let owners = acquire(&copies.parts, options)?;
+    let owners = acquire(&copies.parts, &Seen::default(), options)?;
     let taker =
         Taker { place, options, time, common, nodes: &nodes, owners: &owners, copies: &copies, known, identity };
     let taken = taker.take_over().inspect_err(|_| owners.iter().for_each(|owner| owner.release()))?;

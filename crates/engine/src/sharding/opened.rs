@@ -1,9 +1,10 @@
 //! What ways to open a database have in common.
 
 use crate::durable::database::Place;
+use crate::durable::known::Seen;
 use crate::durable::member_register::MemberRegister;
 use crate::durable::named;
-use crate::durable::recovery::{self, LeftRecords};
+use crate::durable::recovery::LeftRecords;
 use crate::durable::register::Register;
 use crate::durable::storage_log::StorageLog;
 use crate::remote::kept::Kept;
@@ -94,11 +95,11 @@ pub(super) fn nodes<'a>(
     clients.iter().enumerate().map(node).collect()
 }
 
-/// Acquires all shards, or none.
-pub(super) fn acquire(parts: &[named::Part], options: &Options) -> Result<Vec<Arc<Owner>>> {
+/// Acquires all shards, of which these roots were seen, or none.
+pub(super) fn acquire(parts: &[named::Part], seen: &Seen, options: &Options) -> Result<Vec<Arc<Owner>>> {
     let mut owners: Vec<Arc<Owner>> = Vec::with_capacity(options.shards);
     for (part, id) in parts.iter().cycle().zip(0..).take(options.shards) {
-        match recovery::acquire(&part.store, ShardId(id), options) {
+        match seen.acquire(&part.store, ShardId(id), options) {
             Ok(owner) => owners.push(owner),
             Err(error) => {
                 owners.iter().for_each(|owner| owner.release());

@@ -109,6 +109,14 @@ impl State {
             Request::ListStores(call) => self.list_stores(tenant, &call.after),
             Request::DropStore(call) => self.drop_store(call.session, call.store),
             Request::AcquireShard(call) => self.acquire_shard(tenant, call.session, call.shard, call.takeover),
+            Request::AcquireSeen(call) => {
+                self.check_open(call.session, call.shard.store)?;
+                let root = self.directory.shard(call.shard).and_then(|shard| shard.root.as_ref());
+                if root.cloned().unwrap_or_default() != (call.epoch, call.root) {
+                    return Err(Refusal::Replaced(call.shard));
+                }
+                self.acquire_shard(tenant, call.session, call.shard, call.takeover)
+            }
             Request::ReleaseShard(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
                 if let Some(shard) = self.directory.shard_mut(call.shard) {
@@ -457,6 +465,7 @@ fn session_of(request: &Request) -> SessionId {
         Request::ReleaseShard(call) => call.session,
         Request::SetRoot(call) => call.session,
         Request::GetRoot(call) => call.session,
+        Request::AcquireSeen(call) => call.session,
         Request::SubmitJob(call) => call.session,
         Request::OpenTicket(call) => call.session,
         Request::CloseTicket(call) => call.session,

@@ -293,7 +293,7 @@ impl Arena {
         let ranges = self.any_ranges();
         let reading_epoch = [0, 3, u64::MAX][self.random.below(3) as usize];
         let (ticket, attempt) = (1 + self.random.below(6), self.random.below(5));
-        match self.random.below(36) {
+        match self.random.below(37) {
             0 => {
                 let tenant = text(["", "hostile", "honest", "secret:honest"][self.random.below(4) as usize]);
                 OpenSession { protocol: PROTOCOL_VERSION, tenant, name: text("\u{1b}[2J\nforged"), capabilities: 0 }
@@ -320,6 +320,7 @@ impl Arena {
             18 => DropStore { session, store }.into(),
             19 => AcquireShard { session, shard, takeover: true }.into(),
             20 => SetRoot { session, shard, epoch, root: Blob::new([1; 4096]).unwrap() }.into(),
+            35 => AcquireSeen { session, shard, takeover: true, epoch, root: Blob::default() }.into(),
             21 => ReleaseShard { session, shard, epoch }.into(),
             22 => ListTenants { session, after: text("") }.into(),
             23 | 24 => OpenTicket { session, shard, epoch, secret: SECRET }.into(),

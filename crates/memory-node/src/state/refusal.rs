@@ -118,6 +118,9 @@ pub enum Refusal {
     /// Another session owns the shard.
     #[error("{0} is owned by another session")]
     Owned(ShardKey),
+    /// The shard's root is not what the caller has seen.
+    #[error("the root of {0} was replaced since it was read")]
+    Replaced(ShardKey),
     /// The caller is not the shard's owner at that epoch.
     #[error("{shard} is not this session's at {epoch}: the present one is {present}")]
     Fenced {
@@ -193,6 +196,7 @@ impl Refusal {
             }
             Self::TooLong { .. } | Self::OutOfBounds(_) | Self::Letters(_) => ErrorKind::Invalid,
             Self::NoStore(_) | Self::NoShard(_) => ErrorKind::NotFound,
+            Self::Replaced(_) => ErrorKind::Conflict,
         }
     }
 }
