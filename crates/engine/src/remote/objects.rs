@@ -3,7 +3,8 @@
 //! An object is a block object: compressed, checksummed, and read by ranges through the database's cache of blocks. It is
 //! named by the epoch of the owner that wrote it and the number of the segment. Which objects are needed, the
 //! versions say. One that no version names any more is given to [`Objects::discard`], which makes no call, and is deleted
-//! in the background. What a crash left behind is found by [`Objects::sweep`].
+//! in the background. What a crash left behind is found by [`Objects::sweep`]. What an executor puts after its job has ended is found
+//! by looking again a few times, after so many objects were deleted: see [`Latecomers`].
 
 use crate::remote::kept::Kept;
 use crate::remote::stored::StoredWriter;
@@ -18,11 +19,59 @@ use forebay_storage::{
     ObjectName, ObjectNumber, ObjectStorage, Storage,
 };
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// An object up to this long is put as a whole; a longer one in pieces of this length.
 const PIECE_BYTES: u64 = 4 << 20;
+
+/// How often it is looked whether executors have put objects of a job that has ended without outputs, beside the first time.
+const LOOKS: u32 = 4;
+/// After how many deleted objects it is looked, at least. A list that was longer than 16 times that is made less often.
+const DELETIONS_BETWEEN: u64 = 64;
+const LISTED_FOR_EACH: u64 = 16;
+/// Of how many jobs it is looked, at most: the last ones.
+const MOST_ENDED: usize = 256;
+
+/// Jobs that have ended, whose executors may still put outputs that nobody takes over: nobody else uses the numbers of those. So the cost
+/// is a list for many deletions, and only where executors write to storage.
+#[derive(Debug, Default)]
+struct Latecomers {
+    /// The numbers that their outputs would have, and how often they are still looked for.
+    ended: VecDeque<(Range<u64>, u32)>,
+    /// How many objects were deleted since the last look, and after how many the next one is due.
+    deleted: u64,
+    due: u64,
+}
+
+impl Latecomers {
+    fn add(&mut self, numbers: Range<u64>) {
+        if self.ended.len() == MOST_ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((numbers, LOOKS));
+    }
+
+    /// Counts deletions. Returns the numbers to look for, if it is time.
+    fn deleted(&mut self, objects: u64) -> Vec<Range<u64>> {
+        self.deleted = self.deleted.saturating_add(objects);
+        if self.ended.is_empty() || self.deleted < self.due.max(DELETIONS_BETWEEN) {
+            return Vec::new();
+        }
+        self.deleted = 0;
+        self.ended.iter().map(|(numbers, _)| numbers.clone()).collect()
+    }
+
+    /// Notes that it was looked for these numbers, in a list of so many objects.
+    fn looked(&mut self, looked_for: &[Range<u64>], listed: u64) {
+        self.due = listed / LISTED_FOR_EACH;
+        for (_, looks) in self.ended.iter_mut().filter(|(numbers, _)| looked_for.contains(numbers)) {
+            *looks = looks.saturating_sub(1);
+        }
+        self.ended.retain(|(_, looks)| *looks > 0);
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -38,6 +87,7 @@ pub(crate) struct Objects {
     kept: Arc<Kept>,
     /// Names of objects that no version needs.
     garbage: Mutex<Vec<String>>,
+    latecomers: Mutex<Latecomers>,
     undeleted: Undeleted,
 }
 
@@ -55,7 +105,8 @@ impl Objects {
         let storage = Arc::clone(storage.objects());
         let numbered = NumberedObjects::new(Arc::clone(&storage), prefix.clone());
         let undeleted = Undeleted::of("segments");
-        Self { storage, prefix, commits, numbered, epoch, cache, layout, kept, garbage: Mutex::default(), undeleted }
+        let (garbage, latecomers) = (Mutex::default(), Mutex::default());
+        Self { storage, prefix, commits, numbered, epoch, cache, layout, kept, garbage, latecomers, undeleted }
     }
 
     /// The cache of blocks, which all shards share.
@@ -204,18 +255,50 @@ impl Objects {
         }
     }
 
-    /// Discards what executors left of a job whose outputs would have had these numbers. What comes later is left to the
-    /// next owner.
+    /// Discards what executors left of a job that has ended without outputs. These would have had the given numbers, which nobody else
+    /// ever has. What comes later is discarded later, or left to the next owner.
     ///
     /// # Errors
     /// Those of the storage.
     pub(crate) fn sweep_job(&self, numbers: &Range<u64>) -> Result<()> {
-        for (object, _) in self.numbered.list()? {
-            if object.epoch == self.epoch && numbers.contains(&object.number) {
-                self.discard(self.numbered.name(object)?.as_str());
+        lock(&self.latecomers).add(numbers.clone());
+        self.discard_numbered(std::slice::from_ref(numbers)).map(drop)
+    }
+
+    /// Notes that a job has ended that may have used these numbers. Those of the attempt whose outputs were taken over follow each other;
+    /// what other attempts have put, or put late, is discarded later.
+    pub(crate) fn expect_late(&self, numbers: &Range<u64>, taken: impl Iterator<Item = SegmentId>) {
+        let (mut first, mut end) = (numbers.end, numbers.start);
+        for id in taken {
+            (first, end) = (first.min(id.0), end.max(id.0.saturating_add(1)));
+        }
+        let others = [numbers.start..first, end.max(first)..numbers.end];
+        let mut latecomers = lock(&self.latecomers);
+        others.into_iter().filter(|numbers| !numbers.is_empty()).for_each(|numbers| latecomers.add(numbers));
+    }
+
+    /// Discards this owner's objects of these numbers. Returns how many objects there are in all.
+    fn discard_numbered(&self, numbers: &[Range<u64>]) -> Result<u64> {
+        let listed = self.numbered.list()?;
+        for (object, _) in &listed {
+            if object.epoch == self.epoch && numbers.iter().any(|numbers| numbers.contains(&object.number)) {
+                self.discard(self.numbered.name(*object)?.as_str());
             }
         }
-        Ok(())
+        Ok(listed.len() as u64)
+    }
+
+    /// Notes that so many objects were deleted, and if it is time, discards what executors have put late.
+    fn sweep_late(&self, deleted: u64) {
+        let numbers = lock(&self.latecomers).deleted(deleted);
+        if numbers.is_empty() {
+            return;
+        }
+        match self.discard_numbered(&numbers) {
+            Ok(listed) => lock(&self.latecomers).looked(&numbers, listed),
+            // It is looked again after as many deletions.
+            Err(error) => tracing::debug!(%error, "looking for what executors have put late"),
+        }
     }
 
     /// Has an object deleted in the background, unless a checkpoint names it, or it is another database's, as of one that
@@ -234,6 +317,10 @@ impl Objects {
     /// Deletes the objects that wait for it. What cannot be deleted now is left to the next owner.
     pub(crate) fn delete_garbage(&self) {
         let garbage = std::mem::take(&mut *lock(&self.garbage));
+        if garbage.is_empty() {
+            return;
+        }
+        self.sweep_late(garbage.len() as u64);
         for name in garbage {
             if self.kept.holds_back(&name) {
                 continue;
@@ -270,4 +357,100 @@ pub(crate) fn object_of(placements: &[Placement]) -> Option<&str> {
         Placement::Storage { object } => Some(object.as_str()),
         Placement::Memory { .. } => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_storage::{BlockCacheOptions, MemoryObjects, ObjectFault, PutMode, StorageOptions};
+
+    const EPOCH: u64 = 7;
+
+    /// A shard's objects, its storage, and that of an executor.
+    fn objects() -> (Objects, MemoryObjects, NumberedObjects) {
+        let memory = MemoryObjects::new();
+        let storage = Storage::of_objects(Arc::new(memory.clone()), StorageOptions::default());
+        let (prefix, commits) = (ObjectName::new("db/segment").unwrap(), ObjectName::new("db/commit").unwrap());
+        let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() }).unwrap();
+        let executor = NumberedObjects::new(Arc::new(memory.handle()), prefix.clone());
+        let (layout, kept) = (BlockOptions::default(), Arc::default());
+        (Objects::new(&storage, (prefix, commits), EPOCH, Arc::new(cache), layout, kept), memory, executor)
+    }
+
+    fn put(executor: &NumberedObjects, number: u64) {
+        executor.put(ObjectNumber { epoch: EPOCH, number }, Bytes::from_static(b"bytes")).unwrap();
+    }
+
+    fn there(executor: &NumberedObjects) -> Vec<u64> {
+        executor.list().unwrap().iter().map(|(object, _)| object.number).collect()
+    }
+
+    /// Deletes objects one after the other, as a database does that goes on. Returns how many operations more this took.
+    fn delete(objects: &Objects, memory: &MemoryObjects, some: u64) -> u64 {
+        let before = memory.steps();
+        for number in 0..some {
+            objects.discard(&format!("db/segment/{number}"));
+            objects.delete_garbage();
+        }
+        memory.steps() - before - some
+    }
+
+    #[test]
+    fn what_an_executor_puts_late_is_deleted_while_the_owner_lives() {
+        let (objects, memory, executor) = objects();
+        // Of another job that is under way, of one that was installed, and of another owner.
+        put(&executor, 99);
+        put(&executor, 110);
+        executor.put(ObjectNumber { epoch: EPOCH + 1, number: 105 }, Bytes::from_static(b"bytes")).unwrap();
+        // One is put before the job has ended. Another one is sent by then, and comes later.
+        put(&executor, 101);
+        memory.fail_at(memory.steps(), ObjectFault::Late(20));
+        let late = executor.name(ObjectNumber { epoch: EPOCH, number: 102 }).unwrap();
+        memory.put(&late, Bytes::from_static(b"bytes"), PutMode::Replace).unwrap_err();
+        objects.sweep_job(&(100..110)).unwrap();
+        objects.delete_garbage();
+        assert_eq!(there(&executor), [99, 110, 105]);
+        assert_eq!(delete(&objects, &memory, DELETIONS_BETWEEN - 2), 0);
+        assert_eq!(there(&executor), [99, 102, 110, 105]);
+        // The list, and the object.
+        assert_eq!(delete(&objects, &memory, 2), 2);
+        assert_eq!(there(&executor), [99, 110, 105]);
+        // Nobody looks for ever.
+        put(&executor, 103);
+        let more = delete(&objects, &memory, 10 * DELETIONS_BETWEEN);
+        assert_eq!((more, there(&executor)), (u64::from(LOOKS), vec![99, 110, 105]));
+        put(&executor, 104);
+        assert_eq!(delete(&objects, &memory, 10 * DELETIONS_BETWEEN), 0);
+        // What other attempts have put of a job that was installed.
+        put(&executor, 205);
+        objects.expect_late(&(200..210), [206, 207].map(SegmentId).into_iter());
+        (206..210).for_each(|number| put(&executor, number));
+        delete(&objects, &memory, DELETIONS_BETWEEN + 1);
+        assert_eq!(there(&executor), [99, 104, 110, 206, 207, 105]);
+    }
+
+    /// Where there are many objects, a list costs more.
+    #[test]
+    fn long_lists_are_made_less_often() {
+        let mut late = Latecomers::default();
+        late.add(0..9);
+        let looks = |late: &mut Latecomers, deletions| {
+            (0..deletions)
+                .filter(|_| {
+                    let numbers = late.deleted(1);
+                    !numbers.is_empty() && {
+                        late.looked(&numbers, 100_000);
+                        true
+                    }
+                })
+                .count()
+        };
+        assert_eq!(looks(&mut late, DELETIONS_BETWEEN), 1);
+        assert_eq!(looks(&mut late, 100_000 / LISTED_FOR_EACH - 1), 0);
+        assert_eq!(looks(&mut late, 1), 1);
+        // One that failed is made again.
+        assert!((0..2).all(|_| late.deleted(100_000).len() == 1));
+        (0..2 * MOST_ENDED as u64).for_each(|job| late.add(job..job + 1));
+        assert_eq!(late.ended.len(), MOST_ENDED);
+    }
 }

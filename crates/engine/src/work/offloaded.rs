@@ -56,12 +56,16 @@ impl Shard {
         };
         let take = |outcome: &Outcome| self.take_over(remote, part, &shard, job, outcome);
         let made = self.offload(offloading, (remote, &shard), &errand, take);
-        // An attempt may have left objects. What cannot be swept now is left to the next owner.
+        // An attempt may have left objects, and may put some yet.
         let is_left = matches!(&made, Err(NotThere::Refused(error)) if error.kind() == ErrorKind::Unavailable);
         if let (true, Some(objects)) = (is_left && stored.is_some(), self.tree.remote.objects())
             && let Err(error) = objects.sweep_job(&job.output_segments)
         {
-            tracing::debug!(%error, "objects of an attempt are left to the next owner");
+            tracing::debug!(%error, "objects of an attempt are deleted later, or left to the next owner");
+        }
+        if let (Ok(Some((result, _))), Tier::Storage, Some(objects)) = (&made, tier, self.tree.remote.objects()) {
+            // Attempts before it have numbers of their own.
+            objects.expect_late(&job.output_segments, result.segments.iter().map(|(id, _)| *id));
         }
         match made? {
             Some(made) => {
