@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   joins            it gets, from now on, the segments of each change, but for new parts of the log
-//!   segments         those that were there before, and the parts of the log that are full
+//!   segments         those that were there before, and the parts of the log that are full; then those that only readers need
 //!   the log stands still for a moment:
 //!     open part      and the spare ones
 //!     commit         the version with the new places, at the members; at the new one a manifest with all of it
@@ -113,6 +113,7 @@ impl Joining {
     fn join(&self, tree: &Tree, commits: &Commits, log: &Log) -> Result<(), NotHeld> {
         let number = self.remote.member();
         self.copy(tree, log)?;
+        self.copy_read(tree)?;
         log.at_rest(|open| commits.admit(tree, number, || self.copy_rest(tree, open), |version| self.manifest(version)))
     }
 
@@ -133,6 +134,27 @@ impl Joining {
                 }
             }
         }
+    }
+
+    /// Copies what iterators read of earlier versions, as far as there is room, and the member that serves has it.
+    fn copy_read(&self, tree: &Tree) -> Result<(), NotHeld> {
+        let version = Arc::clone(&tree.view.load().version);
+        let is_there = |segment: &Segment| segment.at_member(tree.remote.server()).is_some();
+        let is_due = |segment: &Arc<Segment>| self.lacks(segment) && is_there(segment);
+        for segment in tree.segments_read(&version).into_iter().filter(is_due) {
+            tree.check_open().map_err(NotHeld::Another)?;
+            let copy = match copies::copy(&segment, &self.remote) {
+                // No acknowledged write needs it.
+                Err(NotHeld::Itself(error)) if error.kind() == ErrorKind::Full => {
+                    tracing::debug!(%error, "what iterators read lies at the other memory nodes only");
+                    return Ok(());
+                }
+                copy => copy?,
+            };
+            self.remote.adopt(std::slice::from_ref(&copy)).map_err(NotHeld::Itself)?;
+            segment.add_copy(copy);
+        }
+        Ok(())
     }
 
     fn lacks(&self, segment: &Segment) -> bool {

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! What the former sessions wrote has arrived or never will: the node took their keys back when they ended, or else it gives the
-//! shard to nobody. Each member has all that was acknowledged, so any of them is enough. What an earlier version names, for a snapshot
-//! or an iterator, is not held, as at a node that joins.
+//! shard to nobody. Each member has all that was acknowledged, so any of them is enough. What an earlier version names is held as well
+//! where it lies, as long as an iterator reads it.
 
 use crate::durable::commit::Commits;
 use crate::durable::log::Log;
@@ -104,6 +104,16 @@ impl Again {
             ranges.insert(place_of(client, info).ok_or_else(lacks)?);
             infos.push(info);
         }
+        let extents: BTreeSet<_> = store.extents(id)?.into_iter().collect();
+        let mut read = Vec::new();
+        for segment in tree.segments_read(version) {
+            let Some(copy) = segment.at_member(self.member).filter(|copy| !copy.is_stored()) else { continue };
+            let Some(range) = place_of(client, copy.info()).filter(|range| extents.contains(&range.extent)) else {
+                continue;
+            };
+            ranges.insert(range);
+            read.push(segment);
+        }
         let mut live: Vec<_> = ranges.difference(&outputs).copied().collect();
         live.extend(Left::ranges(&root, client).into_iter().flatten());
         let allocator = SubAllocator::restore(store, shard, &live, AllocatorOptions::default())?;
@@ -113,9 +123,13 @@ impl Again {
         for (segment, info) in segments.iter().zip(infos) {
             copies.push(remote.hold(segment.id(), info)?.ok_or_else(lacks)?);
         }
+        for segment in &read {
+            let info = segment.at_member(self.member).ok_or_else(lacks)?.info();
+            copies.push(remote.hold(segment.id(), info)?.ok_or_else(lacks)?);
+        }
         let left = Left::hold(root, &remote)?;
         let manifest = manifest::Log::begin(&self.owner, &remote, &version.version, Some(&left))?;
-        for (segment, copy) in segments.into_iter().zip(copies) {
+        for (segment, copy) in segments.into_iter().chain(&read).zip(copies) {
             copy.take_charge();
             segment.add_copy(copy);
         }

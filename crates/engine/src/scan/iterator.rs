@@ -221,7 +221,7 @@ impl ShardIterator {
         if !self.tree.remote.are_several() {
             return self.refill().map_err(|error| self.tree.why_failed(error));
         }
-        let (server, direction) = (self.tree.remote.server(), self.direction);
+        let (server, direction) = (self.server(), self.direction);
         let last = self.batch.key(self.batch.len().saturating_sub(1)).unwrap_or_default().to_vec();
         match self.refill() {
             Err(error) if self.tree.remote.serves_again(&error, server) => {
@@ -236,6 +236,11 @@ impl ShardIterator {
         }
     }
 
+    /// The member at which it reads. Another one may serve since the last read.
+    fn server(&self) -> usize {
+        lock(&self.endpoint).server()
+    }
+
     /// Goes over to the member that serves now.
     fn reopen(&mut self) -> Result<()> {
         self.clear();
@@ -248,7 +253,7 @@ impl ShardIterator {
     /// Goes to the first key from `target` on, in `direction`.
     fn start(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
         loop {
-            let server = self.tree.remote.server();
+            let server = self.server();
             match self.try_start(direction, target, tables) {
                 Err(error) if self.tree.remote.serves_again(&error, server) => self.reopen()?,
                 started => return started.map_err(|error| self.tree.why_failed(error)),

@@ -50,6 +50,11 @@ impl ScanEndpoint {
         Ok(Self { endpoint: remote.scan()?, remote, server, generation: 0, reopens: 0 })
     }
 
+    /// The member that served when the scan began.
+    pub(crate) const fn server(&self) -> usize {
+        self.server
+    }
+
     /// Asks for `length` bytes, which the next [`ScanEndpoint::flush`] or wait sets going.
     ///
     /// # Errors

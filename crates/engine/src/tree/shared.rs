@@ -17,6 +17,7 @@
 //! copied or while a thread waits for the fabric.
 
 use crate::remote::members::Members;
+use crate::remote::segment::Segment;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::segment_numbers::NUMBERS_OF_A_JOB;
 use crate::terms::statistics::Counters;
@@ -33,7 +34,7 @@ use forebay_table::TableId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What a reader sees of a tree.
 #[derive(Debug)]
@@ -93,6 +94,8 @@ pub(crate) struct Tree {
     blocks: Arc<BlockPool>,
     /// Held while the view is replaced by one derived from it.
     changing: Mutex<()>,
+    /// Versions that were replaced, and that readers may hold.
+    replaced: Mutex<Vec<Weak<LiveVersion>>>,
     /// Published numbers that somebody reads at.
     snapshots: Mutex<BTreeMap<u64, Pin>>,
     next_segment: AtomicU64,
@@ -131,6 +134,7 @@ impl Tree {
             opened_at,
             blocks,
             changing: Mutex::default(),
+            replaced: Mutex::default(),
             snapshots: Mutex::default(),
             next_segment: AtomicU64::new(next_segment),
             next_table: AtomicU64::new(next_table),
@@ -195,7 +199,24 @@ impl Tree {
         let view = Arc::clone(&self.view.load());
         let is_left = |buffer: &&Arc<Buffer>| !flushed.iter().any(|flushed| Arc::ptr_eq(buffer, flushed));
         let sealed = view.sealed.iter().filter(is_left).cloned().collect();
+        {
+            let mut replaced = lock(&self.replaced);
+            replaced.retain(|version| version.strong_count() > 0);
+            replaced.push(Arc::downgrade(&view.version));
+        }
         self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
+    }
+
+    /// The segments that readers of earlier versions need, and the version does not name any more.
+    pub(crate) fn segments_read(&self, version: &LiveVersion) -> Vec<Arc<Segment>> {
+        let replaced: Vec<_> = lock(&self.replaced).iter().filter_map(Weak::upgrade).collect();
+        let mut read = BTreeMap::new();
+        for segment in replaced.iter().flat_map(|replaced| replaced.segments()) {
+            if version.segment(segment.id()).is_none() {
+                read.insert(segment.id(), Arc::clone(segment));
+            }
+        }
+        read.into_values().collect()
     }
 
     /// Releases all memtables and tables of a closed tree.

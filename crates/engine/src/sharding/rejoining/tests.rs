@@ -460,3 +460,85 @@ fn a_process_does_not_get_back_what_another_one_had_meanwhile() {
         assert_eq!(next.db.get(b"other").unwrap().as_deref(), Some(&VALUE[..]));
     }
 }
+
+/// An iterator whose version has been replaced since, and which has not read much of it.
+fn begun(process: &Process) -> crate::DbIterator {
+    let db = &process.db;
+    process.write(200);
+    db.flush().unwrap();
+    let mut iterator = db.iter().unwrap();
+    iterator.seek_to_first().unwrap();
+    keys().take(200).for_each(|key| db.put(&key, b"later").unwrap());
+    db.flush().unwrap();
+    db.compact_range(None, None).unwrap();
+    iterator
+}
+
+/// Reads on to the end.
+fn finish(mut iterator: crate::DbIterator) {
+    let mut read = 0;
+    while iterator.valid() {
+        assert_eq!(iterator.value(), VALUE, "{:?}", iterator.key());
+        read += 1;
+        iterator.next().unwrap();
+    }
+    assert_eq!(read, 200);
+}
+
+/// Another node serves by the time at which they read on. Theirs is there again, or gone.
+#[test]
+fn iterators_go_on_where_another_node_serves() {
+    for is_there in [true, false] {
+        let world = World::new(2);
+        let process = world.open(2, Some(&register()));
+        let iterator = begun(&process);
+        world.network.partition(1);
+        process.write(1);
+        assert_eq!(process.db.missing_copies(), 1);
+        if is_there {
+            world.network.heal(1);
+        }
+        finish(iterator);
+    }
+}
+
+/// What they read lies where it lay, and nothing else is put there.
+#[test]
+fn iterators_go_on_after_all_sessions_were_regained() {
+    for copies in [2, 3] {
+        let world = World::new(3);
+        let process = world.open(copies, Some(&register()));
+        let iterators = [(begun(&process), false), (begun(&process), true)];
+        for (mut iterator, reads_meanwhile) in iterators {
+            process.lapse();
+            if reads_meanwhile {
+                let failed = (0..200).find_map(|_| iterator.next().err()).unwrap();
+                assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+            }
+            process.pass(3);
+            if reads_meanwhile {
+                iterator.seek_to_first().unwrap();
+            }
+            keys().take(200).for_each(|key| process.db.put(&key, b"latest").unwrap());
+            process.db.flush().unwrap();
+            process.db.compact_range(None, None).unwrap();
+            process.pass_until_whole();
+            finish(iterator);
+        }
+    }
+}
+
+/// All nodes that had what they read when they began are lost, one after the other.
+#[test]
+fn iterators_go_on_at_nodes_that_have_joined() {
+    let world = World::new(3);
+    let process = world.open(2, Some(&register()));
+    let iterator = begun(&process);
+    for lost in [1, 2] {
+        world.network.crash(lost);
+        process.write(1);
+        world.start(lost);
+        process.pass_until_whole();
+    }
+    finish(iterator);
+}
