@@ -49,6 +49,12 @@ impl Callers {
         Ok(C::Reply::decode(&result?)?)
     }
 
+    /// Makes a call over a connection of its own, to the node as it is now: nothing that this waits for takes longer than `limit`.
+    pub fn ask<C: Call>(&self, call: &C, limit: Duration) -> Result<C::Reply, Error> {
+        let reply = self.open(limit)?.call(C::PROCEDURE as u16, &call.encode(), Style::Poll, limit)?;
+        Ok(C::Reply::decode(&reply)?)
+    }
+
     fn open(&self, timeout: Duration) -> Result<rpc::Client, Error> {
         let options = EndpointOptions { traffic: self.traffic, timeout, clock: Arc::clone(&self.clock) };
         Ok(rpc::Client::new(Arc::clone(&self.link), options, self.reply_bytes)?)

@@ -138,6 +138,19 @@ impl MemoryClient {
         self.session.answers()
     }
 
+    /// Whether the node has not answered the last call of this session that has ended.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.session.is_silent()
+    }
+
+    /// Whether the node answers a call of this session that is made now, within a quarter of the time for one
+    /// ([`ClientOptions::timeout`]): for whoever has waited for it already.
+    #[must_use]
+    pub fn answers_soon(&self) -> bool {
+        self.session.renew_soon(self.timeout() / 4).is_ok()
+    }
+
     /// Renews the session now.
     ///
     /// # Errors

@@ -9,12 +9,12 @@ use crate::keys::KeyTable;
 use crate::options::ClientOptions;
 use forebay_base::{DecodeError, ErrorKind};
 use forebay_env::Nanos;
-use forebay_env::sync::atomic::{AtomicU64, Ordering};
+use forebay_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::rpc::Style;
 use forebay_fabric::{Link, Traffic};
 use forebay_proto::calls::{CloseSession, OpenSession, PassReaders, Renew};
-use forebay_proto::replies::SessionOpened;
+use forebay_proto::replies::{Renewed, SessionOpened};
 use forebay_proto::{Call, MAX_EXTENTS, PROTOCOL_VERSION, SessionId, Text, gather};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, OnceLock, PoisonError, Weak};
@@ -42,6 +42,8 @@ pub(crate) struct Session {
     renewed: AtomicU64,
     /// Calls that the node has answered.
     answers: AtomicU64,
+    /// The last call that has ended was not answered.
+    is_silent: AtomicBool,
     ended: OnceLock<Error>,
     stopping: Mutex<bool>,
     stop: Condvar,
@@ -73,6 +75,7 @@ impl Session {
             reading: Reading::new(opened.reading_epoch, options.foreign_reads),
             renewed: AtomicU64::new(now),
             answers: AtomicU64::new(0),
+            is_silent: AtomicBool::new(false),
             ended: OnceLock::new(),
             stopping: Mutex::new(false),
             stop: Condvar::new(),
@@ -114,10 +117,15 @@ impl Session {
         self.answers.load(Ordering::Relaxed)
     }
 
+    /// Whether the last call that has ended was not answered.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
     fn count_answer<T>(&self, result: &Result<T, Error>) {
-        if result.as_ref().map_or_else(Error::is_refusal, |_| true) {
-            self.answers.fetch_add(1, Ordering::Relaxed);
-        }
+        let is_answered = result.as_ref().map_or_else(Error::is_refusal, |_| true);
+        self.answers.fetch_add(u64::from(is_answered), Ordering::Relaxed);
+        self.is_silent.store(!is_answered, Ordering::Relaxed);
     }
 
     /// Makes a call.
@@ -166,13 +174,21 @@ impl Session {
 
     /// Renews the session once.
     pub fn renew(&self) -> Result<(), Error> {
+        self.renew_by(|call| self.callers.call(call, Style::Poll, self.options.timeout.min(self.lease())))
+    }
+
+    /// The same, within `limit`.
+    pub fn renew_soon(&self, limit: Duration) -> Result<(), Error> {
+        self.renew_by(|call| self.callers.ask(call, limit))
+    }
+
+    fn renew_by(&self, renew: impl FnOnce(&Renew) -> Result<Renewed, Error>) -> Result<(), Error> {
         self.check()?;
         let now = self.options.clock.now();
         if !self.link.is_alive() {
             return Err(self.end(Error::Lost(format!("the connection to {} ended", self.link.node()))));
         }
-        let call = Renew { session: self.id(), reading_epoch: self.reading.oldest() };
-        let renewed = self.callers.call(&call, Style::Poll, self.options.timeout.min(self.lease()));
+        let renewed = renew(&Renew { session: self.id(), reading_epoch: self.reading.oldest() });
         self.count_answer(&renewed);
         match renewed {
             Ok(renewed) => {

@@ -506,7 +506,7 @@ fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, faile
     let sent = posted.and_then(|mut endpoint| arrive(&mut endpoint, member, cargo));
     let sent = sent.or_else(|error| {
         cargo.abandon_at(member);
-        send_again(member, cargo, error)
+        send_again(tree, member, cargo, error)
     });
     failed.extend(sent.err().map(|error| (member.member(), error)));
     1 + others
@@ -514,9 +514,9 @@ fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, faile
 
 /// Sends again over other endpoints what failed over one that broke. Nobody knows what arrived, or will: the same bytes at the
 /// same places, as long as nothing else is sent.
-fn send_again(member: &Remote, cargo: &Cargo, mut error: Error) -> Result<()> {
+fn send_again(tree: &Tree, member: &Remote, cargo: &Cargo, mut error: Error) -> Result<()> {
     for _ in 0..REOPENS {
-        if !member.may_retry(&error) {
+        if !tree.remote.may_retry_at(member, &error) {
             break;
         }
         tracing::debug!(%error, "shipping the log again over a new endpoint");

@@ -463,7 +463,7 @@ impl NodeRegister {
         let epoch = Epoch(self.ballot.epoch);
         let mut written = Vec::with_capacity(self.cells.len());
         let mut failure: Option<Error> = None;
-        for cell in &mut self.cells {
+        for cell in self.cells.iter_mut().filter(|cell| !cell.is_silent()) {
             let Some(shard) = cell.shard.as_ref().filter(|shard| shard.epoch() == epoch) else { continue };
             let Err(error) = shard.set_root(&bytes) else {
                 written.push(cell.node);
@@ -533,6 +533,9 @@ impl NodeRegister {
     }
 
     fn try_write(&mut self, record: &MembersRecord) -> Result<()> {
+        // Whoever else has waited for a node in vain has waited for this call, too.
+        let cells = self.cells.iter_mut().chain(&mut self.returned);
+        cells.filter(|cell| cell.store.client().is_silent()).for_each(|cell| cell.note(ErrorKind::TimedOut));
         let is_silent = |cell: &Cell| cell.is_silent().then_some(cell.node);
         let silent: Vec<_> = self.cells.iter().chain(&self.returned).filter_map(is_silent).collect();
         let written = match self.write_once(record) {

@@ -147,9 +147,11 @@ impl Tree {
         }
     }
 
-    /// Opens another endpoint after a failure. Returns the failure when that would not help.
+    /// Opens another endpoint after a failure. Returns the failure when that would not help, as where another member serves: what is
+    /// read lies elsewhere there.
     pub(crate) fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
-        if *reopens == REOPENS || !self.remote.may_retry(&failure) {
+        let server = self.remote.server();
+        if *reopens == REOPENS || !self.remote.may_retry(&failure) || self.remote.server() != server {
             return Err(self.why_failed(failure));
         }
         tracing::debug!(%failure, "reading again over a new endpoint");

@@ -437,7 +437,16 @@ impl Members {
     /// Whether the failed operation may succeed if it is made again.
     pub(crate) fn may_retry(&self, error: &Error) -> bool {
         let serving = self.serving.get();
-        !self.is_closed() && (self.deref().may_retry(error) || self.serves_again(error, serving))
+        !self.is_closed() && (self.may_retry_at(self.pinned(), error) || self.serves_again(error, serving))
+    }
+
+    /// Whether what failed at a member may succeed there if it is made again. Where another member has everything, nobody waits again
+    /// for a node that does not answer.
+    pub(crate) fn may_retry_at(&self, member: &Remote, error: &Error) -> bool {
+        member.may_retry(error)
+            && (error.kind() != ErrorKind::TimedOut
+                || self.others(member.member()).next().is_none()
+                || member.memory_node().answers_soon())
     }
 
     /// Leaves out the member that serves, if work failed there again and again and it does not answer. Returns whether another one

@@ -182,6 +182,11 @@ impl Node {
         self.client.renew().is_ok()
     }
 
+    /// The same, for whoever has waited for the node already: within a part of that time.
+    pub(crate) fn answers_soon(&self) -> bool {
+        self.client.answers_soon()
+    }
+
     /// The budget for point indexes; `None` without one.
     pub(crate) fn index_cache(&self) -> Option<&Arc<IndexCache>> {
         self.index_cache.as_ref()

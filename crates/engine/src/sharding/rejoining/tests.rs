@@ -542,3 +542,31 @@ fn iterators_go_on_at_nodes_that_have_joined() {
     }
     finish(iterator);
 }
+
+/// What whoever uses a database first waits for when a node begins to hang: for it once, and for a part of that once more.
+#[test]
+fn a_node_that_begins_to_hang_is_waited_for_once() {
+    for (copies, nodes, has_register) in [(2, 2, true), (2, 3, false), (3, 3, false)] {
+        for hung in 1..=nodes {
+            for writes in [true, false] {
+                let world = World::new(nodes);
+                let register = has_register.then(register);
+                let process = world.open(copies, register.as_ref());
+                process.write(100);
+                process.db.flush().unwrap();
+                world.network.partition(hung);
+                let clock = world.network.clock();
+                let before = clock.now();
+                match writes {
+                    true => process.write(1),
+                    false => assert!(process.db.get(b"001").unwrap().is_some()),
+                }
+                let waits = (clock.now() - before) as f64 / TIMEOUT.as_nanos() as f64;
+                assert!(
+                    waits < 1.5,
+                    "{copies} copies on {nodes} nodes, {hung} hangs, writes {writes}: {waits} timeouts"
+                );
+            }
+        }
+    }
+}
