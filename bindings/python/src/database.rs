@@ -293,8 +293,8 @@ impl Database {
         Ok(properties)
     }
 
-    /// Closes the database, and fails with what its last flush failed with. Its name can be opened again once batches,
-    /// snapshots and iterators are gone too. A second call does nothing, nor does a call in a process that was forked after the
+    /// Closes the database, and fails with what its last flush failed with. Its batches, snapshots and iterators are of no use then,
+    /// and need not be gone before its name is opened again. A second call does nothing, nor does a call in a process that was forked after the
     /// database was opened.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store.write().unwrap_or_else(PoisonError::into_inner).take();

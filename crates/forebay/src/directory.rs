@@ -350,6 +350,29 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_database_lets_go_of_its_directory() {
+        let folder = folder();
+        let open = || Store::open_with(folder.path(), options(|_| {}));
+        let closed = open().unwrap();
+        closed.put(b"key", b"value").unwrap();
+        let (snapshot, entries, clone) = (closed.snapshot(), closed.entries().unwrap(), closed.db().clone());
+        closed.close().unwrap();
+        let store = open().unwrap();
+        store.put(b"other", b"value").unwrap();
+        for refused in [clone.put(b"key", b"late"), closed.get_at(b"key", &snapshot).map(|_| ())] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Closed);
+        }
+        closed.close().unwrap();
+        assert_eq!(open().unwrap_err().kind(), ErrorKind::Busy, "what is closed twice lets nothing go");
+        drop((snapshot, entries, clone, closed));
+        assert_eq!(open().unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        drop(store);
+        let keys = open().unwrap().entries().unwrap().map(|entry| entry.unwrap().0).collect::<Vec<_>>();
+        assert_eq!(keys, ["key", "other"]);
+    }
+
+    #[test]
     fn a_takeover_takes_the_lock_and_fences() {
         let folder = folder();
         let taking = |takeover| Options { takeover, ..stored(folder.path(), "name") };

@@ -8,7 +8,7 @@ use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Error as EngineError, Options, Storage, Syncing, WriteOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Statistics of a memory node.
 pub type NodeStatistics = forebay_proto::replies::Statistics;
@@ -22,7 +22,8 @@ pub struct Store {
     nodes: Vec<Arc<Reach>>,
     has_copies: bool,
     node: Option<Node>,
-    _lock: Option<DirectoryLock>,
+    /// Until the database is closed.
+    lock: Mutex<Option<DirectoryLock>>,
 }
 
 impl Store {
@@ -177,7 +178,7 @@ impl Store {
         let node = Node::start(memory_bytes, &options)?;
         let reach = node.reach(&options);
         let db = Db::open_checkpoint(&[reach.client()?], options, checkpoint)?;
-        Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), _lock: None })
+        Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), lock: Mutex::default() })
     }
 
     /// The database that the options name in a storage, to be read: nothing is written there, so a directory may be one that
@@ -186,14 +187,14 @@ impl Store {
     /// # Errors
     /// As [`Db::open_to_read`]; `Busy` for a database in a directory of this machine that a process has open to write.
     pub fn embedded_to_read(memory_bytes: u64, options: Options) -> Result<Self, Error> {
-        let _lock = match (&options.storage, &options.name) {
+        let lock = match (&options.storage, &options.name) {
             (Some(storage), Some(name)) => DirectoryLock::share_stored(storage, name)?,
             _ => None,
         };
         let node = Node::start(memory_bytes, &options)?;
         let reach = node.reach(&options);
         let db = Db::open_to_read(&[reach.client()?], options)?;
-        Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), _lock })
+        Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), lock: Mutex::new(lock) })
     }
 
     fn over(
@@ -204,13 +205,25 @@ impl Store {
     ) -> Result<Self, Error> {
         let has_copies = has_copies(&options);
         let db = Db::open(&clients, options)?;
-        Ok(Self { db, nodes, has_copies, node, _lock: lock })
+        Ok(Self { db, nodes, has_copies, node, lock: Mutex::new(lock) })
     }
 
     /// The database.
     #[must_use]
     pub const fn db(&self) -> &Db {
         &self.db
+    }
+
+    /// As [`Db::close`]. A directory can be opened again then, here and in other processes, also while this store, and clones,
+    /// keyspaces, snapshots and iterators of it are still there.
+    ///
+    /// # Errors
+    /// Those of [`Db::close`]; the database is closed all the same.
+    pub fn close(&self) -> Result<(), EngineError> {
+        let closed = self.db.close();
+        // Nothing of this database is written any more.
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        closed
     }
 
     /// Whether the memory node is part of this process.
