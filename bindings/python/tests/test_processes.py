@@ -265,6 +265,28 @@ for number in range(5000):
         assert len(list(db)) == 5000
 
 
+def test_a_child_keeps_no_lock_of_a_parent_that_is_killed(path: str) -> None:
+    alive, dead = os.pipe()
+    program = f'''
+import os, signal, sys, forebay
+db = forebay.open({path!r}, memory_bytes={MEMORY_BYTES})
+db.put(b"key", b"value", sync=True)
+if os.fork() == 0:
+    signal.alarm({PATIENCE_S})
+    os.read({alive}, 1)
+    os._exit(0)
+os.kill(os.getpid(), signal.SIGKILL)
+'''
+    os.set_inheritable(alive, True)
+    try:
+        run(program, status=-signal.SIGKILL)
+        with open_at(path) as db:
+            assert db[b"key"] == b"value"
+    finally:
+        os.close(dead)
+        os.close(alive)
+
+
 def run(program: str, status: int = 0) -> None:
     """Runs a program in a process of its own, which must end with this status."""
     child = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)

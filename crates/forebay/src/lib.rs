@@ -56,6 +56,7 @@ mod directory;
 mod embedded;
 mod entries;
 mod error;
+mod fork;
 mod lock;
 pub mod process;
 mod reach;

@@ -6,16 +6,19 @@
 //! ```
 //!
 //! The system frees the lock of a process that ends. A child that was forked meanwhile has the file open as well, and the lock
-//! with it; so the process that took the lock releases it, and no other does. Who takes a database over removes the file that the
+//! with it; so the process that took the lock releases it, and no other does. A child that knows that it was forked closes the
+//! file ([`process`](crate::process)), and then the lock ends with the process that took it. Who takes a database over removes the file that the
 //! other process has locked, and locks a new one of that name: a lock counts as long as its file has the name.
 
 use crate::Error;
+use crate::fork::OwnFile;
 use forebay_base::ErrorKind;
 use forebay_engine::{Options, Storage};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Name of a database in storage that gets no other, as of one that a path names.
 pub const DEFAULT_NAME: &str = "default";
@@ -25,12 +28,17 @@ pub(crate) const LOCK: &str = "LOCK";
 /// The lock on a database in a directory, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    file: File,
+    file: Arc<OwnFile>,
     /// The process that took it.
     process: u32,
 }
 
 impl DirectoryLock {
+    /// The lock that this process has on a file.
+    fn of(file: File) -> Self {
+        Self { file: OwnFile::new(file), process: std::process::id() }
+    }
+
     /// Takes the lock on the database `name` in `directory`; with `takeover`, also from a process that has it.
     ///
     /// # Errors
@@ -43,7 +51,7 @@ impl DirectoryLock {
             let file = file.map_err(|cause| refused(&cause))?;
             match file.try_lock() {
                 Ok(()) if has_name(&file, &path).map_err(|cause| refused(&cause))? => {
-                    return Ok(Self { file, process: std::process::id() });
+                    return Ok(Self::of(file));
                 }
                 // Somebody has removed it meanwhile.
                 Ok(()) => {}
@@ -77,7 +85,7 @@ impl DirectoryLock {
         let Some(directory) = storage.directory() else { return Ok(None) };
         let Ok(file) = File::open(lock_file(&directory, name)) else { return Ok(None) };
         match file.try_lock_shared() {
-            Ok(()) => Ok(Some(Self { file, process: std::process::id() })),
+            Ok(()) => Ok(Some(Self::of(file))),
             Err(TryLockError::WouldBlock) => Err(taken(&directory, name)),
             Err(TryLockError::Error(cause)) => Err(failed("locking", &directory, &cause)),
         }
@@ -86,9 +94,11 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
+        if let Some(file) = self.file.take()
+            && self.process == std::process::id()
+        {
             // What does not work here ends with the last process that has the file open.
-            let _ = self.file.unlock();
+            let _ = file.unlock();
         }
     }
 }
@@ -136,8 +146,10 @@ mod tests {
         let take = || DirectoryLock::take(folder.path(), DEFAULT_NAME, false);
         let lock = take().unwrap();
         // As a child has it that was forked now.
-        let inherited = lock.file.try_clone().unwrap();
-        drop(DirectoryLock { file: inherited.try_clone().unwrap(), process: 0 });
+        let file = lock.file.take().unwrap();
+        let inherited = file.try_clone().unwrap();
+        let lock = DirectoryLock::of(file);
+        drop(DirectoryLock { file: OwnFile::new(inherited.try_clone().unwrap()), process: 0 });
         assert_eq!(take().unwrap_err().kind(), ErrorKind::Busy);
         drop(lock);
         std::mem::forget(take().unwrap());

@@ -3,127 +3,34 @@
 //! A fork copies the memory of a process, and one of its threads. So the child has its parent's databases as they stood at
 //! that moment, with locks that nobody releases and without the threads that work on them. If it used one, two processes
 //! would write one log. Therefore what a process opens is [`Owned`]. The child says that it was [`forked`]; from then on, what the
-//! parent has opened is of no use to it, and does not end in it.
+//! parent has opened is of no use to it, and does not end in it. The locks of its directories are the parent's as well: the child
+//! closes its copies of their files, so that the system frees them when the parent ends, however it does.
 //!
 //! A process that ends without closing its databases calls [`sync_open`].
 
+pub use crate::fork::{Owned, forked};
+use crate::fork::{Process, Syncs};
 use crate::{Error, Store};
 use forebay_base::ErrorKind;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use forebay_engine::Error as EngineError;
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 /// How long [`sync_open`] waits for the storage at most.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The first of a line of processes, each of which the one before has forked.
-static FIRST: Process = Process::new();
-
-/// A process, as it knows itself: a fork copies it, and the child leaves the copy behind.
-#[derive(Debug)]
-struct Process {
-    /// Whether this process is a child of the one that is meant here.
-    is_left: AtomicBool,
-    stores: Mutex<Vec<Weak<Store>>>,
-    child: OnceLock<Box<Self>>,
-}
-
-impl Process {
-    const fn new() -> Self {
-        Self { is_left: AtomicBool::new(false), stores: Mutex::new(Vec::new()), child: OnceLock::new() }
+impl Syncs for Store {
+    fn sync_now(&self) -> Result<(), EngineError> {
+        self.sync()
     }
-
-    /// This process.
-    fn current() -> &'static Self {
-        let mut process = &FIRST;
-        while process.is_left() {
-            process = process.child.get_or_init(|| Box::new(Self::new()));
-        }
-        process
-    }
-
-    #[inline]
-    fn is_left(&self) -> bool {
-        // Only a fork changes it, and then there is one thread.
-        self.is_left.load(Ordering::Relaxed)
-    }
-
-    fn stores(&self) -> MutexGuard<'_, Vec<Weak<Store>>> {
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Says that this process was forked: what its parent has opened is not its own. To be called in the child, by the thread that
-/// forked, before it does anything else. It takes no lock and allocates nothing, so `pthread_atfork` may call it.
-pub fn forked() {
-    let mut process = &FIRST;
-    while process.is_left.swap(true, Ordering::Relaxed) {
-        let Some(child) = process.child.get() else { return };
-        process = child;
-    }
-}
-
-/// What one process may use: a store, or what belongs to one. In a process that was [`forked`] later, nobody gets at it, and
-/// dropping it forgets it.
-#[derive(Debug, Clone)]
-pub struct Owned<T> {
-    owner: &'static Process,
-    /// `None` once it was taken out.
-    value: Option<T>,
-}
-
-impl<T> Owned<T> {
-    /// What this process may use.
-    pub fn new(value: T) -> Self {
-        Self { owner: Process::current(), value: Some(value) }
-    }
-
-    /// What it is.
-    ///
-    /// # Errors
-    /// `Invalid` in a process that was forked later.
-    #[inline]
-    pub fn get(&self) -> Result<&T, Error> {
-        self.value.as_ref().filter(|_| !self.owner.is_left()).ok_or_else(left)
-    }
-
-    /// What it is, to change it.
-    ///
-    /// # Errors
-    /// As [`Owned::get`].
-    pub fn get_mut(&mut self) -> Result<&mut T, Error> {
-        self.value.as_mut().filter(|_| !self.owner.is_left()).ok_or_else(left)
-    }
-
-    /// Takes it out.
-    ///
-    /// # Errors
-    /// As [`Owned::get`]; then it is forgotten.
-    pub fn into_inner(mut self) -> Result<T, Error> {
-        self.get()?;
-        self.value.take().ok_or_else(left)
-    }
-}
-
-impl<T> Drop for Owned<T> {
-    fn drop(&mut self) {
-        if self.owner.is_left() {
-            std::mem::forget(self.value.take());
-        }
-    }
-}
-
-#[cold]
-fn left() -> Error {
-    let message = "the database was opened before a fork: open it in the process that uses it";
-    Error::Below { kind: ErrorKind::Invalid, message: message.to_owned() }
 }
 
 /// Has [`sync_open`] sync `store`, as long as it is there and in this process.
 pub fn remember(store: &Arc<Store>) {
+    let store: Weak<Store> = Arc::downgrade(store);
     let mut stores = Process::current().stores();
     stores.retain(|store| store.strong_count() > 0);
-    stores.push(Arc::downgrade(store));
+    stores.push(store);
 }
 
 /// Syncs the stores that this process has opened, [`remember`]s and has not closed. To be called when the process ends. Other
@@ -139,7 +46,7 @@ pub fn sync_open() -> Result<(), Error> {
     }
     let (done, ended) = mpsc::channel();
     let sync = move || {
-        let failures = forebay_env::thread::run_all(stores, |store| store.sync().err());
+        let failures = forebay_env::thread::run_all(stores, |store| store.sync_now().err());
         // One that was closed has synced, and one without a name has nothing to sync to.
         let is_loss = |kind| !matches!(kind, ErrorKind::Closed | ErrorKind::Invalid);
         let failure = failures.into_iter().flatten().flatten().find(|error| is_loss(error.kind()));
@@ -201,6 +108,9 @@ mod tests {
         let holders = Arc::strong_count(&one);
         drop(owned);
         assert_eq!(Arc::strong_count(&one), holders, "it is forgotten");
+
+        // As in the child of a fork, whose copy of the lock would outlive its parent.
+        drop(open("one"));
 
         let own = Owned::new(open("own"));
         own.get().unwrap().put(b"key", b"value").unwrap();
