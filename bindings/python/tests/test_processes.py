@@ -287,6 +287,40 @@ os.kill(os.getpid(), signal.SIGKILL)
         os.close(alive)
 
 
+IMPORT = '''
+try:
+    import forebay
+except ImportError as error:
+    assert "not in a subinterpreter" in str(error), error
+else:
+    raise AssertionError("not refused")
+'''
+
+
+def test_a_subinterpreter_is_refused(path: str) -> None:
+    program = f'''
+import signal
+signal.alarm({PATIENCE_S})
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+
+def refused():
+    failed = interpreters.run_string(interpreters.create(), {IMPORT!r})
+    assert failed is None, failed
+
+refused()
+import forebay
+with forebay.open({path!r}, memory_bytes={MEMORY_BYTES}) as db:
+    refused()
+    db[b"key"] = b"value"
+'''
+    run(program)
+    with open_at(path) as db:
+        assert db[b"key"] == b"value"
+
+
 def run(program: str, status: int = 0) -> None:
     """Runs a program in a process of its own, which must end with this status."""
     child = os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)

@@ -3,6 +3,7 @@
 import atexit
 import os
 
+from . import _interpreter  # Refuses before the extension module is loaded.
 from ._errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -47,5 +48,6 @@ __all__ = [
     "open",
 ]
 
+del _interpreter
 os.register_at_fork(after_in_child=_forked)
 atexit.register(_sync_open)
