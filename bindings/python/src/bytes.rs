@@ -1,34 +1,29 @@
 //! Bytes that come from Python, and the options of reads.
 
 use forebay::IterOptions;
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
 
-/// Bytes of an argument. A `bytes` object stays where it is: nobody can change it. Any other buffer is copied, since another
-/// thread may change it once the interpreter's lock is given away.
-pub(crate) enum Bytes<'py> {
-    Kept(Bound<'py, PyBytes>),
-    Copied(Vec<u8>),
-}
+/// Bytes of an argument, which nobody can change. A `bytes` object stays where it is. What any other buffer holds is copied, since
+/// another thread may change it once the interpreter's lock is given away.
+pub(crate) struct Bytes<'py>(Bound<'py, PyBytes>);
 
 impl<'py> FromPyObject<'_, 'py> for Bytes<'py> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match object.cast::<PyBytes>() {
-            Ok(bytes) => Ok(Self::Kept(bytes.to_owned())),
-            Err(_) => Ok(Self::Copied(PyBuffer::<u8>::get(&object)?.to_vec(object.py())?)),
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            return Ok(Self(bytes.to_owned()));
         }
+        // Of any format and shape, as `bytes` takes them; but a number is no buffer.
+        let copy = PyMemoryView::from(&object)?.call_method0("tobytes")?;
+        Ok(Self(copy.cast_into()?))
     }
 }
 
 impl Bytes<'_> {
     pub(crate) fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::Kept(bytes) => bytes.as_bytes(),
-            Self::Copied(bytes) => bytes,
-        }
+        self.0.as_bytes()
     }
 }
 

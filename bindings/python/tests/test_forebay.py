@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import array
+import ctypes
 import gc
+import mmap
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import forebay
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 MEMORY_BYTES = 256 << 20
 
@@ -46,6 +52,24 @@ def test_any_buffer_is_a_key_and_a_value(db: forebay.Database, kind: type) -> No
     db[kind(b"key")] = kind(b"value")
     assert db[kind(b"key")] == b"value"
     assert list(db.keys(start=kind(b"k"), stop=kind(b"l"))) == [b"key"]
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        array.array("i", [1, 2, 3]),
+        array.array("d", [1.5]),
+        (ctypes.c_ubyte * 3)(1, 2, 3),
+        ctypes.create_string_buffer(b"text"),
+        memoryview(b"abcdef").cast("B", (2, 3)),
+        memoryview(b"abcdef")[::-2],
+        mmap.mmap(-1, 10),
+    ],
+)
+def test_a_buffer_of_any_format_and_shape_is_taken_as_its_bytes(db: forebay.Database, buffer: Buffer) -> None:
+    content = memoryview(buffer).tobytes()
+    db.put(buffer, buffer)
+    assert db.get(buffer) == content and list(db.items()) == [(content, content)]
 
 
 def test_what_is_no_buffer_is_refused(db: forebay.Database) -> None:
@@ -216,6 +240,23 @@ def test_a_closed_database_says_so(db: forebay.Database) -> None:
     with pytest.raises(forebay.ClosedError):
         batch.write()
     del keys, batch
+
+
+def test_a_closed_database_is_opened_again_though_something_of_it_is_left(db: forebay.Database, path: str) -> None:
+    db[b"key"] = b"value"
+    snapshot, batch, keys = db.snapshot(), db.batch(), db.keys()
+    batch.put(b"late", b"")
+    db.close()
+    with forebay.open(path, memory_bytes=MEMORY_BYTES) as again:
+        again[b"other"] = b""
+        with pytest.raises(forebay.ClosedError):
+            batch.write()
+        with pytest.raises(forebay.ClosedError):
+            snapshot.get(b"key")
+        del snapshot, batch, keys
+        assert list(again) == [b"key", b"other"]
+        with pytest.raises(forebay.BusyError):
+            forebay.open(path, memory_bytes=MEMORY_BYTES)
 
 
 def test_errors_are_typed(db: forebay.Database) -> None:
