@@ -129,7 +129,11 @@ impl Entries {
         let state = self.state.get().raised()?;
         let entry = match Self::at_hand(state)? {
             Some(entry) => Some(entry),
-            None => py.detach(|| state.lock().unwrap_or_else(PoisonError::into_inner).next(self.show)).raised()?,
+            // What consumes an iterator in C, as `list` does, looks at no signals.
+            None => {
+                py.check_signals()?;
+                py.detach(|| state.lock().unwrap_or_else(PoisonError::into_inner).next(self.show)).raised()?
+            }
         };
         let Some((key, value)) = entry else { return Ok(None) };
         Ok(Some(match self.show {

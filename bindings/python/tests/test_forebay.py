@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import array
+import collections
 import ctypes
 import gc
+import itertools
 import mmap
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -257,6 +260,28 @@ def test_a_closed_database_is_opened_again_though_something_of_it_is_left(db: fo
         assert list(again) == [b"key", b"other"]
         with pytest.raises(forebay.BusyError):
             forebay.open(path, memory_bytes=MEMORY_BYTES)
+
+
+def test_a_signal_ends_what_consumes_an_iterator_in_c(db: forebay.Database) -> None:
+    for number in range(1000):
+        db[b"%04d" % number] = b""
+
+    class Signalled(Exception):
+        pass
+
+    def handle(_signal: int, _frame: object) -> None:
+        raise Signalled
+
+    # As a function of C, it looks at no signals.
+    send = itertools.starmap(ctypes.CDLL(None)["raise"], itertools.repeat((signal.SIGUSR1,)))
+    consumed = itertools.count()
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(Signalled):
+            collections.deque(zip(db.keys(), consumed, send), maxlen=0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert next(consumed) < 10
 
 
 def test_errors_are_typed(db: forebay.Database) -> None:
