@@ -286,6 +286,7 @@ def test_a_signal_ends_what_consumes_an_iterator_in_c(db: forebay.Database) -> N
 
 def test_errors_are_typed(db: forebay.Database) -> None:
     assert issubclass(forebay.InvalidError, ValueError) and issubclass(forebay.UnavailableError, ConnectionError)
+    assert issubclass(forebay.AccessDeniedError, PermissionError) and issubclass(forebay.IoError, OSError)
     with pytest.raises(forebay.InvalidError):
         db.delete_range(b"b", b"a")
     with pytest.raises(forebay.InvalidError):

@@ -33,8 +33,8 @@ class FencedError(Error):
     """Another process took the database over: stop."""
 
 
-class AccessDeniedError(Error):
-    """A memory node does not let this process in."""
+class AccessDeniedError(Error, PermissionError):
+    """A memory node does not let this process in, or the system not into a directory."""
 
 
 class CorruptError(Error):
