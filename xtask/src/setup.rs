@@ -19,6 +19,7 @@ const PACKAGES: &[Package] = &[
         why: "rustc links with the C compiler, and tests compile programs in C and C++",
     },
     Package { name: "pkg-config", why: "these programs ask it for the installed library" },
+    Package { name: "valgrind", why: "one of these programs runs under it" },
     Package { name: "redis-server", why: "tests compare the Redis protocol with it" },
     Package { name: "prometheus", why: "tests ask its promtool about metrics and alerts" },
 ];

@@ -72,6 +72,20 @@ fn a_program_that_ends_without_closing() {
     }
 }
 
+/// Valgrind does not show a program all that a kernel does.
+#[test]
+fn a_program_under_valgrind() {
+    let installed = Installed::new("valgrind");
+    let database = Path::new(env!("CARGO_TARGET_TMPDIR")).join("database-under-valgrind");
+    let _ = std::fs::remove_dir_all(&database);
+    let program = installed.compile("exit.c", How::Shared);
+    for what in ["returns", "check"] {
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["--quiet", "--error-exitcode=9"]).arg(&program);
+        run(valgrind.args([database.as_os_str(), what.as_ref()]));
+    }
+}
+
 /// A checker counts only once it has failed.
 #[test]
 fn the_sanitizers_see_what_they_should() {
