@@ -23,7 +23,7 @@
  * disk within a second, or at once with sync. A process that returns from main
  * or calls exit() keeps all of it, also if it closes nothing. One that is killed,
  * aborts or calls _exit() loses at most what it wrote without sync in the last
- * second. See forebay_options_set_memory_nodes for databases on memory nodes.
+ * few milliseconds. See forebay_options_set_memory_nodes for databases on memory nodes.
  */
 #ifndef FOREBAY_H
 #define FOREBAY_H
