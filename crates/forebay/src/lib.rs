@@ -47,11 +47,13 @@
 //! ```
 //!
 //! For a memory node in another process, use [`Store::connect`]. A [`Store`] has all of [`Db`]'s
-//! methods. It belongs to the process that opened it: a child that was forked later may neither use nor drop it ([`process`]).
+//! methods. With the feature `async` there is an `AsyncStore` for asynchronous code. A store belongs to the process that opened it: a child that was forked later may neither use nor drop it ([`process`]).
 
 #![forbid(unsafe_code)]
 
 mod address;
+#[cfg(feature = "async")]
+mod async_store;
 mod directory;
 mod embedded;
 mod entries;
@@ -63,6 +65,8 @@ mod reach;
 mod store;
 
 pub use address::{ListenOptions, NodeAddress, connect, listen};
+#[cfg(feature = "async")]
+pub use async_store::{AsyncEntries, AsyncStore};
 pub use directory::DirectoryOptions;
 pub use entries::Entries;
 pub use error::Error;

@@ -1,0 +1,121 @@
+use super::*;
+use crate::{ErrorKind, Options};
+use forebay_engine::{Durability, Syncing};
+use futures_util::future::{join, join_all, poll_immediate};
+use futures_util::{StreamExt, TryStreamExt};
+use std::future::Future;
+use std::sync::mpsc;
+
+/// On a runtime of one thread: a call that blocked it would hold up everything.
+fn on_one_thread<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn in_memory() -> AsyncStore {
+    Store::embedded(64 << 20, Options::default()).unwrap().into()
+}
+
+fn options(syncing: Syncing) -> DirectoryOptions {
+    let database = Options { durability: Durability::Storage(syncing), ..Options::default() };
+    DirectoryOptions { memory_bytes: 64 << 20, database }
+}
+
+#[test]
+fn calls_do_what_those_of_a_store_do() {
+    on_one_thread(async {
+        let store = in_memory();
+        store.put("a", "1").await.unwrap();
+        let before = store.snapshot().await.unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"2").put(b"b", b"3").put(b"c", b"4");
+        store.write(batch).await.unwrap();
+        store.delete("c").await.unwrap();
+        assert_eq!(store.get("a").await.unwrap().as_deref(), Some(&b"2"[..]));
+        assert_eq!(store.get_at("a", &before).await.unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(store.multi_get(["b", "c"]).await.unwrap(), [Some(b"3".to_vec()), None]);
+        store.flush().await.unwrap();
+        let all: Vec<_> = store.range::<&str>(..).await.unwrap().try_collect().await.unwrap();
+        assert_eq!(all, [("a", "2"), ("b", "3")].map(|(key, value)| (Bytes::from(key), Bytes::from(value))));
+        assert_eq!(store.prefix("b").await.unwrap().count().await, 1);
+        // Anything else, and its errors.
+        let refused = store.run(|store| store.delete_range(b"b", b"a")).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        let mut batch = WriteBatch::new();
+        batch.require_absent(b"a").put(b"a", b"5");
+        assert_eq!(store.write(batch).await.unwrap_err().kind(), ErrorKind::Conflict);
+        store.close().await.unwrap();
+        assert_eq!(store.get("a").await.unwrap_err().kind(), ErrorKind::Closed);
+    });
+}
+
+#[test]
+fn a_call_that_takes_long_holds_up_nobody() {
+    on_one_thread(async {
+        let store = in_memory();
+        let (go_on, waits) = mpsc::channel();
+        let long = store.run(move |_| Ok::<_, Error>(waits.recv().unwrap()));
+        let other = async {
+            store.put("key", "value").await.unwrap();
+            go_on.send(7).unwrap();
+        };
+        assert_eq!(join(long, other).await.0.unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_call_that_is_given_up_is_made_whole_or_not_at_all() {
+    on_one_thread(async {
+        let store = in_memory();
+        drop(store.put("never", "begun"));
+        let ((go_on, waits), (begins, begun), (ends, ended)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let mut put = Box::pin(store.run(move |store| {
+            begins.send(()).unwrap();
+            waits.recv().unwrap();
+            store.put(b"begun", b"and made")?;
+            ends.send(()).unwrap();
+            Ok::<_, Error>(())
+        }));
+        assert!(poll_immediate(&mut put).await.is_none());
+        begun.recv().unwrap();
+        drop(put);
+        go_on.send(()).unwrap();
+        ended.recv().unwrap();
+        assert_eq!(store.multi_get(["never", "begun"]).await.unwrap(), [None, Some(b"and made".to_vec())]);
+    });
+}
+
+#[test]
+fn many_calls_share_syncs() {
+    const WRITES: u64 = 400;
+    let folder = tempfile::tempdir().unwrap();
+    on_one_thread(async {
+        let store = AsyncStore::open_with(folder.path(), options(Syncing::Sync)).await.unwrap();
+        let before = store.run(|store| Ok::<_, Error>(store.statistics().log.groups)).await.unwrap();
+        let puts = (0..WRITES).map(|number| store.put(number.to_be_bytes(), "value"));
+        join_all(puts).await.into_iter().for_each(|put| put.unwrap());
+        let groups = store.run(|store| Ok::<_, Error>(store.statistics().log.groups)).await.unwrap() - before;
+        assert!(groups < WRITES, "{groups} groups of {WRITES} writes");
+        store.close().await.unwrap();
+        let again = AsyncStore::open_with(folder.path(), options(Syncing::Sync)).await.unwrap();
+        assert_eq!(again.range::<&str>(..).await.unwrap().count().await, WRITES as usize);
+    });
+}
+
+#[test]
+fn the_last_one_closes_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Store::open_with(folder.path(), options(Syncing::Interval(std::time::Duration::from_secs(1))));
+    on_one_thread(async {
+        let store = AsyncStore::from(open().unwrap());
+        let clone = store.clone();
+        store.put("key", "value").await.unwrap();
+        drop(store);
+        assert_eq!(clone.get("key").await.unwrap().as_deref(), Some(&b"value"[..]));
+        assert_eq!(open().unwrap_err().kind(), ErrorKind::Busy);
+    });
+    let opened = (0..).find_map(|_| {
+        std::thread::yield_now();
+        open().ok()
+    });
+    assert_eq!(opened.unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
