@@ -1,11 +1,11 @@
 //! Commands that wait until there is something.
 
-use crate::commands::arguments::Arguments;
+use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{BLOCKING, DENYOOM, FAST, NOSCRIPT, WRITE};
 use crate::commands::command::{Command, Context, Family, Run, Wait};
 use crate::commands::lists::{self, End};
 use crate::commands::sorted_sets::pops;
-use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::header::Kind;
 use crate::keyspace::writes::Direction;
 use crate::protocol::reply::Reply;
@@ -46,6 +46,8 @@ pub const COMMANDS: &[Command] = &[
         .doc("5.0.0", "Removes the member with the lowest score, or waits for one."),
     Command::with(Family::Generic, "wait", 3, NOSCRIPT, Run::Alone(wait))
         .doc("3.0.0", "Waits for replicas, of which there are none."),
+    Command::with(Family::Generic, "waitaof", 4, NOSCRIPT, Run::Alone(wait_for_log))
+        .doc("7.2.0", "Waits until what was written is in the storage, and for replicas, of which there are none."),
 ];
 
 /// Reads seconds with a fraction as milliseconds; zero is forever. What no word of Redis holds is negative there.
@@ -155,12 +157,47 @@ fn bzmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 /// No replica is there, now or later: the answer is known, but who asked for some waits for as long as it said.
 fn wait(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let replicas = arguments.integer(1)?;
-    let timeout_ms =
-        arguments.integer(2).map_err(|_| Failure::text("ERR timeout is not an integer or out of range"))?;
-    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Failure::text("ERR timeout is negative"))?;
+    let timeout_ms = whole_timeout(arguments.at(2))?;
     cx.out.integer(0);
+    wait_for_replicas(cx, replicas, timeout_ms);
+    Ok(())
+}
+
+/// What was written is synced now, whatever the time-out: a sync cannot be given up.
+fn wait_for_log(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    const NO_LOG: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+    let is_wanted = match arguments.integer(1)? {
+        0 => false,
+        1 => true,
+        _ => return Err(Failure::text("ERR value is out of range, value must between 0 and 1")),
+    };
+    let replicas = arguments.integer(2)?;
+    if replicas < 0 {
+        return Err(Failure::text("ERR value is out of range, must be positive"));
+    }
+    let timeout_ms = whole_timeout(arguments.at(3))?;
+    let has_log = cx.shared.store.has_storage();
+    if is_wanted && !has_log {
+        return Err(Failure::text(NO_LOG));
+    }
+    if has_log {
+        cx.shared.store.sync().map_err(of_database)?;
+    }
+    cx.out.array(2);
+    cx.out.integer(i64::from(has_log));
+    cx.out.integer(0);
+    wait_for_replicas(cx, replicas, timeout_ms);
+    Ok(())
+}
+
+/// Reads milliseconds; zero is forever.
+fn whole_timeout(text: &[u8]) -> Outcome<u64> {
+    let timeout_ms = integer(text).map_err(|_| Failure::text("ERR timeout is not an integer or out of range"))?;
+    u64::try_from(timeout_ms).map_err(|_| Failure::text("ERR timeout is negative"))
+}
+
+fn wait_for_replicas(cx: &mut Context<'_, '_>, replicas: i64, timeout_ms: u64) {
     if replicas > 0 {
         cx.wait = Some(Wait { keys: Vec::new(), kind: None, timeout_ms, request: None });
     }
-    Ok(())
 }
