@@ -14,8 +14,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // It is gone in an hour, without a call.
     store.put_expiring(b"session/7", b"ada", store.time_ms() + HOUR_MS)?;
-    // So is this one, at once.
-    store.put_expiring(b"session/8", b"grace", store.time_ms())?;
+    // This one was over before it was written.
+    store.put_expiring(b"session/8", b"grace", store.time_ms() - HOUR_MS)?;
     assert_eq!(store.get(b"session/7")?.as_deref(), Some(&b"ada"[..]));
     assert_eq!(store.get(b"session/8")?, None);
 

@@ -98,28 +98,6 @@ fn a_server_that_begins_on_a_full_disk_says_so() {
 const IN_DOUBT: &str = "-ERR storage failed, and the write may have taken effect: ";
 
 #[test]
-fn who_waits_for_the_log_finds_it_in_the_storage() {
-    let (disk, clock) = (SimDisk::new(), Arc::new(ManualClock::new()));
-    let server = server_on(&disk.handle(), &clock, Syncing::Interval(Duration::from_secs(3600)));
-    let groups = || server.shared.store.statistics().log.groups;
-    let before = groups();
-    assert_eq!(told(&server, "SET key value"), "+OK\r\n");
-    assert_eq!(groups(), before);
-    assert_eq!(told(&server, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
-    assert_eq!(groups(), before + 1);
-    // There is no replica, now or later.
-    assert!(server.connect().send(b"WAITAOF 0 1 0\r\n").is_empty());
-    let out_of_range = "-ERR value is out of range, value must between 0 and 1\r\n";
-    assert_eq!(told(&server, "WAITAOF 2 0 0"), out_of_range);
-    assert!(told(&server, "WAITAOF 1 -1 0").starts_with("-ERR value is out of range, must be positive"));
-    assert_eq!(told(&server, "WAITAOF 1 0 -1"), "-ERR timeout is negative\r\n");
-    // One that ends with its process.
-    let server = self::server(&clock);
-    assert!(told(&server, "WAITAOF 1 0 0").starts_with("-ERR WAITAOF cannot be used"));
-    assert_eq!(told(&server, "WAITAOF 0 0 0"), "*2\r\n:0\r\n:0\r\n");
-}
-
-#[test]
 fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
     let (disk, clock) = (SimDisk::new(), Arc::new(ManualClock::new()));
     let handle = disk.handle();
