@@ -633,6 +633,8 @@ pub(crate) fn subcommand(workspace: &Workspace, name: &str) -> Outcome {
 mod tests {
     use super::*;
     use crate::rules::package_name;
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
 
     #[test]
     fn only_what_is_built_with_flags_of_its_own_runs_beside_the_tests() {
@@ -670,22 +672,39 @@ mod tests {
         command.windows(2).filter(move |two| two[0] == flag).map(|two| two[1])
     }
 
+    /// The folders of the workspace's packages.
+    fn members() -> Vec<PathBuf> {
+        let folders = ["crates", "testing", "bindings"].map(|folder| std::fs::read_dir(crate::root().join(folder)));
+        let members = folders.into_iter().flat_map(|entries| entries.unwrap().flatten()).map(|entry| entry.path());
+        members.chain([crate::root().join("xtask")]).collect()
+    }
+
+    fn manifest(folder: &Path) -> String {
+        std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_not_published_is_no_package() {
+        let excluded: BTreeSet<_> =
+            named(find("crates").expect("a suite").command, "--exclude").map(str::to_owned).collect();
+        let manifests = members().into_iter().map(|folder| manifest(&folder));
+        let private = manifests.filter(|manifest| manifest.contains("\npublish = false\n"));
+        let private: BTreeSet<_> = private.filter_map(|manifest| Some(package_name(&manifest)?.0.to_owned())).collect();
+        assert_eq!(excluded, private);
+    }
+
     #[test]
     fn packages_have_the_test_programs_that_suites_name() {
-        let folders = ["crates", "testing", "bindings"].map(|folder| std::fs::read_dir(crate::root().join(folder)));
-        let members: Vec<_> = folders.into_iter().flat_map(|entries| entries.unwrap().flatten()).collect();
+        let members = members();
         let folder_of = |package: &str| {
-            let is_it = |path: &std::path::Path| {
-                let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap_or_default();
-                package_name(&manifest).is_some_and(|(name, _)| name == package)
-            };
-            members.iter().map(std::fs::DirEntry::path).find(|path| is_it(path)).expect(package)
+            let is_it = |folder: &&PathBuf| package_name(&manifest(folder)).is_some_and(|(name, _)| name == package);
+            members.iter().find(is_it).expect(package)
         };
         for suite in SUITES {
             let packages: Vec<_> = named(suite.command, "--package").map(folder_of).collect();
             for program in named(suite.command, "--test") {
                 let has_it = packages.iter().any(|folder| {
-                    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+                    let manifest = manifest(folder);
                     manifest.contains(&format!("[[test]]\nname = \"{program}\"\n"))
                         || !manifest.contains("autotests = false")
                             && [format!("{program}.rs"), format!("{program}/main.rs")]

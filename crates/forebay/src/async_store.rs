@@ -91,7 +91,7 @@ impl AsyncStore {
         E: Into<Error> + Send + 'static,
     {
         let closed = || Error::Below { kind: crate::ErrorKind::Closed, message: "the store was dropped".to_owned() };
-        let store = Shared(Some(Arc::clone(self.0.0.as_ref().ok_or_else(closed)?)));
+        let store = self.0.clone();
         unblock(move || store.0.as_deref().map_or_else(|| Err(closed()), |store| body(store).map_err(Into::into))).await
     }
 

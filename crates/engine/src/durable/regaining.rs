@@ -96,7 +96,8 @@ impl Again {
         }
         let root = ManifestRoot::decode(&root)?;
         let outputs: BTreeSet<_> = store.output_ranges(id)?.into_iter().collect();
-        let segments: Vec<_> = version.segments().filter(|segment| !segment.is_stored()).collect();
+        let read = tree.segments_read(version);
+        let mut segments: Vec<_> = version.segments().filter(|segment| !segment.is_stored()).collect();
         let mut infos = Vec::with_capacity(segments.len());
         let mut ranges = BTreeSet::new();
         for segment in &segments {
@@ -105,14 +106,14 @@ impl Again {
             infos.push(info);
         }
         let extents: BTreeSet<_> = store.extents(id)?.into_iter().collect();
-        let mut read = Vec::new();
-        for segment in tree.segments_read(version) {
+        for segment in &read {
             let Some(copy) = segment.at_member(self.member).filter(|copy| !copy.is_stored()) else { continue };
             let Some(range) = place_of(client, copy.info()).filter(|range| extents.contains(&range.extent)) else {
                 continue;
             };
             ranges.insert(range);
-            read.push(segment);
+            segments.push(segment);
+            infos.push(copy.info());
         }
         let mut live: Vec<_> = ranges.difference(&outputs).copied().collect();
         live.extend(Left::ranges(&root, client).into_iter().flatten());
@@ -123,13 +124,9 @@ impl Again {
         for (segment, info) in segments.iter().zip(infos) {
             copies.push(remote.hold(segment.id(), info)?.ok_or_else(lacks)?);
         }
-        for segment in &read {
-            let info = segment.at_member(self.member).ok_or_else(lacks)?.info();
-            copies.push(remote.hold(segment.id(), info)?.ok_or_else(lacks)?);
-        }
         let left = Left::hold(root, &remote)?;
         let manifest = manifest::Log::begin(&self.owner, &remote, &version.version, Some(&left))?;
-        for (segment, copy) in segments.into_iter().chain(&read).zip(copies) {
+        for (segment, copy) in segments.into_iter().zip(copies) {
             copy.take_charge();
             segment.add_copy(copy);
         }

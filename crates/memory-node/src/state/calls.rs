@@ -8,7 +8,8 @@ use forebay_fabric::{PeerId, Rights};
 use forebay_proto::calls::*;
 use forebay_proto::replies::*;
 use forebay_proto::{
-    Blob, ExtentId, ExtentRange, MAX_LIST, Message, PROTOCOL_VERSION, Request, SessionId, ShardKey, StoreId, Text,
+    Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Message, PROTOCOL_VERSION, Request, SessionId, ShardKey, StoreId,
+    Text,
 };
 
 /// Names per page of the directory; this many fit into a reply buffer of 64 KiB.
@@ -108,14 +109,10 @@ impl State {
             Request::OpenStore(call) => self.open_store(tenant, call.session, &call.name),
             Request::ListStores(call) => self.list_stores(tenant, &call.after),
             Request::DropStore(call) => self.drop_store(call.session, call.store),
-            Request::AcquireShard(call) => self.acquire_shard(tenant, call.session, call.shard, call.takeover),
+            Request::AcquireShard(call) => self.acquire_shard(tenant, call.session, call.shard, call.takeover, None),
             Request::AcquireSeen(call) => {
-                self.check_open(call.session, call.shard.store)?;
-                let root = self.directory.shard(call.shard).and_then(|shard| shard.root.as_ref());
-                if root.cloned().unwrap_or_default() != (call.epoch, call.root) {
-                    return Err(Refusal::Replaced(call.shard));
-                }
-                self.acquire_shard(tenant, call.session, call.shard, call.takeover)
+                let seen = Some((call.epoch, call.root));
+                self.acquire_shard(tenant, call.session, call.shard, call.takeover, seen)
             }
             Request::ReleaseShard(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
@@ -376,8 +373,13 @@ impl State {
         session: SessionId,
         key: ShardKey,
         takeover: bool,
+        seen: Option<(Epoch, Blob)>,
     ) -> Result<Answer, Refusal> {
         self.check_open(session, key.store)?;
+        let root = self.directory.shard(key).and_then(|shard| shard.root.as_ref());
+        if seen.is_some_and(|seen| root.cloned().unwrap_or_default() != seen) {
+            return Err(Refusal::Replaced(key));
+        }
         let is_new = self.directory.shard(key).is_none();
         if is_new {
             self.tenants.check(tenant, Resource::Shards, 1)?;

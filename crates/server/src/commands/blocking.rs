@@ -4,6 +4,7 @@ use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{BLOCKING, DENYOOM, FAST, NOSCRIPT, WRITE};
 use crate::commands::command::{Command, Context, Family, Run, Wait};
 use crate::commands::lists::{self, End};
+use crate::commands::sets::positive;
 use crate::commands::sorted_sets::pops;
 use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::header::Kind;
@@ -159,7 +160,7 @@ fn wait(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let replicas = arguments.integer(1)?;
     let timeout_ms = whole_timeout(arguments.at(2))?;
     cx.out.integer(0);
-    wait_for_replicas(cx, replicas, timeout_ms);
+    wait_for_replicas(cx, replicas > 0, timeout_ms);
     Ok(())
 }
 
@@ -171,10 +172,7 @@ fn wait_for_log(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         1 => true,
         _ => return Err(Failure::text("ERR value is out of range, value must between 0 and 1")),
     };
-    let replicas = arguments.integer(2)?;
-    if replicas < 0 {
-        return Err(Failure::text("ERR value is out of range, must be positive"));
-    }
+    let replicas = positive(arguments.at(2))?;
     let timeout_ms = whole_timeout(arguments.at(3))?;
     let has_log = cx.shared.store.has_storage();
     if is_wanted && !has_log {
@@ -186,7 +184,7 @@ fn wait_for_log(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.out.array(2);
     cx.out.integer(i64::from(has_log));
     cx.out.integer(0);
-    wait_for_replicas(cx, replicas, timeout_ms);
+    wait_for_replicas(cx, replicas > 0, timeout_ms);
     Ok(())
 }
 
@@ -196,8 +194,8 @@ fn whole_timeout(text: &[u8]) -> Outcome<u64> {
     u64::try_from(timeout_ms).map_err(|_| Failure::text("ERR timeout is negative"))
 }
 
-fn wait_for_replicas(cx: &mut Context<'_, '_>, replicas: i64, timeout_ms: u64) {
-    if replicas > 0 {
+fn wait_for_replicas(cx: &mut Context<'_, '_>, are_wanted: bool, timeout_ms: u64) {
+    if are_wanted {
         cx.wait = Some(Wait { keys: Vec::new(), kind: None, timeout_ms, request: None });
     }
 }
