@@ -13,6 +13,7 @@ use crate::status::Status;
 use crate::{metrics, page};
 use bytes::Bytes;
 use forebay_env::SystemClock;
+use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -23,7 +24,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -50,12 +51,12 @@ const JSON: &str = "application/json";
 const POLICY: HeaderValue = HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'");
 
 /// Says what the process does. It may wait, as for a memory node; it is asked by one thread at a time.
-type Source = Box<dyn Fn() -> Status + Send + Sync>;
+type Source = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// What requests share.
 struct Shared {
     birth: Birth,
-    source: OnceLock<Source>,
+    source: Mutex<Option<Source>>,
     /// Whether only this machine can connect.
     is_local: bool,
 }
@@ -67,7 +68,9 @@ impl Shared {
             process.not_ready = "it is starting".to_owned();
             Status { process, ..Status::default() }
         };
-        self.source.get().map_or_else(starting, |source| source())
+        // It may wait, and whoever replaces it does not.
+        let source = lock(&self.source).clone();
+        source.map_or_else(starting, |source| source())
     }
 }
 
@@ -106,7 +109,7 @@ impl Admin {
             TcpListener::from_std(listener).map_err(failed())?
         };
         let birth = Birth::now(role, SystemClock::shared());
-        let shared = Arc::new(Shared { birth, source: OnceLock::new(), is_local: address.ip().is_loopback() });
+        let shared = Arc::new(Shared { birth, source: Mutex::default(), is_local: address.ip().is_loopback() });
         let (stop, stopped) = oneshot::channel();
         let of_thread = Arc::clone(&shared);
         let thread = spawn("forebay-admin", move || run(runtime, listener, of_thread, stopped)).map_err(failed())?;
@@ -119,15 +122,16 @@ impl Admin {
         self.address
     }
 
-    /// The process has started: from now on `source` says what it does, at an address, if that is not empty.
+    /// The process has started, or does something else than before: from now on `source` says what it does, at an address, if
+    /// that is not empty.
     pub fn serve(&self, address: impl Into<String>, source: impl Fn(Status) -> Status + Send + Sync + 'static) {
         let address = address.into();
         let shared = Arc::downgrade(&self.shared);
-        let source: Source = Box::new(move || {
+        let source: Source = Arc::new(move || {
             let process = shared.upgrade().map(|shared| shared.birth.process(address.clone())).unwrap_or_default();
             source(Status { process, ..Status::default() })
         });
-        let _ = self.shared.source.set(source);
+        *lock(&self.shared.source) = Some(source);
     }
 }
 

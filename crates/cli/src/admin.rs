@@ -105,6 +105,15 @@ pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, setting
     });
 }
 
+/// Shows that the server opens its database again, and why.
+pub fn show_opening(admin: &Admin, cause: &str) {
+    let not_ready = format!("it opens its database again: {cause}");
+    admin.serve("", move |mut status| {
+        status.process.not_ready.clone_from(&not_ready);
+        status
+    });
+}
+
 /// Shows a memory node and its tenants.
 pub fn show_node(admin: &Admin, node: std::sync::Arc<Handle>) {
     admin.serve(node.address().to_owned(), move |mut status| {

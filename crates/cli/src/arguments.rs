@@ -103,6 +103,12 @@ impl NodeAddresses {
         Ok(())
     }
 
+    /// Those of them that answer now, if one does.
+    pub fn that_answer(&self) -> Option<Self> {
+        let answering: Vec<_> = self.0.iter().filter(|address| forebay::connect(address).is_ok()).cloned().collect();
+        (!answering.is_empty()).then_some(Self(answering))
+    }
+
     /// Whether the memory node is in this process.
     pub fn is_local(&self) -> bool {
         matches!(self.0[..], [NodeAddress::Local])

@@ -1,7 +1,10 @@
 //! `forebay serve`: a store for clients of Redis.
 
+mod running;
+
+use self::running::{Ended, Serving};
 use crate::admin::{self, AdminArguments};
-use crate::arguments::MemoryArguments;
+use crate::arguments::{MemoryArguments, NodeAddresses};
 use crate::failure::{Failure, Stage};
 use crate::log::TracedLogArguments;
 use crate::output;
@@ -11,7 +14,7 @@ use forebay::admission::{Admission, AdmissionOptions, is_open_to_all};
 use forebay::{ErrorKind, Options, ShardBounds, Store};
 use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
-use forebay_server::{Server, ServerOptions, TlsOptions};
+use forebay_server::{ServerOptions, TlsOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
@@ -21,12 +24,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Interval between checks for signals and of the server.
-const LOOK: Duration = Duration::from_millis(20);
-/// After so many of them, the log is tried again where it could not be written.
-const TRY_LOG: u32 = 50;
-/// After so many, the server looks whether it owns its store still.
-const LOOK_FOR_OWNER: u32 = 250;
+/// Pause between attempts to open a store that lost memory.
+const AGAIN: Duration = Duration::from_millis(250);
+/// So many attempts are made with all of its memory nodes. Then those that answer have to do.
+const WITH_ALL: u32 = 20;
 /// Where operators look, unless a flag says something else: the port that exporters for Redis have.
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
 /// Where the store lies, unless flags say something else; it is synced once a second, as with `appendfsync everysec` of Redis.
@@ -148,7 +149,6 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     // From here on a signal is only a request, so that the store can be closed.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
     let (options, placed) = (options(arguments)?, placed(arguments)?);
-    let admission = options.tls.as_ref().map(|tls| Arc::clone(&tls.admission));
     // A second server on one store would fence the first one before it finds its port taken.
     for address in arguments.listen.0.into_iter().chain(arguments.tls.tls_listen) {
         let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
@@ -156,67 +156,52 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     let admin = arguments.admin.start_at(ADMIN, "serve")?;
     let (store, settings) = open(&arguments.memory, placed)?;
-    let server = Server::start(store, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
-    let plain = arguments.listen.0.map(|_| format!(" redis://{}", server.address()));
-    let tls = server.tls_address().map(|address| format!(" rediss://{address}"));
+    let mut serving = Serving::start(store, settings, options, admin)?;
+    let plain = arguments.listen.0.map(|_| format!(" redis://{}", serving.address()));
+    let tls = serving.tls_address().map(|address| format!(" rediss://{address}"));
     output::announce(&format!("ready{}{}", plain.unwrap_or_default(), tls.unwrap_or_default()))?;
-    if let Some(admin) = &admin {
-        admin::show_server(admin, server.address(), server.observer(), settings);
-    }
-    admin::announce(admin.as_ref())?;
-    let (clock, observer) = (SystemClock::new(), server.observer());
-    let mut looked = 0u32;
-    let fenced = loop {
-        let received: Vec<_> = signals.pending().collect();
-        if received.contains(&SIGHUP) {
-            reload(admission.as_deref());
+    admin::announce(serving.admin())?;
+    loop {
+        match serving.wait(&mut signals) {
+            Ended::Stopped => return serving.stop(None),
+            Ended::Fenced(error) => return serving.stop(Some(error)),
+            Ended::MemoryLost(cause) => {
+                let again = serving.pause(&cause);
+                let Some((store, settings)) = opened_again(arguments, &mut signals)? else { return Ok(()) };
+                serving = again.start(store, settings)?;
+                tracing::info!("the store is served again");
+            }
         }
-        if let Some(&signal) = received.iter().find(|signal| **signal != SIGHUP) {
-            let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-            tracing::info!(signal = name, "stopping");
-            break None;
-        }
-        if !server.is_running() {
-            break None;
-        }
-        looked = looked.wrapping_add(1);
-        if looked.is_multiple_of(TRY_LOG) {
-            write_log_again(observer.store());
-        }
-        if looked.is_multiple_of(LOOK_FOR_OWNER)
-            && let Err(error) = observer.store().check_owner()
-        {
-            tracing::debug!(%error, "looking for the owner");
-        }
-        // What it would still read is not what the other process writes.
-        if let Some(fenced) = server.fenced() {
-            tracing::error!(error = %fenced, "stopping");
-            break Some(fenced);
-        }
-        clock.sleep(LOOK);
-    };
-    drop(admin);
-    let stopped = server.stop();
-    fenced.map_or(stopped, Err).map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
-    tracing::info!("stopped");
-    Ok(())
-}
-
-/// Tries again to write what the log lacks, where the last time failed.
-fn write_log_again(store: &Store) {
-    let failing = store.log_failure().filter(|error| error.kind() != ErrorKind::Fenced);
-    if failing.is_some() && store.resume().is_ok() {
-        tracing::info!("the log is written again");
     }
 }
 
-/// Reads certificates again, where there are some.
-fn reload(admission: Option<&Admission>) {
-    match admission.map(Admission::reload) {
-        None => tracing::info!("there is nothing to read again"),
-        Some(Ok(())) => tracing::info!("certificates were read again"),
-        Some(Err(error)) => tracing::error!(%error, "certificates stay as they are"),
+/// Opens the store again, which has lost memory: on all memory nodes, or, after some patience, on those that answer. `None` when a
+/// signal says to stop.
+fn opened_again(arguments: &Arguments, signals: &mut Signals) -> Result<Option<(Store, Settings)>, Failure> {
+    let clock = SystemClock::new();
+    let mut memory = arguments.memory.clone();
+    for attempt in 1u32.. {
+        if signals.pending().any(|signal| signal != SIGHUP) {
+            break;
+        }
+        match open(&memory, placed(arguments)?) {
+            Ok(opened) => return Ok(Some(opened)),
+            Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut) => {
+                tracing::warn!(error = error.message, "the store cannot be opened again yet");
+            }
+            Err(error) => return Err(error),
+        }
+        clock.sleep(AGAIN);
+        let all = &arguments.memory.memory;
+        memory.memory = Some(all)
+            .filter(|_| attempt >= WITH_ALL)
+            .and_then(NodeAddresses::that_answer)
+            .unwrap_or_else(|| all.clone());
+        if memory.memory.all().len() < all.all().len() {
+            tracing::warn!(memory = %memory.memory, "these memory nodes answer, and the others are left out until the next start");
+        }
     }
+    Ok(None)
 }
 
 /// How the server behaves.

@@ -573,6 +573,50 @@ fn a_server_takes_memory_nodes_back() {
     server.wait_stopped();
 }
 
+/// It has one copy of everything in memory. A node is killed and started again; then one is gone for good.
+#[test]
+fn a_server_opens_its_database_again_when_memory_is_lost() {
+    let folder = Place::folder();
+    let started = (0..2).map(|at| start_node(&places()[at], "--memory=256MiB"));
+    let (mut nodes, addresses): (Vec<_>, Vec<_>) = started.map(|(node, address)| (Some(node), address)).unzip();
+    let mut server = start(&format!(
+        "serve --listen=127.0.0.1:0 --admin=127.0.0.1:0 --db=served --durability=storage=interval:1s --storage={} --memory={}",
+        folder.url(PART),
+        addresses.join(",")
+    ));
+    let admin = admin_of(&mut server);
+    let port = server.out().lines().next().unwrap().rsplit(':').next().unwrap().to_owned();
+    let fill = |first: u64| {
+        let pairs: Vec<_> = (first..first + 200).flat_map(|key| [key.to_string(), "a".repeat(1000)]).collect();
+        let words: Vec<_> = std::iter::once("mset").chain(pairs.iter().map(String::as_str)).collect();
+        assert_eq!(redis(&port, &words), "OK");
+    };
+    let until = |is_there: &dyn Fn() -> bool| {
+        while !is_there() {
+            assert!(server.age() < Duration::from_secs(120), "waited too long: {}", server.problem());
+            server.pause(Duration::from_millis(50));
+        }
+    };
+    let until_ready = |ready: f64| until(&|| value(&get(&admin, "/metrics"), "forebay_ready") == ready);
+    fill(0);
+    drop(nodes[0].take());
+    until_ready(0.0);
+    nodes[0] = Some(start_node(&addresses[0], "--memory=256MiB").0);
+    until_ready(1.0);
+    fill(200);
+    drop(nodes[1].take());
+    until_ready(0.0);
+    until_ready(1.0);
+    fill(400);
+    assert_eq!(redis(&port, &["dbsize"]), "600");
+    assert_eq!(redis(&port, &["strlen", "7"]), "1000");
+    // Nobody is left.
+    drop(nodes[0].take());
+    until(&|| get(&admin, "/api/status").contains("it opens its database again"));
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+}
+
 #[test]
 fn dropping_says_which_memory_node_may_hold_a_copy_still() {
     let copies = Copies::start();

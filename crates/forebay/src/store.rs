@@ -244,6 +244,19 @@ impl Store {
         WriteOptions { durability: lasting.filter(|_| sync) }
     }
 
+    /// Why a part of the database's memory is lost to this process for good, if it is: a memory node that held the only copy there has
+    /// ended, or the session at it has. What durability `storage` has kept is there when the database is opened again, on any nodes.
+    #[must_use]
+    pub fn lost_memory(&self) -> Option<Error> {
+        let lost = |node: &Arc<Reach>| {
+            let client = node.known().filter(|client| !client.is_there())?;
+            let cause = client.check().map_or_else(|ended| ended.to_string(), |()| "it is gone".to_owned());
+            let message = format!("{}: {cause}", client.described());
+            Some(Error::Below { kind: ErrorKind::Unavailable, message })
+        };
+        self.nodes.iter().filter(|_| !self.has_copies).find_map(lost)
+    }
+
     /// Statistics of each memory node; where there are several copies, of those that are still there.
     ///
     /// # Errors

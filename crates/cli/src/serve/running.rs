@@ -1,0 +1,180 @@
+//! A server while it runs, and what ends it.
+
+use crate::admin;
+use crate::failure::{Failure, Stage};
+use forebay::admission::Admission;
+use forebay::{ErrorKind, Store};
+use forebay_admin::{Admin, Settings};
+use forebay_env::{Clock, SystemClock};
+use forebay_server::{Error, Server, ServerOptions};
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Interval between checks for signals and of the server.
+const LOOK: Duration = Duration::from_millis(20);
+/// After so many of them, the log is tried again where it could not be written, and memory is looked after.
+const LOOK_AT_STORE: u32 = 50;
+/// After so many, the server looks whether it owns its store still.
+const LOOK_FOR_OWNER: u32 = 250;
+
+/// Why a server serves no longer.
+#[derive(Debug)]
+pub enum Ended {
+    /// Somebody asked it to stop.
+    Stopped,
+    /// Another process has taken the store over: what this one would still read is not what that one writes.
+    Fenced(Error),
+    /// A memory node is lost, and with it what the store had only there. Storage has everything that it promised to keep.
+    MemoryLost(forebay::Error),
+}
+
+/// A server, and where operators look at it.
+#[derive(Debug)]
+pub struct Serving {
+    server: Server,
+    paused: Paused,
+}
+
+/// What is needed to serve, but for a store.
+#[derive(Debug)]
+pub struct Paused {
+    options: ServerOptions,
+    admin: Option<Admin>,
+}
+
+impl Serving {
+    /// Serves a store.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub fn start(
+        store: Store,
+        settings: Settings,
+        options: ServerOptions,
+        admin: Option<Admin>,
+    ) -> Result<Self, Failure> {
+        Paused { options, admin }.start(store, settings)
+    }
+
+    /// Where it listens, as [`Server::address`].
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Where it listens within TLS.
+    pub const fn tls_address(&self) -> Option<SocketAddr> {
+        self.server.tls_address()
+    }
+
+    /// Where operators look.
+    pub const fn admin(&self) -> Option<&Admin> {
+        self.paused.admin.as_ref()
+    }
+
+    /// Waits until it can serve no longer. At SIGHUP, reads certificates again.
+    pub fn wait(&self, signals: &mut Signals) -> Ended {
+        let (clock, observer) = (SystemClock::new(), self.server.observer());
+        let store = observer.store();
+        let mut looked = 0u32;
+        loop {
+            let received: Vec<_> = signals.pending().collect();
+            if received.contains(&SIGHUP) {
+                reload(self.paused.options.tls.as_ref().map(|tls| &*tls.admission));
+            }
+            if let Some(&signal) = received.iter().find(|signal| **signal != SIGHUP) {
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                tracing::info!(signal = name, "stopping");
+                return Ended::Stopped;
+            }
+            if !self.server.is_running() {
+                return Ended::Stopped;
+            }
+            looked = looked.wrapping_add(1);
+            if looked.is_multiple_of(LOOK_AT_STORE) {
+                write_log_again(store);
+                // What the log lacks is in this process alone.
+                if let Some(lost) = store.lost_memory().filter(|_| store.has_storage() && store.log_failure().is_none())
+                {
+                    return Ended::MemoryLost(lost);
+                }
+            }
+            if looked.is_multiple_of(LOOK_FOR_OWNER)
+                && let Err(error) = store.check_owner()
+            {
+                tracing::debug!(%error, "looking for the owner");
+            }
+            if let Some(fenced) = self.server.fenced() {
+                return Ended::Fenced(fenced);
+            }
+            clock.sleep(LOOK);
+        }
+    }
+
+    /// Stops, and closes the store.
+    ///
+    /// # Errors
+    /// `cause`, or else those of closing the store.
+    pub fn stop(self, cause: Option<Error>) -> Result<(), Failure> {
+        if let Some(cause) = &cause {
+            tracing::error!(error = %cause, "stopping");
+        }
+        drop(self.paused);
+        let stopped = self.server.stop();
+        cause.map_or(stopped, Err).map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Closes the store, whose memory is lost, and ends all connections. Who connects meanwhile is refused.
+    pub fn pause(self, cause: &forebay::Error) -> Paused {
+        tracing::error!(error = %cause, "memory is lost: the store is opened again, as storage has it");
+        let Self { server, mut paused } = self;
+        if let Some(admin) = &paused.admin {
+            admin::show_opening(admin, &cause.to_string());
+        }
+        // The next server is to be found where this one was.
+        paused.options.address = server.address();
+        if let (Some(tls), Some(address)) = (&mut paused.options.tls, server.tls_address()) {
+            tls.address = address;
+        }
+        // That flushes fail is why it is closed. The log has got what it lacked.
+        if let Err(error) = server.stop() {
+            tracing::debug!(%error, "closing the store");
+        }
+        paused
+    }
+}
+
+impl Paused {
+    /// Serves a store.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`].
+    pub fn start(self, store: Store, settings: Settings) -> Result<Serving, Failure> {
+        let server = Server::start(store, self.options.clone());
+        let server = server.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+        if let Some(admin) = &self.admin {
+            admin::show_server(admin, server.address(), server.observer(), settings);
+        }
+        Ok(Serving { server, paused: self })
+    }
+}
+
+/// Tries again to write what the log lacks, where the last time failed.
+fn write_log_again(store: &Store) {
+    let failing = store.log_failure().filter(|error| error.kind() != ErrorKind::Fenced);
+    if failing.is_some() && store.resume().is_ok() {
+        tracing::info!("the log is written again");
+    }
+}
+
+/// Reads certificates again, where there are some.
+fn reload(admission: Option<&Admission>) {
+    match admission.map(Admission::reload) {
+        None => tracing::info!("there is nothing to read again"),
+        Some(Ok(())) => tracing::info!("certificates were read again"),
+        Some(Err(error)) => tracing::error!(%error, "certificates stay as they are"),
+    }
+}
