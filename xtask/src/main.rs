@@ -1,16 +1,15 @@
 //! The one door for Forebay's checks: `cargo xtask`.
 //!
 //! ```text
-//!  setup ──► check ──► build ──► every test, and slices of the long suites     = cargo xtask test
-//!    │         │                            │
-//!    │         ├ rules (text only, seconds) └ the same table of suites, each also by name
-//!    │         └ lock files, format, clippy, documentation
-//!    └ servers and clients of the tests come over the network until these begin
+//!  setup ──► rules, lock files, format ──► build, with clippy ──► documentation ──► every test, and slices of the long suites
+//!    │         (text only, seconds)                                                   │
+//!    └ servers and clients of the tests come over the network until these begin       └ the same table of suites, each also by name
 //! ```
 //!
 //! - [`rules`]: what `ARCHITECTURE.md` and `CONTRIBUTING.md` promise and a program can verify by
 //!   reading files. Pure functions over a [`rules::Tree`]; each is tested with a planted violation.
 //! - [`check`]: the rules and the tools of the toolchain.
+//! - [`documented`]: documentation of what was built, and its tests.
 //! - [`suites`]: the long suites, one row each.
 //! - [`bindings`]: the Python wheel, and what reads cost through C and Python.
 //! - [`package`]: the Debian package.
@@ -32,6 +31,7 @@ mod bindings;
 mod check;
 mod command;
 mod costs;
+mod documented;
 mod outcome;
 mod package;
 mod programs;
@@ -84,7 +84,7 @@ const COMMANDS: &[Command] = &[
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match dispatch(&arguments) {
+    match documented::as_rustdoc().unwrap_or_else(|| dispatch(&arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Failed(message)) => {
             eprintln!("xtask: {message}");

@@ -4,7 +4,7 @@ use crate::command::{Workspace, run_all};
 use crate::costs::{self, Costs};
 use crate::programs::{self, Ended, Program};
 use crate::scratch::Scratch;
-use crate::{Outcome, check, setup, suites};
+use crate::{Outcome, check, documented, setup, suites};
 
 const TESTS: [&str; 2] = ["test", "--workspace"];
 
@@ -24,19 +24,22 @@ fn steps(workspace: &Workspace, costs: &mut Costs, ended: &mut Vec<Ended>) -> Ou
     std::thread::scope(|scope| {
         // The network brings what the tests start while their programs are built.
         let servers = scope.spawn(|| setup::servers_and_clients(workspace));
-        run_all(check::STEPS.iter().map(|step| costs.note(step.name, || (step.run)(workspace))))?;
-        costs.note("build of tests", || {
-            let build = workspace.cargo().arguments(TESTS).arguments(["--no-run"]);
+        run_all(check::OF_TEXT.iter().map(|part| costs.note(part.name, || (part.run)(workspace))))?;
+        costs.note("build of tests, clippy", || {
+            let build = check::linting(workspace.cargo().arguments(TESTS).arguments(["--no-run"]));
             build.run_noting(|line| programs.extend(Program::announced(line)))
         })?;
         costs.note("wait for servers", || servers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
     let scratch = Scratch::new("run")?;
     let workspace = &workspace.with_temporary(scratch.path());
+    costs.note("documentation and its tests", || {
+        let tests = check::linting(workspace.cargo().arguments(TESTS).arguments(["--doc"]));
+        documented::by_this_program(tests, workspace)?.run()
+    })?;
     costs.note("tests", || {
         *ended = programs::run(workspace, &programs, scratch.path());
         programs::outcome(&programs, ended)
     })?;
-    costs.note("tests in documentation", || workspace.cargo().arguments(TESTS).arguments(["--doc"]).run())?;
     scratch.check()
 }
