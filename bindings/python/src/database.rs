@@ -34,9 +34,13 @@ pub(crate) struct Database {
 /// otherwise. A database keeps the number of `shards` that it is created with, 1 if none is said, and opens with no other one. A
 /// database that is created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps
 /// it, and takes merges.
+///
+/// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it was then, also while
+/// another process has it open.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
-    write_buffer_bytes=None, shards=None, reverse=false, merge_operator=None, sync=false))]
+    write_buffer_bytes=None, shards=None, reverse=false, merge_operator=None, sync=false, read_only=false,
+    checkpoint=None))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -51,8 +55,18 @@ pub(crate) fn open(
     reverse: bool,
     merge_operator: Option<String>,
     sync: bool,
+    read_only: bool,
+    checkpoint: Option<String>,
 ) -> PyResult<Database> {
     let default = DirectoryOptions::default();
+    let memory_bytes = memory_bytes.unwrap_or(default.memory_bytes);
+    if read_only || checkpoint.is_some() {
+        if nodes.is_some() {
+            return Err(PyValueError::new_err("a database on nodes cannot be opened to be read alone: name no nodes"));
+        }
+        let store = py.detach(|| Store::open_to_read(path, checkpoint.as_deref(), memory_bytes)).raised()?;
+        return Ok(Database::of(store, false));
+    }
     let options = Options {
         create_if_missing: create,
         error_if_exists,
@@ -67,7 +81,6 @@ pub(crate) fn open(
         None => {
             let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
             let database = Options { shards: shards.unwrap_or(options.shards), ..options };
-            let memory_bytes = memory_bytes.unwrap_or(default.memory_bytes);
             Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
         }
         Some(nodes) => {
@@ -78,7 +91,7 @@ pub(crate) fn open(
             Store::connect_all(&nodes, options).raised()
         }
     })?;
-    Ok(Database { store: RwLock::new(Some(Owned::new(SharedStore::new(store)))), sync })
+    Ok(Database::of(store, sync))
 }
 
 /// Drops a database and its data: the one in the directory `path`, or the one of that name on `nodes`.
@@ -103,6 +116,10 @@ fn name(path: PathBuf) -> PyResult<String> {
 }
 
 impl Database {
+    fn of(store: Store, sync: bool) -> Self {
+        Self { store: RwLock::new(Some(Owned::new(SharedStore::new(store)))), sync }
+    }
+
     pub(crate) fn store(&self) -> PyResult<SharedStore> {
         let store =
             self.store.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(|store| store.get().cloned());
@@ -254,6 +271,23 @@ impl Database {
         reverse: bool,
     ) -> PyResult<Entries> {
         self.entries(py, &Keys { start, stop, prefix }, reverse, Show::Values)
+    }
+
+    /// Keeps what the database in the directory is now, under a name, until that checkpoint is dropped.
+    fn create_checkpoint(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let store = self.store()?;
+        py.detach(|| store.create_checkpoint(name)).raised()
+    }
+
+    /// Names of the checkpoints, in order.
+    fn checkpoints(&self) -> PyResult<Vec<String>> {
+        self.store()?.checkpoints().raised()
+    }
+
+    /// Drops a checkpoint.
+    fn drop_checkpoint(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let store = self.store()?;
+        py.detach(|| store.drop_checkpoint(name)).raised()
     }
 
     /// Brings what was written to the memory nodes, and waits for it.

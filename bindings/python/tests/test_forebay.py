@@ -262,6 +262,27 @@ def test_a_closed_database_is_opened_again_though_something_of_it_is_left(db: fo
             forebay.open(path, memory_bytes=MEMORY_BYTES)
 
 
+def test_a_checkpoint_is_read_while_the_database_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "database"
+    with forebay.open(path, memory_bytes=MEMORY_BYTES) as db:
+        db[b"key"] = b"before"
+        db.create_checkpoint("monday")
+        db[b"key"] = b"after"
+        assert db.checkpoints() == ["monday"]
+        with forebay.open(path, checkpoint="monday", memory_bytes=MEMORY_BYTES) as then:
+            assert then[b"key"] == b"before"
+            with pytest.raises(ValueError):
+                then[b"key"] = b"never"
+        with pytest.raises(forebay.NotFoundError):
+            forebay.open(path, checkpoint="tuesday")
+        db.drop_checkpoint("monday")
+        assert db.checkpoints() == []
+    with forebay.open(path, read_only=True, memory_bytes=MEMORY_BYTES) as now:
+        assert now[b"key"] == b"after"
+    with pytest.raises(ValueError):
+        forebay.open("name", nodes=["tcp://127.0.0.1:1"], read_only=True)
+
+
 def test_a_signal_ends_what_consumes_an_iterator_in_c(db: forebay.Database) -> None:
     for number in range(1000):
         db[b"%04d" % number] = b""

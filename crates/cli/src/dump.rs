@@ -15,6 +15,10 @@ pub struct Arguments {
     pub place: PlaceArguments,
     #[command(flatten)]
     copies: CopiesArguments,
+    /// As it was at this checkpoint, which `forebay backup create` or FOREBAY.CHECKPOINT CREATE has made. Another process may have
+    /// the database open.
+    #[arg(long, value_name = "NAME")]
+    checkpoint: Option<String>,
     /// Only this keyspace, with its keys as it knows them. Without, all keys as the database has them.
     #[arg(long, value_name = "NAME", value_parser = names::keyspace)]
     keyspace: Option<String>,
@@ -62,7 +66,7 @@ pub fn keyspace(db: &Db, name: Option<&str>) -> Result<Option<Keyspace>, Failure
 /// # Errors
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let store = arguments.place.open_to_read(arguments.copies)?;
+    let store = arguments.place.open_to_read(arguments.copies, arguments.checkpoint.as_deref())?;
     let keyspace = keyspace(&store, arguments.keyspace.as_deref())?;
     let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
     let range = Range { from: bytes(&arguments.from), to: bytes(&arguments.to), prefix: bytes(&arguments.prefix) };

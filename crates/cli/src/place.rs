@@ -189,18 +189,26 @@ impl PlaceArguments {
         Failure::new(kind, Stage::Start, format_args!("{message}{advice}"))
     }
 
-    /// Opens it to be read: where it lies in storage, and no memory node is named, nothing of it is written.
+    /// Opens it to be read: where it lies in storage, and no memory node is named, nothing of it is written, and it may be read as
+    /// it was at a checkpoint.
     ///
     /// # Errors
-    /// As [`PlaceArguments::open`].
-    pub fn open_to_read(&self, copies: CopiesArguments) -> Result<Store, Failure> {
-        if !self.memory.memory.is_local() {
+    /// As [`PlaceArguments::open`]; usage for a checkpoint elsewhere.
+    pub fn open_to_read(&self, copies: CopiesArguments, checkpoint: Option<&str>) -> Result<Store, Failure> {
+        let storage = if self.memory.memory.is_local() { self.storage()? } else { None };
+        let Some(storage) = storage else {
+            if checkpoint.is_some() {
+                let message = "--checkpoint is of a database in storage, which is read there: name --path or --storage, and no --memory";
+                return Err(Failure::usage(message));
+            }
             return self.open(copies);
-        }
-        let name = self.name()?;
-        let Some(storage) = self.storage()? else { return self.open(copies) };
-        let options = Store::options_of_stored(&storage, name);
-        let opened = options.and_then(|options| Store::embedded_to_read(self.memory.local_memory_size, options));
+        };
+        let bytes = self.memory.local_memory_size;
+        let options = Store::options_of_stored(&storage, self.name()?);
+        let opened = options.and_then(|options| match checkpoint {
+            Some(checkpoint) => Store::embedded_checkpoint(bytes, options, checkpoint),
+            None => Store::embedded_to_read(bytes, options),
+        });
         opened.map_err(|error| self.starting(&error))
     }
 

@@ -75,6 +75,10 @@ fn a_server_is_backed_up_while_it_runs() {
     assert_eq!(cli(&["forebay.checkpoint", "create", "monday"]), "OK\n");
     assert_eq!(cli(&["set", "a", "after"]), "OK\n");
     let at = format!("--path={}", store.display());
+    let then = run(&format!("dump --checkpoint=monday {at}")).expect(0).out;
+    assert!(then.contains("before") && !then.contains("after"), "{then}");
+    let wrong = run(&format!("dump --checkpoint=monday --memory=tcp://127.0.0.1:1 {at}")).expect(2);
+    assert!(wrong.error.contains("no --memory"), "{wrong:?}");
     let refused = run(&format!("backup create {at} tuesday")).expect(1);
     assert!(refused.error.contains("FOREBAY.CHECKPOINT CREATE"), "{refused:?}");
     assert_eq!(run(&format!("backup list {at}")).expect(0).out, "monday\n");

@@ -103,6 +103,25 @@ impl Store {
         Self::embedded_on(node, options, Some(lock))
     }
 
+    /// Opens the database in the directory `path` to be read, as it is now or as it was at a checkpoint ([`Db::create_checkpoint`]).
+    /// Nothing is written there, so it may be a directory that cannot be written. Writes fail with `Invalid`. It takes up to
+    /// `memory_bytes` of memory in this process. A checkpoint can be read while another process has the database open.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such database or checkpoint; `Busy`, without a checkpoint, while a process of this machine has the
+    /// database open; `Invalid` for a URL; `Corrupt`; those of the directory.
+    pub fn open_to_read(path: impl AsRef<Path>, checkpoint: Option<&str>, memory_bytes: u64) -> Result<Self, Error> {
+        let path = absolute(path.as_ref())?;
+        if !path.join(DEFAULT_NAME).is_dir() {
+            return Err(not_there(&path));
+        }
+        let options = Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME)?;
+        match checkpoint {
+            Some(checkpoint) => Self::embedded_checkpoint(memory_bytes, options, checkpoint),
+            None => Self::embedded_to_read(memory_bytes, options),
+        }
+    }
+
     /// Drops the database in the directory `path`, and the directory if nothing else is in it. Files that are not the
     /// database's stay.
     ///
@@ -436,6 +455,30 @@ mod tests {
         drop(store);
         let store = Store::open(folder.path()).unwrap();
         assert_eq!(store.multi_get(&[b"key", b"synced"]).unwrap(), [Some(b"value".to_vec()), Some(b"value".to_vec())]);
+    }
+
+    #[test]
+    fn what_is_opened_to_be_read_is_not_written() {
+        let folder = folder();
+        let path = folder.path().join("database");
+        let open = |checkpoint| Store::open_to_read(&path, checkpoint, 64 << 20);
+        assert_eq!(open(None).unwrap_err().kind(), ErrorKind::NotFound);
+        let store = Store::open_with(&path, options(|options| options.shards = 2)).unwrap();
+        store.put(b"key", b"before").unwrap();
+        store.create_checkpoint("monday").unwrap();
+        store.put(b"key", b"after").unwrap();
+        let monday = open(Some("monday")).unwrap();
+        assert_eq!(monday.get(b"key").unwrap().as_deref(), Some(&b"before"[..]));
+        assert_eq!(open(Some("tuesday")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(open(None).unwrap_err().kind(), ErrorKind::Busy);
+        drop(store);
+        let (now, beside) = (open(None).unwrap(), open(None).unwrap());
+        assert_eq!(now.put(b"key", b"never").unwrap_err().kind(), ErrorKind::Invalid);
+        for now in [now, beside] {
+            assert_eq!(now.get(b"key").unwrap().as_deref(), Some(&b"after"[..]));
+        }
+        assert_eq!(monday.get(b"key").unwrap().as_deref(), Some(&b"before"[..]));
+        drop(Store::open_with(&path, options(|options| options.shards = 2)).unwrap());
     }
 
     #[test]
