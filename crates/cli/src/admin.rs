@@ -9,6 +9,7 @@ use forebay_offload::Term;
 use forebay_server::Observer;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Where operators look.
 #[derive(Debug, Clone, clap::Args)]
@@ -71,8 +72,14 @@ pub fn announce(admin: Option<&Admin>) -> Result<(), Failure> {
     admin.map_or(Ok(()), |admin| output::announce(&format!("admin http://{}/", admin.address())))
 }
 
-/// Shows a server and its database.
-pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, settings: Settings) {
+/// Shows a server and its database, and the worker that has its idle threads.
+pub fn show_server(
+    admin: &Admin,
+    address: SocketAddr,
+    server: Observer,
+    settings: Settings,
+    lent: Option<Arc<forebay_worker::Worker>>,
+) {
     admin.serve(format!("redis://{address}"), move |mut status| {
         let store = server.store();
         let database = Database::of(store, &settings);
@@ -101,7 +108,8 @@ pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, setting
         if !server.is_running() {
             status.process.not_ready = "it is stopping".to_owned();
         }
-        Status { clients: Some(Clients::of(&server)), database: Some(database), ..status }
+        let worker = lent.as_deref().map(Worker::of);
+        Status { clients: Some(Clients::of(&server)), database: Some(database), worker, ..status }
     });
 }
 
@@ -115,7 +123,7 @@ pub fn show_opening(admin: &Admin, cause: &str) {
 }
 
 /// Shows a memory node and its tenants.
-pub fn show_node(admin: &Admin, node: std::sync::Arc<Handle>) {
+pub fn show_node(admin: &Admin, node: Arc<Handle>) {
     admin.serve(node.address().to_owned(), move |mut status| {
         if !node.is_running() {
             status.process.not_ready = "it has stopped".to_owned();
@@ -132,7 +140,7 @@ pub fn show_node(admin: &Admin, node: std::sync::Arc<Handle>) {
 }
 
 /// Shows a worker.
-pub fn show_worker(admin: &Admin, worker: std::sync::Arc<forebay_worker::Worker>) {
+pub fn show_worker(admin: &Admin, worker: Arc<forebay_worker::Worker>) {
     admin.serve("", move |mut status| {
         let shown = Worker::of(&worker);
         if !shown.is_known {

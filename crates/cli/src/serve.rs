@@ -1,8 +1,9 @@
 //! `forebay serve`: a store for clients of Redis.
 
+mod lending;
 mod running;
 
-use self::running::{Ended, Serving};
+use self::running::{Ended, Opened, Serving};
 use crate::admin::{self, AdminArguments};
 use crate::arguments::{MemoryArguments, NodeAddresses};
 use crate::failure::{Failure, Stage};
@@ -11,7 +12,7 @@ use crate::output;
 use crate::stores::EngineArguments;
 use clap::builder::BoolishValueParser;
 use forebay::admission::{Admission, AdmissionOptions, is_open_to_all};
-use forebay::{ErrorKind, Options, ShardBounds, Store};
+use forebay::{ErrorKind, Options, ShardBounds};
 use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
 use forebay_server::{ServerOptions, TlsOptions};
@@ -65,6 +66,11 @@ pub struct Arguments {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new(), action = clap::ArgAction::Set)]
     unprotected: bool,
+    /// Run jobs of other databases of the memory nodes while threads of --max-background-jobs have nothing to do, as `forebay
+    /// worker` does.
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new(), action = clap::ArgAction::Set)]
+    lend_threads: bool,
     #[command(flatten)]
     admin: AdminArguments,
     #[command(flatten)]
@@ -155,8 +161,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         TcpListener::bind(address).map_err(taken)?;
     }
     let admin = arguments.admin.start_at(ADMIN, "serve")?;
-    let (store, settings) = open(&arguments.memory, placed)?;
-    let mut serving = Serving::start(store, settings, options, admin)?;
+    let opened = open(arguments, &arguments.memory, placed)?;
+    let mut serving = Serving::start(opened, options, admin)?;
     let plain = arguments.listen.0.map(|_| format!(" redis://{}", serving.address()));
     let tls = serving.tls_address().map(|address| format!(" rediss://{address}"));
     output::announce(&format!("ready{}{}", plain.unwrap_or_default(), tls.unwrap_or_default()))?;
@@ -167,8 +173,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             Ended::Fenced(error) => return serving.stop(Some(error)),
             Ended::MemoryLost(cause) => {
                 let again = serving.pause(&cause);
-                let Some((store, settings)) = opened_again(arguments, &mut signals)? else { return Ok(()) };
-                serving = again.start(store, settings)?;
+                let Some(opened) = opened_again(arguments, &mut signals)? else { return Ok(()) };
+                serving = again.start(opened)?;
                 tracing::info!("the store is served again");
             }
         }
@@ -177,14 +183,14 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Opens the store again, which has lost memory: on all memory nodes, or, after some patience, on those that answer. `None` when a
 /// signal says to stop.
-fn opened_again(arguments: &Arguments, signals: &mut Signals) -> Result<Option<(Store, Settings)>, Failure> {
+fn opened_again(arguments: &Arguments, signals: &mut Signals) -> Result<Option<Opened>, Failure> {
     let clock = SystemClock::new();
     let mut memory = arguments.memory.clone();
     for attempt in 1u32.. {
         if signals.pending().any(|signal| signal != SIGHUP) {
             break;
         }
-        match open(&memory, placed(arguments)?) {
+        match open(arguments, &memory, placed(arguments)?) {
             Ok(opened) => return Ok(Some(opened)),
             Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut) => {
                 tracing::warn!(error = error.message, "the store cannot be opened again yet");
@@ -232,6 +238,9 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
         engine.or_in(FOLDER);
     }
     let options = Options { scheduler: engine.scheduler(memory), ..engine.options(memory)? };
+    if arguments.lend_threads {
+        lending::check(memory, &options)?;
+    }
     Ok((engine, divided(options)))
 }
 
@@ -244,12 +253,18 @@ fn divided(options: Options) -> Options {
 }
 
 /// Opens what is served, with what its options say.
-fn open(memory: &MemoryArguments, (engine, options): (EngineArguments, Options)) -> Result<(Store, Settings), Failure> {
+fn open(
+    arguments: &Arguments,
+    memory: &MemoryArguments,
+    (engine, options): (EngineArguments, Options),
+) -> Result<Opened, Failure> {
     let options = divided(engine.with_recorded_shards(&memory.memory, options).map_err(starting)?);
     let options = engine.opened(options).map_err(starting)?;
     let store = engine.open(memory, options.clone()).map_err(starting)?;
-    let storage = engine.found_storage();
-    Ok((store, Settings::from(&Options { storage, ..options })))
+    let options = Options { storage: engine.found_storage(), ..options };
+    let lend = || lending::lend(&store, &memory.memory, &engine, &options);
+    let lent = arguments.lend_threads.then(lend).transpose()?;
+    Ok(Opened { settings: Settings::from(&options), store, lent })
 }
 
 fn starting(error: forebay::Error) -> Failure {

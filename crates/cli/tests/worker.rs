@@ -1,6 +1,7 @@
 //! A database whose compactions run in worker processes, which are killed, and stopped and continued, meanwhile: every
 //! write is there, and nothing is left on the memory node.
 
+use crate::admin::{self, admin_of, get};
 use crate::common::{Running, fresh_path, places, run, start, start_node};
 use forebay::{CompactionPlace, NodeAddress, Options, Reach, Statistics, Storage, StorageOptions, Store};
 use forebay_env::{Clock, Random, SystemClock};
@@ -188,6 +189,27 @@ fn workers_that_write_to_storage_are_killed() {
     }
     drop(store);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// No worker and no thread of the memory node is there.
+#[test]
+fn a_server_lends_threads_that_have_nothing_to_do() {
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0");
+    let lender = "serve --listen=127.0.0.1:0 --admin=127.0.0.1:0 --lend-threads";
+    let mut server = start(&format!("{lender} --durability=none --memory={address}"));
+    let page = admin_of(&mut server);
+    let store = open(&address);
+    load(&store, 4000, 4, |_| {});
+    load_until_offloaded(&store, 4000, 4, 0);
+    assert!(admin::value(&get(&page, "/metrics"), "forebay_worker_completed_attempts_total") >= 1.0);
+    drop(store);
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+    expect_swept(&address);
+    for nobody in ["", &format!("--max-background-jobs=0 --memory={address}")] {
+        let refused = run(&format!("{lender} {nobody}")).expect(2);
+        assert!(refused.error.contains("--lend-threads"), "{refused:?}");
+    }
 }
 
 fn scheduler(memory: &str) -> (Running, String) {

@@ -30,6 +30,8 @@ pub struct Executor {
     term: Term,
     threads: u32,
     queue_limit: u32,
+    /// Of the threads, those that do something else.
+    occupied: u32,
     running: BTreeMap<JobName, Attempt>,
     tasks: Vec<Task>,
     planted: Planted,
@@ -40,7 +42,12 @@ impl Executor {
     #[must_use]
     pub fn new(threads: u32, queue_limit: u32) -> Self {
         let (term, planted) = (Term::default(), Planted::default());
-        Self { term, threads, queue_limit, running: BTreeMap::new(), tasks: Vec::new(), planted }
+        Self { term, threads, queue_limit, occupied: 0, running: BTreeMap::new(), tasks: Vec::new(), planted }
+    }
+
+    /// So many of its threads do something else from now on: it lends them, and they have work of their own. What runs goes on.
+    pub fn occupy(&mut self, threads: u32) {
+        self.occupied = threads.min(self.threads);
     }
 
     /// The same with a bug.
@@ -64,7 +71,7 @@ impl Executor {
     /// What it says of itself. Figures of throughput are the caller's.
     #[must_use]
     pub fn beat(&self, written_per_second: u64, bandwidth_per_second: u64, reaches_storage: bool) -> Beat {
-        let jobs = self.running.len() as u32;
+        let jobs = (self.running.len() as u32).saturating_add(self.occupied);
         let load = Load {
             active_threads: jobs.min(self.threads),
             threads: self.threads,
@@ -105,7 +112,8 @@ impl Executor {
             Some(running) => self.stop(name, running),
             None => {}
         }
-        let most = (self.threads.saturating_add(self.queue_limit) as usize).min(MAX_RUNNING);
+        let free = self.threads.saturating_sub(self.occupied);
+        let most = (free.saturating_add(self.queue_limit) as usize).min(MAX_RUNNING);
         if self.running.len() >= most {
             return self.send(name, attempt, Body::Abort(Reason::Busy));
         }
@@ -138,24 +146,41 @@ mod tests {
     use super::*;
     use crate::job::{Span, Ticket};
 
-    #[test]
-    fn terms_may_begin_again_where_the_register_was_lost() {
-        let ticket = Ticket { node: 1, incarnation: 1, job: 1, secret: 1 };
+    /// Gives it a job. Returns whether it takes it.
+    fn assign(executor: &mut Executor, term: Term, job: u64) -> bool {
         let package = Package {
             kind: 16,
             needs_storage: false,
-            ticket,
+            ticket: Ticket { node: 1, incarnation: 1, job: 1, secret: 1 },
             arguments: Span::default(),
             memory_bytes: 1,
             storage_bytes: 0,
         };
+        let (name, attempt) = (JobName { database: 1, shard: 0, epoch: 1, job }, Attempt { term, number: 1 });
+        executor.receive(&Message { term, name, attempt, body: Body::Assign { package } });
+        executor.take_tasks().iter().any(|task| matches!(task, Task::Run { .. }))
+    }
+
+    #[test]
+    fn lent_threads_take_jobs_while_they_are_idle() {
+        let mut executor = Executor::new(2, 0);
+        let load = |executor: &Executor| executor.beat(0, 0, false).load;
+        assert!(!load(&executor).is_busy());
+        executor.occupy(1);
+        assert!(assign(&mut executor, Term(1), 1) && load(&executor).is_full());
+        assert!(!assign(&mut executor, Term(1), 2), "the other one has work of its own");
+        executor.occupy(9);
+        assert!(load(&executor).is_full() && !assign(&mut executor, Term(1), 3));
+        let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
+        assert_eq!(executor.beat(0, 0, false).running, [(name, Attempt { term: Term(1), number: 1 })], "it goes on");
+        executor.occupy(0);
+        assert!(assign(&mut executor, Term(1), 4));
+    }
+
+    #[test]
+    fn terms_may_begin_again_where_the_register_was_lost() {
         let mut executor = Executor::new(2, 2);
         executor.meet(Term(5));
-        let assign = |executor: &mut Executor, term, job| {
-            let (name, attempt) = (JobName { database: 1, shard: 0, epoch: 1, job }, Attempt { term, number: 1 });
-            executor.receive(&Message { term, name, attempt, body: Body::Assign { package } });
-            executor.take_tasks().iter().any(|task| matches!(task, Task::Run { .. }))
-        };
         assert!(assign(&mut executor, Term(5), 1) && !assign(&mut executor, Term(1), 2));
         executor.meet(Term(1));
         assert!(assign(&mut executor, Term(1), 2), "nobody works for a scheduler whose terms began again");

@@ -23,4 +23,4 @@ mod worker;
 
 pub use error::Error;
 pub use register::NodeRegister;
-pub use worker::{Options, Statistics, SteppedWorker, Worker};
+pub use worker::{Occupied, Options, Statistics, SteppedWorker, Worker};

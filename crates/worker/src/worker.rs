@@ -35,6 +35,8 @@ pub struct Options {
     pub timeout: Duration,
     /// The storage of databases whose jobs need one.
     pub storage: Option<Storage>,
+    /// Where threads are lent that have work of their own: how many of them do that now.
+    pub occupied: Option<Occupied>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -47,8 +49,26 @@ impl Default for Options {
             interval: Duration::from_millis(10),
             timeout: Duration::from_secs(5),
             storage: None,
+            occupied: None,
             clock: SystemClock::shared(),
         }
+    }
+}
+
+/// How many threads are not there for jobs now.
+#[derive(Clone)]
+pub struct Occupied(Arc<dyn Fn() -> u32 + Send + Sync>);
+
+impl Occupied {
+    /// As this says whenever it is asked.
+    pub fn by(count: impl Fn() -> u32 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(count))
+    }
+}
+
+impl std::fmt::Debug for Occupied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Occupied").field(&(self.0)()).finish()
     }
 }
 
@@ -380,6 +400,9 @@ impl Talk {
         self.throughput.look(self.shared.options.clock.now(), written);
         let fastest = self.shared.counters.fastest.load(Ordering::Relaxed);
         let bandwidth = self.throughput.bandwidth(self.shared.options.threads.max(1), fastest);
+        if let Some(Occupied(count)) = &self.shared.options.occupied {
+            self.executor.occupy(count());
+        }
         let beat = self.executor.beat(self.throughput.per_second, bandwidth, self.shared.storage.is_some());
         let beat = Letter::Beat(beat);
         let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();

@@ -7,9 +7,11 @@ use forebay::{ErrorKind, Store};
 use forebay_admin::{Admin, Settings};
 use forebay_env::{Clock, SystemClock};
 use forebay_server::{Error, Server, ServerOptions};
+use forebay_worker::Worker;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval between checks for signals and of the server.
@@ -30,10 +32,22 @@ pub enum Ended {
     MemoryLost(forebay::Error),
 }
 
+/// What is served.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// What it was opened with.
+    pub settings: Settings,
+    /// The worker that has its threads while they have nothing to do, if they are lent.
+    pub lent: Option<Arc<Worker>>,
+}
+
 /// A server, and where operators look at it.
 #[derive(Debug)]
 pub struct Serving {
     server: Server,
+    lent: Option<Arc<Worker>>,
     paused: Paused,
 }
 
@@ -49,13 +63,8 @@ impl Serving {
     ///
     /// # Errors
     /// Those of [`Server::start`].
-    pub fn start(
-        store: Store,
-        settings: Settings,
-        options: ServerOptions,
-        admin: Option<Admin>,
-    ) -> Result<Self, Failure> {
-        Paused { options, admin }.start(store, settings)
+    pub fn start(opened: Opened, options: ServerOptions, admin: Option<Admin>) -> Result<Self, Failure> {
+        Paused { options, admin }.start(opened)
     }
 
     /// Where it listens, as [`Server::address`].
@@ -120,7 +129,7 @@ impl Serving {
         if let Some(cause) = &cause {
             tracing::error!(error = %cause, "stopping");
         }
-        drop(self.paused);
+        drop((self.paused, self.lent));
         let stopped = self.server.stop();
         cause.map_or(stopped, Err).map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
         tracing::info!("stopped");
@@ -130,10 +139,11 @@ impl Serving {
     /// Closes the store, whose memory is lost, and ends all connections. Who connects meanwhile is refused.
     pub fn pause(self, cause: &forebay::Error) -> Paused {
         tracing::error!(error = %cause, "memory is lost: the store is opened again, as storage has it");
-        let Self { server, mut paused } = self;
+        let Self { server, lent, mut paused } = self;
         if let Some(admin) = &paused.admin {
             admin::show_opening(admin, &cause.to_string());
         }
+        drop(lent);
         // The next server is to be found where this one was.
         paused.options.address = server.address();
         if let (Some(tls), Some(address)) = (&mut paused.options.tls, server.tls_address()) {
@@ -152,13 +162,14 @@ impl Paused {
     ///
     /// # Errors
     /// Those of [`Server::start`].
-    pub fn start(self, store: Store, settings: Settings) -> Result<Serving, Failure> {
+    pub fn start(self, opened: Opened) -> Result<Serving, Failure> {
+        let Opened { store, settings, lent } = opened;
         let server = Server::start(store, self.options.clone());
         let server = server.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
         if let Some(admin) = &self.admin {
-            admin::show_server(admin, server.address(), server.observer(), settings);
+            admin::show_server(admin, server.address(), server.observer(), settings, lent.clone());
         }
-        Ok(Serving { server, paused: self })
+        Ok(Serving { server, lent, paused: self })
     }
 }
 

@@ -35,21 +35,21 @@ const MEND_INTERVAL: Duration = Duration::from_millis(200);
 /// flushed is lost when the process ends. A database without a name ends with its process.
 #[derive(Clone)]
 pub struct Db {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     router: Arc<Router>,
     nodes: Vec<Arc<Node>>,
-    background: Background,
+    pub(super) background: Background,
     rebalancer: Option<Ticker>,
     stopped: AtomicBool,
-    options: Options,
+    pub(super) options: Options,
     is_read_only: bool,
     recovery: Option<Recovery>,
     stored: Option<Stored>,
     /// The log in storage, who ships it at intervals, and who appends to it between.
-    log: Option<Arc<StorageLog>>,
+    pub(super) log: Option<Arc<StorageLog>>,
     ticker: Option<Ticker>,
     appender: Option<Ticker>,
     /// Where copies in memory may lie, if there are several, and who makes those that are missing.
@@ -722,28 +722,6 @@ impl Db {
             ));
         };
         copied.add_node(name, client, &self.inner.options)
-    }
-
-    /// How many copies of shards in memory are missing, because memory nodes were lost.
-    #[must_use]
-    pub fn missing_copies(&self) -> usize {
-        let copies = self.inner.options.copies();
-        self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.copies())).sum()
-    }
-
-    /// The error with which a shard's background work has failed for good, if it has: every later write to that shard
-    /// fails with it. `Fenced` when another process took over, as far as a commit, a sync or [`Db::check_owner`] has met it.
-    #[must_use]
-    pub fn failure(&self) -> Option<Error> {
-        let fenced = || self.log_failure().filter(|error| error.kind() == ErrorKind::Fenced);
-        self.shards().iter().find_map(|shard| shard.failure(&shard.lock())).or_else(fenced)
-    }
-
-    /// Why the log in storage could not be written the last time, if so. Until it can be, writes that are to be durable there
-    /// are refused; [`Db::resume`] tries it again, also where that needs another log.
-    #[must_use]
-    pub fn log_failure(&self) -> Option<Error> {
-        self.inner.log.as_ref().and_then(|log| log.failure())
     }
 
     /// Looks in its storage whether this process owns the database still, and whether its commits are there. An owner that writes

@@ -8,6 +8,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod db;
 pub(crate) mod db_iterator;
 pub(crate) mod file;
+mod health;
 pub(crate) mod keyspace;
 pub(crate) mod keyspaces;
 pub(crate) mod property;

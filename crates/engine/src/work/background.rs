@@ -45,6 +45,8 @@ struct Crew {
     turn: AtomicUsize,
     compactions: AtomicUsize,
     max_compactions: usize,
+    /// Threads that flush or compact now.
+    working: AtomicUsize,
 }
 
 /// Something to do, with what it is done to.
@@ -94,6 +96,7 @@ impl Background {
             turn: AtomicUsize::new(0),
             compactions: AtomicUsize::new(0),
             max_compactions: threads.saturating_sub(1).max(1),
+            working: AtomicUsize::new(0),
         });
         let background = Self { crew: Arc::clone(&crew), threads: Mutex::default() };
         for i in 0..threads {
@@ -118,6 +121,11 @@ impl Background {
         Ok(())
     }
 
+    /// Threads that flush or compact now.
+    pub(crate) fn working(&self) -> usize {
+        self.crew.working.load(Ordering::Relaxed)
+    }
+
     /// Ends the threads, each after what it does now.
     pub(crate) fn stop(&self) {
         self.crew.stopped.store(true, Ordering::Relaxed);
@@ -136,7 +144,9 @@ impl Crew {
         self.step_when_rung(&self.common.bell, || {
             let Some((shard, task)) = self.next_task() else { return self.keep_house() };
             let is_compaction = matches!(task, Task::Compact(..));
+            self.working.fetch_add(1, Ordering::Relaxed);
             shard.work_on(task);
+            self.working.fetch_sub(1, Ordering::Relaxed);
             if is_compaction {
                 self.compactions.fetch_sub(1, Ordering::Relaxed);
                 self.common.bell.ring();

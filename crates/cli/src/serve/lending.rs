@@ -1,0 +1,53 @@
+//! Threads of the store that have nothing to do, lent to other databases of its memory nodes.
+
+use crate::arguments::NodeAddresses;
+use crate::failure::{Failure, Stage};
+use crate::stores::EngineArguments;
+use crate::worker::reach;
+use forebay::{Options, Store};
+use forebay_worker::{Occupied, Worker};
+use std::sync::Arc;
+
+/// Checks that there is somebody to lend threads to, and that there are threads.
+///
+/// # Errors
+/// Usage.
+pub fn check(memory: &NodeAddresses, options: &Options) -> Result<(), Failure> {
+    if memory.is_local() {
+        return Err(Failure::usage(
+            "--lend-threads is for memory nodes that other databases have, too: name them in --memory",
+        ));
+    }
+    if options.background_threads == 0 {
+        return Err(Failure::usage("--lend-threads needs threads: --max-background-jobs is 0"));
+    }
+    Ok(())
+}
+
+/// A worker of as many threads as the store has in the background. It takes jobs for those of them alone that have nothing to do.
+///
+/// # Errors
+/// When a node cannot be reached.
+pub fn lend(
+    store: &Store,
+    memory: &NodeAddresses,
+    engine: &EngineArguments,
+    options: &Options,
+) -> Result<Arc<Worker>, Failure> {
+    let reached = memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;
+    let scheduler = match engine.scheduler(memory) {
+        Some(scheduler) => scheduler,
+        None => Arc::new(reach(memory.first())?),
+    };
+    let count = |threads: usize| u32::try_from(threads).unwrap_or(u32::MAX);
+    let db = store.db().clone();
+    let options = forebay_worker::Options {
+        threads: count(options.background_threads),
+        queue_limit: 0,
+        storage: options.storage.clone(),
+        occupied: Some(Occupied::by(move || count(db.working_threads()))),
+        ..forebay_worker::Options::default()
+    };
+    let worker = Worker::start(reached, scheduler, options);
+    worker.map(Arc::new).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
+}
