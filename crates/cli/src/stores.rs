@@ -8,7 +8,7 @@ use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use forebay::{
     CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, Db, DbIterator, Delegation, DirectoryOptions,
     ErrorKind, FlushOrder, FlushPlace, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds,
-    Storage, StorageCounts, Store as Database, WriteBatch,
+    SizeClasses, Storage, StorageCounts, Store as Database, WriteBatch,
 };
 use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_workload::keys::KeyBuffer;
@@ -110,6 +110,13 @@ pub struct EngineArguments {
     /// What compactions do with records.
     #[arg(long, value_enum, default_value_t = Style::Clustered)]
     compaction_style: Style,
+    /// Keys and values that together have so many bytes are of medium size: the last levels bring them into key order. Smaller ones
+    /// are gathered by every compaction.
+    #[arg(long, value_parser = units::size_in(0..=u32::MAX.into()), value_name = "SIZE")]
+    medium_from: Option<u64>,
+    /// Those of so many bytes are large: they stay where they were written.
+    #[arg(long, value_parser = units::size_in(0..=u32::MAX.into()), value_name = "SIZE")]
+    large_from: Option<u64>,
     /// Who builds the index of a flush: this process, or whoever --compaction-place names.
     #[arg(long, value_enum, default_value_t = Builder::Compute)]
     flush_place: Builder,
@@ -400,6 +407,14 @@ impl EngineArguments {
                 Style::Unclustered => CompactionStyle::Unclustered,
                 Style::Classic => CompactionStyle::Classic,
             },
+            size_classes: {
+                let bytes =
+                    |given: Option<u64>, usual| given.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(usual);
+                SizeClasses {
+                    medium_from_bytes: bytes(self.medium_from, usual.size_classes.medium_from_bytes),
+                    large_from_bytes: bytes(self.large_from, usual.size_classes.large_from_bytes),
+                }
+            },
             flush_place: match self.flush_place {
                 Builder::Compute => FlushPlace::ComputeNode,
                 Builder::AsCompactions => FlushPlace::AsCompactions,
@@ -439,6 +454,8 @@ impl EngineArguments {
             ("max-bytes-for-level-base", units::of_size(options.level1_bytes)),
             ("max-bytes-for-level-multiplier", options.level_size_multiplier.to_string()),
             ("num-levels", options.levels.to_string()),
+            ("medium-from", units::of_size(options.size_classes.medium_from_bytes.into())),
+            ("large-from", units::of_size(options.size_classes.large_from_bytes.into())),
             ("level0-file-num-compaction-trigger", options.level0_compaction_trigger.to_string()),
             ("level0-slowdown-writes-trigger", options.level0_slowdown_trigger.to_string()),
             ("level0-stop-writes-trigger", options.level0_stop_trigger.to_string()),

@@ -79,6 +79,7 @@ pub use api::keyspaces::Keyspaces;
 pub use api::snapshot::Snapshot;
 pub use api::stored_checkpoint::BackupSummary;
 pub use forebay_storage::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
+pub use forebay_table::job::SizeClasses;
 pub use forebay_table::{MergeOperator, MergeOperators};
 pub use inspect::report::{Cell, Finding, Report, Section, Step};
 pub use inspect::salvage::{Salvage, SalvagedEntry};

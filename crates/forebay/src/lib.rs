@@ -78,7 +78,8 @@ pub use forebay_engine::{
     Delegation, DelegationStatistics, Durability, Entry, FlushOrder, FlushPlace, Gathering, IndexCacheStatistics,
     IterOptions, Keyspace, KeyspaceBatch, KeyspaceIterator, Keyspaces, LevelStatistics, LogCut, LogStatistics,
     MAX_BATCH_BYTES, MergeOperator, MergeOperators, Options, OutputFile, PartialFile, Recovery, Replication,
-    ShardBounds, ShardRecovery, Snapshot, Stalls, StallsByCause, Stamp, Statistics, Syncing, WriteBatch, WriteOptions,
+    ShardBounds, ShardRecovery, SizeClasses, Snapshot, Stalls, StallsByCause, Stamp, Statistics, Syncing, WriteBatch,
+    WriteOptions,
 };
 /// Where a database keeps what survives everything else.
 pub use forebay_engine::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};

@@ -589,7 +589,7 @@ impl Options {
         rule((1..=1000).contains(&self.dead_percent), "dead_percent must be from 1 to 1000")?;
         rule(
             self.size_classes.medium_from_bytes <= self.size_classes.large_from_bytes,
-            "records must be small below the size from which they are large",
+            "size_classes: records cannot be of medium size from more bytes on than from which they are large",
         )?;
         rule(
             self.rebalance_interval.is_none_or(|interval| !interval.is_zero() && self.background_threads > 0),
