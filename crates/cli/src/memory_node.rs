@@ -32,7 +32,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Where jobs of databases with --compaction-place pool go that ask this node.
-    #[arg(long, value_enum, default_value_t)]
+    /// A name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
+    #[arg(long, default_value_t)]
     placement: Placement,
     /// The node's number.
     #[arg(long, default_value_t = 1)]

@@ -1,30 +1,117 @@
-//! How a scheduler places jobs, as a flag.
+//! How a scheduler places jobs, as a flag: a name, and what is to be different from it.
+//!
+//! ```text
+//!   sparing                     away,patience=2s                     paper,moved=0.5,pending=2
+//! ```
 
+use crate::units;
 use forebay_offload::{Policy, Weights};
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
 
-/// Where a job costs least.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Placement {
-    /// At whoever is least busy; the compute node counts as busier than it says, as it has other work.
-    #[default]
-    Sparing,
-    /// At the compute node only when nobody else takes it.
-    Away,
-    /// At whoever is least busy.
-    Paper,
-    /// The same, but bytes that have to move count as much as the work.
-    Moving,
+/// Names of weights, the first of which is the default.
+const NAMED: [(&str, Weights); 4] =
+    [("sparing", Weights::SPARING), ("away", Weights::AWAY), ("paper", Weights::PAPER), ("moving", Weights::MOVING)];
+
+/// The largest weight.
+const MOST: f64 = 1e6;
+
+/// Where a job costs least, and how long it is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    text: String,
+    policy: Policy,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        let (name, weights) = NAMED[0];
+        Self { text: name.to_owned(), policy: Policy { weights, ..Policy::default() } }
+    }
 }
 
 impl Placement {
     /// What the scheduler goes by.
-    pub fn policy(self) -> Policy {
-        let weights = match self {
-            Self::Sparing => Weights::SPARING,
-            Self::Away => Weights::AWAY,
-            Self::Paper => Weights::PAPER,
-            Self::Moving => Weights::MOVING,
-        };
-        Policy { weights, ..Policy::default() }
+    pub const fn policy(&self) -> Policy {
+        self.policy
+    }
+}
+
+impl Display for Placement {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut policy = Self::default().policy;
+        for (place, word) in text.split(',').enumerate() {
+            match (word.split_once('='), NAMED.iter().find(|(name, _)| *name == word)) {
+                (Some((name, value)), _) => set(&mut policy, name, value).map_err(|why| format!("{name}: {why}"))?,
+                (None, Some((_, weights))) if place == 0 => policy.weights = *weights,
+                _ => {
+                    return Err("sparing, away, paper or moving, and then what is different, such as moved=0.5,patience=2s: \
+                                threads, throughput, pending, moved and home are weights, accept, silence and patience times, \
+                                ahead a size, attempts a number"
+                        .to_owned());
+                }
+            }
+        }
+        Ok(Self { text: text.to_owned(), policy })
+    }
+}
+
+/// Changes one thing.
+fn set(policy: &mut Policy, name: &str, value: &str) -> Result<(), String> {
+    let weight = || match value.parse::<f64>() {
+        Ok(weight) if (0.0..=MOST).contains(&weight) => Ok((weight * 1000.0).round() as u32),
+        _ => Err(format!("a weight is a number from 0 to {MOST}, such as 0.5")),
+    };
+    let time = || units::interval(value).map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    match name {
+        "threads" => policy.weights.threads = weight()?,
+        "throughput" => policy.weights.throughput = weight()?,
+        "pending" => policy.weights.pending = weight()?,
+        "moved" => policy.weights.moved = weight()?,
+        "home" => policy.weights.home = weight()?,
+        "accept" => policy.accept = time()?,
+        "silence" => policy.silence = time()?,
+        "patience" => policy.patience = time()?,
+        "ahead" => policy.most_ahead_bytes = units::size(value)?,
+        "attempts" => match value.parse() {
+            Ok(attempts @ 1..=100) => policy.attempts = attempts,
+            _ => return Err("a number from 1 to 100".to_owned()),
+        },
+        _ => {
+            return Err("no such part: threads, throughput, pending, moved, home, accept, silence, patience, ahead and attempts \
+                        are there"
+                .to_owned());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_what_is_different() {
+        let of = |text: &str| text.parse::<Placement>().map(|placement| placement.policy);
+        assert_eq!(of("sparing"), Ok(Policy::default()));
+        assert_eq!(of("away"), Ok(Policy { weights: Weights::AWAY, ..Policy::default() }));
+        let weights = Weights { moved: 500, pending: 2000, ..Weights::PAPER };
+        let expected = Policy { weights, patience: 2_000_000_000, attempts: 5, ..Policy::default() };
+        assert_eq!(of("paper,moved=0.5,pending=2,patience=2s,attempts=5"), Ok(expected));
+        assert_eq!(of("home=0").map(|policy| policy.weights), Ok(Weights::PAPER));
+        assert_eq!(of("ahead=1GiB").map(|policy| policy.most_ahead_bytes), Ok(1 << 30));
+        for wrong in
+            ["", "near", "paper,away", "moved", "moved=-1", "moved=2e6", "patience=0s", "attempts=0", "x=1", "paper,"]
+        {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -42,7 +42,8 @@ pub struct Arguments {
     #[arg(long)]
     allow_remote: bool,
     /// Where jobs of databases with --compaction-place pool go.
-    #[arg(long, value_enum, default_value_t)]
+    /// A name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
+    #[arg(long, default_value_t)]
     placement: Placement,
     #[command(flatten)]
     admin: AdminArguments,
