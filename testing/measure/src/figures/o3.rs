@@ -313,8 +313,8 @@ fn figure_worker(own: &Bench) -> Figure {
         title: "a worker beside a compute process that has one core",
         remarks: "The compute process has one core, the memory node and the worker the other. Levels from 2 on lie in storage, \
                   values have 256 B, memtables and tables 16 MiB, and there are four times the records. Alone, the compute \
-                  process does all jobs. By the paper's formula the scheduler weighs the loads of both; by default its owner's \
-                  own threads count as dearer; and when all jobs go away, next to nothing but the log goes from the compute \
+                  process does all jobs. By the paper's formula the scheduler weighs the loads of both; then bytes that \
+                  have to move cost as much as the work on them; by default its owner's own threads count as dearer; and when all jobs go away, next to nothing but the log goes from the compute \
                   process to the storage. With flushes, the indexes of what is flushed are jobs as well.",
         header: vec![
             "who does the jobs",
@@ -341,6 +341,7 @@ fn figure_worker(own: &Bench) -> Figure {
         ("the compute process", alone()),
         ("both, by the paper's formula", with("paper", "compute")),
         ("the same, with flushes", with("paper", "as-compactions")),
+        ("both, where bytes that move count too", with("moving", "compute")),
         ("both, by default", with("sparing", "compute")),
         ("the same, with flushes", with("sparing", "as-compactions")),
         ("the worker", with("away", "compute")),
