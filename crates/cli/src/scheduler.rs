@@ -10,16 +10,20 @@ use crate::{output, worker};
 use forebay::{ListenOptions, NodeAddress};
 use forebay_env::sync::lock;
 use forebay_env::{Clock, SystemClock};
-use forebay_memory_node::{MemoryNode, Options};
-use forebay_offload::Election;
+use forebay_memory_client::NodeLoad;
+use forebay_memory_node::{Handle, MemoryNode, Options};
+use forebay_offload::{Election, Load};
 use forebay_worker::NodeRegister;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Interval between checks for signals, and of the election.
 const LOOK: Duration = Duration::from_millis(20);
+/// Interval between questions to a memory node how busy it is.
+const LOOK_AT_NODES: Duration = Duration::from_millis(50);
 /// How long a term lasts unless it is renewed, nanoseconds.
 const TERM: u64 = 3_000_000_000;
 /// It keeps sessions and letters, and nothing in memory that others read.
@@ -32,7 +36,8 @@ pub struct Arguments {
     /// Where to listen: shm:<path> or tcp://<host>:<port>; port 0 lets the system choose.
     #[arg(long)]
     listen: NodeAddress,
-    /// The memory node that knows who schedules: the same one for all candidates.
+    /// Memory nodes, separated by commas. The first one knows who schedules: it is the same for all candidates. All of them are asked how
+    /// busy they are, and get jobs of their own databases; others get none.
     #[arg(long)]
     memory: NodeAddresses,
     #[command(flatten)]
@@ -41,8 +46,7 @@ pub struct Arguments {
     /// they are.
     #[arg(long)]
     allow_remote: bool,
-    /// Where jobs of databases with --compaction-place pool go.
-    /// A name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
+    /// Where jobs of databases with --compaction-place pool go: a name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
     #[arg(long, default_value_t)]
     placement: Placement,
     #[command(flatten)]
@@ -63,12 +67,11 @@ impl Arguments {
 /// # Errors
 /// When it cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let memory = arguments.memory.only("which knows who schedules")?;
     arguments.memory.check_remote("--memory")?;
     arguments.log.start()?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("scheduler")?;
-    let register = worker::reach(memory)?;
+    let register = worker::reach(arguments.memory.first())?;
     let admission = AdmissionArguments::default().load()?;
     let listen_options = ListenOptions { admission, allow_remote: arguments.allow_remote, ..ListenOptions::default() };
     let failed = |stage| move |error: forebay_memory_node::Error| Failure::new(error.kind(), stage, error);
@@ -82,7 +85,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         whole_process: true,
         ..Options::with_memory(MEMORY_BYTES)
     };
-    let handle = MemoryNode::start(listener, options).map_err(failed(Stage::Start))?;
+    let handle = Arc::new(MemoryNode::start(listener, options).map_err(failed(Stage::Start))?);
+    let _looks =
+        arguments.memory.all().iter().map(|node| Looks::start(node, &handle)).collect::<Result<Vec<_>, _>>()?;
     let mut register = NodeRegister::new(register, handle.address().into());
     let mut election = Election::new(TERM);
     output::announce(&format!("ready {}", handle.address()))?;
@@ -110,4 +115,52 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     drop(admin);
     handle.shutdown().map_err(failed(Stage::Running))
+}
+
+/// A thread that asks a memory node how busy it is, and tells the scheduler. It ends when this is dropped.
+struct Looks(Arc<AtomicBool>);
+
+impl Looks {
+    fn start(node: &NodeAddress, scheduler: &Arc<Handle>) -> Result<Self, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (looks, scheduler) = (Self(Arc::clone(&stop)), Arc::clone(scheduler));
+        let reach = forebay::reach(node, "scheduler");
+        let clock = SystemClock::new();
+        let look = move || {
+            let mut known = None;
+            while !stop.load(Ordering::Relaxed) {
+                let asked = reach.client().and_then(|client| Ok((client.node(), loaded(&client.node_load()?))));
+                let now = asked
+                    .inspect_err(|error| tracing::debug!(%error, "a memory node does not say how busy it is"))
+                    .ok();
+                if let Some(before) = known.filter(|before| now.is_none_or(|(node, _)| node != *before)) {
+                    scheduler.know(before, None);
+                }
+                known = now.map(|(node, load)| {
+                    scheduler.know(node, Some(load));
+                    node
+                });
+                clock.sleep(LOOK_AT_NODES);
+            }
+        };
+        let thread = forebay_env::thread::spawn("scheduler-look", look);
+        thread.map(|_| looks).map_err(Failure::io("starting a thread"))
+    }
+}
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+const fn loaded(load: &NodeLoad) -> Load {
+    Load {
+        active_threads: load.running_jobs,
+        threads: load.job_threads,
+        pending: load.queued_jobs,
+        queue_limit: load.most_queued_jobs,
+        written_per_second: 0,
+        bandwidth_per_second: 0,
+    }
 }

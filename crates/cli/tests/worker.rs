@@ -218,6 +218,24 @@ fn scheduler(memory: &str) -> (Running, String) {
     (scheduler, out.trim_start_matches("ready ").trim().to_owned())
 }
 
+/// It is no memory node that schedules, and there is no worker.
+#[test]
+fn a_scheduler_sends_jobs_to_memory_nodes_that_are_idle() {
+    let nodes: Vec<_> = (0..2).map(|_| start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=1")).collect();
+    let addresses: Vec<_> = nodes.iter().map(|(_, address)| address.parse::<NodeAddress>().unwrap()).collect();
+    let (_scheduler, address) = scheduler(&format!("{},{}", nodes[0].1, nodes[1].1));
+    let candidates = [address.parse::<NodeAddress>().unwrap()];
+    let options = Options { scheduler: Some(forebay::reach_scheduler(&candidates, "test")), ..small_options() };
+    let store = Store::connect_all(&addresses, options).unwrap();
+    for round in 0..40 {
+        let done = load(&store, 4000, 4, |_| {});
+        if done.near_data_compactions > 0 {
+            return;
+        }
+        assert!(round < 39, "no compaction was near its data: {done:?}");
+    }
+}
+
 /// Two would schedule. The one that does is killed, or sleeps until the other one has been elected and goes on then.
 #[test]
 fn another_scheduler_takes_over() {

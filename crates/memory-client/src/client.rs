@@ -7,11 +7,11 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_fabric::{Link, NodeIdentity, RemoteAddress, Rights};
 use forebay_proto::calls::{
-    Call, DropStore, GetCredit, GetStatistics, LeaseExtents, ListPool, ListStores, ListTenants, MapExtents,
+    Call, DropStore, GetCredit, GetLoad, GetStatistics, LeaseExtents, ListPool, ListStores, ListTenants, MapExtents,
     ReturnExtents,
 };
 use forebay_proto::replies::{
-    Credit, ExtentsGranted, PoolEntry, PoolPage, Statistics, TenantFigures, TenantPage, capabilities,
+    Credit, ExtentsGranted, NodeLoad, PoolEntry, PoolPage, Statistics, TenantFigures, TenantPage, capabilities,
 };
 use forebay_proto::{ExtentId, GrantedExtent, MAX_LIST, Purpose, SessionId, ShardKey, StoreId, Text};
 use std::sync::Arc;
@@ -366,6 +366,14 @@ impl MemoryClient {
     /// [`Error`].
     pub fn node_statistics(&self) -> Result<Statistics, Error> {
         self.call(&GetStatistics { session: self.session() })
+    }
+
+    /// How busy the node's own threads are, for a scheduler elsewhere.
+    ///
+    /// # Errors
+    /// [`Error`]; of kind [`Unsupported`](forebay_base::ErrorKind::Unsupported) at a node of an older build.
+    pub fn node_load(&self) -> Result<NodeLoad, Error> {
+        self.call(&GetLoad { session: self.session() })
     }
 
     /// Tells of which database this session is, and the weight of its share of the tenant's memory beside those of the

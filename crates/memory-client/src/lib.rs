@@ -31,7 +31,7 @@ mod ticket;
 pub use allocator::{Allocation, AllocatorOptions, AllocatorStatistics, SubAllocator};
 pub use client::MemoryClient;
 pub use error::Error;
-pub use forebay_proto::replies::{Credit, DoorFigures, PoolEntry, PoolPage, TenantFigures, TenantPage};
+pub use forebay_proto::replies::{Credit, DoorFigures, NodeLoad, PoolEntry, PoolPage, TenantFigures, TenantPage};
 pub use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardId, ShardKey, StoreId};
 pub use options::ClientOptions;
 pub use reach::Reach;

@@ -16,7 +16,7 @@ use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{HashMap, Nanos};
 use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, Place, rpc};
-use forebay_offload::Term;
+use forebay_offload::{Load, Term};
 use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
 use forebay_proto::{Procedure, Request};
 use std::collections::VecDeque;
@@ -550,7 +550,7 @@ fn refuse_call(peer: &dyn Peer, endpoint: EndpointId, request: &rpc::Request, wh
 
 /// Whether the call keeps, ends or looks at a session, by its number.
 fn is_control(request: &rpc::Request) -> bool {
-    let control = [Procedure::Renew, Procedure::CloseSession, Procedure::GetStatistics];
+    let control = [Procedure::Renew, Procedure::CloseSession, Procedure::GetStatistics, Procedure::GetLoad];
     request.inline_arguments().is_some()
         && Procedure::from_number(request.procedure).is_some_and(|procedure| control.contains(&procedure))
 }
@@ -631,6 +631,11 @@ impl Handle {
     /// The node schedules in this term from now on, or not at all. Of another term it knows nothing any more.
     pub fn schedule(&self, term: Option<Term>) {
         self.core.with_state(|state| state.schedule(term));
+    }
+
+    /// For what is scheduled here: how busy the threads of another memory node are, or that nobody knows.
+    pub fn know(&self, node: NodeIdentity, load: Option<Load>) {
+        self.core.with_state(|state| state.know(node, load));
     }
 
     /// Other tenants, or limits, from now on. Who has more than it may keeps what it has. Links of identities that

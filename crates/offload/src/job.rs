@@ -69,6 +69,17 @@ pub struct Ticket {
     pub secret: u128,
 }
 
+/// A life of a memory node: its number and its incarnation.
+pub type Life = (u32, u64);
+
+impl Ticket {
+    /// The memory node.
+    #[must_use]
+    pub const fn life(&self) -> Life {
+        (self.node, self.incarnation)
+    }
+}
+
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, incarnation, job, .. } = self;

@@ -49,7 +49,7 @@ mod stored;
 
 pub use election::{Election, Question, Register};
 pub use executor::{Executor, Task};
-pub use job::{Attempt, JobName, Outcome, Package, Reason, Span, Term, Ticket};
+pub use job::{Attempt, JobName, Life, Outcome, Package, Reason, Span, Term, Ticket};
 pub use load::{Load, Policy, Weights};
 pub use message::{Beat, Body, Letter, MAX_LETTERS, MAX_RUNNING, MOST_MESSAGE_BYTES, Message};
 pub use owner::{Order, Owner};

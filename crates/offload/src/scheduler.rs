@@ -12,7 +12,7 @@
 //! runs by each beat. So a new scheduler begins with nothing. A job that it learns of from an executor has no owner until
 //! the PREPARE comes.
 
-use crate::job::{Attempt, JobName, Outcome, Package, Reason, Term};
+use crate::job::{Attempt, JobName, Life, Outcome, Package, Reason, Term};
 use crate::line::Line;
 use crate::load::{Load, Policy};
 use crate::message::{Beat, Body, Letter, Message};
@@ -65,7 +65,7 @@ pub struct Scheduler {
     policy: Policy,
     members: BTreeMap<Party, Member>,
     /// Memory nodes whose own threads run jobs, by number.
-    near: BTreeMap<u32, Load>,
+    near: BTreeMap<Life, Load>,
     line: Line,
     /// Jobs whose owners have a thread for them. They need not wait, so they do not stand in the line behind those that do.
     ready: Vec<JobName>,
@@ -105,9 +105,9 @@ impl Scheduler {
         std::mem::take(&mut self.out)
     }
 
-    /// A memory node says how busy its own threads are.
-    pub fn near(&mut self, node: u32, load: Load) {
-        self.near.insert(node, load);
+    /// How busy the own threads of memory nodes are. Nobody runs jobs at one that is not among them.
+    pub fn near(&mut self, loads: &BTreeMap<Life, Load>) {
+        self.near.clone_from(loads);
     }
 
     /// Letters came. Jobs that wait are placed when all of them were read, so that many letters do not look at many
@@ -365,7 +365,7 @@ impl Scheduler {
         let others = others
             .map(|(&party, member)| ((cost(package.bytes(), &member.load), member.load.is_busy()), Place::To(party)));
         let is_in_memory = !package.needs_storage && package.storage_bytes == 0;
-        let near = self.near.get(&package.ticket.node).filter(|load| is_in_memory && !load.is_full());
+        let near = self.near.get(&package.ticket.life()).filter(|load| is_in_memory && !load.is_full());
         let near = near.map(|load| ((cost(0, load), load.is_busy()), Place::Not(Reason::Near)));
         let at_home = Some(home).filter(|home| !home.is_busy());
         let cost_at_home = |home| weights.cost_at_home(package.bytes(), &home);
@@ -430,6 +430,9 @@ mod tests {
     use crate::load::Weights;
     use std::cell::Cell;
 
+    /// The memory node of all jobs.
+    const LIFE: Life = (7, 1);
+
     thread_local! {
         /// How often it was asked where a job goes.
         pub(super) static ASKED: Cell<usize> = const { Cell::new(0) };
@@ -476,7 +479,7 @@ mod tests {
 
     fn place(weights: Weights, near: Load, far: Load, home: Load) -> (Party, Body) {
         let mut scheduler = Scheduler::new(Term(0), Policy { weights, ..Policy::default() });
-        scheduler.near(7, near);
+        scheduler.near(&[(LIFE, near)].into());
         beats(&mut scheduler, 0, Party(10), beat(far));
         prepare(&mut scheduler, 0, 1, package(64_000_000, 0), home);
         told(&mut scheduler).pop().unwrap()
@@ -512,7 +515,7 @@ mod tests {
             let (mut near, mut moved) = (Load { queue_limit: 4, ..load(0, 2) }, 0);
             beats(&mut scheduler, 0, Party(10), beat(Load { queue_limit: 8, ..load(0, 2) }));
             for job in 0..8 {
-                scheduler.near(7, near);
+                scheduler.near(&[(LIFE, near)].into());
                 prepare(&mut scheduler, 0, job, package(1000, 0), busy);
                 match told(&mut scheduler).pop().unwrap().1 {
                     Body::Abort(Reason::Near) => near = near.and_one(),
@@ -550,14 +553,14 @@ mod tests {
         let mut scheduler = Scheduler::new(Term(0), Policy::default());
         let (idle, busy) = (load(0, 2), load(2, 2));
         beats(&mut scheduler, 0, Party(10), beat(Load { queue_limit: 8, ..load(0, 1) }));
-        scheduler.near(7, Load { queue_limit: 8, ..load(1, 1) });
+        scheduler.near(&[(LIFE, Load { queue_limit: 8, ..load(1, 1) })].into());
         prepare(&mut scheduler, 0, 1, package(100, 0), idle);
         assert!(matches!(told(&mut scheduler)[..], [(Party(10), Body::Assign { .. })]), "it is idle");
         // Neither at the memory node nor behind what runs: that costs as much as at home, and has to be waited for.
         prepare(&mut scheduler, 0, 2, package(100, 0), idle);
         assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Home))]);
         // Jobs of the same owner wait, since executors are full.
-        scheduler.near(7, load(1, 1).and_one());
+        scheduler.near(&[(LIFE, load(1, 1).and_one())].into());
         beats(&mut scheduler, 0, Party(10), beat(load(1, 1).and_one()));
         prepare(&mut scheduler, 0, 3, package(100, 0), busy);
         assert_eq!(told(&mut scheduler), []);

@@ -7,9 +7,9 @@
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
-    Credit, Done, Exchanged, ExtentPage, ExtentsGranted, JobDone, OutputGranted, PoolPage, RangePage, RangesGranted,
-    ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TenantPage,
-    TicketJoined, TicketOpened,
+    Credit, Done, Exchanged, ExtentPage, ExtentsGranted, JobDone, NodeLoad, OutputGranted, PoolPage, RangePage,
+    RangesGranted, ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage,
+    TenantPage, TicketJoined, TicketOpened,
 };
 use forebay_base::DecodeError;
 
@@ -471,6 +471,12 @@ calls! {
         /// How many of them to skip.
         skip: u32,
     }
+    /// How busy the node's own threads are, for a scheduler elsewhere: with jobs of all tenants if the session's tenant administers the
+    /// node, else with its own.
+    GetLoad = 83 -> NodeLoad {
+        /// The session.
+        session: SessionId,
+    }
 }
 
 /// Maximum number of ranges in one message.
@@ -607,6 +613,7 @@ mod tests {
             (GetStatistics { session }.into(), "015100000000000000"),
             (ListTenants { session, after: text("t") }.into(), "0151000000000000000174"),
             (ListPool { session, skip: 64 }.into(), "01510000000000000040000000"),
+            (GetLoad { session }.into(), "015100000000000000"),
         ]
     }
 
@@ -690,6 +697,7 @@ mod tests {
             hex(&Exchanged { term: 3, letters: Rest(vec![0xaa]) }.encode()),
             hex(&credit.encode()),
             hex(&PoolPage { databases: vec![entry_of_pool], more: true, free_extents: 3, other_extents: 2 }.encode()),
+            hex(&NodeLoad { running_jobs: 1, job_threads: 2, queued_jobs: 3, most_queued_jobs: 4 }.encode()),
         ];
         assert_eq!(
             lines,
@@ -714,6 +722,7 @@ mod tests {
                 "010900000000000000010000000000000002000000000000000300000000000000040000000000000005000000000000000600000001",
                 "01010001740164026d6551000000000000000100000002000000040000000000000005000000000000000100000000000000\
                  0103000000000000000200000000000000",
+                "0101000000020000000300000004000000",
             ]
         );
         assert_eq!(
@@ -736,7 +745,7 @@ mod tests {
             numbers,
             [
                 1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 32, 33, 34, 35, 48, 49, 50, 51, 52, 64, 72,
-                73, 74, 75, 76, 77, 78, 80, 81, 82
+                73, 74, 75, 76, 77, 78, 80, 81, 82, 83
             ]
         );
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));

@@ -252,6 +252,20 @@ message! {
 }
 
 message! {
+    /// How busy the node's own threads are.
+    NodeLoad {
+        /// Threads that run jobs.
+        running_jobs: u32,
+        /// Threads for jobs.
+        job_threads: u32,
+        /// Jobs that wait for one.
+        queued_jobs: u32,
+        /// How many may wait before the threads count as full.
+        most_queued_jobs: u32,
+    }
+}
+
+message! {
     /// Figures of a tenant.
     TenantFigures {
         /// Its name.

@@ -156,6 +156,7 @@ impl State {
             Request::FinishTicket(call) => self.finish_ticket(&call),
             Request::Exchange(call) => self.exchange(now, tenant, &call),
             Request::GetStatistics(_) => Ok(self.statistics_for(tenant)),
+            Request::GetLoad(_) => Ok(Answer::Reply(self.load_for(tenant).encode())),
             Request::ListTenants(call) => self.list_tenants(tenant, &call.after),
             Request::ListPool(call) => Ok(self.list_pool(now, tenant, &call)),
         }
@@ -167,6 +168,7 @@ impl State {
             Request::Renew(_)
                 | Request::CloseSession(_)
                 | Request::GetStatistics(_)
+                | Request::GetLoad(_)
                 | Request::ListTenants(_)
                 | Request::ListPool(_)
         );
@@ -477,6 +479,7 @@ fn session_of(request: &Request) -> SessionId {
         Request::FinishTicket(call) => call.session,
         Request::Exchange(call) => call.session,
         Request::GetStatistics(call) => call.session,
+        Request::GetLoad(call) => call.session,
         Request::ListTenants(call) => call.session,
         Request::ListPool(call) => call.session,
     }

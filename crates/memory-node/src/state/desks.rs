@@ -2,7 +2,7 @@
 
 use super::resources::TenantId;
 use forebay_env::{HashMap, Nanos};
-use forebay_offload::{Letter, Load, Message, Party, Policy, Scheduler, Term};
+use forebay_offload::{Letter, Life, Load, Message, Party, Policy, Scheduler, Term};
 use forebay_proto::SessionId;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,6 +25,8 @@ pub struct Desks {
     policy: Policy,
     /// Nobody schedules here without one.
     term: Option<Term>,
+    /// How busy memory nodes' own threads are, this one's among them.
+    near: BTreeMap<Life, Load>,
 }
 
 impl Desk {
@@ -51,7 +53,7 @@ impl Desk {
 impl Desks {
     /// Nobody is known yet.
     pub fn new(term: Option<Term>, policy: Policy) -> Self {
-        Self { of: HashMap::default(), policy, term }
+        Self { of: HashMap::default(), policy, term, near: BTreeMap::new() }
     }
 
     /// The term in which this node schedules.
@@ -59,11 +61,19 @@ impl Desks {
         self.term
     }
 
-    /// Gives the tenant's scheduler what a session says. `near` is how busy the node's own threads are.
-    pub fn receive(&mut self, now: Nanos, tenant: TenantId, from: SessionId, letters: &[Letter], near: (u32, Load)) {
-        let Self { of, policy, term: Some(term) } = self else { return };
+    /// How busy a memory node's own threads are, or that nobody knows.
+    pub fn know(&mut self, node: Life, load: Option<Load>) {
+        match load {
+            Some(load) => drop(self.near.insert(node, load)),
+            None => drop(self.near.remove(&node)),
+        }
+    }
+
+    /// Gives the tenant's scheduler what a session says.
+    pub fn receive(&mut self, now: Nanos, tenant: TenantId, from: SessionId, letters: &[Letter]) {
+        let Self { of, policy, term: Some(term), near } = self else { return };
         let desk = of.entry(tenant).or_insert_with(|| Desk::new(*term, *policy));
-        desk.scheduler.near(near.0, near.1);
+        desk.scheduler.near(near);
         desk.scheduler.receive(now, Party(from.0), letters);
         desk.sort();
     }

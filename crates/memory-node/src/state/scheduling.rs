@@ -8,9 +8,10 @@ use super::resources::{Resource, TenantId};
 use super::tenants::{Figures, Tenant};
 use super::{Answer, Refusal, State};
 use forebay_env::Nanos;
+use forebay_fabric::NodeIdentity;
 use forebay_offload::{Letter, Load, Term};
 use forebay_proto::calls::Exchange;
-use forebay_proto::replies::Exchanged;
+use forebay_proto::replies::{Exchanged, NodeLoad};
 use forebay_proto::{Message, Rest};
 
 /// Jobs that wait for each thread of the node before its threads count as full.
@@ -21,8 +22,9 @@ impl State {
     pub(super) fn exchange(&mut self, now: Nanos, tenant: TenantId, call: &Exchange) -> Result<Answer, Refusal> {
         let term = self.desks.term().ok_or(Refusal::NoScheduler)?;
         let letters = Letter::decode_all(&call.letters.0).map_err(Refusal::Letters)?;
-        let near = (self.settings.node, self.load());
-        self.desks.receive(now, tenant, call.session, &letters, near);
+        let own = self.load();
+        self.desks.know((self.settings.node, self.settings.incarnation), (own.threads > 0).then_some(own));
+        self.desks.receive(now, tenant, call.session, &letters);
         let letters = self.desks.take(tenant, call.session);
         Ok(Answer::Reply(Exchanged { term: term.0, letters: Rest(letters) }.encode()))
     }
@@ -32,6 +34,24 @@ impl State {
     pub fn schedule(&mut self, term: Option<Term>) {
         if term != self.desks.term() {
             self.desks = Desks::new(term, self.settings.placement);
+        }
+    }
+
+    /// How busy the threads of another node are, or that nobody knows.
+    pub fn know(&mut self, node: NodeIdentity, load: Option<Load>) {
+        self.desks.know((node.node, node.incarnation), load);
+    }
+
+    /// How busy the node's own threads are, as the tenant may see it.
+    pub(super) fn load_for(&self, tenant: TenantId) -> NodeLoad {
+        let all = self.load();
+        let own = self.tenants.get(tenant).filter(|_| !self.administers(tenant)).map(|tenant| &tenant.figures);
+        let count = |jobs: u64| u32::try_from(jobs).unwrap_or(u32::MAX);
+        NodeLoad {
+            running_jobs: own.map_or(all.active_threads, |own| count(own.running_jobs)),
+            job_threads: all.threads,
+            queued_jobs: own.map_or(all.pending, |own| count(own.queued_jobs)),
+            most_queued_jobs: all.queue_limit,
         }
     }
 

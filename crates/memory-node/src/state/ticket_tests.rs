@@ -4,7 +4,7 @@ use super::tests::{check_tenants, settings, text};
 use super::*;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
-use forebay_fabric::PeerId;
+use forebay_fabric::{NodeIdentity, PeerId};
 use forebay_proto::calls::*;
 use forebay_proto::replies::*;
 use forebay_proto::{Message, PROTOCOL_VERSION, Request, ShardId};
@@ -237,7 +237,9 @@ fn tickets_end_with_the_epoch_and_with_either_session() {
 
 #[test]
 fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
-    use forebay_offload::{Attempt, Beat, Body, JobName, Letter, Load, Message as Said, Package, Span, Term, Ticket};
+    use forebay_offload::{
+        Attempt, Beat, Body, JobName, Letter, Load, Message as Said, Package, Reason, Span, Term, Ticket,
+    };
     let (mut world, _) = World::new(1);
     let exchange = |world: &mut World, peer: u64, letter: Option<Letter>| {
         let mut letters = Vec::new();
@@ -263,6 +265,23 @@ fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
     let attempt = Attempt { term: Term(0), number: 1 };
     let assigned = Letter::Message(Said { term: Term(0), name, attempt, body: Body::Assign { package } });
     assert_eq!((term, letters), (Term(0), vec![assigned]));
+    // A job of a memory node elsewhere is run there while that one says that it is idle.
+    let package = Package { ticket: Ticket { node: 7, ..ticket }, ..package };
+    let idle_elsewhere = Load { threads: 2, queue_limit: 4, ..Load::default() };
+    let elsewhere = |number| NodeIdentity { node: number, incarnation: 1 };
+    for (job, known, expected) in [(2, Some(idle_elsewhere), Some(Reason::Near)), (3, None, None)] {
+        let name = JobName { job, ..name };
+        let body = Body::Prepare { package, home: Load { active_threads: 1, threads: 1, ..Load::default() } };
+        world.state.know(elsewhere(7), known);
+        world.state.know(elsewhere(8), Some(idle_elsewhere));
+        let prepare = Said { term: Term(0), name, attempt: Attempt::default(), body };
+        let (_, letters) = exchange(&mut world, OWNER, Some(Letter::Message(prepare))).unwrap();
+        let said = letters.iter().find_map(|letter| match letter {
+            Letter::Message(Said { name: of, body: Body::Abort(reason), .. }) if *of == name => Some(*reason),
+            _ => None,
+        });
+        assert_eq!(said, expected, "job {job}");
+    }
     // Another term begins with nothing, and without one nobody schedules.
     world.state.schedule(Some(Term(4)));
     assert_eq!(exchange(&mut world, 2, None).unwrap(), (Term(4), Vec::new()));
