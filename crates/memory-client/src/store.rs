@@ -6,12 +6,14 @@ use forebay_base::Reader;
 use forebay_fabric::rpc::MAX_ARGUMENT_BYTES;
 use forebay_proto::calls::{
     AcquireSeen, AcquireShard, AdoptExtents, AdoptRanges, CreateStore, FreeBatch, GetRoot, ListExtents, ListRanges,
-    MAX_RANGES, MAX_ZEROED_BYTES, OpenStore, ReleaseExtents, ReleaseShard, SetRoot, ShareExtents, SubmitJob, ZeroRange,
+    MAX_RANGES, MAX_ZEROED_BYTES, OpenStore, ReleaseExtents, ReleaseShard, SetRoot, ShareExtents, SubmitJob,
+    WriteRange, ZeroRange,
 };
 use forebay_proto::field::Field;
 use forebay_proto::replies::StoreOpened;
 use forebay_proto::{
-    Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId, Text, gather, job_kind,
+    Blob, Epoch, ExtentId, ExtentRange, MAX_BLOB_BYTES, MAX_LIST, Rest, ShardId, ShardKey, StoreId, Text, gather,
+    job_kind,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -303,6 +305,20 @@ impl ShardHandle {
             let range = ExtentRange { extent: range.extent, offset: range.offset + done, length };
             self.client.call(&ZeroRange { session, shard, epoch, range })?;
             done += length;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes to memory of the shard, or that this session has leased, `offset` bytes from the start of an extent: also to
+    /// outputs of jobs.
+    ///
+    /// # Errors
+    /// [`Error`]. Some of the bytes may be written then.
+    pub fn write_range(&self, extent: ExtentId, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let (session, shard, epoch) = self.names();
+        for (piece, at) in bytes.chunks(MAX_BLOB_BYTES).zip((offset..).step_by(MAX_BLOB_BYTES)) {
+            let bytes = Blob::new(piece).unwrap_or_default();
+            self.client.call(&WriteRange { session, shard, epoch, extent, offset: at, bytes })?;
         }
         Ok(())
     }

@@ -190,14 +190,10 @@ impl Core {
             }
             Answer::Reply(bytes) => Ok(Called::Reply(bytes)),
             Answer::Job(job) => Ok(Called::Job(job)),
-            // Under the lock, so that the range is still the caller's. It is short.
-            Answer::Zero(range) => {
-                let missing = || forebay_fabric::Error::Invalid(format!("{} has no memory", range.extent));
-                let region = self.region(range.extent).ok_or_else(missing);
-                let zeroed = region.and_then(|region| region.zero(range.offset, range.length));
-                let failed =
-                    |error: forebay_fabric::Error| CallError { kind: error.kind(), message: error.to_string() };
-                zeroed.map(|()| Called::Reply(Done {}.encode())).map_err(failed)
+            // Both under the lock, so that the range is still the caller's. It is short.
+            Answer::Zero(range) => self.changed(range.extent, |region| region.zero(range.offset, range.length)),
+            Answer::Write(range, bytes) => {
+                self.changed(range.extent, |region| region.write(range.offset, bytes.bytes()))
             }
             Answer::Lend { job, wanted, longest_bytes } => {
                 let lent = inner.lend(peer, job, &wanted, &self.regions);
@@ -213,6 +209,36 @@ impl Core {
                 inner.carry_out();
                 granted.map(|extents| Called::Reply(ExtentsGranted { extents }.encode()))
             }
+        }
+    }
+
+    /// Changes memory of an extent for a call.
+    fn changed(
+        &self,
+        extent: ExtentId,
+        change: impl FnOnce(&Region) -> Result<(), forebay_fabric::Error>,
+    ) -> Result<Called, CallError> {
+        let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));
+        let changed = self.region(extent).ok_or_else(missing).and_then(change);
+        let failed = |error: forebay_fabric::Error| CallError { kind: error.kind(), message: error.to_string() };
+        changed.map(|()| Called::Reply(Done {}.encode())).map_err(failed)
+    }
+
+    /// Flips bits of a byte, as memory that rots does: for tests of whoever reads it.
+    pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), forebay_fabric::Error> {
+        let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));
+        let region = self.region(extent).ok_or_else(missing)?;
+        let mut byte = [0];
+        region.read(offset, &mut byte)?;
+        region.write(offset, &[byte[0] ^ mask])
+    }
+
+    /// The bytes of an extent; none where there is no such extent.
+    pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
+        let mut bytes = vec![0; self.settings.extent_bytes as usize];
+        match self.region(extent).map(|region| region.read(0, &mut bytes)) {
+            Some(Ok(())) => bytes,
+            _ => Vec::new(),
         }
     }
 

@@ -289,9 +289,22 @@ fn an_owner_has_its_memory_zeroed(back_end: BackEnd) {
         let refused = shard.zero_range(ExtentRange { extent, offset, length }).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{extent} {offset}");
     }
+    // And written.
+    let longer = vec![9; 5000];
+    for &extent in &extents {
+        shard.write_range(extent, 4099, &longer).unwrap();
+        let found = read(&old, ExtentRange { extent, offset: 4096, length: 5008 });
+        assert!(found[..3] == [0; 3] && found[3..5003] == longer && found[5003..] == [0; 5]);
+    }
+    for (extent, offset) in [(foreign, 0), (ExtentId(99), 0), (extents[0], old.extent_bytes()), (extents[0], u64::MAX)]
+    {
+        let refused = shard.write_range(extent, offset, &[1]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{extent} {offset}");
+    }
     let _taken = other.open_store("db").unwrap().acquire_shard(SHARD, true).unwrap();
     let range = ExtentRange { extent: extents[0], offset: 0, length: 8 };
     assert_eq!(shard.zero_range(range).unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(shard.write_range(range.extent, 0, &[1]).unwrap_err().kind(), ErrorKind::Fenced);
 }
 
 fn a_takeover_fences_the_owner_before(back_end: BackEnd) {

@@ -260,6 +260,22 @@ calls! {
         /// The range.
         range: ExtentRange,
     }
+    /// Writes bytes into a range of memory of the shard, or that the session has leased for it: also into outputs of jobs, of
+    /// which owners have no keys to write. Where one copy of a segment is damaged, its owner has the bytes of another one written.
+    WriteRange = 28 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The extent.
+        extent: ExtentId,
+        /// Where the bytes go, in bytes from its start.
+        offset: u64,
+        /// The bytes.
+        bytes: Blob,
+    }
     /// Tells the session's database and its share of the tenant's memory beside those of the tenant's other databases,
     /// and asks what it may take. The last that was told counts, while the session lives.
     GetCredit = 27 -> Credit {
@@ -550,6 +566,10 @@ mod tests {
             (
                 ZeroRange { session, shard, epoch, range: ranges[0] }.into(),
                 "0151000000000000005200000000000000530000000e000000000000000400000000100000000000000020000000000000",
+            ),
+            (
+                WriteRange { session, shard, epoch, extent: ExtentId(4), offset: 6, bytes: blob.clone() }.into(),
+                "0151000000000000005200000000000000530000000e000000000000000400000006000000000000000400626c6f62",
             ),
             (
                 ListRanges { session, shard, from: ExtentId(3), offset: 5 }.into(),

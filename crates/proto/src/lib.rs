@@ -2,8 +2,8 @@
 //!
 //! A compute node opens a session on its link and then makes [calls]. Each call is one request and one reply over the
 //! fabric's RPC, whose envelope carries the procedure's number, the checksums and the error kinds. Lists have a maximum
-//! length, so every request except [`calls::SubmitJob`], [`calls::SetRoot`], [`calls::AcquireSeen`] and
-//! [`calls::CreateStore`] fits into one message. Longer lists come in pages.
+//! length, so every request except [`calls::SubmitJob`], [`calls::SetRoot`], [`calls::AcquireSeen`],
+//! [`calls::WriteRange`] and [`calls::CreateStore`] fits into one message. Longer lists come in pages.
 //!
 //! | term | meaning here |
 //! |---|---|

@@ -104,6 +104,7 @@ impl State {
             }
             Request::ShareExtents(call) => self.share_extents(tenant, call),
             Request::ZeroRange(call) => self.zero_range(&call),
+            Request::WriteRange(call) => self.write_range(call),
             Request::GetCredit(call) => self.get_credit(now, tenant, call),
             Request::CreateStore(call) => self.create_store(tenant, call.session, call.name, call.config),
             Request::OpenStore(call) => self.open_store(tenant, call.session, &call.name),
@@ -401,11 +402,34 @@ impl State {
             let what = "is neither adopted by this shard nor leased by its owner";
             return Err(Refusal::Extent { extent: range.extent, what });
         }
-        let fits = range.offset.checked_add(range.length).is_some_and(|end| end <= self.settings.extent_bytes);
-        if !fits || range.length > MAX_ZEROED_BYTES {
+        if !self.is_within_extent(range) || range.length > MAX_ZEROED_BYTES {
             return Err(Refusal::Range(range));
         }
         Ok(Answer::Zero(range))
+    }
+
+    fn write_range(&mut self, call: WriteRange) -> Result<Answer, Refusal> {
+        let WriteRange { session, shard, epoch, extent, offset, bytes } = call;
+        self.check_owner(shard, session, epoch)?;
+        match self.extents.place(extent) {
+            Some(Place::Adopted(of) | Place::Jobs(of)) if of == shard => {}
+            Some(Place::Leased(by)) if by == session => {}
+            _ => {
+                return Err(Refusal::Extent {
+                    extent,
+                    what: "is neither memory of this shard nor leased by its owner",
+                });
+            }
+        }
+        let range = ExtentRange { extent, offset, length: bytes.bytes().len() as u64 };
+        if !self.is_within_extent(range) {
+            return Err(Refusal::Range(range));
+        }
+        Ok(Answer::Write(range, bytes))
+    }
+
+    fn is_within_extent(&self, range: ExtentRange) -> bool {
+        range.offset.checked_add(range.length).is_some_and(|end| end <= self.settings.extent_bytes)
     }
 
     fn check_places(&self, extents: &[ExtentId], expected: Place, what: &'static str) -> Result<(), Refusal> {
@@ -460,6 +484,7 @@ fn session_of(request: &Request) -> SessionId {
         Request::AdoptRanges(call) => call.session,
         Request::FreeBatch(call) => call.session,
         Request::ZeroRange(call) => call.session,
+        Request::WriteRange(call) => call.session,
         Request::GetCredit(call) => call.session,
         Request::CreateStore(call) => call.session,
         Request::OpenStore(call) => call.session,

@@ -61,7 +61,7 @@ use forebay_env::Nanos;
 use forebay_fabric::Rights;
 use forebay_offload::{Policy, Term};
 use forebay_proto::replies::{Statistics, TenantFigures};
-use forebay_proto::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId, Text};
+use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId, Text};
 use outputs::Outputs;
 use retired::RetiredRange;
 use sessions::Sessions;
@@ -144,6 +144,8 @@ pub enum Answer {
     },
     /// A reply, once the range is filled with zeros. Nothing else changes the state before that.
     Zero(ExtentRange),
+    /// Done, once these bytes are written to this range.
+    Write(ExtentRange, Blob),
     /// The result of a job, once it has run.
     Job(Job),
     /// These tenants, with the figures of who came to the node.
