@@ -476,7 +476,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "bit-flips",
-        about: "every single bit of a small database in storage, flipped: an error, or what was written",
+        about: "every single bit of a small database in storage, or of one of two copies in memory, flipped: an error, or what was written",
         folder: "crates/engine",
         toolchain: Toolchain::Stable,
         environment: &[("FOREBAY_BITS", "all")],
@@ -490,6 +490,7 @@ pub(crate) const SUITES: &[Suite] = &[
             "engine",
             "--",
             "bit_flips::",
+            "memory_flips::",
         ],
         full: &["--nocapture"],
         slice: Slice::Tests("crates/engine/tests/bit_flips.rs"),

@@ -144,6 +144,9 @@ impl Database {
             compactions: [("compute", at_home), ("memory", near), ("pool", pool)]
                 .map(|(place, count)| Compactions { place: place.to_owned(), count })
                 .into(),
+            damaged_copies: statistics.copies.damaged,
+            mended_copies: statistics.copies.mended,
+            scrubbed_bytes: statistics.copies.scrubbed_bytes,
             refused_compactions: statistics.refused_compactions,
             compaction_entries: statistics.compaction_entries,
             compaction_read_bytes: statistics.compaction_bytes_read,

@@ -320,6 +320,17 @@ const DATABASE: Things<Database> = Things {
         }),
         count("forebay_flushes_total", "Memtables flushed.", |database| database.flushes),
         count(
+            "forebay_damaged_copies_total",
+            "Damaged places found in copies in memory; one that no copy has whole counts each time.",
+            |database| database.damaged_copies,
+        ),
+        count("forebay_mended_copies_total", "Damaged places that were written anew from another copy.", |database| {
+            database.mended_copies
+        }),
+        count("forebay_scrubbed_bytes_total", "Bytes of copies in memory that scrubs have looked at.", |database| {
+            database.scrubbed_bytes
+        }),
+        count(
             "forebay_refused_compactions_total",
             "Compactions refused where they should have been done.",
             |database| database.refused_compactions,

@@ -162,6 +162,12 @@ pub struct Database {
     pub flushes: u64,
     /// Compactions, by where they were done.
     pub compactions: Vec<Compactions>,
+    /// Damaged places that were found in copies in memory.
+    pub damaged_copies: u64,
+    /// Those of them that were written anew from another copy.
+    pub mended_copies: u64,
+    /// Bytes of copies in memory that scrubs have looked at.
+    pub scrubbed_bytes: u64,
     /// Compactions that were refused where they should have been done.
     pub refused_compactions: u64,
     /// Index entries that compactions read.

@@ -103,6 +103,10 @@ pub struct EngineArguments {
     /// How the other memory nodes get what a compaction at one of them made, with --durability=memory=COPIES.
     #[arg(long, value_enum, default_value_t = Copied::Auto)]
     replication: Copied,
+    /// Look at so many bytes a second of the copies in memory, whether somebody reads them or not, and mend what is damaged; with
+    /// --durability=memory=COPIES. By default, only what is read is checked.
+    #[arg(long, value_parser = units::size, value_name = "SIZE", default_value = "0")]
+    scrub_rate: u64,
     /// Who places compactions, with --compaction-place pool: nodes of which one schedules, separated by commas; by default
     /// the first of --memory.
     #[arg(long, value_name = "ADDRESSES")]
@@ -402,6 +406,7 @@ impl EngineArguments {
                 Copied::Build => Replication::BuildIndex,
                 Copied::Auto => Replication::Automatic,
             },
+            scrub_bytes_per_second: self.scrub_rate,
             compaction_style: match self.compaction_style {
                 Style::Clustered => CompactionStyle::Clustered,
                 Style::Unclustered => CompactionStyle::Unclustered,

@@ -14,6 +14,9 @@ pub struct Arguments {
     pub place: PlaceArguments,
     #[command(flatten)]
     copies: CopiesArguments,
+    /// Write copies in memory anew that are damaged, from others that are whole, before they are verified.
+    #[arg(long)]
+    repair: bool,
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -28,11 +31,20 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let progress = Progress::of_steps("verifying:");
     let mut show = |step: Step| progress.step(step);
     let report = match arguments.place.stored()? {
+        Some(_) if arguments.repair => {
+            return Err(Failure::usage(
+                "--repair mends copies in memory: name the nodes with --memory. What lies in storage has one \
+                 copy, of which forebay repair saves what is left",
+            ));
+        }
         Some(database) => database.verify(&mut show).map_err(running)?,
         None => {
             let store = arguments.place.open(arguments.copies)?;
-            let report = store.verify(&mut show).map_err(running)?;
+            let mended = arguments.repair.then(|| store.mend_copies(&mut show).map_err(running)).transpose()?;
+            let mut report = store.verify(&mut show).map_err(running)?;
             store.close().map_err(running)?;
+            // What could not be mended is found again.
+            report.notes.extend(mended.into_iter().flat_map(|mended| mended.notes));
             report
         }
     };

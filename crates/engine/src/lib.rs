@@ -93,6 +93,7 @@ pub use terms::options::{
 };
 pub use terms::recovery::{LogCut, Recovery, ShardRecovery};
 pub use terms::statistics::{
-    DelegationStatistics, IndexCacheStatistics, LevelStatistics, LogStatistics, Stalls, StallsByCause, Statistics,
+    CopyStatistics, DelegationStatistics, IndexCacheStatistics, LevelStatistics, LogStatistics, Stalls, StallsByCause,
+    Statistics,
 };
 pub use write::batch::{BatchWrite, MAX_BATCH_BYTES, WriteBatch};

@@ -18,6 +18,7 @@ mod keyspaces;
 mod log;
 mod looking;
 mod lossy;
+mod memory_flips;
 mod merge;
 mod model;
 mod moved_bytes;

@@ -15,12 +15,14 @@ use crate::terms::routing::KeyRange;
 use crate::terms::{Durability, Entry, Error, Options, Result, Stamp, Statistics, Syncing, WriteOptions};
 use crate::work::background::{Background, Idle};
 use crate::work::common::Common;
+use crate::work::scrub::{self, Scrub};
 use crate::work::shard::Shard;
 use crate::work::ticker::Ticker;
 use crate::write::batch::{Write, WriteBatch, check_operand};
 use forebay_base::{ErrorKind, KeyOrder, Kind, SequenceNumber};
 use forebay_memory_client::MemoryClient;
 use forebay_storage::Storage;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,6 +60,8 @@ pub(super) struct Inner {
     /// What connects to nodes that were lost, and who does it.
     rejoining: Option<Arc<Rejoining>>,
     rejoiner: Option<Ticker>,
+    scrub: Option<Arc<Scrub>>,
+    scrubber: Option<Ticker>,
     /// When it is shipped next where there are no threads (clock of the options, nanoseconds).
     next_shipment: AtomicU64,
 }
@@ -113,6 +117,8 @@ impl Db {
             mender: None,
             rejoining: None,
             rejoiner: None,
+            scrub: None,
+            scrubber: None,
             next_shipment: AtomicU64::new(0),
         };
         open::resume(inner.router.shards(), to_read.unwrap_or(logs), &inner.router.routing())?;
@@ -153,6 +159,15 @@ impl Db {
                 inner.rejoiner = Some(Ticker::start("forebay-rejoin", LOOK_INTERVAL, &Arc::default(), step)?);
             }
             inner.rejoining = Some(rejoining);
+        }
+        if let Some(rate) = NonZeroU64::new(options.scrub_bytes_per_second) {
+            let scrub = Arc::new(Scrub::new(inner.router.shards(), rate));
+            if options.background_threads > 0 {
+                let scrub = Arc::clone(&scrub);
+                let look = move || while scrub.step() {};
+                inner.scrubber = Some(Ticker::start("forebay-scrub", scrub::LOOK_INTERVAL, &Arc::default(), look)?);
+            }
+            inner.scrub = Some(scrub);
         }
         if let Some(interval) = options.rebalance_interval
             && inner.router.shards().len() > 1
@@ -706,7 +721,9 @@ impl Db {
         let has_shipped = self.inner.ship_when_due();
         let rejoining = self.inner.rejoining.as_ref().filter(|_| self.inner.rejoiner.is_none());
         let has_connected = rejoining.is_some_and(|rejoining| rejoining.step());
-        self.shards().iter().any(|shard| shard.background_step()) || has_shipped || has_connected
+        let scrub = self.inner.scrub.as_ref().filter(|_| self.inner.scrubber.is_none());
+        let has_looked = scrub.is_some_and(|scrub| scrub.step());
+        self.shards().iter().any(|shard| shard.background_step()) || has_shipped || has_connected || has_looked
     }
 
     /// Adds a memory node, which copies may lie on from now on: another one, or one that has been started again. Copies that
@@ -839,7 +856,8 @@ impl Inner {
         // From here on nothing is recorded, so the shards can be cleared.
         self.router.wait_moved();
         self.background.stop();
-        self.ticker.iter().chain(&self.appender).chain(&self.mender).for_each(Ticker::stop);
+        let tickers = self.ticker.iter().chain(&self.appender).chain(&self.mender).chain(&self.scrubber);
+        tickers.for_each(Ticker::stop);
         if left.is_ok() {
             self.log.iter().for_each(|log| log.close());
         }

@@ -23,6 +23,10 @@ impl Statistics {
         self.log.waits += get(&counters.log_waits);
         self.replicated_bytes += get(&counters.replicated_bytes);
         self.rebuilt_bytes += get(&counters.rebuilt_bytes);
+        self.copies.damaged += get(&counters.damaged_copies);
+        self.copies.mended += get(&counters.mended_copies);
+        self.copies.scrubbed_bytes += get(&counters.scrubbed_bytes);
+        self.copies.scrubs += get(&counters.scrubs);
         self.compactions += get(&counters.compactions);
         self.near_data_compactions += get(&counters.near_data_compactions);
         self.offloaded_compactions += get(&counters.offloaded_compactions);

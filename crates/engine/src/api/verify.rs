@@ -1,21 +1,67 @@
 //! Verifying an open database.
 
 use crate::api::db::Db;
-use crate::inspect::report::{Report, Step};
-use crate::inspect::verify::verify_open;
+use crate::durable::findings::Mend;
+use crate::inspect::report::{Report, Section, Step};
+use crate::inspect::verify::{add_damage, verify_open};
 use crate::terms::Result;
+use crate::work::shard::Shard;
 use std::sync::Arc;
 
 impl Db {
     /// Reads all tables and segments of the database as they are now, wherever they lie, and checks that indexes are in order
-    /// and that every entry finds its record. Writers and readers go on. What is in memtables is not read. `progress` is
-    /// told from time to time.
+    /// and that every entry finds its record. Where the database has copies in memory, does so with each of them, looks at their
+    /// manifests and logs too, and says whose copy is damaged. Writers and readers go on. What is in memtables is not read.
+    /// `progress` is told from time to time.
     ///
     /// # Errors
     /// `Closed`. Damage is no error, but in [`Report::problems`].
     pub fn verify(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
         let trees: Vec<_> = self.shards().iter().map(|shard| Arc::clone(&shard.tree)).collect();
         trees.iter().try_for_each(|tree| tree.check_open())?;
-        Ok(verify_open(&trees, progress))
+        let mut report = verify_open(&trees, progress);
+        self.look_at_copies(Mend::Look, &mut report, progress)?;
+        Ok(report)
+    }
+
+    /// Looks at all copies in memory, and writes what is damaged anew from a copy that has it whole. Reads do that with what they find;
+    /// this finds what nobody reads. What was mended is in [`Report::notes`], and what no copy has whole in [`Report::problems`].
+    /// Does nothing where the database has no durability `memory`.
+    ///
+    /// # Errors
+    /// `Closed`; `Unavailable` when a memory node cannot be reached.
+    pub fn mend_copies(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
+        let mut report = Report::default();
+        self.look_at_copies(Mend::Repair, &mut report, progress)?;
+        Ok(report)
+    }
+
+    fn look_at_copies(&self, mend: Mend, report: &mut Report, progress: &mut dyn FnMut(Step)) -> Result<()> {
+        let names = &["copies_looked_at", "bytes_looked_at", "damaged", "mended"];
+        let mut counts = [0; 4];
+        let of_shard = |shard: &Arc<Shard>| {
+            let bytes = shard.tree.view.load().version.segment_bytes();
+            bytes.saturating_mul(shard.tree.remote.active().count() as u64)
+        };
+        let mut step = Step { bytes: 0, of_bytes: self.shards().iter().map(of_shard).sum() };
+        let mut are_any = false;
+        for (shard, number) in self.shards().iter().zip(0..) {
+            let looked = shard.look_at_copies(mend, |bytes| {
+                step.bytes += bytes;
+                progress(step);
+            });
+            let Some(looked) = looked.map_err(|error| shard.tree.why_failed(error))? else { continue };
+            are_any = true;
+            let mended = looked.damaged.iter().filter(|damaged| damaged.is_mended).count() as u64;
+            let found = [looked.copies, looked.bytes, looked.damaged.len() as u64, mended];
+            counts.iter_mut().zip(found).for_each(|(sum, found)| *sum += found);
+            add_damage(report, number, looked);
+        }
+        if are_any {
+            let mut section = Section::new("copies", names);
+            section.rows.push(counts.map(Into::into).to_vec());
+            report.sections.push(section);
+        }
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@
 //! A database in storage whose log leads its tables records nothing here: storage gets a later version ([`Recorded`]).
 
 use crate::durable::copies::{self, Copied, NotHeld};
+use crate::durable::findings::{Looked, Mend};
 use crate::durable::manifest::{self, Manifest};
 use crate::durable::recorded::Recorded;
 use crate::remote::objects::object_of;
@@ -139,6 +140,17 @@ impl Commits {
         let held = logs.len();
         logs.into_iter().for_each(|log| manifest.add(log));
         Ok(held)
+    }
+
+    /// Looks at the manifests in memory. Nothing is committed meanwhile.
+    ///
+    /// # Errors
+    /// `Closed` once the shard was left; those of members that cannot be read or written.
+    pub(crate) fn look(&self, tree: &Tree, mend: Mend, looked: &mut Looked) -> Result<()> {
+        let _turn = self.begin()?;
+        let Record::Memory(manifest) = &self.record else { return Ok(()) };
+        let version = Arc::clone(&tree.view.load().version);
+        manifest.look(&version.version, tree, mend, looked)
     }
 
     fn begin(&self) -> Result<MutexGuard<'_, Turn>> {

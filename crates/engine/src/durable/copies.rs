@@ -8,9 +8,12 @@
 //!
 //! Two members take part in a copy, and either can fail. [`NotHeld`] says which: a member is left out for its own failure only.
 //! Where a segment cannot be read, whoever made it makes it again, at the member that serves by then.
+//!
+//! Nothing is copied that is damaged, if another copy has it whole ([`copy_into`]).
 
+use crate::durable::side_by_side::SideBySide;
 use crate::remote::members::Members;
-use crate::remote::pipeline::{Pipeline, read_range};
+use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::{Remote, Segment};
 use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics::add;
@@ -19,10 +22,8 @@ use crate::tree::shared::Tree;
 use crate::tree::version::Change;
 use forebay_base::ErrorKind;
 use forebay_memory_client::Purpose;
+use forebay_table::SegmentKind;
 use std::sync::Arc;
-
-/// Bytes that are read before they are written.
-const PIECE_BYTES: u64 = 4 << 20;
 
 /// Why a member does not hold what it is to hold.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl From<NotHeld> for Error {
 /// `Full` when a member has no room; those of the fabric, when a segment cannot be read; those of leaving a member out.
 pub(crate) fn spread(tree: &Tree, change: &mut Change) -> Result<()> {
     spread_by(&tree.remote, change, |segment, remote| {
-        let copied = copy(segment, remote)?;
+        let copied = copy(segment, remote, IfDamaged::Fail)?;
         add(&tree.counters.replicated_bytes, segment.info().length);
         Ok(copied)
     })
@@ -108,33 +109,71 @@ pub(crate) fn zeroed(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segm
     Ok(copy)
 }
 
+/// What is done about bytes that no copy has whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfDamaged {
+    /// Somebody has just made them, and makes them again.
+    Fail,
+    /// They are copied as they are, as everything else would be missing otherwise: who reads them finds it out.
+    Copy,
+}
+
 /// Copies a segment to a member, from where it is read.
-pub(crate) fn copy(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>, NotHeld> {
+pub(crate) fn copy(segment: &Segment, remote: &Arc<Remote>, if_damaged: IfDamaged) -> Result<Arc<Segment>, NotHeld> {
     let copy = allocate(segment, remote).map_err(NotHeld::Itself)?;
-    copy_into(segment, &copy, segment.info().length)?;
+    copy_into(segment, &copy, None, if_damaged)?;
     Ok(copy)
 }
 
-/// Copies the first `length` bytes of a segment into another one. When this has returned, either no write is under way to the other
-/// one, or it says that the other one failed.
-pub(crate) fn copy_into(segment: &Segment, copy: &Arc<Segment>, length: u64) -> Result<(), NotHeld> {
+/// Copies a segment into another one, from where it is read. What is damaged there comes from another copy of it, among them `left`, if
+/// one has it whole. When this has returned, either no write is under way to the other one, or it says that the other one failed.
+pub(crate) fn copy_into(
+    segment: &Segment,
+    copy: &Arc<Segment>,
+    left: Option<&Segment>,
+    if_damaged: IfDamaged,
+) -> Result<(), NotHeld> {
     // Another member may serve before all is read.
     let source = segment.served();
-    let mut from = source.remote().background().map_err(NotHeld::Another)?;
+    let mut others: Vec<_> = segment.copies().filter(|other| !std::ptr::eq(*other, source)).chain(left).collect();
+    let mut sources = vec![source];
     let mut to = Pipeline::new(copy.remote().background().map_err(NotHeld::Itself)?);
-    let mut offset = 0;
-    while offset < length {
-        let piece = PIECE_BYTES.min(length - offset);
-        match source.at(offset).and_then(|at| read_range(&mut from, at, piece)) {
-            Ok(read) => to.write(copy, offset, &read).map_err(NotHeld::Itself)?,
-            Err(error) => {
-                to.drain().map_err(NotHeld::Itself)?;
-                return Err(NotHeld::Another(error));
+    let mut from = SideBySide::new(&sources, 0);
+    let mut done = 0;
+    let read = loop {
+        let piece = match from.as_mut().map_err(|(number, error)| (*number, error.clone())).and_then(SideBySide::next) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break Ok(()),
+            Err((0, error)) => break Err(error),
+            // Of those that are only there to help.
+            Err((number, _)) => {
+                sources.remove(number);
+                from = SideBySide::new(&sources, done);
+                continue;
+            }
+        };
+        if piece.is_damaged() && !others.is_empty() {
+            segment.remote().serving().suspect();
+            sources.append(&mut others);
+            from = SideBySide::new(&sources, done);
+            continue;
+        }
+        let (bytes, lost) = piece.mended();
+        if let Some(lost) = lost.first() {
+            let what = format!("{} is damaged from byte {} to {}, in all copies", segment.id(), lost.start, lost.end);
+            if if_damaged == IfDamaged::Fail {
+                break Err(Error::corrupt(what));
+            }
+            // A log ends where its writer did, also in the middle of a record.
+            if segment.info().kind != SegmentKind::MemtableBlock || lost.end != segment.info().length {
+                tracing::error!("{what}: it is copied as it is");
             }
         }
-        offset += piece;
-    }
-    to.drain().map_err(NotHeld::Itself)
+        to.write(copy, done, &bytes).map_err(NotHeld::Itself)?;
+        done += bytes.len() as u64;
+    };
+    to.drain().map_err(NotHeld::Itself)?;
+    read.map_err(NotHeld::Another)
 }
 
 #[cfg(test)]

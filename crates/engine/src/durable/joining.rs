@@ -14,7 +14,7 @@
 //! elsewhere before the last moment, so what it has stays right.
 
 use crate::durable::commit::Commits;
-use crate::durable::copies::{self, Copied, NotHeld};
+use crate::durable::copies::{self, Copied, IfDamaged, NotHeld};
 use crate::durable::log::Log;
 use crate::durable::manifest;
 use crate::durable::recovery::free_orphans;
@@ -130,7 +130,7 @@ impl Joining {
             for segment in std::iter::once(first).chain(version.segments().filter(lacks)) {
                 tree.check_open().map_err(NotHeld::Another)?;
                 if self.lacks(segment) {
-                    segment.add_copy(copies::copy(segment, &self.remote)?);
+                    segment.add_copy(copies::copy(segment, &self.remote, IfDamaged::Copy)?);
                 }
             }
         }
@@ -143,7 +143,7 @@ impl Joining {
         let is_due = |segment: &Arc<Segment>| self.lacks(segment) && is_there(segment);
         for segment in tree.segments_read(&version).into_iter().filter(is_due) {
             tree.check_open().map_err(NotHeld::Another)?;
-            let copy = match copies::copy(&segment, &self.remote) {
+            let copy = match copies::copy(&segment, &self.remote, IfDamaged::Copy) {
                 // No acknowledged write needs it.
                 Err(NotHeld::Itself(error)) if error.kind() == ErrorKind::Full => {
                     tracing::debug!(%error, "what iterators read lies at the other memory nodes only");
@@ -169,7 +169,7 @@ impl Joining {
         for segment in version.segments().filter(|segment| self.lacks(segment)) {
             let copy = match planted(Bug::JoinWithoutLog) && open.contains(&segment.id()) {
                 true => copies::zeroed(segment, &self.remote)?,
-                false => copies::copy(segment, &self.remote)?,
+                false => copies::copy(segment, &self.remote, IfDamaged::Copy)?,
             };
             rest.push((Arc::clone(segment), copy));
         }

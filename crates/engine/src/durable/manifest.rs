@@ -33,12 +33,14 @@
 //! An earlier owner that does not release the memory of the log and the spare may still write there. Then both are only
 //! read, and a new pair is written elsewhere as soon as there is memory.
 
+use crate::durable::findings::{Damaged, Looked, Mend};
 use crate::remote::members::Members;
 use crate::remote::owner::Owner;
-use crate::remote::pipeline::Pipeline;
+use crate::remote::pipeline::{Pipeline, read_range};
 use crate::remote::segment::{Remote, Segment, place_of, range_of};
 use crate::terms::planted::{Bug, when_planted};
 use crate::terms::{Error, Result};
+use crate::tree::shared::Tree;
 use crate::tree::version::{Change, LiveVersion};
 use forebay_base::{ErrorKind, SegmentId, checksum_append};
 use forebay_env::sync::{Mutex, lock};
@@ -195,6 +197,30 @@ impl Manifest {
         left_out
     }
 
+    /// Looks whether the members have what was written to their manifests, and begins those anew that are damaged: they say what
+    /// `version` does, which is the last that was recorded.
+    ///
+    /// # Errors
+    /// Those of members that cannot be read or written.
+    pub(crate) fn look(&self, version: &Version, tree: &Tree, mend: Mend, looked: &mut Looked) -> Result<()> {
+        let members = &tree.remote;
+        for log in lock(&self.logs).iter_mut().filter(|log| members.is_active(log.remote.member())) {
+            looked.copies += 1;
+            looked.bytes += log.length;
+            if log.is_whole()? {
+                continue;
+            }
+            let node = log.remote.memory_node().client().node();
+            if mend == Mend::Repair {
+                tracing::warn!(%node, "a damaged manifest is begun anew");
+                log.begin_anew(version)?;
+            }
+            let (what, detail) = ("manifest".to_owned(), "its checksum does not match".to_owned());
+            looked.add(Damaged { what, node, is_mended: mend == Mend::Repair, detail }, &tree.counters);
+        }
+        Ok(())
+    }
+
     /// Adds the manifest at a member that joins.
     pub(crate) fn add(&self, log: Log) {
         lock(&self.logs).push(log);
@@ -262,6 +288,23 @@ impl Log {
                 Err(error.during("recording a version"))
             }
         }
+    }
+
+    /// Whether what was written to it is there.
+    fn is_whole(&self) -> Result<bool> {
+        let bytes = read_range(&mut *self.remote.background()?, self.pair.log.at(0)?, self.length)?;
+        Ok(checksum_append(0, &bytes) == self.checksum)
+    }
+
+    /// Writes all of it to other memory.
+    ///
+    /// # Errors
+    /// As for recording a change: the manifest before may or may not count, and says the same.
+    fn begin_anew(&mut self, version: &Version) -> Result<()> {
+        self.settle()?;
+        let next = self.begin_next(version)?;
+        let before = std::mem::replace(self, next);
+        self.set_root().inspect_err(|_| self.withdraw(before, &Change::default()))
     }
 
     /// Goes back to the manifest before a change, which may or may not have been recorded. The next change settles that:

@@ -13,6 +13,7 @@
 //! | before anything is taken | [`known`] | [`known`], [`unnamed`] |
 //! | moments that stay | | [`checkpoints`] |
 //! | what a drop leaves | | [`dropping`] |
+//! | damaged copies | [`mending`] | |
 
 pub(crate) mod checkpoints;
 pub(crate) mod commit;
@@ -20,6 +21,7 @@ pub(crate) mod copies;
 pub(crate) mod crossing;
 pub(crate) mod database;
 pub(crate) mod dropping;
+pub(crate) mod findings;
 pub(crate) mod groups;
 pub(crate) mod joining;
 pub(crate) mod keeping;
@@ -28,6 +30,7 @@ pub(crate) mod lead;
 pub(crate) mod log;
 pub(crate) mod manifest;
 pub(crate) mod member_register;
+pub(crate) mod mending;
 pub(crate) mod named;
 pub(crate) mod node_register;
 pub(crate) mod recorded;
@@ -37,5 +40,7 @@ pub(crate) mod register;
 pub(crate) mod replay;
 pub(crate) mod restore;
 pub(crate) mod shipping;
+pub(crate) mod side_by_side;
 pub(crate) mod storage_log;
 pub(crate) mod unnamed;
+pub(crate) mod whole;

@@ -16,7 +16,7 @@
 //! (`docs/formats/manifest.md`). Of its memtables' contents, what reached the log is written again. Sequence numbers continue
 //! after the largest one that the version covers.
 
-use crate::durable::copies::{self, NotHeld};
+use crate::durable::copies::{self, IfDamaged, NotHeld};
 use crate::durable::crossing::{Reached, agree};
 use crate::durable::manifest::{self, Left, Manifest};
 use crate::durable::replay::{self, Part, Replay};
@@ -224,7 +224,7 @@ fn look(shards: &mut [Wanted<'_>], options: &Options) -> Result<Vec<LeftShard>> 
 fn look_at(shard: &mut Wanted<'_>, options: &Options) -> Result<LeftShard> {
     let serving = Arc::default();
     let mut found = Vec::with_capacity(shard.members.len());
-    let mut failure = None;
+    let mut failure: Option<Error> = None;
     let is_alone = shard.members.len() == 1;
     for member in std::mem::take(&mut shard.members) {
         let node = member.node.client().node();
@@ -240,7 +240,10 @@ fn look_at(shard: &mut Wanted<'_>, options: &Options) -> Result<LeftShard> {
                 }
                 tracing::warn!(%node, %error, "a copy is left out");
                 member.owner.release();
-                failure = Some(error);
+                failure = Some(match failure {
+                    Some(before) => error.and(&Error::to_string(&before)),
+                    None => error,
+                });
             }
         }
     }
@@ -285,8 +288,6 @@ impl LeftShard {
             Some(several) => Arc::new(Members::first(remote, several)),
         };
         out.into_iter().for_each(|out| remote.add(out, Standing::Out));
-        let tables = open_tables(&source.remote, &version, &Arc::new(segments.clone()), readers(options));
-        let tables = tables.map_err(&of_source)?;
         let mut attached = Vec::with_capacity(others.len());
         for other in others {
             match other.attach(&segments, &log) {
@@ -303,6 +304,9 @@ impl LeftShard {
                 }
             }
         }
+        // What is damaged at one member may be whole at another.
+        let tables = open_tables(&source.remote, &version, &Arc::new(segments.clone()), readers(options));
+        let tables = tables.map_err(&of_source)?;
         let version = placed(&version, &segments, &remote)?;
         let mut logs = Vec::with_capacity(1 + attached.len());
         let mut left = Vec::with_capacity(1 + attached.len());
@@ -441,11 +445,11 @@ impl Found {
                 // What is there already is written once more: whoever reads this after a crash finds it all the same.
                 Some(info) if self.is_writable(info) => {
                     let copy = held(&self.remote, id, info).map_err(NotHeld::Itself)?;
-                    copies::copy_into(segment, &copy, info.length)?;
+                    copies::copy_into(segment, &copy, Some(&copy), IfDamaged::Copy)?;
                     copy
                 }
                 _ => {
-                    let copy = copies::copy(segment, &self.remote)?;
+                    let copy = copies::copy(segment, &self.remote, IfDamaged::Copy)?;
                     copy.abandon();
                     copied.push(Arc::clone(&copy));
                     copy
@@ -607,12 +611,28 @@ fn read_table(remote: &Arc<Remote>, table: &TableMetadata, segments: &Segments) 
     let image = image.ok_or_else(|| Error::corrupt(format!("the image of {} is not there", table.id)))?;
     let offset = table.image.tail_offset;
     let length = table.image.length.saturating_sub(offset);
-    let tail = read_spot(&mut *remote.background()?, &image.spot(offset), length)?;
-    let cached = CachedTable::parse(&tail)?;
-    if cached.properties() != &table.properties {
-        return Err(Error::corrupt(format!("the image of {} is another table's", table.id)));
+    let read = |copy: &Segment| {
+        let remote = if copy.is_stored() { &**remote } else { copy.remote() };
+        let tail = read_spot(&mut *remote.background()?, &copy.own_spot(offset), length)?;
+        let cached = CachedTable::parse(&tail)?;
+        if cached.properties() != &table.properties {
+            return Err(Error::corrupt(format!("the image of {} is another table's", table.id)));
+        }
+        Ok(cached)
+    };
+    let mut cached = read(image);
+    for other in image.copies().skip(1) {
+        match &cached {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(%error, table = %table.id, "a copy is damaged: another one is read");
+                remote.serving().suspect();
+                // The first says what is wrong where all are damaged.
+                cached = read(other).or(cached);
+            }
+            _ => break,
+        }
     }
-    Table::new(table.id, cached, table.image, |id| segments.get(&id).cloned())
+    Table::new(table.id, cached?, table.image, |id| segments.get(&id).cloned())
 }
 
 /// Frees adopted job outputs that no version names.

@@ -8,8 +8,10 @@ use crate::tree::version::LiveVersion;
 use forebay_base::SegmentId;
 use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::NodeIdentity;
 use forebay_storage::BlockObject;
 use forebay_table::Version;
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// Segments of a shard that can be read.
@@ -63,21 +65,32 @@ impl Segments for Stored<'_> {
     }
 }
 
-/// Segments of the version of an open shard.
+/// What a copy is called in messages.
+pub(crate) fn at_node(what: &dyn Display, node: NodeIdentity) -> String {
+    format!("{what} at {node}")
+}
+
+/// Segments of the version of an open shard, as a member of it holds them.
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
     pub(crate) version: &'a LiveVersion,
     pub(crate) remote: &'a Remote,
+    /// Whether messages say which member it is.
+    pub(crate) is_told: bool,
 }
 
 impl Segments for Live<'_> {
     fn read(&self, segment: SegmentId, offset: u64, length: u64) -> Result<Vec<u8>> {
         let held = self.version.segment(segment);
         let held = held.ok_or_else(|| Error::corrupt(format!("no version names {segment}")))?;
-        read_spot(&mut *self.remote.background()?, &held.spot(offset), length)
+        let copy = if held.is_stored() { held } else { held.at_member(self.remote.member()).unwrap_or(held) };
+        read_spot(&mut *self.remote.background()?, &copy.own_spot(offset), length)
     }
 
     fn name(&self, segment: SegmentId) -> String {
-        segment.to_string()
+        match self.is_told {
+            true => at_node(&segment, self.remote.memory_node().client().node()),
+            false => segment.to_string(),
+        }
     }
 }

@@ -4,10 +4,11 @@
 use crate::durable::checkpoints;
 use crate::durable::database::{CheckpointId, Committed, Tombstone, UNFINISHED};
 use crate::durable::dropping;
+use crate::durable::findings::{Damaged, Looked};
 use crate::durable::groups::Replay;
 use crate::inspect::check::{self, Tally};
 use crate::inspect::report::{Finding, Report, Section, Step};
-use crate::inspect::source::{Live, Stored};
+use crate::inspect::source::{Live, Stored, at_node};
 use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
@@ -291,27 +292,43 @@ fn note_orphans(moments: &Moments, unnamed: &[&Listed], report: &mut Report) -> 
     unnamed.len() as u64
 }
 
-/// Verifies the tables and segments of open shards, wherever they lie.
+/// Verifies the tables and segments of open shards, wherever they lie: where there are several copies in memory, each of them.
 pub(crate) fn verify_open(trees: &[Arc<Tree>], progress: &mut dyn FnMut(Step)) -> Report {
     let mut report = Report::default();
     let views: Vec<_> = trees.iter().map(|tree| (tree, tree.view.load())).collect();
-    let of_bytes = views.iter().map(|(_, view)| view.version.segment_bytes()).sum();
-    let mut step = Step { bytes: 0, of_bytes };
+    let copies: Vec<Vec<_>> = trees.iter().map(|tree| tree.remote.active().cloned().collect()).collect();
+    let bytes = views.iter().zip(&copies).map(|((_, view), copies)| view.version.segment_bytes() * copies.len() as u64);
+    let mut step = Step { bytes: 0, of_bytes: bytes.sum() };
     let mut tally = Tally::default();
-    for ((tree, view), shard) in views.iter().zip(0_u64..) {
-        let segments = Live { version: &view.version, remote: &tree.remote };
-        let mut told = |bytes: u64| {
-            step.bytes += bytes;
-            progress(step);
-        };
-        let (about, version) = (format!("shard {shard}"), &view.version.version);
-        add(&mut tally, check::shard(&about, version, &segments, &mut |_| true, &mut report, &mut told));
+    for (((_, view), copies), shard) in views.iter().zip(&copies).zip(0_u64..) {
+        for remote in copies {
+            let segments = Live { version: &view.version, remote, is_told: copies.len() > 1 };
+            let mut told = |bytes: u64| {
+                step.bytes += bytes;
+                progress(step);
+            };
+            let (about, version) = (format!("shard {shard}"), &view.version.version);
+            add(&mut tally, check::shard(&about, version, &segments, &mut |_| true, &mut report, &mut told));
+        }
     }
-    let mut checked = Section::new("checked", &["shards", "tables", "entries", "segments", "segment_bytes"]);
+    let mut checked = Section::new("checked", &["shards", "copies", "tables", "entries", "segments", "segment_bytes"]);
     let Tally { tables, entries, segments, bytes } = tally;
-    checked.rows.push([trees.len() as u64, tables, entries, segments, bytes].map(Into::into).to_vec());
+    let copies = copies.iter().map(|copies| copies.len() as u64).sum();
+    checked.rows.push([trees.len() as u64, copies, tables, entries, segments, bytes].map(Into::into).to_vec());
     report.sections.push(checked);
     report
+}
+
+/// Adds what was found of damage in a shard's copies. What is told already is not told again.
+pub(crate) fn add_damage(report: &mut Report, shard: u64, looked: Looked) {
+    for Damaged { what, node, is_mended, detail } in looked.damaged {
+        let object = at_node(&what, node);
+        if is_mended {
+            report.note(object, format!("shard {shard}: {detail}; it is written anew from another copy"));
+        } else if report.problems.iter().all(|problem| problem.object != object) {
+            report.problem(object, ErrorKind::Corrupt, format!("shard {shard}: {detail}"));
+        }
+    }
 }
 
 fn add(tally: &mut Tally, found: Tally) {

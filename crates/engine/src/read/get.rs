@@ -47,14 +47,8 @@ impl Tree {
         found: impl FnOnce(Record<'_>) -> T,
     ) -> Result<Option<T>> {
         let mut found = Some(found);
-        loop {
-            let server = self.remote.server();
-            match self.find(key, snapshot, |record| found.take().map(|found| found(record))) {
-                // Another member serves.
-                Err(error) if self.remote.serves_again(&error, server) => {}
-                result => return result.map_err(|error| self.why_failed(error)),
-            }
-        }
+        let read = || self.find(key, snapshot, |record| found.take().map(|found| found(record)));
+        self.remote.wherever(read).map_err(|error| self.why_failed(error))
     }
 
     #[inline]

@@ -95,12 +95,14 @@ impl Tree {
         key: &[u8],
         (number, time): (SequenceNumber, ReadTime<'_>),
     ) -> Result<Chain> {
-        let mut chain = Chain::new(number);
-        add_from_memtables(view, key, number, time, &mut chain)?;
-        if !chain.is_whole {
-            self.add_from_tables(view, key, time, &mut chain)?;
-        }
-        Ok(chain)
+        self.remote.wherever(|| {
+            let mut chain = Chain::new(number);
+            add_from_memtables(view, key, number, time, &mut chain)?;
+            if !chain.is_whole {
+                self.add_from_tables(view, key, time, &mut chain)?;
+            }
+            Ok(chain)
+        })
     }
 
     fn merge(&self, key: &[u8], value: Option<&[u8]>, operands: &[Vec<u8>]) -> Result<Vec<u8>> {

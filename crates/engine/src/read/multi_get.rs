@@ -110,21 +110,47 @@ pub(crate) fn fetch<T>(
     source_of: impl Fn(usize) -> usize,
     take: &impl Fn(Found<'_>) -> T,
 ) -> Result<Vec<T>> {
-    let judged = |error: Error, source: &Source<'_>| match error.kind() {
-        _ if source.tree.is_closed() => source.tree.why_closed(),
-        // The shard that the record was read for is one of them.
-        ErrorKind::Corrupt | ErrorKind::NotFound => source.tree.judged(error),
-        _ => error,
-    };
+    if let [source] = sources {
+        return fetch_from(source, keys, take);
+    }
     loop {
         let are_several = sources.iter().any(|source| source.tree.remote.are_several());
         let several = sources.iter().filter(|_| are_several);
         let servers: Vec<_> = several.map(|source| source.tree.remote.server()).collect();
         match try_fetch(sources, keys, &source_of, take) {
+            // Of which of them a copy is damaged nobody knows, so each finds its own way.
+            Err(error) if error.kind() == ErrorKind::Corrupt && are_several => break,
             // Other members serve.
             Err(error) if moved(sources, &servers, &error) => {}
             result => return result.map_err(|error| sources.iter().fold(error, judged)),
         }
+    }
+    let mut found: Vec<_> = keys.iter().map(|_| None).collect();
+    for (number, source) in sources.iter().enumerate() {
+        let own = keys.iter().enumerate().filter(|(at, _)| source_of(*at) == number);
+        let (places, own): (Vec<_>, Vec<&[u8]>) = own.unzip();
+        for (at, value) in places.into_iter().zip(fetch_from(source, &own, take)?) {
+            if let Some(place) = found.get_mut(at) {
+                *place = Some(value);
+            }
+        }
+    }
+    Ok(found.into_iter().map(|found| found.unwrap_or_else(|| take(Found::NOTHING))).collect())
+}
+
+/// The same, of keys that all come from one source.
+fn fetch_from<T>(source: &Source<'_>, keys: &[&[u8]], take: &impl Fn(Found<'_>) -> T) -> Result<Vec<T>> {
+    let read = || try_fetch(std::slice::from_ref(source), keys, &|_| 0, take);
+    source.tree.remote.wherever(read).map_err(|error| judged(error, source))
+}
+
+/// The meaning of the failure of a call that this is one of the sources of.
+fn judged(error: Error, source: &Source<'_>) -> Error {
+    match error.kind() {
+        _ if source.tree.is_closed() => source.tree.why_closed(),
+        // The shard that the record was read for is one of them.
+        ErrorKind::Corrupt | ErrorKind::NotFound => source.tree.judged(error),
+        _ => error,
     }
 }
 

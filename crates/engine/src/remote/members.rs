@@ -104,6 +104,29 @@ pub(crate) struct Several {
     pub(crate) places: Arc<Places>,
 }
 
+/// Where a call has found damage, and which.
+#[derive(Debug, Default)]
+pub(crate) struct Tried(Vec<(NodeIdentity, Error)>);
+
+impl Tried {
+    /// The failure of the call, which names all nodes whose copies are damaged.
+    #[cold]
+    pub(crate) fn told(&self, failure: Error) -> Error {
+        let mut nodes: Vec<_> = self.0.iter().map(|(node, _)| *node).collect();
+        nodes.dedup();
+        nodes.truncate(self.0.len().div_ceil(2));
+        if failure.kind() != ErrorKind::Corrupt || nodes.len() < 2 {
+            return failure;
+        }
+        let of_node = |node: &NodeIdentity| {
+            let found = self.0.iter().rev().find(|(of, _)| of == node);
+            found.map_or_else(String::new, |(node, error)| format!("at {node}: {error}"))
+        };
+        let told: Vec<_> = nodes.iter().map(of_node).collect();
+        Error::corrupt(format!("all copies are damaged: {}", told.join("; ")))
+    }
+}
+
 /// The memory nodes that copies may lie on, each with the store of the database there.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Vec<(Arc<Node>, StoreHandle)>>);
@@ -432,6 +455,53 @@ impl Members {
             Ok(()) => {}
         }
         self.serving.get() != before
+    }
+
+    /// As [`Members::serves_again`], also for a call that found damage in what it read: then it goes on at another member, and the
+    /// copies are looked at soon. A call that finds damage at all of them, twice each, ends with it.
+    #[cold]
+    pub(crate) fn goes_on(&self, failure: &Error, before: usize, tried: &mut Tried) -> bool {
+        if failure.kind() != ErrorKind::Corrupt || failure.is_of_storage() {
+            return self.serves_again(failure, before);
+        }
+        let Some(member) = self.at(before).filter(|_| self.are_several() && !self.is_closed()) else { return false };
+        // What is not as it should be may be another owner's by now.
+        let judged = member.remote.judged(failure.clone());
+        if judged.kind() != ErrorKind::Corrupt {
+            return self.serves_again(&judged, before);
+        }
+        tried.0.push((member.remote.memory_node().client().node(), failure.clone()));
+        self.serving.suspect();
+        let active: Vec<_> = self.active().map(|remote| remote.member()).collect();
+        if active.len() < 2 || tried.0.len() >= 2 * active.len() {
+            return false;
+        }
+        tracing::debug!(%failure, node = %member.remote.memory_node().client().node(), "reading another copy");
+        let _changing = lock(&self.changing);
+        if self.serving.get() == before {
+            let at = active.iter().position(|active| *active == before).unwrap_or(0);
+            let next = active.iter().cycle().skip(at + 1).find(|next| **next != before && self.is_active(**next));
+            next.into_iter().for_each(|next| self.serving.set(*next));
+        }
+        true
+    }
+
+    /// Carries out a read, and again at other members as long as that may help.
+    #[inline]
+    pub(crate) fn wherever<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut tried = Tried::default();
+        loop {
+            let server = self.server();
+            match read() {
+                Err(error) if self.goes_on(&error, server, &mut tried) => {}
+                result => return result.map_err(|error| tried.told(error)),
+            }
+        }
+    }
+
+    /// Whether a copy seems to be damaged.
+    pub(crate) fn are_suspected(&self) -> bool {
+        self.are_several() && self.serving.is_suspected()
     }
 
     /// Whether the failed operation may succeed if it is made again.

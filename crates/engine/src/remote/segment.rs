@@ -536,6 +536,32 @@ impl Remote {
         }
     }
 
+    /// Has the memory node write bytes into a copy that lies there and is damaged: also where a job put it, to which this process
+    /// has no key to write.
+    ///
+    /// A call that got no reply may arrive when the memory holds something else. So the epoch is ended, after which the node
+    /// refuses the call, or else nobody uses the memory again.
+    ///
+    /// # Errors
+    /// `Fenced`, `Unavailable`; `Unsupported` at an older node.
+    pub(crate) fn mend(&self, copy: &Segment, offset: u64, bytes: &[u8]) -> Result<()> {
+        let Place::Memory { origin: Origin::Session(range) | Origin::NodePart(range), .. } = copy.place else {
+            return Err(Error::invalid("an object in storage is written once"));
+        };
+        let owner = self.owner.as_ref().ok_or_else(|| Error::invalid("a database without a name has one copy"))?;
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > copy.info.length) {
+            return Err(Error::invalid(format!("{} ends before what is to be written to it", copy.id)));
+        }
+        let written = owner.shard().write_range(range.extent, range.offset.saturating_add(offset), bytes);
+        if written.as_ref().is_err_and(|error| !error.is_refusal())
+            && let Err(error) = self.end_epoch()
+        {
+            tracing::debug!(%error, segment = copy.id.0, "memory that may be written later is not used again");
+            copy.abandon_here();
+        }
+        Ok(written?)
+    }
+
     /// The version's description of a segment in this range, in the current life of the node.
     pub(crate) fn info_of(&self, kind: SegmentKind, length: u64, range: ExtentRange) -> SegmentInfo {
         let NodeIdentity { node, incarnation } = self.node.client.node();
@@ -684,7 +710,7 @@ impl Segment {
     }
 
     /// The segment and its copies, each at another member.
-    fn copies(&self) -> impl Iterator<Item = &Self> {
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |segment| segment.copy.get().map(|copy| &**copy))
     }
 
@@ -760,7 +786,13 @@ impl Segment {
     /// does.
     #[inline]
     pub(crate) fn spot(&self, offset: u64) -> Spot {
-        match &self.served().place {
+        self.served().own_spot(offset)
+    }
+
+    /// The same of this copy, whichever serves.
+    #[inline]
+    pub(crate) fn own_spot(&self, offset: u64) -> Spot {
+        match &self.place {
             Place::Memory { base, origin: Origin::Session(range) | Origin::NodePart(range) } => {
                 Spot::Memory { address: base.add(offset), extent: range.extent }
             }

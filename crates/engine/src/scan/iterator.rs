@@ -15,6 +15,7 @@
 //! Steps within the batch cost nothing, whichever way they go.
 
 use crate::read::merged::Chain;
+use crate::remote::members::Tried;
 use crate::scan::cursor::{MemtableCursor, Source};
 use crate::scan::delegated::{DelegatedCursor, End};
 use crate::scan::found::{Filled, MAX_STREAMED};
@@ -222,17 +223,18 @@ impl ShardIterator {
             return self.refill().map_err(|error| self.tree.why_failed(error));
         }
         let (server, direction) = (self.server(), self.direction);
+        let mut tried = Tried::default();
         let last = self.batch.key(self.batch.len().saturating_sub(1)).unwrap_or_default().to_vec();
         match self.refill() {
-            Err(error) if self.tree.remote.serves_again(&error, server) => {
+            Err(error) if self.tree.remote.goes_on(&error, server, &mut tried) => {
                 self.reopen()?;
                 let target = match direction {
                     Direction::Forward => after(&last),
                     Direction::Backward => before(&last),
                 };
-                self.start(direction, Some(target), Tables::Read)
+                self.start_after(tried, direction, Some(target), Tables::Read)
             }
-            refilled => refilled.map_err(|error| self.tree.why_failed(error)),
+            refilled => refilled.map_err(|error| self.tree.why_failed(tried.told(error))),
         }
     }
 
@@ -252,11 +254,22 @@ impl ShardIterator {
 
     /// Goes to the first key from `target` on, in `direction`.
     fn start(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
+        self.start_after(Tried::default(), direction, target, tables)
+    }
+
+    /// The same, where damage was found already.
+    fn start_after(
+        &mut self,
+        mut tried: Tried,
+        direction: Direction,
+        target: Option<InternalKey<'_>>,
+        tables: Tables,
+    ) -> Result<()> {
         loop {
             let server = self.server();
             match self.try_start(direction, target, tables) {
-                Err(error) if self.tree.remote.serves_again(&error, server) => self.reopen()?,
-                started => return started.map_err(|error| self.tree.why_failed(error)),
+                Err(error) if self.tree.remote.goes_on(&error, server, &mut tried) => self.reopen()?,
+                started => return started.map_err(|error| self.tree.why_failed(tried.told(error))),
             }
         }
     }
@@ -335,20 +348,15 @@ impl ShardIterator {
     #[cold]
     fn merge(&mut self) -> Result<()> {
         let at = (self.horizon.number, ReadTime::At(self.horizon.time_ms));
-        loop {
-            let server = self.tree.remote.server();
-            match self.tree.get_merged(&self.view, self.key(), at, |record| Some(record.value.to_vec())) {
-                Ok(Some(value)) => {
-                    self.batch.set_merged(self.position, value);
-                    return Ok(());
-                }
-                // Another member serves.
-                Err(error) if self.tree.remote.serves_again(&error, server) => {}
-                failed => {
-                    self.clear();
-                    let failure = failed.err().unwrap_or_else(|| Error::corrupt("an operand of a merge is gone"));
-                    return Err(self.tree.why_failed(failure));
-                }
+        match self.tree.get_merged(&self.view, self.key(), at, |record| Some(record.value.to_vec())) {
+            Ok(Some(value)) => {
+                self.batch.set_merged(self.position, value);
+                Ok(())
+            }
+            failed => {
+                self.clear();
+                let failure = failed.err().unwrap_or_else(|| Error::corrupt("an operand of a merge is gone"));
+                Err(self.tree.why_failed(failure))
             }
         }
     }

@@ -259,6 +259,11 @@ pub struct Options {
     pub compaction_place: CompactionPlace,
     /// How copies of what compactions make come about, with [`CompactionPlace::MemoryNode`].
     pub replication: Replication,
+    /// Bytes a second of copies in memory that are looked at, whether somebody reads them or not, and mended where they are damaged;
+    /// zero for none. Only with [`Durability::Memory`]. Reads check and mend what they read in any case, so this is for what nobody
+    /// reads: it finds damage before a second copy of the same bytes is damaged or lost. It is off by default, as all that is looked
+    /// at goes over the network to this process, and servers' memory corrects single bits by itself.
+    pub scrub_bytes_per_second: u64,
     /// Who places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
     pub scheduler: Option<Arc<Reach>>,
     /// The memory nodes of a database with several copies in memory, for when they are lost: those that can be reached again are
@@ -364,6 +369,7 @@ impl Default for Options {
             background_threads: 3,
             compaction_place: CompactionPlace::default(),
             replication: Replication::default(),
+            scrub_bytes_per_second: 0,
             scheduler: None,
             memory_nodes: Vec::new(),
             cached_index_bytes: None,

@@ -26,6 +26,8 @@ pub struct Statistics {
     pub replicated_bytes: u64,
     /// Bytes of tables that these nodes made themselves, by running the same compaction.
     pub rebuilt_bytes: u64,
+    /// What was found of damage in copies in memory.
+    pub copies: CopyStatistics,
     /// What was done to storage; zeros without one.
     pub storage: StorageCounts,
     /// Activity of the cache of what is read from storage; zeros without one.
@@ -94,6 +96,19 @@ pub struct LogStatistics {
     pub waits: u64,
     /// Bytes of memtables that were flushed, and whose tables storage does not have yet.
     pub lag_bytes: u64,
+}
+
+/// Damage in copies in memory, where a database has durability `memory`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CopyStatistics {
+    /// Places in copies that were found to be damaged. One that cannot be mended counts each time that it is found.
+    pub damaged: u64,
+    /// Of these, those that were written anew from another copy.
+    pub mended: u64,
+    /// Bytes of copies that scrubs have looked at ([`Options::scrub_bytes_per_second`](crate::Options::scrub_bytes_per_second)).
+    pub scrubbed_bytes: u64,
+    /// How often a scrub has looked at all copies of a shard, summed over the shards.
+    pub scrubs: u64,
 }
 
 /// What a writer waits for.
@@ -245,6 +260,12 @@ pub(crate) struct Counters {
     pub(crate) replicated_bytes: AtomicU64,
     /// Bytes of tables that other members made themselves.
     pub(crate) rebuilt_bytes: AtomicU64,
+    /// Damaged places of copies that were found, and those that were written anew.
+    pub(crate) damaged_copies: AtomicU64,
+    pub(crate) mended_copies: AtomicU64,
+    /// Bytes of copies that a scrub has looked at, and how often it has looked at all.
+    pub(crate) scrubbed_bytes: AtomicU64,
+    pub(crate) scrubs: AtomicU64,
     pub(crate) delegation: DelegationCounters,
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod replicas;
 pub(crate) mod requests;
 pub(crate) mod reserve;
 pub(crate) mod room;
+pub(crate) mod scrub;
 pub(crate) mod shard;
 pub(crate) mod stall;
 pub(crate) mod ticker;

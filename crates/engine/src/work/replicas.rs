@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The outputs depend on the arguments alone, and addresses are logical, so they are the same bytes. What most members made
-//! counts; of two that differ, what the one made that serves. A member that made something else, or found its own copies
-//! damaged, is left out. A member that did not run the job gets the outputs like any other change (`durable::copies`).
+//! counts; of two that differ, what the one made that serves. A member that made something else is left out. One that did not run
+//! the job, as because its own copies are damaged, gets the outputs like any other change (`durable::copies`).
 
 use crate::plan::replication::Effort;
 use crate::remote::segment::Remote;
@@ -77,7 +77,7 @@ impl Shard {
             let cause = causes.into_iter().next().map(|(_, cause)| cause);
             return Err(cause.unwrap_or_else(|| NotThere::Failed(Error::invalid("no member was to run a job"))));
         };
-        self.leave_out_damaged(causes)?;
+        self.suspect_damaged(causes);
         let (remote, mut result, segments) = made.swap_remove(chosen);
         for (other, its, copies) in made {
             if !result.is_same_as(&its) && !planted(Bug::UncomparedOutputs) {
@@ -100,21 +100,18 @@ impl Shard {
         Ok((result, segments))
     }
 
-    /// Leaves out the members that found their own copies damaged. The others, for whom another member ran the job, get what
-    /// it made.
-    fn leave_out_damaged(&self, causes: Vec<(&Arc<Remote>, NotThere)>) -> Result<(), NotThere> {
+    /// Has the copies looked at where a member found its own damaged. It gets what others made, as one does that did not run the job.
+    fn suspect_damaged(&self, causes: Vec<(&Arc<Remote>, NotThere)>) {
         for (remote, cause) in causes {
-            match cause {
-                NotThere::Failed(cause) if cause.kind() == ErrorKind::Corrupt => {
-                    tracing::error!(%cause, "a copy is damaged");
-                    self.tree.remote.leave_out(remote.member(), &cause)?;
-                }
-                NotThere::Failed(error) | NotThere::Refused(error) => {
-                    tracing::debug!(%error, node = %remote.memory_node().client().node(), "what a member did not make is sent");
-                }
+            let (NotThere::Failed(error) | NotThere::Refused(error)) = cause;
+            let node = remote.memory_node().client().node();
+            if error.kind() == ErrorKind::Corrupt {
+                tracing::error!(%error, %node, "a copy is damaged");
+                remote.serving().suspect();
+            } else {
+                tracing::debug!(%error, %node, "what a member did not make is sent");
             }
         }
-        Ok(())
     }
 }
 

@@ -5,8 +5,10 @@
 //! anything is awaited from the fabric, or while indexes are merged.
 
 use crate::durable::commit::{Commits, Record};
+use crate::durable::findings::{Looked, Mend};
 use crate::durable::joining;
 use crate::durable::log::{Log, Stretch};
+use crate::durable::mending::{self, Looking};
 use crate::durable::recorded::Recorded;
 use crate::durable::recovery::Recovered;
 use crate::durable::regaining;
@@ -16,10 +18,10 @@ use crate::durable::storage_log::StorageLog;
 use crate::plan::ledger::{Holder, Ledger};
 use crate::plan::planner::{Admission, Near, Need, Planner, Scene};
 use crate::plan::stall::Pace;
-use crate::remote::members::Members;
+use crate::remote::members::{Members, Tried};
 use crate::terms::options::FlushOrder;
 use crate::terms::planted::{Bug, planted};
-use crate::terms::statistics::StallCause;
+use crate::terms::statistics::{self, StallCause};
 use crate::terms::time::ExpiryClock;
 use crate::terms::{Error, Options, Result};
 use crate::tree::buffer::Buffer;
@@ -30,7 +32,7 @@ use crate::work::common::Common;
 use crate::work::crossings::{Crossings, Ships};
 use crate::work::reserve::Reserve;
 use crate::work::stall::{Pause, Stall};
-use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -38,6 +40,9 @@ use std::time::Duration;
 
 /// How often a named database asks whether another process took it over, nanoseconds.
 const WATCH_INTERVAL: u64 = 1_000_000_000;
+
+/// How long damage that nobody can mend is not looked for again, nanoseconds.
+const MENDING_PAUSE: u64 = 10_000_000_000;
 
 /// How much longer a writer that switches memtables pauses for each step that collection lags behind.
 const LAG_STEP: Duration = Duration::from_millis(2);
@@ -69,6 +74,8 @@ pub(crate) struct Shard {
     pub(crate) reserve: Mutex<Reserve>,
     /// When to ask next whether another process took over (clock of the options, nanoseconds).
     next_watch: AtomicU64,
+    /// When to look next at copies that seem to be damaged (the same).
+    next_mending: AtomicU64,
     state: Mutex<Planner>,
     changed: Condvar,
     pub(crate) common: Arc<Common>,
@@ -160,6 +167,7 @@ impl Shard {
             pace: Pace::default(),
             reserve: Mutex::default(),
             next_watch: AtomicU64::new(0),
+            next_mending: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
             common,
@@ -326,10 +334,77 @@ impl Shard {
         if self.tree.is_closed() {
             return false;
         }
-        joining::mend(&self.tree, &self.commits, log).unwrap_or_else(|error| {
+        let has_joined = joining::mend(&self.tree, &self.commits, log).unwrap_or_else(|error| {
             tracing::warn!(error = %self.tree.judged(error), "a copy is still missing");
             false
-        })
+        });
+        has_joined || self.mend_damaged(log)
+    }
+
+    /// Looks at the copies if somebody has found damage in one of them, and mends them. Returns whether it did.
+    fn mend_damaged(&self, log: &Log) -> bool {
+        let now = self.tree.options.clock.now();
+        if !self.tree.remote.are_suspected() || now < self.next_mending.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.tree.remote.serving().take_suspicion();
+        let looked = mending::look(&self.tree, &self.commits, log, Mend::Repair, |_| ());
+        let has_mended = looked.as_ref().is_ok_and(|looked| looked.damaged.iter().any(|damaged| damaged.is_mended));
+        if !has_mended {
+            // Whoever reads what nobody can mend says so again and again.
+            let behind = self.tree.options.clock.now().saturating_add(MENDING_PAUSE);
+            self.next_mending.store(behind, Ordering::Relaxed);
+        }
+        if let Err(error) = looked {
+            tracing::warn!(%error, "damaged copies are not mended yet");
+            self.tree.remote.serving().suspect();
+        }
+        true
+    }
+
+    /// Looks at the copies of all that the shard has in memory; `None` where there is no log in memory, and so no copy that this
+    /// process could mend.
+    ///
+    /// # Errors
+    /// As [`mending::look`].
+    pub(crate) fn look_at_copies(&self, mend: Mend, told: impl FnMut(u64)) -> Result<Option<Looked>> {
+        match &self.log {
+            ShardLog::Memory(log) => mending::look(&self.tree, &self.commits, log, mend, told).map(Some),
+            ShardLog::None | ShardLog::Storage(..) => Ok(None),
+        }
+    }
+
+    /// Looks at the copies of the next segment behind `after`, by their numbers, or else at the manifests. Returns which it was, and how many
+    /// bytes were read; `None` where there is no other one.
+    ///
+    /// # Errors
+    /// As [`mending::look`].
+    pub(crate) fn scrub(&self, after: Option<SegmentId>) -> Result<Option<(SegmentId, u64)>> {
+        let ShardLog::Memory(log) = &self.log else { return Ok(None) };
+        self.tree.check_open()?;
+        let mut looked = Looked::default();
+        let looking = Looking::new(&self.tree, log, Mend::Repair);
+        if after.is_none() {
+            self.commits.look(&self.tree, Mend::Repair, &mut looked)?;
+        }
+        let next = looking.segments().into_iter().find(|segment| after.is_none_or(|after| segment.id() > after));
+        if let Some(segment) = &next {
+            looking.segment(segment, log, &mut looked)?;
+        }
+        let counters = &self.tree.counters;
+        statistics::add(&counters.scrubbed_bytes, looked.bytes);
+        statistics::add(&counters.scrubs, u64::from(next.is_none()));
+        Ok(next.map(|segment| (segment.id(), looked.bytes)))
+    }
+
+    /// Whether background work that found damage may succeed now, at another member, or since copies were mended.
+    fn goes_around_damage(&self, error: &Error) -> bool {
+        let (remote, server) = (&self.tree.remote, self.tree.remote.server());
+        let goes_on = error.kind() == ErrorKind::Corrupt && remote.goes_on(error, server, &mut Tried::default());
+        if let (true, ShardLog::Memory(log)) = (goes_on, &self.log) {
+            self.mend_damaged(log);
+        }
+        goes_on
     }
 
     /// Ends the active memtable if the log has become long for it. Returns whether it did.
@@ -680,7 +755,7 @@ impl Shard {
     /// broke need not be: it is tried again.
     pub(crate) fn failed(&self, error: Error) {
         let error = self.tree.why_failed(error);
-        let may_retry = self.tree.remote.may_retry(&error);
+        let may_retry = self.tree.remote.may_retry(&error) || self.goes_around_damage(&error);
         let is_last = may_retry && self.lock().has_tried_enough();
         let goes_elsewhere = is_last && self.tree.remote.serves_elsewhere(&error);
         let mut state = self.lock();

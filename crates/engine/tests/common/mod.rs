@@ -6,7 +6,7 @@ use forebay_engine::{Db, Options};
 use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_fabric::Link;
 use forebay_fabric::inprocess::{self, Connector};
-use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_client::{ClientOptions, ExtentId, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +45,16 @@ impl Cluster {
 
     pub fn open(&self, options: Options) -> Db {
         Db::open(&[self.client()], options).unwrap()
+    }
+
+    /// Flips bits of a byte of the node's memory.
+    pub fn rot(&self, extent: u32, offset: usize, mask: u8) {
+        self.node.as_ref().unwrap().rot(ExtentId(extent), offset as u64, mask).unwrap();
+    }
+
+    /// The bytes of an extent; none when there is no such one.
+    pub fn bytes_of(&self, extent: u32) -> Vec<u8> {
+        self.node.as_ref().unwrap().bytes_of(ExtentId(extent))
     }
 
     /// Ends the node, as far as its clients can tell.

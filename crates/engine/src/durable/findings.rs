@@ -1,0 +1,41 @@
+//! What was found of damage in copies in memory.
+
+use crate::terms::statistics::{Counters, add};
+use forebay_fabric::NodeIdentity;
+
+/// Whether what is damaged is written anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mend {
+    /// It is only told.
+    Look,
+    Repair,
+}
+
+/// What was found of damage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Damaged {
+    /// Where: a segment, or a manifest.
+    pub(crate) what: String,
+    /// Whose copy it is.
+    pub(crate) node: NodeIdentity,
+    pub(crate) is_mended: bool,
+    pub(crate) detail: String,
+}
+
+/// What was looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// Bytes of all copies.
+    pub(crate) bytes: u64,
+    pub(crate) copies: u64,
+    pub(crate) damaged: Vec<Damaged>,
+}
+
+impl Looked {
+    /// Adds what was found, and counts it.
+    pub(crate) fn add(&mut self, found: Damaged, counters: &Counters) {
+        add(&counters.damaged_copies, 1);
+        add(&counters.mended_copies, u64::from(found.is_mended));
+        self.damaged.push(found);
+    }
+}

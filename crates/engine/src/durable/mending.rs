@@ -1,0 +1,159 @@
+//! Damaged copies are found, and written anew from whole ones.
+//!
+//! ```text
+//!   a read finds damage ──► another member serves, and the copies are suspected     (`remote::members`)
+//!   the copies are looked at, all or one after the other      segments side by side, manifests against what is known
+//!        one has it whole        ──► the others get these bytes, in place, and are read again
+//!        none has                ──► told
+//!        it does not keep them   ──► its memory is broken: the member is left out, and copies are made elsewhere
+//! ```
+//!
+//! Segments are not changed once they are written, but for the part of the log that is being written to. That is looked at while
+//! nothing is shipped. Only bytes that differ are written, by the memory node in the owner's epoch (`Remote::mend`), so readers need
+//! not stand still.
+//!
+//! A manifest says what this process knows. One that is damaged is begun anew.
+
+use crate::durable::commit::Commits;
+use crate::durable::findings::{Damaged, Looked, Mend};
+use crate::durable::log::Log;
+use crate::durable::side_by_side::{Piece, SideBySide};
+use crate::durable::whole::Damage;
+use crate::remote::pipeline::read_range;
+use crate::remote::segment::Segment;
+use crate::terms::{Error, Result};
+use crate::tree::shared::Tree;
+use crate::tree::version::LiveVersion;
+use forebay_base::{ErrorKind, SegmentId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The segments of a shard that can be looked at, as they are at a moment.
+pub(crate) struct Looking<'a> {
+    tree: &'a Tree,
+    mend: Mend,
+    version: Arc<LiveVersion>,
+    /// Parts of the log, and those of them that are not written to any more.
+    parts: BTreeSet<SegmentId>,
+    closed: BTreeSet<SegmentId>,
+}
+
+impl<'a> Looking<'a> {
+    pub(crate) fn new(tree: &'a Tree, log: &Log, mend: Mend) -> Self {
+        // What is closed now stays so.
+        let closed = log.closed_parts();
+        let version = Arc::clone(&tree.view.load().version);
+        let parts = version.version.log_parts().map(|part| part.segment).collect();
+        Self { tree, mend, version, parts, closed }
+    }
+
+    /// The segments of the version, and those that readers of earlier ones need, by their numbers.
+    pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
+        let read = self.tree.segments_read(&self.version);
+        let mut segments: Vec<_> = self.version.segments().chain(&read).filter(|of| !of.is_stored()).cloned().collect();
+        segments.sort_unstable_by_key(|segment| segment.id());
+        segments
+    }
+
+    /// Looks at all copies of a segment.
+    ///
+    /// # Errors
+    /// Those of members that cannot be read or written; of leaving one out.
+    pub(crate) fn segment(&self, segment: &Segment, log: &Log, looked: &mut Looked) -> Result<()> {
+        let is_part = self.parts.contains(&segment.id());
+        if is_part && !self.closed.contains(&segment.id()) {
+            return log.at_rest(|_| self.at_rest(segment, is_part, looked));
+        }
+        self.at_rest(segment, is_part, looked)
+    }
+
+    fn at_rest(&self, segment: &Segment, is_part: bool, looked: &mut Looked) -> Result<()> {
+        let members = &self.tree.remote;
+        let copies: Vec<_> = members.active().filter_map(|remote| segment.at_member(remote.member())).collect();
+        looked.copies += copies.len() as u64;
+        let failed = |(_, error)| error;
+        let mut read = SideBySide::new(&copies, 0).map_err(failed)?;
+        while let Some(Piece { offset, bytes, damage }) = read.next().map_err(failed)? {
+            looked.bytes += bytes.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+            let is_end = |at: usize| offset + at as u64 == segment.info().length;
+            for damage in damage {
+                // A log ends where its writer did, also in the middle of a record.
+                if damage.whole.is_none() && is_part && is_end(damage.at.end) {
+                    continue;
+                }
+                self.damaged(&copies, offset, &bytes, &damage, looked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of damage, and mends it where that is possible.
+    fn damaged(
+        &self,
+        copies: &[&Segment],
+        offset: u64,
+        bytes: &[Vec<u8>],
+        damage: &Damage,
+        looked: &mut Looked,
+    ) -> Result<()> {
+        let (start, end) = (offset + damage.at.start as u64, offset + damage.at.end as u64);
+        for &number in &damage.copies {
+            let (Some(copy), Some(bytes)) = (copies.get(number), bytes.get(number)) else { continue };
+            let node = copy.remote().memory_node().client().node();
+            let what = copy.id().to_string();
+            let mut found =
+                Damaged { what, node, is_mended: false, detail: format!("bytes {start} to {end} are damaged") };
+            let whole = damage.whole.as_deref().filter(|_| self.mend == Mend::Repair);
+            if let (Some(whole), Some(own)) = (whole, bytes.get(damage.at.clone())) {
+                match self.write(copy, start, own, whole) {
+                    Ok(()) => {
+                        found.is_mended = true;
+                        tracing::warn!(segment = %copy.id(), %node, start, end, "a damaged copy is whole again");
+                    }
+                    // It is of no use there, whatever the cause, and the others have all.
+                    Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                        tracing::error!(segment = %copy.id(), %node, start, end, %error, "a damaged copy cannot be mended");
+                        self.tree.remote.leave_out(copy.remote().member(), &error)?;
+                    }
+                    Err(error) => return Err(error),
+                }
+            } else if damage.whole.is_none() {
+                found.detail.push_str(", and no copy has them whole");
+                tracing::error!(segment = %copy.id(), %node, start, end, "no copy of these bytes is whole");
+            }
+            looked.add(found, &self.tree.counters);
+        }
+        Ok(())
+    }
+
+    /// Writes what differs, and reads it again.
+    fn write(&self, copy: &Segment, start: u64, own: &[u8], whole: &[u8]) -> Result<()> {
+        let differs = |(own, whole): (&u8, &u8)| own != whole;
+        let first = own.iter().zip(whole).position(differs).unwrap_or(0);
+        let last = own.iter().zip(whole).rposition(differs).map_or(whole.len(), |last| last + 1);
+        let (at, bytes) = (start + first as u64, whole.get(first..last).unwrap_or_default());
+        copy.remote().mend(copy, at, bytes)?;
+        let now = read_range(&mut *copy.remote().background()?, copy.at(at)?, bytes.len() as u64)?;
+        if now != bytes {
+            return Err(Error::corrupt(format!("{} does not keep what is written to it", copy.id())));
+        }
+        Ok(())
+    }
+}
+
+/// Looks at all copies of a shard's segments and manifests. `told` is told of bytes that were read.
+///
+/// # Errors
+/// As [`Looking::segment`]; `Closed`.
+pub(crate) fn look(tree: &Tree, commits: &Commits, log: &Log, mend: Mend, mut told: impl FnMut(u64)) -> Result<Looked> {
+    let mut looked = Looked::default();
+    commits.look(tree, mend, &mut looked)?;
+    let looking = Looking::new(tree, log, mend);
+    for segment in looking.segments() {
+        tree.check_open()?;
+        let before = looked.bytes;
+        looking.segment(&segment, log, &mut looked)?;
+        told(looked.bytes - before);
+    }
+    Ok(looked)
+}
