@@ -127,6 +127,9 @@ pub struct EngineArguments {
     /// In which order a flush writes its records.
     #[arg(long, value_enum, default_value_t = Order::AsWritten)]
     flush_order: Order,
+    /// How long a memtable may hold what was written before it is flushed although it is not full, or never; by default never.
+    #[arg(long, value_name = "DURATION")]
+    flush_after: Option<After>,
     /// How long nothing must have been written before a shard's records are brought into key order for scans, or never; by
     /// default 500ms.
     #[arg(long, value_name = "DURATION")]
@@ -428,6 +431,7 @@ impl EngineArguments {
                 Order::AsWritten => FlushOrder::AsWritten,
                 Order::ByKey => FlushOrder::ByKey,
             },
+            flush_after: self.flush_after.map_or(usual.flush_after, |After(after)| after),
             settle_after: self.settle_after.map_or(usual.settle_after, |After(after)| after),
             delegation: match self.delegation {
                 Who::Never => Delegation::Never,

@@ -2,10 +2,13 @@
 
 use crate::common::model::{Model, contents, write};
 use crate::common::process::Process;
+use crate::common::stored::{self, of_objects};
 use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Options, ShardBounds, WriteOptions};
+use forebay_engine::{Db, Durability, Options, ShardBounds, Syncing, WriteOptions};
 use forebay_env::Random;
+use forebay_storage::MemoryObjects;
+use std::time::Duration;
 
 fn durable() -> Options {
     Options { name: Some("db".to_owned()), durability: Durability::Memory { copies: 1 }, ..small_options() }
@@ -93,5 +96,32 @@ fn several_shards_write_their_logs_again() {
         write(&db, &mut model, &mut random, 1000);
         db.move_bound(1, format!("{:05}", 900 + random.below(200)).as_bytes()).unwrap();
         process.kill(db);
+    }
+}
+
+#[test]
+fn the_log_of_a_shard_that_is_left_alone_is_let_go() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let interval = Syncing::Interval(Duration::from_secs(3600));
+    for options in [durable(), stored::options(&storage, Syncing::Sync), stored::options(&storage, interval)] {
+        let cluster = Cluster::start(64 << 20);
+        let quiet = || Options { background_threads: 0, write_buffer_bytes: 1 << 20, ..options.clone() };
+        for (flush_after, flushes) in [(None, 0), (Some(Duration::from_nanos(1)), 1)] {
+            let process = Process::start([&cluster]);
+            let db = process.open(Options { flush_after, ..quiet() });
+            let before = db.statistics().flushes;
+            (0..10).for_each(|number| db.put(&[number], b"value").unwrap());
+            db.sync().unwrap();
+            (0..10).for_each(|_| _ = db.run_background_step());
+            assert_eq!(db.statistics().flushes - before, flushes, "{options:?}");
+            process.kill(db);
+            let process = Process::start([&cluster]);
+            let db = process.open(quiet());
+            let recovered: Vec<_> =
+                db.recovery().unwrap().shards.iter().map(|shard| (shard.flushed, shard.last)).collect();
+            assert_eq!(recovered.iter().all(|(flushed, last)| flushed == last), flush_after.is_some(), "{recovered:?}");
+            process.kill(db);
+        }
     }
 }

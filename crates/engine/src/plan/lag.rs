@@ -15,6 +15,8 @@ pub(crate) struct Lag {
     pub(crate) is_memory_short: bool,
     /// The log has become long, and nothing else keeps it from being trimmed.
     pub(crate) holds_log: bool,
+    /// Tables have waited for as long as they may.
+    pub(crate) is_old: bool,
 }
 
 impl Lag {
@@ -24,6 +26,7 @@ impl Lag {
         self.flushed_bytes >= most
             || self.held_bytes >= most
             || self.holds_log
+            || self.is_old
             || self.is_memory_short && self.held_bytes > 0
     }
 }
@@ -41,11 +44,11 @@ mod tests {
     #[test]
     fn storage_gets_tables_when_the_log_is_long_or_memory_is_wanted() {
         let options = Options { write_buffer_bytes: 100, storage_lag_memtables: 3, ..Options::default() };
-        let none = Lag { flushed_bytes: 0, held_bytes: 0, is_memory_short: false, holds_log: false };
+        let none = Lag { flushed_bytes: 0, held_bytes: 0, is_memory_short: false, holds_log: false, is_old: false };
         let is_due = |lag: Lag| lag.is_due(&options);
         assert!(!is_due(none) && !is_due(Lag { flushed_bytes: 299, held_bytes: 299, ..none }));
         assert!(is_due(Lag { flushed_bytes: 300, ..none }) && is_due(Lag { held_bytes: 300, ..none }));
-        assert!(is_due(Lag { holds_log: true, ..none }));
+        assert!(is_due(Lag { holds_log: true, ..none }) && is_due(Lag { is_old: true, ..none }));
         let short = Lag { is_memory_short: true, ..none };
         assert!(!is_due(Lag { flushed_bytes: 299, ..short }), "no memory would come back");
         assert!(is_due(Lag { held_bytes: 1, ..short }));

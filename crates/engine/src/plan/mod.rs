@@ -5,6 +5,7 @@
 //! [`tree`](crate::tree). Never here: a lock, a clock, a thread, or the fabric; the time is a number that somebody
 //! hands in.
 
+pub(crate) mod age;
 pub(crate) mod delegating;
 pub(crate) mod lag;
 pub(crate) mod ledger;

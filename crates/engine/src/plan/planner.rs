@@ -13,6 +13,7 @@
 //! does not, the next one is tried that is due. If none fits and no other one is under way, the first of them gets all
 //! that there is: it may take less than its bound.
 
+use crate::plan::age::Age;
 use crate::plan::lag::is_too_long;
 use crate::plan::ledger::{Holder, Ledger, Reservation, Returns};
 use crate::plan::manual::{self, ManualCompaction, Step};
@@ -23,7 +24,7 @@ use crate::plan::tiers::{Tier, is_in_memory};
 use crate::terms::routing::KeyRange;
 use crate::terms::statistics::StallCause;
 use crate::terms::{Error, Options};
-use forebay_base::{ErrorKind, KeyOrder};
+use forebay_base::{ErrorKind, KeyOrder, SequenceNumber};
 use forebay_memtable::MAX_CAPACITY_BYTES;
 use forebay_table::{TableId, Version};
 use std::collections::BTreeSet;
@@ -209,6 +210,9 @@ pub(crate) struct Planner {
     /// How many there were.
     manuals: u64,
     rest: Rest,
+    /// How long the active memtable holds something, and storage lacks tables.
+    active_age: Age,
+    unrecorded_age: Age,
     cursors: Cursors,
     /// Nothing is to be tried again before this time.
     retry_at: u64,
@@ -500,6 +504,20 @@ impl Planner {
     /// Whether nothing is to be begun: work has failed, or failed a moment ago.
     fn rests(&self, now: u64) -> bool {
         self.failure.is_some() || now < self.retry_at
+    }
+
+    /// Whether the active memtable, which begins behind `base`, is to be flushed although it is not full. Those before it come first.
+    pub(crate) fn ends_active(&mut self, scene: &Scene<'_>, base: SequenceNumber) -> bool {
+        self.active_age.is_over(scene.options, (base, scene.written), scene.now)
+            && scene.sealed.is_empty()
+            && self.failure.is_none()
+            && self.full.is_none()
+            && self.storage_failure().is_none()
+    }
+
+    /// Whether tables have waited for long enough to reach storage, which lacks so many bytes of them up to this number.
+    pub(crate) fn is_unrecorded_for_long(&mut self, options: &Options, lacks: (SequenceNumber, u64), now: u64) -> bool {
+        self.unrecorded_age.is_over(options, lacks, now)
     }
 
     /// Which memtables to flush now. Where the memory node is full, compactions come first, as they may make the room

@@ -291,6 +291,10 @@ pub struct Options {
     /// Maximum share, in percent, of the bytes of a last-level table that may lie outside its runs, where they were
     /// written. Large records do not count. Scans lower the limit for the tables that they cross.
     pub unclustered_percent: u64,
+    /// How long a memtable may hold what was written before it is flushed, although it is not full; `None` for as long as it is not.
+    /// The log keeps what was written to a shard that is then left alone for so long, and as long again where tables reach storage
+    /// later, and whoever opens the database reads it again. Short times make many small tables.
+    pub flush_after: Option<Duration>,
     /// A shard to which next to nothing was written for so long, less than a 64th of a memtable, settles when more than an
     /// eighth of its bytes lie outside of the longest runs of their tables: everything goes down to the last level, one run
     /// a table, as with [`Db::compact_range`](crate::Db::compact_range). So scans stream. It moves each record once at most,
@@ -381,6 +385,7 @@ impl Default for Options {
             size_classes: SizeClasses::default(),
             last_level_runs: 8,
             unclustered_percent: 25,
+            flush_after: None,
             settle_after: Some(Duration::from_millis(500)),
             dead_percent: 25,
             storage_from_level: None,

@@ -40,15 +40,19 @@ impl Shard {
     pub(super) fn record_when_due(&self, log: &StorageLog, shard: usize) -> bool {
         // Without threads, this step may be taken by whoever waits for storage.
         let Some(recorded) = self.lagging().filter(|recorded| !recorded.is_catching_up()) else { return false };
-        let (may_try, is_memory_short) = {
-            let state = self.lock();
-            (state.may_record(self.tree.options.clock.now()), state.room().wants_more())
-        };
         let installed = Arc::clone(&self.tree.view.load().version);
+        let lacks = (installed.version.last_sequence(), recorded.flushed_bytes());
+        let now = self.tree.options.clock.now();
+        let (may_try, is_memory_short, is_old) = {
+            let mut state = self.lock();
+            let is_old = state.is_unrecorded_for_long(&self.tree.options, lacks, now);
+            (state.may_record(now), state.room().wants_more(), is_old)
+        };
         let lag = Lag {
-            flushed_bytes: recorded.flushed_bytes(),
+            flushed_bytes: lacks.1,
             held_bytes: recorded.held_bytes(&installed),
             is_memory_short,
+            is_old,
             holds_log: log.waits_for_record(shard, installed.version.last_sequence()),
         };
         drop(installed);

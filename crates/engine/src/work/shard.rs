@@ -319,8 +319,11 @@ impl Shard {
         }
     }
 
-    /// Ends the active memtable if the log has become long for it. Returns whether it did.
+    /// Ends the active memtable if it has held something for long, or if the log has become long for it. Returns whether it did.
     pub(crate) fn shorten_log(&self) -> bool {
+        if self.end_old() {
+            return true;
+        }
         let ShardLog::Storage(log, shard) = &self.log else { return false };
         self.let_go_of_log(log, *shard).unwrap_or_else(|error| {
             tracing::debug!(%error, "ending a memtable for the log");
@@ -405,6 +408,24 @@ impl Shard {
             self.mend_damaged(log);
         }
         goes_on
+    }
+
+    /// Ends the active memtable if it has held something for long.
+    fn end_old(&self) -> bool {
+        if self.tree.options.flush_after.is_none() || self.tree.is_closed() {
+            return false;
+        }
+        let view = Arc::clone(&self.tree.view.load());
+        let memtable = &view.active.memtable;
+        let mut state = self.lock();
+        let is_old = self.with_scene(&view, |scene, _| state.ends_active(scene, memtable.base()));
+        drop(state);
+        if !is_old || memtable.end().is_some() {
+            return false;
+        }
+        let _ = memtable.end_early();
+        let ended = self.switch_now(&view.active, Need::NOTHING);
+        ended.inspect_err(|error| tracing::debug!(%error, "ending a memtable that is old")).is_ok()
     }
 
     /// Ends the active memtable if the log has become long for it. Returns whether it did.
