@@ -316,9 +316,11 @@ impl ShardHandle {
     /// [`Error`]. Some of the bytes may be written then.
     pub fn write_range(&self, extent: ExtentId, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let (session, shard, epoch) = self.names();
-        for (piece, at) in bytes.chunks(MAX_BLOB_BYTES).zip((offset..).step_by(MAX_BLOB_BYTES)) {
+        let mut offset = offset;
+        for piece in bytes.chunks(MAX_BLOB_BYTES) {
             let bytes = Blob::new(piece).unwrap_or_default();
-            self.client.call(&WriteRange { session, shard, epoch, extent, offset: at, bytes })?;
+            self.client.call(&WriteRange { session, shard, epoch, extent, offset, bytes })?;
+            offset = offset.saturating_add(piece.len() as u64);
         }
         Ok(())
     }

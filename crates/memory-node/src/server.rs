@@ -117,6 +117,20 @@ impl std::fmt::Debug for MemoryNode {
 }
 
 impl MemoryNode {
+    /// As [`Handle::rot`].
+    ///
+    /// # Errors
+    /// As [`Handle::rot`].
+    pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), Error> {
+        self.core.rot(extent, offset, mask).map_err(|cause| Error::Fabric { what: "flipping bits", cause })
+    }
+
+    /// As [`Handle::bytes_of`].
+    #[must_use]
+    pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
+        self.core.bytes_of(extent)
+    }
+
     /// A node without threads: the caller calls [`MemoryNode::step`].
     ///
     /// # Errors

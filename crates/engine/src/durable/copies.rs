@@ -12,6 +12,7 @@
 //! Nothing is copied that is damaged, if another copy has it whole ([`copy_into`]).
 
 use crate::durable::side_by_side::SideBySide;
+use crate::durable::used::Used;
 use crate::remote::members::Members;
 use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::{Remote, Segment};
@@ -22,7 +23,6 @@ use crate::tree::shared::Tree;
 use crate::tree::version::Change;
 use forebay_base::ErrorKind;
 use forebay_memory_client::Purpose;
-use forebay_table::SegmentKind;
 use std::sync::Arc;
 
 /// Why a member does not hold what it is to hold.
@@ -50,8 +50,12 @@ impl From<NotHeld> for Error {
 /// # Errors
 /// `Full` when a member has no room; those of the fabric, when a segment cannot be read; those of leaving a member out.
 pub(crate) fn spread(tree: &Tree, change: &mut Change) -> Result<()> {
+    if !tree.remote.are_several() {
+        return Ok(());
+    }
+    let used = Used::by_change(change);
     spread_by(&tree.remote, change, |segment, remote| {
-        let copied = copy(segment, remote, IfDamaged::Fail)?;
+        let copied = copy(segment, remote, &used, IfDamaged::Fail)?;
         add(&tree.counters.replicated_bytes, segment.info().length);
         Ok(copied)
     })
@@ -119,9 +123,14 @@ pub(crate) enum IfDamaged {
 }
 
 /// Copies a segment to a member, from where it is read.
-pub(crate) fn copy(segment: &Segment, remote: &Arc<Remote>, if_damaged: IfDamaged) -> Result<Arc<Segment>, NotHeld> {
+pub(crate) fn copy(
+    segment: &Segment,
+    remote: &Arc<Remote>,
+    used: &Used,
+    if_damaged: IfDamaged,
+) -> Result<Arc<Segment>, NotHeld> {
     let copy = allocate(segment, remote).map_err(NotHeld::Itself)?;
-    copy_into(segment, &copy, None, if_damaged)?;
+    copy_into(segment, &copy, None, used, if_damaged)?;
     Ok(copy)
 }
 
@@ -131,6 +140,7 @@ pub(crate) fn copy_into(
     segment: &Segment,
     copy: &Arc<Segment>,
     left: Option<&Segment>,
+    used: &Used,
     if_damaged: IfDamaged,
 ) -> Result<(), NotHeld> {
     // Another member may serve before all is read.
@@ -138,7 +148,7 @@ pub(crate) fn copy_into(
     let mut others: Vec<_> = segment.copies().filter(|other| !std::ptr::eq(*other, source)).chain(left).collect();
     let mut sources = vec![source];
     let mut to = Pipeline::new(copy.remote().background().map_err(NotHeld::Itself)?);
-    let mut from = SideBySide::new(&sources, 0);
+    let mut from = SideBySide::new(&sources, used, 0);
     let mut done = 0;
     let read = loop {
         let piece = match from.as_mut().map_err(|(number, error)| (*number, error.clone())).and_then(SideBySide::next) {
@@ -148,14 +158,14 @@ pub(crate) fn copy_into(
             // Of those that are only there to help.
             Err((number, _)) => {
                 sources.remove(number);
-                from = SideBySide::new(&sources, done);
+                from = SideBySide::new(&sources, used, done);
                 continue;
             }
         };
         if piece.is_damaged() && !others.is_empty() {
             segment.remote().serving().suspect();
             sources.append(&mut others);
-            from = SideBySide::new(&sources, done);
+            from = SideBySide::new(&sources, used, done);
             continue;
         }
         let (bytes, lost) = piece.mended();
@@ -164,10 +174,7 @@ pub(crate) fn copy_into(
             if if_damaged == IfDamaged::Fail {
                 break Err(Error::corrupt(what));
             }
-            // A log ends where its writer did, also in the middle of a record.
-            if segment.info().kind != SegmentKind::MemtableBlock || lost.end != segment.info().length {
-                tracing::error!("{what}: it is copied as it is");
-            }
+            tracing::error!("{what}: it is copied as it is");
         }
         to.write(copy, done, &bytes).map_err(NotHeld::Itself)?;
         done += bytes.len() as u64;

@@ -19,6 +19,7 @@ use crate::durable::log::Log;
 use crate::durable::manifest;
 use crate::durable::recovery::free_orphans;
 use crate::durable::regaining;
+use crate::durable::used::Used;
 use crate::remote::members::Standing;
 use crate::remote::owner::Owner;
 use crate::remote::segment::{Node, Remote, Segment};
@@ -125,12 +126,13 @@ impl Joining {
             let closed = log.closed_parts();
             let parts = version.version.log_parts().map(|part| part.segment);
             let open: BTreeSet<_> = parts.filter(|part| !closed.contains(part)).collect();
+            let used = Used::by(&version.version);
             let lacks = |segment: &&Arc<_>| self.lacks(segment) && !open.contains(&segment.id());
             let Some(first) = version.segments().find(lacks) else { return Ok(()) };
             for segment in std::iter::once(first).chain(version.segments().filter(lacks)) {
                 tree.check_open().map_err(NotHeld::Another)?;
                 if self.lacks(segment) {
-                    segment.add_copy(copies::copy(segment, &self.remote, IfDamaged::Copy)?);
+                    segment.add_copy(copies::copy(segment, &self.remote, &used, IfDamaged::Copy)?);
                 }
             }
         }
@@ -139,11 +141,12 @@ impl Joining {
     /// Copies what iterators read of earlier versions, as far as there is room, and the member that serves has it.
     fn copy_read(&self, tree: &Tree) -> Result<(), NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
+        let used = Used::by_all(tree.versions_read().iter().map(|version| &**version));
         let is_there = |segment: &Segment| segment.at_member(tree.remote.server()).is_some();
         let is_due = |segment: &Arc<Segment>| self.lacks(segment) && is_there(segment);
         for segment in tree.segments_read(&version).into_iter().filter(is_due) {
             tree.check_open().map_err(NotHeld::Another)?;
-            let copy = match copies::copy(&segment, &self.remote, IfDamaged::Copy) {
+            let copy = match copies::copy(&segment, &self.remote, &used, IfDamaged::Copy) {
                 // No acknowledged write needs it.
                 Err(NotHeld::Itself(error)) if error.kind() == ErrorKind::Full => {
                     tracing::debug!(%error, "what iterators read lies at the other memory nodes only");
@@ -165,11 +168,11 @@ impl Joining {
     /// once this member does, since the segments are written on after that only.
     fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<Copied, NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
-        let mut rest = Vec::new();
+        let (used, mut rest) = (Used::by(&version.version), Vec::new());
         for segment in version.segments().filter(|segment| self.lacks(segment)) {
             let copy = match planted(Bug::JoinWithoutLog) && open.contains(&segment.id()) {
                 true => copies::zeroed(segment, &self.remote)?,
-                false => copies::copy(segment, &self.remote, IfDamaged::Copy)?,
+                false => copies::copy(segment, &self.remote, &used, IfDamaged::Copy)?,
             };
             rest.push((Arc::clone(segment), copy));
         }

@@ -18,6 +18,7 @@ use crate::durable::commit::Commits;
 use crate::durable::findings::{Damaged, Looked, Mend};
 use crate::durable::log::Log;
 use crate::durable::side_by_side::{Piece, SideBySide};
+use crate::durable::used::Used;
 use crate::durable::whole::Damage;
 use crate::remote::pipeline::read_range;
 use crate::remote::segment::Segment;
@@ -33,6 +34,7 @@ pub(crate) struct Looking<'a> {
     tree: &'a Tree,
     mend: Mend,
     version: Arc<LiveVersion>,
+    used: Used,
     /// Parts of the log, and those of them that are not written to any more.
     parts: BTreeSet<SegmentId>,
     closed: BTreeSet<SegmentId>,
@@ -44,7 +46,9 @@ impl<'a> Looking<'a> {
         let closed = log.closed_parts();
         let version = Arc::clone(&tree.view.load().version);
         let parts = version.version.log_parts().map(|part| part.segment).collect();
-        Self { tree, mend, version, parts, closed }
+        let read = tree.versions_read();
+        let used = Used::by_all(read.iter().chain([&version]).map(|version| &**version));
+        Self { tree, mend, version, used, parts, closed }
     }
 
     /// The segments of the version, and those that readers of earlier ones need, by their numbers.
@@ -60,27 +64,21 @@ impl<'a> Looking<'a> {
     /// # Errors
     /// Those of members that cannot be read or written; of leaving one out.
     pub(crate) fn segment(&self, segment: &Segment, log: &Log, looked: &mut Looked) -> Result<()> {
-        let is_part = self.parts.contains(&segment.id());
-        if is_part && !self.closed.contains(&segment.id()) {
-            return log.at_rest(|_| self.at_rest(segment, is_part, looked));
+        if self.parts.contains(&segment.id()) && !self.closed.contains(&segment.id()) {
+            return log.at_rest(|_| self.at_rest(segment, looked));
         }
-        self.at_rest(segment, is_part, looked)
+        self.at_rest(segment, looked)
     }
 
-    fn at_rest(&self, segment: &Segment, is_part: bool, looked: &mut Looked) -> Result<()> {
+    fn at_rest(&self, segment: &Segment, looked: &mut Looked) -> Result<()> {
         let members = &self.tree.remote;
         let copies: Vec<_> = members.active().filter_map(|remote| segment.at_member(remote.member())).collect();
         looked.copies += copies.len() as u64;
         let failed = |(_, error)| error;
-        let mut read = SideBySide::new(&copies, 0).map_err(failed)?;
+        let mut read = SideBySide::new(&copies, &self.used, 0).map_err(failed)?;
         while let Some(Piece { offset, bytes, damage }) = read.next().map_err(failed)? {
             looked.bytes += bytes.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
-            let is_end = |at: usize| offset + at as u64 == segment.info().length;
             for damage in damage {
-                // A log ends where its writer did, also in the middle of a record.
-                if damage.whole.is_none() && is_part && is_end(damage.at.end) {
-                    continue;
-                }
                 self.damaged(&copies, offset, &bytes, &damage, looked)?;
             }
         }

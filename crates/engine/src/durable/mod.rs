@@ -43,4 +43,5 @@ pub(crate) mod shipping;
 pub(crate) mod side_by_side;
 pub(crate) mod storage_log;
 pub(crate) mod unnamed;
+pub(crate) mod used;
 pub(crate) mod whole;

@@ -20,6 +20,7 @@ use crate::durable::copies::{self, IfDamaged, NotHeld};
 use crate::durable::crossing::{Reached, agree};
 use crate::durable::manifest::{self, Left, Manifest};
 use crate::durable::replay::{self, Part, Replay};
+use crate::durable::used::Used;
 use crate::remote::members::{Members, Several, Standing};
 use crate::remote::node_part::NodePart;
 use crate::remote::owner::Owner;
@@ -288,9 +289,10 @@ impl LeftShard {
             Some(several) => Arc::new(Members::first(remote, several)),
         };
         out.into_iter().for_each(|out| remote.add(out, Standing::Out));
+        let used = Used::by(&version);
         let mut attached = Vec::with_capacity(others.len());
         for other in others {
-            match other.attach(&segments, &log) {
+            match other.attach(&segments, &log, &used) {
                 Ok(()) => {
                     remote.add(Arc::clone(&other.remote), Standing::Active);
                     attached.push(other);
@@ -436,7 +438,7 @@ impl Found {
 
     /// Has this member hold everything that another one does. What both versions name is the same at both, but for the
     /// log: there the other one may have come further.
-    fn attach(&self, segments: &HashMap<SegmentId, Arc<Segment>>, log: &LeftLog) -> Result<(), NotHeld> {
+    fn attach(&self, segments: &HashMap<SegmentId, Arc<Segment>>, log: &LeftLog, used: &Used) -> Result<(), NotHeld> {
         let mut copied = Vec::new();
         for (&id, segment) in segments {
             let is_log = log.parts.iter().any(|(part, _)| part.id() == id);
@@ -445,11 +447,11 @@ impl Found {
                 // What is there already is written once more: whoever reads this after a crash finds it all the same.
                 Some(info) if self.is_writable(info) => {
                     let copy = held(&self.remote, id, info).map_err(NotHeld::Itself)?;
-                    copies::copy_into(segment, &copy, Some(&copy), IfDamaged::Copy)?;
+                    copies::copy_into(segment, &copy, Some(&copy), used, IfDamaged::Copy)?;
                     copy
                 }
                 _ => {
-                    let copy = copies::copy(segment, &self.remote, IfDamaged::Copy)?;
+                    let copy = copies::copy(segment, &self.remote, used, IfDamaged::Copy)?;
                     copy.abandon();
                     copied.push(Arc::clone(&copy));
                     copy

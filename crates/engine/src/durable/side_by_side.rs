@@ -1,5 +1,6 @@
-//! Copies of a segment, read piece by piece at the same places, with what is damaged of them (see `whole`).
+//! Copies of a segment, read piece by piece at the same places, with what is damaged of what is used of them (see `whole`, `used`).
 
+use crate::durable::used::Used;
 use crate::durable::whole::{self, Damage};
 use crate::remote::endpoints::Pooled;
 use crate::remote::pipeline::read_range;
@@ -9,11 +10,12 @@ use forebay_table::SegmentKind;
 use std::ops::Range;
 
 /// Bytes of a piece, unless it is an image or has a longer record.
-const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 4 << 20;
 
 /// See the module.
 pub(crate) struct SideBySide<'a> {
     copies: Vec<(&'a Segment, Pooled)>,
+    used: &'a Used,
     kind: SegmentKind,
     length: u64,
     next: u64,
@@ -54,7 +56,7 @@ pub(crate) type Failed = (usize, Error);
 
 impl<'a> SideBySide<'a> {
     /// The copies from `offset` on, where a piece began before.
-    pub(crate) fn new(copies: &[&'a Segment], offset: u64) -> std::result::Result<Self, Failed> {
+    pub(crate) fn new(copies: &[&'a Segment], used: &'a Used, offset: u64) -> std::result::Result<Self, Failed> {
         let open = |(number, copy): (usize, &&'a Segment)| match copy.remote().background() {
             Ok(endpoint) => Ok((*copy, endpoint)),
             Err(error) => Err((number, error)),
@@ -62,7 +64,7 @@ impl<'a> SideBySide<'a> {
         let kind = copies.first().map_or(SegmentKind::Run, |copy| copy.info().kind);
         let length = copies.iter().map(|copy| copy.info().length).min().unwrap_or(0);
         let copies = copies.iter().enumerate().map(open).collect::<std::result::Result<_, _>>()?;
-        Ok(Self { copies, kind, length, next: offset, piece: PIECE_BYTES })
+        Ok(Self { copies, used, kind, length, next: offset, piece: PIECE_BYTES })
     }
 
     /// The next piece; `None` behind the last.
@@ -89,6 +91,11 @@ impl<'a> SideBySide<'a> {
             self.next += judged as u64;
             self.piece = PIECE_BYTES;
             bytes.iter_mut().for_each(|bytes| bytes.truncate(judged));
+            let matters = |damage: &Damage| {
+                let at = offset + damage.at.start as u64..offset + damage.at.end as u64;
+                self.copies.first().is_some_and(|(copy, _)| self.used.matters(copy, &at, damage.whole.is_some()))
+            };
+            let damage = damage.into_iter().filter(matters).collect();
             return Ok(Some(Piece { offset, bytes, damage }));
         }
         Ok(None)

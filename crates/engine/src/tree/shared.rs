@@ -207,9 +207,14 @@ impl Tree {
         self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
     }
 
+    /// The earlier versions that readers need.
+    pub(crate) fn versions_read(&self) -> Vec<Arc<LiveVersion>> {
+        lock(&self.replaced).iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// The segments that readers of earlier versions need, and the version does not name any more.
     pub(crate) fn segments_read(&self, version: &LiveVersion) -> Vec<Arc<Segment>> {
-        let replaced: Vec<_> = lock(&self.replaced).iter().filter_map(Weak::upgrade).collect();
+        let replaced = self.versions_read();
         let mut read = BTreeMap::new();
         for segment in replaced.iter().flat_map(|replaced| replaced.segments()) {
             if version.segment(segment.id()).is_none() {
