@@ -260,6 +260,18 @@ calls! {
         /// The range.
         range: ExtentRange,
     }
+    /// Tells the session's database and its share of the tenant's memory beside those of the tenant's other databases,
+    /// and asks what it may take. The last that was told counts, while the session lives.
+    GetCredit = 27 -> Credit {
+        /// The session.
+        session: SessionId,
+        /// The database's name, as for a store; empty for one without a name, which is the session's alone. Sessions of one
+        /// tenant that tell the same name are of one database. It holds what they lease, and the memory of stores of
+        /// which they own shards. Where several databases own shards of a store, it is of the owner of the first.
+        database: Text,
+        /// The weight of its share; at least 1 counts.
+        share: u32,
+    }
     /// Writes bytes into a range of memory of the shard, or that the session has leased for it: also into outputs of jobs, of
     /// which owners have no keys to write. Where one copy of a segment is damaged, its owner has the bytes of another one written.
     WriteRange = 28 -> Done {
@@ -275,18 +287,6 @@ calls! {
         offset: u64,
         /// The bytes.
         bytes: Blob,
-    }
-    /// Tells the session's database and its share of the tenant's memory beside those of the tenant's other databases,
-    /// and asks what it may take. The last that was told counts, while the session lives.
-    GetCredit = 27 -> Credit {
-        /// The session.
-        session: SessionId,
-        /// The database's name, as for a store; empty for one without a name, which is the session's alone. Sessions of one
-        /// tenant that tell the same name are of one database. It holds what they lease, and the memory of stores of
-        /// which they own shards. Where several databases own shards of a store, it is of the owner of the first.
-        database: Text,
-        /// The weight of its share; at least 1 counts.
-        share: u32,
     }
     /// Creates a store and opens it.
     CreateStore = 32 -> StoreOpened {
@@ -764,8 +764,8 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 32, 33, 34, 35, 48, 49, 50, 51, 52, 64, 72,
-                73, 74, 75, 76, 77, 78, 80, 81, 82, 83
+                1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 32, 33, 34, 35, 48, 49, 50, 51, 52, 64,
+                72, 73, 74, 75, 76, 77, 78, 80, 81, 82, 83
             ]
         );
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));

@@ -36,7 +36,7 @@ impl Pace {
 
     /// The shard that is due, of so many, and the segment after which to go on.
     fn next(&self, shards: usize, now: u64) -> Option<(usize, Option<SegmentId>)> {
-        (now >= self.next_at && shards > 0).then_some((self.shard % shards, self.after))
+        Some((self.shard.checked_rem(shards)?, self.after)).filter(|_| now >= self.next_at)
     }
 
     /// A segment was looked at; none is left in the shard if it is `None`.
