@@ -282,6 +282,9 @@ impl<'s> Executor<'s> {
                 Err(Self::aborted(failure.message()))
             }
             Planned::Refused(failure) => {
+                if let Some(counters) = self.registry.look_up(arguments).and_then(|of| self.registry.counters(of)) {
+                    counters.reject();
+                }
                 if let Some(queue) = &mut session.queue {
                     queue.is_refused = true;
                 }
@@ -299,6 +302,7 @@ impl<'s> Executor<'s> {
             }
             Planned::Together(command) | Planned::Alone(command) => match command.run {
                 Run::Flow(flow) => {
+                    let begun = self.shared.clock.now();
                     // The commands of a transaction come before its end.
                     let result = match self.flow(session, flow, arguments, out, place) {
                         Err(Stopped::Held) => return false,
@@ -310,8 +314,10 @@ impl<'s> Executor<'s> {
                         Err(Stopped::Failed(failure)) => Err(failure),
                         Ok(()) => Ok(()),
                     };
-                    Self::describe(session, command, self.shared.clock.wall_ms());
-                    monitored::show(self.shared, session, command, arguments, self.shared.clock.wall_ms());
+                    let (now_ms, took) = (self.shared.clock.wall_ms(), self.shared.clock.now().saturating_sub(begun));
+                    self.registry.count(self.shared, command, took, result.is_err(), now_ms);
+                    Self::describe(session, command, now_ms);
+                    monitored::show(self.shared, session, command, arguments, now_ms);
                     result
                 }
                 Run::Script(_) if place == Place::Here => {
@@ -595,7 +601,12 @@ impl<'s> Executor<'s> {
         {
             return Err(failure.clone());
         }
-        self.measure(session, command, arguments, now_ms, at.saturating_sub(begun) / 1000);
+        let took = at.saturating_sub(begun);
+        // Who waits is carried out when it is woken.
+        if wait.is_none() {
+            registry.count(shared, command, took, result.is_err(), now_ms);
+        }
+        self.measure(session, command, arguments, now_ms, took / 1000);
         match result {
             Err(failure) if failure.is_of_store() => return Err(failure),
             Err(failure) => self.fail(out, start, &failure),
@@ -658,7 +669,7 @@ impl<'s> Executor<'s> {
     fn fail(&self, out: &mut Reply, start: usize, failure: &Failure) {
         out.truncate(start);
         out.error(failure.message());
-        Counters::add(&self.shared.counters.errors, 1);
+        self.shared.counters.add_error(failure.message());
     }
 
     /// Takes a reply back that the client does not want.

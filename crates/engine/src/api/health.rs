@@ -12,7 +12,7 @@ impl Db {
         self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.copies())).sum()
     }
 
-    /// How many of [`Options::background_threads`] flush or compact now. The others can be lent: to a worker of this process, which runs
+    /// How many of [`Options::background_threads`](crate::Options::background_threads) flush or compact now. The others can be lent: to a worker of this process, which runs
     /// jobs of other databases (O3-LSM 4.3).
     #[must_use]
     pub fn working_threads(&self) -> usize {
@@ -25,6 +25,12 @@ impl Db {
     pub fn failure(&self) -> Option<Error> {
         let fenced = || self.log_failure().filter(|error| error.kind() == ErrorKind::Fenced);
         self.shards().iter().find_map(|shard| shard.failure(&shard.lock())).or_else(fenced)
+    }
+
+    /// Whether writes go to a log in storage.
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        self.inner.log.is_some()
     }
 
     /// Why the log in storage could not be written the last time, if so. Until it can be, writes that are to be durable there

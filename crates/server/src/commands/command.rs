@@ -7,12 +7,14 @@ use crate::keyspace::header::{Collection, Header, Kind};
 use crate::keyspace::layout::{DATABASES, Space};
 use crate::keyspace::transaction::Transaction;
 use crate::protocol::reply::Reply;
+use crate::state::command_counters::CommandCounters;
 use crate::state::counters::Counters;
+use crate::state::latencies::Sample;
 use crate::state::session::Session;
 use crate::state::shared::Shared;
 use crate::text::shown;
 use bytes::Bytes;
-use forebay_env::HashMap;
+use forebay_env::{HashMap, Nanos};
 
 /// The family of a command, as its documentation names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -420,11 +422,11 @@ pub fn places(arguments: Arguments<'_>, first: i64, last: i64, step: i64) -> imp
     (first..end).step_by(usize::try_from(step).unwrap_or(1).max(1)).filter_map(|place| usize::try_from(place).ok())
 }
 
-/// All commands, by name.
+/// All commands, by name, with what is counted of them.
 #[derive(Debug)]
 pub struct Registry {
     commands: Vec<&'static Command>,
-    by_name: HashMap<&'static str, &'static Command>,
+    by_name: HashMap<&'static str, (&'static Command, CommandCounters)>,
 }
 
 /// Longest name of a command.
@@ -437,9 +439,8 @@ impl Registry {
         let mut commands: Vec<_> = commands.into_iter().collect();
         commands.sort_by_key(|command| command.name);
         let mut by_name = HashMap::default();
-        for command in &commands {
-            by_name.insert(command.name, *command);
-            by_name.extend(command.subcommands.iter().map(|subcommand| (subcommand.name, subcommand)));
+        for command in commands.iter().flat_map(|command| std::iter::once(*command).chain(command.subcommands)) {
+            by_name.insert(command.name, (command, CommandCounters::default()));
         }
         Self { commands, by_name }
     }
@@ -457,7 +458,33 @@ impl Registry {
         let small = small.get_mut(..name.len())?;
         small.copy_from_slice(name);
         small.make_ascii_lowercase();
-        self.by_name.get(std::str::from_utf8(small).ok()?).copied()
+        self.by_name.get(std::str::from_utf8(small).ok()?).map(|(command, _)| *command)
+    }
+
+    /// What is counted of a command.
+    #[must_use]
+    pub fn counters(&self, command: &Command) -> Option<&CommandCounters> {
+        self.by_name.get(command.name).map(|(_, counters)| counters)
+    }
+
+    /// Counts a command that was carried out, and notes one that took long.
+    pub fn count(&self, shared: &Shared, command: &Command, took: Nanos, has_failed: bool, now_ms: u64) {
+        if let Some(counters) = self.counters(command) {
+            counters.add(took, has_failed);
+        }
+        let (took_ms, least) = (took / 1_000_000, shared.config.latency_ms());
+        if least > 0 && i64::try_from(took_ms).is_ok_and(|took| took >= least) {
+            let kind = if command.has(flags::FAST) { "fast-command" } else { "command" };
+            shared.latencies.add(kind, Sample { at_s: now_ms / 1000, took_ms });
+        }
+    }
+
+    /// All commands and subcommands with what is counted of them, in the order of their names.
+    #[must_use]
+    pub fn all_counters(&self) -> Vec<(&'static str, &CommandCounters)> {
+        let mut all: Vec<_> = self.by_name.iter().map(|(name, (_, counters))| (*name, counters)).collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all
     }
 
     /// The command that these arguments name, whether their number is right or not.

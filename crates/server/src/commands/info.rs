@@ -5,6 +5,8 @@ use crate::commands::command::flags::{LOADING, STALE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::connection::REDIS_VERSION;
 use crate::keyspace::failure::Outcome;
+use crate::state::channels::Topic;
+use crate::state::command_counters::Counted;
 use crate::state::counters::Counters;
 use forebay_env::process;
 use std::fmt::Write;
@@ -27,7 +29,9 @@ const SECTIONS: &[(&str, bool, Section)] = &[
     ("replication", true, replication),
     ("cpu", true, cpu),
     ("modules", true, nothing),
-    ("errorstats", true, nothing),
+    ("commandstats", false, commands),
+    ("errorstats", true, errors),
+    ("latencystats", false, latencies),
     ("cluster", true, cluster),
     ("keyspace", true, keyspace),
 ];
@@ -114,8 +118,10 @@ fn persistence(cx: &Context<'_, '_>, text: &mut String) {
     put(text, "rdb_bgsave_in_progress", 0);
     put(text, "rdb_last_save_time", cx.shared.saved_ms.load(Ordering::Relaxed) / 1000);
     put(text, "rdb_last_bgsave_status", "ok");
-    put(text, "aof_enabled", 0);
+    let store = &cx.shared.store;
+    put(text, "aof_enabled", u8::from(store.has_log()));
     put(text, "aof_rewrite_in_progress", 0);
+    put(text, "aof_last_write_status", if store.log_failure().is_none() { "ok" } else { "err" });
 }
 
 fn statistics(cx: &Context<'_, '_>, text: &mut String) {
@@ -134,7 +140,14 @@ fn statistics(cx: &Context<'_, '_>, text: &mut String) {
         put(text, name, Counters::of(counter));
     }
     put(text, "evicted_keys", 0);
-    put(text, "instantaneous_ops_per_sec", counters.commands_per_second());
+    let flow = counters.per_second();
+    put(text, "instantaneous_ops_per_sec", flow.commands);
+    for (name, bytes) in [("input", flow.received_bytes), ("output", flow.sent_bytes)] {
+        put(text, &format!("instantaneous_{name}_kbps"), format_args!("{:.2}", bytes as f64 / 1024.0));
+    }
+    for (name, topic) in [("channels", Topic::Channel), ("patterns", Topic::Pattern)] {
+        put(text, &format!("pubsub_{name}"), cx.shared.channels.names(topic).len());
+    }
 }
 
 fn replication(cx: &Context<'_, '_>, text: &mut String) {
@@ -148,6 +161,35 @@ fn cpu(_: &Context<'_, '_>, text: &mut String) {
     if let Some((system, user)) = process::processor_seconds() {
         put(text, "used_cpu_sys", format_args!("{system:.6}"));
         put(text, "used_cpu_user", format_args!("{user:.6}"));
+    }
+}
+
+fn commands(cx: &Context<'_, '_>, text: &mut String) {
+    for (name, counters) in cx.registry.all_counters() {
+        let Counted { calls, nanos, failed, rejected } = counters.counted();
+        if calls + rejected > 0 {
+            let each = nanos as f64 / 1000.0 / calls.max(1) as f64;
+            let counts = format_args!(
+                "calls={calls},usec={},usec_per_call={each:.2},rejected_calls={rejected},failed_calls={failed}",
+                nanos / 1000
+            );
+            put(text, &format!("cmdstat_{name}"), counts);
+        }
+    }
+}
+
+fn errors(cx: &Context<'_, '_>, text: &mut String) {
+    for (code, count) in cx.shared.counters.errors_by_code() {
+        put(text, &format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+}
+
+fn latencies(cx: &Context<'_, '_>, text: &mut String) {
+    for (name, counters) in cx.registry.all_counters() {
+        let Some(percentiles) = counters.percentiles([500, 990, 999]) else { continue };
+        let [half, most, nearly_all] = percentiles.map(|nanos| nanos as f64 / 1000.0);
+        let shown = format_args!("p50={half:.3},p99={most:.3},p99.9={nearly_all:.3}");
+        put(text, &format!("latency_percentiles_usec_{name}"), shown);
     }
 }
 

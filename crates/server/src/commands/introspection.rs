@@ -19,6 +19,8 @@ pub const COMMANDS: &[Command] = &[Command::new(FAMILY, "command", -1, SEEN, all
         Command::new(FAMILY, "command|count", 2, SEEN, count).doc("2.8.13", "Returns the number of commands."),
         Command::new(FAMILY, "command|docs", -2, SEEN, docs).doc("7.0.0", "Returns documentation of commands."),
         Command::new(FAMILY, "command|getkeys", -4, SEEN, get_keys).doc("2.8.13", "Finds the keys of a request."),
+        Command::new(FAMILY, "command|getkeysandflags", -4, SEEN, get_keys_and_flags)
+            .doc("7.0.0", "Finds the keys of a request, and what it does with them."),
         Command::new(FAMILY, "command|help", 2, SEEN, help).doc("5.0.0", "Returns help."),
         Command::new(FAMILY, "command|info", -2, SEEN, info).doc("2.8.13", "Returns information about commands."),
         Command::new(FAMILY, "command|list", -2, SEEN, list).doc("7.0.0", "Returns names of commands."),
@@ -34,7 +36,7 @@ fn all(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "COUNT, DOCS [<name> ...], GETKEYS <request>, INFO [<name> ...], LIST [FILTERBY (ACLCAT|PATTERN|MODULE) <value>]",
+        "COUNT, DOCS [<name> ...], GETKEYS <request>, GETKEYSANDFLAGS <request>, INFO [<name> ...], LIST [FILTERBY (ACLCAT|PATTERN|MODULE) <value>]",
         "HELP",
         "    Print this help.",
     ];
@@ -102,8 +104,13 @@ enum Begin {
     Word(&'static str, i64),
 }
 
+/// What it does with its keys.
+fn access(command: &Command) -> &'static str {
+    if command.has(WRITE) { "RW" } else { "RO" }
+}
+
 fn key_specifications(command: &Command, out: &mut Reply) {
-    let access = if command.has(WRITE) { "RW" } else { "RO" };
+    let access = access(command);
     let specification = |out: &mut Reply, begin: Begin, find: &[(&str, i64)], kind: &str| {
         out.map(3);
         out.bulk("flags");
@@ -225,6 +232,27 @@ fn list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn get_keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let request = Arguments::new(arguments.from(2));
+    let (_, places) = keys_of(cx, request)?;
+    cx.out.array(places.len());
+    places.iter().for_each(|&place| cx.out.bulk(request.at(place)));
+    Ok(())
+}
+
+fn get_keys_and_flags(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let request = Arguments::new(arguments.from(2));
+    let (command, places) = keys_of(cx, request)?;
+    cx.out.array(places.len());
+    for place in places {
+        cx.out.array(2);
+        cx.out.bulk(request.at(place));
+        cx.out.set(1);
+        cx.out.simple(access(command));
+    }
+    Ok(())
+}
+
+/// The command of a request, and where its keys are.
+fn keys_of(cx: &Context<'_, '_>, request: Arguments<'_>) -> Outcome<(&'static Command, Vec<usize>)> {
     let Ok(command) = cx.registry.resolve(request) else {
         return Err(match cx.registry.look_up(request) {
             Some(_) => Failure::text("ERR Invalid number of arguments specified for command"),
@@ -240,7 +268,5 @@ fn get_keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if places.is_empty() && !matches!(command.run, Run::Script(_)) {
         return Err(Failure::text("ERR Invalid arguments specified for command"));
     }
-    cx.out.array(places.len());
-    places.iter().for_each(|&place| cx.out.bulk(request.at(place)));
-    Ok(())
+    Ok((command, places))
 }

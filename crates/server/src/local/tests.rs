@@ -1,6 +1,7 @@
 //! What connections are answered.
 
 mod bounds;
+mod counts;
 mod long;
 mod waiting;
 

@@ -51,7 +51,7 @@ const PARAMETERS: &[Parameter] = &[
     ("hash-max-listpack-entries", "512", Change::Number(0, i64::MAX)),
     ("hash-max-listpack-value", "64", Change::Never),
     ("hll-sparse-max-bytes", "3000", Change::Number(0, i64::MAX)),
-    ("latency-monitor-threshold", "0", Change::Never),
+    ("latency-monitor-threshold", "0", Change::Number(0, i64::MAX)),
     ("list-max-listpack-size", "-2", Change::Never),
     ("maxclients", "10000", Change::Clients),
     ("maxmemory", "0", Change::Never),
@@ -81,6 +81,7 @@ pub struct Config {
     values: RwLock<BTreeMap<&'static str, Bytes>>,
     max_bulk_bytes: AtomicI64,
     slow_us: AtomicI64,
+    latency_ms: AtomicI64,
     events: AtomicU32,
 }
 
@@ -91,6 +92,7 @@ impl Default for Config {
             values: RwLock::new(values.collect()),
             max_bulk_bytes: AtomicI64::new(MAX_BULK_BYTES),
             slow_us: AtomicI64::new(10_000),
+            latency_ms: AtomicI64::new(0),
             events: AtomicU32::new(0),
         }
     }
@@ -113,6 +115,12 @@ impl Config {
     #[must_use]
     pub fn max_bulk_bytes(&self) -> i64 {
         self.max_bulk_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The parameter `latency-monitor-threshold`, in milliseconds, which is asked for often.
+    #[must_use]
+    pub fn latency_ms(&self) -> i64 {
+        self.latency_ms.load(Ordering::Relaxed)
     }
 
     /// The parameter `slowlog-log-slower-than`, in microseconds, which is asked for often.
@@ -167,6 +175,7 @@ impl Config {
         self.values.write().unwrap_or_else(PoisonError::into_inner).extend(checked);
         self.max_bulk_bytes.store(self.number("proto-max-bulk-len"), Ordering::Relaxed);
         self.slow_us.store(self.number("slowlog-log-slower-than"), Ordering::Relaxed);
+        self.latency_ms.store(self.number("latency-monitor-threshold"), Ordering::Relaxed);
         let events = Wanted::parse(&self.get("notify-keyspace-events")).unwrap_or_default();
         self.events.store(events.bits(), Ordering::Relaxed);
         Ok(())
@@ -225,7 +234,7 @@ mod tests {
         for (name, value, why) in [
             ("nothing", "1", "Unknown option"),
             ("port", "1", "immutable"),
-            ("latency-monitor-threshold", "1", "immutable"),
+            ("latency-monitor-threshold", "-1", "between 0 and"),
             ("list-max-listpack-size", "1", "immutable"),
             ("set-max-intset-entries", "1", "immutable"),
             ("hash-max-listpack-value", "1", "immutable"),

@@ -8,7 +8,8 @@
 //! | `mailbox` | how threads tell each other about connections |
 //! | `clients` | who is connected |
 //! | `config` | parameters that `CONFIG` shows and changes |
-//! | `counters`, `durations` | what `INFO` counts; how long commands took |
+//! | `counters`, `command_counters`, `durations` | what `INFO` counts, also of each command; how long commands took together |
+//! | `latencies` | events that took long |
 //! | `watches` | keys that transactions depend on |
 //! | `scripts` | the machine of scripts, and what is to be carried out on it |
 //! | `session` | what one connection has said about itself |
@@ -16,9 +17,11 @@
 
 pub mod channels;
 pub mod clients;
+pub mod command_counters;
 pub mod config;
 pub mod counters;
 pub mod durations;
+pub mod latencies;
 pub mod mailbox;
 pub mod monitors;
 pub mod pause;

@@ -12,6 +12,7 @@ use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
 use crate::state::durations::DurationCounters;
+use crate::state::latencies::Latencies;
 use crate::state::monitors::Monitors;
 use crate::state::pause::Pause;
 use crate::state::scripts::Scripts;
@@ -65,6 +66,8 @@ pub struct Shared {
     pub scripts: Scripts,
     /// Commands that took long.
     pub slow_log: SlowLog,
+    /// Events that took long.
+    pub latencies: Latencies,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// The time by which keys expire.
@@ -122,6 +125,7 @@ impl Shared {
             monitors: Monitors::default(),
             scripts: Scripts::new(Arc::clone(&clock)),
             slow_log: SlowLog::default(),
+            latencies: Latencies::default(),
             started_ms: clock.wall_ms(),
             saved_ms: AtomicU64::new(clock.wall_ms()),
             time: ForwardTime::new(Arc::clone(&clock)),
