@@ -88,7 +88,6 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("ycsb --clients=2", "--threads"),
         ("ycsb --tree-cache-size=1MiB", "--cached-index-size"),
         ("fabric-test --memory=tcp://127.0.0.1:1,tcp://127.0.0.1:2", "one memory node"),
-        ("scheduler --listen=tcp://127.0.0.1:0 --memory=tcp://127.0.0.1:1,tcp://127.0.0.1:2", "one memory node"),
         ("backup copy --path . name --to memory:", "name a directory"),
         ("repair --path . --into x --into-storage memory:", "name a directory"),
         ("restore --memory tcp://127.0.0.1:1 --db x --storage memory: /nowhere", "name a directory"),

@@ -100,9 +100,9 @@ fn a_flipped_bit_of_one_of_two_copies() {
     assert!(db.verify(&mut |_| ()).unwrap().problems.is_empty());
     let at_nodes: Vec<_> = nodes.iter().map(|node| bits(node, SAMPLE)).collect();
     let (mut tried, mut found) = (0_usize, 0_usize);
-    // Each time that a read finds damage, the other node serves.
-    while let Some(&(extent, byte, mask)) = at_nodes[found % 2].get(tried) {
-        let node = &nodes[found % 2];
+    // By turns, as the other node serves each time that a read finds damage. Which one serves first is not known.
+    while let Some(&(extent, byte, mask)) = at_nodes[tried % 2].get(tried) {
+        let node = &nodes[tried % 2];
         let before = node.bytes_of(extent)[byte];
         let damaged = db.statistics().copies.damaged;
         node.rot(extent, byte, mask);
