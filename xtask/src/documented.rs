@@ -5,7 +5,7 @@
 //! rustdoc there: it makes the documentation of the same crate from the same arguments, and then lets its tests run.
 
 use crate::command::{Step, Workspace};
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, check};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
@@ -15,14 +15,12 @@ const FOLDER: &str = "FOREBAY_XTASK_DOCUMENTATION";
 /// What cargo tells rustdoc about tests, each with a value after it.
 const OF_TESTS: [&str; 3] = ["--test-run-directory", "--test-args", "--test-runtool"];
 
-/// Has cargo start this program as rustdoc.
-///
-/// # Errors
-/// When the system does not say where it lies.
-pub(crate) fn by_this_program(step: Step, workspace: &Workspace) -> Result<Step, Failure> {
-    let program = std::env::current_exe();
-    let program = program.map_err(|error| Failure::Failed(format!("this program cannot be found: {error}")))?;
-    Ok(step.environment("RUSTDOC", program).environment(FOLDER, workspace.root().join("target/documentation")))
+/// Makes the documentation of what the tests were built of, and runs its tests: cargo starts this program as rustdoc.
+pub(crate) fn step(workspace: &Workspace) -> Step {
+    // Where the system does not say where this program lies, cargo says that it cannot be started.
+    let program = std::env::current_exe().unwrap_or_else(|_| "xtask".into());
+    let tests = check::linting(workspace.cargo().arguments(["test", "--workspace", "--doc"]));
+    tests.environment("RUSTDOC", program).environment(FOLDER, workspace.root().join("target/documentation"))
 }
 
 /// Does rustdoc's work, if it was started in its place.

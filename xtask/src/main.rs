@@ -1,9 +1,10 @@
 //! The one door for Forebay's checks: `cargo xtask`.
 //!
 //! ```text
-//!  setup ──► rules, lock files, format ──► build, with clippy ──► documentation ──► every test, and slices of the long suites
-//!    │         (text only, seconds)                                                   │
-//!    └ servers and clients of the tests come over the network until these begin       └ the same table of suites, each also by name
+//!  setup ──► rules, lock files, format ──► build, with clippy ──► every test, documentation, and slices of the long suites
+//!    │         (text only, seconds)                                 │
+//!    └ servers and clients of the tests come over the network       └ the same table of suites, each also by name
+//!      until these begin
 //! ```
 //!
 //! - [`rules`]: what `ARCHITECTURE.md` and `CONTRIBUTING.md` promise and a program can verify by

@@ -3,11 +3,11 @@
 //! Cargo runs one after the other, and leaves cores idle while one waits for its last test, or for servers to start. Here
 //! each worker takes the next program when its last one has ended. The [longest](LONGEST) begin first, so that none of them
 //! runs alone at the end. What a program wrote is shown in one piece. A suite's slice that is a run of its own, with its own
-//! build, is a program like the others.
+//! build, is a program like the others, and so is making the documentation.
 
 use crate::command::{Step, Workspace, cores};
 use crate::suites::{self, Suite};
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, documented};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
@@ -20,9 +20,10 @@ const LIMIT: Duration = Duration::from_secs(1800);
 
 /// The programs that take longest, in that order, by the table that `cargo xtask test` prints at its end. What is not here
 /// follows as it was announced.
-const LONGEST: [&str; 9] = [
-    "cli, integration",
+const LONGEST: [&str; 10] = [
     "engine, integration",
+    "cli, integration",
+    "documentation",
     "planted, integration",
     "loom, slice",
     "linearizability, integration",
@@ -46,6 +47,8 @@ enum Start {
     Built(PathBuf),
     /// What builds and runs the slice of a suite.
     Slice(&'static Suite),
+    /// Documentation and its tests.
+    Documentation,
 }
 
 /// What has become of one.
@@ -73,10 +76,16 @@ impl Program {
         suite.runs_beside_tests().then(|| Self { name: format!("{}, slice", suite.name), start: Start::Slice(suite) })
     }
 
+    /// Documentation, and the tests in it.
+    pub(crate) fn documentation() -> Self {
+        Self { name: "documentation".to_owned(), start: Start::Documentation }
+    }
+
     fn step(&self, workspace: &Workspace) -> Step {
         match &self.start {
             Start::Built(path) => workspace.program(workspace.root().join(path)),
             Start::Slice(suite) => suites::slice(workspace, suite),
+            Start::Documentation => documented::step(workspace),
         }
     }
 
@@ -87,6 +96,7 @@ impl Program {
         let written = folder.join(match &self.start {
             Start::Built(path) => path.file_name().unwrap_or_default(),
             Start::Slice(suite) => OsStr::new(suite.name),
+            Start::Documentation => OsStr::new("documentation"),
         });
         let step = self.step(workspace).environment("RUST_TEST_THREADS", threads.to_string());
         let status = File::create(&written).and_then(|file| step.write_to(file, LIMIT));

@@ -4,7 +4,7 @@ use crate::command::{Workspace, run_all};
 use crate::costs::{self, Costs};
 use crate::programs::{self, Ended, Program};
 use crate::scratch::Scratch;
-use crate::{Outcome, check, documented, setup, suites};
+use crate::{Outcome, check, setup, suites};
 
 const TESTS: [&str; 2] = ["test", "--workspace"];
 
@@ -20,7 +20,8 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
 fn steps(workspace: &Workspace, costs: &mut Costs, ended: &mut Vec<Ended>) -> Outcome {
     suites::require_slices(workspace)?;
     costs.note("setup of builds", || setup::to_build(workspace))?;
-    let mut programs: Vec<Program> = suites::SUITES.iter().filter_map(Program::of_suite).collect();
+    let slices = suites::SUITES.iter().filter_map(Program::of_suite);
+    let mut programs: Vec<Program> = slices.chain([Program::documentation()]).collect();
     std::thread::scope(|scope| {
         // The network brings what the tests start while their programs are built.
         let servers = scope.spawn(|| setup::servers_and_clients(workspace));
@@ -33,10 +34,6 @@ fn steps(workspace: &Workspace, costs: &mut Costs, ended: &mut Vec<Ended>) -> Ou
     })?;
     let scratch = Scratch::new("run")?;
     let workspace = &workspace.with_temporary(scratch.path());
-    costs.note("documentation and its tests", || {
-        let tests = check::linting(workspace.cargo().arguments(TESTS).arguments(["--doc"]));
-        documented::by_this_program(tests, workspace)?.run()
-    })?;
     costs.note("tests", || {
         *ended = programs::run(workspace, &programs, scratch.path());
         programs::outcome(&programs, ended)

@@ -11,7 +11,7 @@ fn seeds(count: u64) -> u64 {
 fn others_go_on_wherever_a_client_stops() {
     let nodes = Nodes::start(1, 64 << 20);
     let mut cuts = 0;
-    for seed in 0..seeds(60) {
+    for seed in 0..seeds(30) {
         match all_cuts(&|| nodes.sessions(), seed) {
             Ok(count) => cuts += count,
             Err(what) => panic!("{what}"),
