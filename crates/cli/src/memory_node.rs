@@ -4,12 +4,12 @@ use crate::access::AdmissionArguments;
 use crate::admin::{self, AdminArguments};
 use crate::failure::{Failure, Stage};
 use crate::log::TracedLogArguments;
-use crate::placement::Placement;
-use crate::{output, tenants, units};
+use crate::{output, placement, tenants, units};
 use forebay::admission::Admission;
 use forebay::{ListenOptions, NodeAddress};
 use forebay_env::{Clock, SystemClock};
 use forebay_memory_node::{Handle, MemoryNode, Options};
+use forebay_offload::Policy;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,9 @@ pub struct Arguments {
     /// Threads for jobs of compute nodes.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Where jobs of databases with --compaction-place pool go that ask this node.
-    /// A name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
-    #[arg(long, default_value_t)]
-    placement: Placement,
+    /// Where jobs of databases with --compaction-place pool go that ask this node: a name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
+    #[arg(long, default_value = placement::USUAL, value_parser = placement::policy)]
+    placement: Policy,
     /// The node's number.
     #[arg(long, default_value_t = 1)]
     node: u32,
@@ -146,7 +145,7 @@ fn start(arguments: &Arguments, admission: Option<Arc<Admission>>) -> Result<Han
         extent_bytes: arguments.extent_size,
         lease: arguments.lease,
         threads: arguments.threads,
-        placement: arguments.placement.policy(),
+        placement: arguments.placement,
         commit: !arguments.lazy,
         whole_process: true,
         ..Options::with_memory(arguments.memory)

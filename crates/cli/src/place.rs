@@ -205,10 +205,7 @@ impl PlaceArguments {
         };
         let bytes = self.memory.local_memory_size;
         let options = Store::options_of_stored(&storage, self.name()?);
-        let opened = options.and_then(|options| match checkpoint {
-            Some(checkpoint) => Store::embedded_checkpoint(bytes, options, checkpoint),
-            None => Store::embedded_to_read(bytes, options),
-        });
+        let opened = options.and_then(|options| Store::embedded_to_read(bytes, options, checkpoint));
         opened.map_err(|error| self.starting(&error))
     }
 

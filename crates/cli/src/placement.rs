@@ -6,62 +6,39 @@
 
 use crate::units;
 use forebay_offload::{Policy, Weights};
-use std::fmt::{Display, Formatter};
-use std::str::FromStr;
 
-/// Names of weights, the first of which is the default.
+/// Names of weights.
 const NAMED: [(&str, Weights); 4] =
     [("sparing", Weights::SPARING), ("away", Weights::AWAY), ("paper", Weights::PAPER), ("moving", Weights::MOVING)];
+
+/// The name of the weights that [`Policy::default`] has.
+pub const USUAL: &str = "sparing";
 
 /// The largest weight.
 const MOST: f64 = 1e6;
 
-/// Where a job costs least, and how long it is waited for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placement {
-    text: String,
-    policy: Policy,
-}
+/// What can be different.
+const PARTS: &str = "threads, throughput, pending, moved and home are weights, accept, silence and patience times, ahead a size, \
+                     attempts a number";
 
-impl Default for Placement {
-    fn default() -> Self {
-        let (name, weights) = NAMED[0];
-        Self { text: name.to_owned(), policy: Policy { weights, ..Policy::default() } }
-    }
-}
-
-impl Placement {
-    /// What the scheduler goes by.
-    pub const fn policy(&self) -> Policy {
-        self.policy
-    }
-}
-
-impl Display for Placement {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl FromStr for Placement {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut policy = Self::default().policy;
-        for (place, word) in text.split(',').enumerate() {
-            match (word.split_once('='), NAMED.iter().find(|(name, _)| *name == word)) {
-                (Some((name, value)), _) => set(&mut policy, name, value).map_err(|why| format!("{name}: {why}"))?,
-                (None, Some((_, weights))) if place == 0 => policy.weights = *weights,
-                _ => {
-                    return Err("sparing, away, paper or moving, and then what is different, such as moved=0.5,patience=2s: \
-                                threads, throughput, pending, moved and home are weights, accept, silence and patience times, \
-                                ahead a size, attempts a number"
-                        .to_owned());
-                }
+/// What a scheduler goes by.
+///
+/// # Errors
+/// What would be valid.
+pub fn policy(text: &str) -> Result<Policy, String> {
+    let mut policy = Policy::default();
+    for (place, word) in text.split(',').enumerate() {
+        match (word.split_once('='), NAMED.iter().find(|(name, _)| *name == word)) {
+            (Some((name, value)), _) => set(&mut policy, name, value).map_err(|why| format!("{name}: {why}"))?,
+            (None, Some((_, weights))) if place == 0 => policy.weights = *weights,
+            _ => {
+                return Err(format!(
+                    "sparing, away, paper or moving, and then what is different, such as moved=0.5,patience=2s: {PARTS}"
+                ));
             }
         }
-        Ok(Self { text: text.to_owned(), policy })
     }
+    Ok(policy)
 }
 
 /// Changes one thing.
@@ -85,11 +62,7 @@ fn set(policy: &mut Policy, name: &str, value: &str) -> Result<(), String> {
             Ok(attempts @ 1..=100) => policy.attempts = attempts,
             _ => return Err("a number from 1 to 100".to_owned()),
         },
-        _ => {
-            return Err("no such part: threads, throughput, pending, moved, home, accept, silence, patience, ahead and attempts \
-                        are there"
-                .to_owned());
-        }
+        _ => return Err(format!("no such part: {PARTS}")),
     }
     Ok(())
 }
@@ -100,8 +73,8 @@ mod tests {
 
     #[test]
     fn a_name_and_what_is_different() {
-        let of = |text: &str| text.parse::<Placement>().map(|placement| placement.policy);
-        assert_eq!(of("sparing"), Ok(Policy::default()));
+        let of = policy;
+        assert_eq!((of("sparing"), of(USUAL)), (Ok(Policy::default()), Ok(Policy::default())));
         assert_eq!(of("away"), Ok(Policy { weights: Weights::AWAY, ..Policy::default() }));
         let weights = Weights { moved: 500, pending: 2000, ..Weights::PAPER };
         let expected = Policy { weights, patience: 2_000_000_000, attempts: 5, ..Policy::default() };

@@ -5,14 +5,13 @@ use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::LogArguments;
-use crate::placement::Placement;
-use crate::{output, worker};
+use crate::{output, placement, worker};
 use forebay::{ListenOptions, NodeAddress};
 use forebay_env::sync::lock;
 use forebay_env::{Clock, SystemClock};
 use forebay_memory_client::NodeLoad;
 use forebay_memory_node::{Handle, MemoryNode, Options};
-use forebay_offload::{Election, Load};
+use forebay_offload::{Election, Load, Policy};
 use forebay_worker::NodeRegister;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -47,8 +46,8 @@ pub struct Arguments {
     #[arg(long)]
     allow_remote: bool,
     /// Where jobs of databases with --compaction-place pool go: a name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
-    #[arg(long, default_value_t)]
-    placement: Placement,
+    #[arg(long, default_value = placement::USUAL, value_parser = placement::policy)]
+    placement: Policy,
     #[command(flatten)]
     admin: AdminArguments,
     #[command(flatten)]
@@ -81,7 +80,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         extent_bytes: Some(EXTENT_BYTES),
         threads: 0,
         schedules: false,
-        placement: arguments.placement.policy(),
+        placement: arguments.placement,
         whole_process: true,
         ..Options::with_memory(MEMORY_BYTES)
     };

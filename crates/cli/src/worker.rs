@@ -65,17 +65,12 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("worker")?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("worker")?;
-    let reached = arguments.memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;
-    let scheduler = match &arguments.scheduler {
-        Some(scheduler) => forebay::reach_scheduler(scheduler.all(), "worker"),
-        None => Arc::new(reach(arguments.memory.first())?),
-    };
+    let scheduler = arguments.scheduler.as_ref();
+    let scheduler = scheduler.map(|scheduler| forebay::reach_scheduler(scheduler.all(), "worker"));
     let storage = arguments.storage.as_ref().map(|storage| storage.open("--storage")).transpose();
     let storage = storage.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let options = Options { storage, threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
-    let worker =
-        Worker::start(reached, scheduler, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
-    let worker = Arc::new(worker);
+    let worker = start(&arguments.memory, scheduler, options)?;
     output::announce("ready")?;
     if let Some(admin) = &admin {
         admin::show_worker(admin, Arc::clone(&worker));
@@ -90,6 +85,17 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     drop(worker);
     tracing::info!(completed = done.completed, failed = done.failed, written_bytes = done.written_bytes, "stopped");
     Ok(())
+}
+
+/// Starts a worker for the databases of memory nodes. Without a scheduler, the first node is it.
+///
+/// # Errors
+/// When a node cannot be reached; those of [`Worker::start`].
+pub fn start(memory: &NodeAddresses, scheduler: Option<Arc<Reach>>, options: Options) -> Result<Arc<Worker>, Failure> {
+    let reached = memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;
+    let scheduler = scheduler.map_or_else(|| reach(memory.first()).map(Arc::new), Ok)?;
+    let worker = Worker::start(reached, scheduler, options);
+    worker.map(Arc::new).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
 }
 
 /// A node, with a session at it.

@@ -116,10 +116,7 @@ impl Store {
             return Err(not_there(&path));
         }
         let options = Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME)?;
-        match checkpoint {
-            Some(checkpoint) => Self::embedded_checkpoint(memory_bytes, options, checkpoint),
-            None => Self::embedded_to_read(memory_bytes, options),
-        }
+        Self::embedded_to_read(memory_bytes, options, checkpoint)
     }
 
     /// Drops the database in the directory `path`, and the directory if nothing else is in it. Files that are not the

@@ -169,31 +169,24 @@ impl Store {
         }
     }
 
-    /// The database that the options name in a storage, as it was at a checkpoint, to be read. Its memory node is a thread that
-    /// offers `memory_bytes`.
+    /// The database that the options name in a storage, to be read, as it is now or as it was at a checkpoint: nothing is written
+    /// there, so a directory may be one that cannot be written. Its memory node is a thread that offers `memory_bytes`.
     ///
     /// # Errors
-    /// As [`Db::open_checkpoint`].
-    pub fn embedded_checkpoint(memory_bytes: u64, options: Options, checkpoint: &str) -> Result<Self, Error> {
-        let node = Node::start(memory_bytes, &options)?;
-        let reach = node.reach(&options);
-        let db = Db::open_checkpoint(&[reach.client()?], options, checkpoint)?;
-        Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), lock: Mutex::default() })
-    }
-
-    /// The database that the options name in a storage, to be read: nothing is written there, so a directory may be one that
-    /// cannot be written. Its memory node is a thread that offers `memory_bytes`.
-    ///
-    /// # Errors
-    /// As [`Db::open_to_read`]; `Busy` for a database in a directory of this machine that a process has open to write.
-    pub fn embedded_to_read(memory_bytes: u64, options: Options) -> Result<Self, Error> {
-        let lock = match (&options.storage, &options.name) {
-            (Some(storage), Some(name)) => DirectoryLock::share_stored(storage, name)?,
+    /// As [`Db::open_to_read`] and [`Db::open_checkpoint`]; `Busy`, without a checkpoint, for a database in a directory of this machine
+    /// that a process has open to write.
+    pub fn embedded_to_read(memory_bytes: u64, options: Options, checkpoint: Option<&str>) -> Result<Self, Error> {
+        let lock = match (&options.storage, &options.name, checkpoint) {
+            (Some(storage), Some(name), None) => DirectoryLock::share_stored(storage, name)?,
             _ => None,
         };
         let node = Node::start(memory_bytes, &options)?;
         let reach = node.reach(&options);
-        let db = Db::open_to_read(&[reach.client()?], options)?;
+        let clients = [reach.client()?];
+        let db = match checkpoint {
+            Some(checkpoint) => Db::open_checkpoint(&clients, options, checkpoint)?,
+            None => Db::open_to_read(&clients, options)?,
+        };
         Ok(Self { db, nodes: vec![reach], has_copies: false, node: Some(node), lock: Mutex::new(lock) })
     }
 

@@ -1,9 +1,9 @@
 //! Threads of the store that have nothing to do, lent to other databases of its memory nodes.
 
 use crate::arguments::NodeAddresses;
-use crate::failure::{Failure, Stage};
+use crate::failure::Failure;
 use crate::stores::EngineArguments;
-use crate::worker::reach;
+use crate::worker;
 use forebay::{Options, Store};
 use forebay_worker::{Occupied, Worker};
 use std::sync::Arc;
@@ -34,11 +34,6 @@ pub fn lend(
     engine: &EngineArguments,
     options: &Options,
 ) -> Result<Arc<Worker>, Failure> {
-    let reached = memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;
-    let scheduler = match engine.scheduler(memory) {
-        Some(scheduler) => scheduler,
-        None => Arc::new(reach(memory.first())?),
-    };
     let count = |threads: usize| u32::try_from(threads).unwrap_or(u32::MAX);
     let db = store.db().clone();
     let options = forebay_worker::Options {
@@ -48,6 +43,5 @@ pub fn lend(
         occupied: Some(Occupied::by(move || count(db.working_threads()))),
         ..forebay_worker::Options::default()
     };
-    let worker = Worker::start(reached, scheduler, options);
-    worker.map(Arc::new).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
+    worker::start(memory, engine.scheduler(memory), options)
 }

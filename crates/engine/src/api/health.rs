@@ -12,8 +12,8 @@ impl Db {
         self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.copies())).sum()
     }
 
-    /// How many of [`Options::background_threads`](crate::Options::background_threads) flush or compact now. The others can be lent: to a worker of this process, which runs
-    /// jobs of other databases (O3-LSM 4.3).
+    /// How many of [`Options::background_threads`](crate::Options::background_threads) flush or compact now. The others can be lent:
+    /// to a worker of this process, which runs jobs of other databases (O3-LSM 4.3).
     #[must_use]
     pub fn working_threads(&self) -> usize {
         self.inner.background.working()

@@ -126,7 +126,7 @@ impl Joining {
             let closed = log.closed_parts();
             let parts = version.version.log_parts().map(|part| part.segment);
             let open: BTreeSet<_> = parts.filter(|part| !closed.contains(part)).collect();
-            let used = Used::by(&version.version);
+            let used = Used::by([&version.version]);
             let lacks = |segment: &&Arc<_>| self.lacks(segment) && !open.contains(&segment.id());
             let Some(first) = version.segments().find(lacks) else { return Ok(()) };
             for segment in std::iter::once(first).chain(version.segments().filter(lacks)) {
@@ -141,7 +141,7 @@ impl Joining {
     /// Copies what iterators read of earlier versions, as far as there is room, and the member that serves has it.
     fn copy_read(&self, tree: &Tree) -> Result<(), NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
-        let used = Used::by_all(tree.versions_read().iter().map(|version| &**version));
+        let used = Used::by(tree.versions_read().iter().map(|version| &version.version));
         let is_there = |segment: &Segment| segment.at_member(tree.remote.server()).is_some();
         let is_due = |segment: &Arc<Segment>| self.lacks(segment) && is_there(segment);
         for segment in tree.segments_read(&version).into_iter().filter(is_due) {
@@ -168,7 +168,7 @@ impl Joining {
     /// once this member does, since the segments are written on after that only.
     fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<Copied, NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
-        let (used, mut rest) = (Used::by(&version.version), Vec::new());
+        let (used, mut rest) = (Used::by([&version.version]), Vec::new());
         for segment in version.segments().filter(|segment| self.lacks(segment)) {
             let copy = match planted(Bug::JoinWithoutLog) && open.contains(&segment.id()) {
                 true => copies::zeroed(segment, &self.remote)?,

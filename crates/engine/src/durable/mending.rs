@@ -47,7 +47,7 @@ impl<'a> Looking<'a> {
         let version = Arc::clone(&tree.view.load().version);
         let parts = version.version.log_parts().map(|part| part.segment).collect();
         let read = tree.versions_read();
-        let used = Used::by_all(read.iter().chain([&version]).map(|version| &**version));
+        let used = Used::by(read.iter().chain([&version]).map(|version| &version.version));
         Self { tree, mend, version, used, parts, closed }
     }
 

@@ -289,7 +289,7 @@ impl LeftShard {
             Some(several) => Arc::new(Members::first(remote, several)),
         };
         out.into_iter().for_each(|out| remote.add(out, Standing::Out));
-        let used = Used::by(&version);
+        let used = Used::by([&version]);
         let mut attached = Vec::with_capacity(others.len());
         for other in others {
             match other.attach(&segments, &log, &used) {

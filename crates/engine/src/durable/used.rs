@@ -4,7 +4,7 @@
 //! records lie. A part of the log has records from its start on.
 
 use crate::remote::segment::Segment;
-use crate::tree::version::{Change, LiveVersion};
+use crate::tree::version::Change;
 use forebay_base::SegmentId;
 use forebay_env::{HashMap, HashSet};
 use forebay_table::entry::UNIT_BYTES;
@@ -19,10 +19,13 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// What a version uses.
-    pub(crate) fn by(version: &Version) -> Self {
+    /// What versions use.
+    pub(crate) fn by<'v>(versions: impl IntoIterator<Item = &'v Version>) -> Self {
         let mut used = Self::default();
-        used.add(version);
+        for version in versions {
+            version.levels().iter().flatten().for_each(|table| used.add_table(&table.properties));
+            used.log_parts.extend(version.log_parts().map(|part| part.segment));
+        }
         used
     }
 
@@ -31,18 +34,6 @@ impl Used {
         let mut used = Self::default();
         change.tables.iter().for_each(|table| used.add_table(table.properties()));
         used
-    }
-
-    /// What some versions use.
-    pub(crate) fn by_all<'v>(versions: impl IntoIterator<Item = &'v LiveVersion>) -> Self {
-        let mut used = Self::default();
-        versions.into_iter().for_each(|version| used.add(&version.version));
-        used
-    }
-
-    fn add(&mut self, version: &Version) {
-        version.levels().iter().flatten().for_each(|table| self.add_table(&table.properties));
-        self.log_parts.extend(version.log_parts().map(|part| part.segment));
     }
 
     fn add_table(&mut self, properties: &TableProperties) {
