@@ -30,6 +30,10 @@ pub struct EngineArguments {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     takeover: bool,
+    /// Open the database although writes that were acknowledged last are lost: the end of its log is damaged, in all copies in memory.
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    accept_damaged_log: bool,
     /// Key ranges with an LSM-tree each; sizes and triggers apply to one. By default as many as the database has, and of
     /// a new one as many as there are memory nodes.
     #[arg(long, value_name = "NUMBER", value_parser = shards())]
@@ -373,6 +377,7 @@ impl EngineArguments {
         Ok(Options {
             name: self.place.name(),
             takeover: self.takeover,
+            accept_damaged_log: self.accept_damaged_log,
             durability: self.place.durability(),
             shards: self.shards.unwrap_or_else(|| shards_of_new(memory)),
             write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),

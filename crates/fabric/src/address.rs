@@ -73,6 +73,15 @@ impl fmt::Debug for AccessKey {
     }
 }
 
+/// An aligned word of 8 bytes, and where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Word {
+    /// A multiple of 8 in its grant.
+    pub at: RemoteAddress,
+    /// In remote memory, little-endian.
+    pub value: u64,
+}
+
 /// A place in remote memory: an offset in a granted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteAddress {

@@ -1,7 +1,7 @@
 //! An endpoint's connection: what carries out its operations.
 
 use crate::queue::WorkQueue;
-use crate::{AccessKey, Error, Region, RemoteAddress};
+use crate::{AccessKey, Error, Region, RemoteAddress, Word};
 use std::time::Duration;
 
 /// What arrives at an endpoint without being asked for.
@@ -31,9 +31,9 @@ pub trait Transport: Send {
     fn confirm(&mut self, _key: &AccessKey) -> Result<(), Error> {
         Ok(())
     }
-    /// Writes a range of a region at once and confirms it, and has the processor bring near what lies behind it, where a write
-    /// is a copy by this thread. `None`, and nothing done, where it is not, or nothing goes over this connection any more.
-    /// Nothing is pending.
+    /// Writes a range of a region at once, and then a word if there is one, confirms both, and has the processor bring near what
+    /// lies behind the range, where a write is a copy by this thread. `None`, and nothing done, where it is not, or nothing goes
+    /// over this connection any more. Nothing is pending.
     ///
     /// # Errors
     /// Those of the write, and as [`Transport::confirm`].
@@ -43,6 +43,7 @@ pub trait Transport: Send {
         _from: &Region,
         _offset: u64,
         _length: usize,
+        _then: Option<Word>,
     ) -> Option<Result<(), Error>> {
         None
     }

@@ -3,7 +3,7 @@
 use crate::connection::{Incoming, Transport};
 use crate::operation::{Completion, Operation, Outcome, Payload, WorkId};
 use crate::queue::WorkQueue;
-use crate::{AccessKey, Arena, Capabilities, CountsCell, Error, Region, RemoteAddress, Slot, Traffic};
+use crate::{AccessKey, Arena, Capabilities, CountsCell, Error, Region, RemoteAddress, Slot, Traffic, Word};
 use forebay_env::{Clock, Nanos, SystemClock};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -189,13 +189,15 @@ impl Endpoint {
         self.post_payload(to, Payload::Sealed { region: region.clone(), offset, length }, None)
     }
 
-    /// Writes a range of a registered region, and returns when it is there and confirmed: where a write is a copy by this
-    /// thread, and nothing is outstanding. The same as a post, a wait and a confirmation, and counted as that, but nothing is
-    /// queued, and what is looked up is looked up once. What lies behind the write comes near, as [`Endpoint::approach`]
-    /// has it. Returns false, with nothing done, where the write has to be posted.
+    /// Writes a range of a registered region, and then a word if there is one, and returns when both are there and confirmed:
+    /// where a write is a copy by this thread, and nothing is outstanding. The same as posts, a wait and a confirmation, and
+    /// counted as that, but nothing is queued, and what is looked up is looked up once. Whoever reads the word has the range as
+    /// well. What lies behind the range comes near, as [`Endpoint::approach`] has it. Returns false, with nothing done, where
+    /// this has to be posted.
     ///
     /// # Errors
-    /// As [`Endpoint::post_write_sealed`]; the write's failure, which breaks the endpoint; as [`Endpoint::confirm`].
+    /// As [`Endpoint::post_write_sealed`]; [`Error::Misaligned`]; the write's failure, which breaks the endpoint; as
+    /// [`Endpoint::confirm`].
     #[inline]
     pub fn write_at_once(
         &mut self,
@@ -203,14 +205,21 @@ impl Endpoint {
         region: &Region,
         offset: u64,
         length: usize,
+        then: Option<Word>,
     ) -> Result<bool, Error> {
         if self.queue.outstanding() > 0 {
             return Ok(false);
         }
         check_range(region, offset, length)?;
         self.check_length(length, self.capabilities.max_operation_bytes)?;
-        let Some(written) = self.transport.write_at_once(to, region, offset, length) else { return Ok(false) };
+        if let Some(Word { at, .. }) = then.filter(|word| !word.at.offset.is_multiple_of(8)) {
+            return Err(Error::Misaligned { offset: at.offset });
+        }
+        let Some(written) = self.transport.write_at_once(to, region, offset, length, then) else { return Ok(false) };
         self.counts.write(length);
+        if then.is_some() {
+            self.counts.write(8);
+        }
         self.counts.doorbell();
         self.counts.round_trip();
         match written {

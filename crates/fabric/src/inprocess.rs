@@ -9,7 +9,7 @@ use crate::grants::Granted;
 use crate::transport::{Event, Incoming, Link, Listener, Operation, Peer, Place, Revocation, Transport};
 use crate::{
     AccessKey, Atomics, Backing, Capabilities, Counts, Endpoint, EndpointId, EndpointOptions, Error, GrantTable,
-    NodeIdentity, PeerId, Region, RemoteAddress, RevocationMode, Rights, Traffic, WorkQueue,
+    NodeIdentity, PeerId, Region, RemoteAddress, RevocationMode, Rights, Traffic, Word, WorkQueue,
 };
 use forebay_env::HashMap;
 use forebay_env::Random;
@@ -400,6 +400,7 @@ impl Transport for InProcessTransport {
         from: &Region,
         offset: u64,
         length: usize,
+        then: Option<Word>,
     ) -> Option<Result<(), Error>> {
         if self.failed.is_some() || !self.shared.is_alive() {
             return None;
@@ -407,6 +408,10 @@ impl Transport for InProcessTransport {
         let granted = self.shared.offered.hold();
         let written = granted.check(to, length as u64, Rights::WRITE).and_then(|(region, at)| {
             region.copy_from(at, from, offset, length)?;
+            if let Some(Word { at, value }) = then {
+                let (region, at) = granted.check(at, 8, Rights::WRITE)?;
+                region.store(at, value.to_le())?;
+            }
             granted.prefetch(to.add(length as u64), length);
             Ok(())
         });

@@ -91,7 +91,7 @@ mod transport;
 pub mod turns;
 mod words;
 
-pub use address::{AccessKey, EndpointId, NodeIdentity, PeerId, RemoteAddress, Rights};
+pub use address::{AccessKey, EndpointId, NodeIdentity, PeerId, RemoteAddress, Rights, Word};
 pub use capability::{Atomics, Capabilities, RevocationMode};
 pub use connection::{Incoming, Transport};
 pub use counters::{Counts, CountsCell, CountsRegistry, Traffic};

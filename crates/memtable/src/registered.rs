@@ -4,7 +4,7 @@ use crate::Memtable;
 use crate::block::BlockMemory;
 use crate::lookup::LookupPool;
 use forebay_env::sync::{Mutex, lock};
-use forebay_fabric::{Backing, Endpoint, Error, Region, RemoteAddress, WorkId};
+use forebay_fabric::{Backing, Endpoint, Error, Region, RemoteAddress, Word, WorkId};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -149,8 +149,8 @@ impl SealedBlock {
         endpoint.post_write_sealed(to, &self.0.region, offset as u64, length)
     }
 
-    /// Writes them, and returns when they are there and confirmed, where the back end does that at once. Returns false, with
-    /// nothing done, where they have to be posted.
+    /// Writes them, and then a word if there is one, and returns when all is there and confirmed, where the back end does that at
+    /// once. Returns false, with nothing done, where they have to be posted.
     ///
     /// # Errors
     /// As [`SealedBlock::post`] and [`Endpoint::write_at_once`].
@@ -162,9 +162,10 @@ impl SealedBlock {
         to: RemoteAddress,
         offset: usize,
         length: usize,
+        then: Option<Word>,
     ) -> Result<bool, Error> {
         self.check_complete(memtable, offset, length)?;
-        endpoint.write_at_once(to, &self.0.region, offset as u64, length)
+        endpoint.write_at_once(to, &self.0.region, offset as u64, length, then)
     }
 
     /// Reading bytes that are still being written would be a data race.
@@ -213,10 +214,14 @@ mod tests {
         target.read(8, &mut arrived).unwrap();
         assert_eq!(arrived, memtable.filled_prefix());
         assert!(sealed.post(&memtable, &mut endpoint, key.at(8), 4090, 24).is_err());
-        assert_eq!(sealed.write_at_once(&memtable, &mut endpoint, key.at(64), 0, 24), Ok(true));
+        let word = Word { at: key.at(96), value: 7 };
+        assert_eq!(sealed.write_at_once(&memtable, &mut endpoint, key.at(64), 0, 24, Some(word)), Ok(true));
         target.read(64, &mut arrived).unwrap();
         assert_eq!(arrived, memtable.filled_prefix());
-        assert!(sealed.write_at_once(&memtable, &mut endpoint, key.at(8), 4090, 24).is_err());
+        assert_eq!(target.load(96).unwrap(), 7);
+        let misaligned = Word { at: key.at(97), value: 7 };
+        assert!(sealed.write_at_once(&memtable, &mut endpoint, key.at(64), 0, 24, Some(misaligned)).is_err());
+        assert!(sealed.write_at_once(&memtable, &mut endpoint, key.at(8), 4090, 24, None).is_err());
         let first = memtable.memory().base();
         drop((memtable, sealed));
         let (again, _) = pool.take(4096).unwrap();

@@ -3,12 +3,12 @@
 //! ```text
 //!   memtables' blocks   [ records ▸ … shipped │ published │ reserved ]
 //!                                     │  one-sided writes, without a copy
-//!   parts               [ part ][ part ][ part ▸ used │ zeros ]        named by the version
+//!   parts               [ part ][ part ][ part ▸ used │ zeros │ mark ]  named by the version
 //! ```
 //!
 //! A *part* is a segment of zeroed memory that a version names before anything is written to it. Records lie in it as in
 //! the block, one behind the other. The numbers of a part have no gap. A part ends when the next records do not fit, or
-//! when numbers before them were flushed without being shipped.
+//! when numbers before them were flushed without being shipped. Each group also says how far it goes ([`mark`]).
 //!
 //! Whoever waits for a number first ships all that is published, for all who wait ([`Lead`]). A part is made by calls to the
 //! node, which zeroes it, and a commit. So [`SPARES`] of them are made ahead, beside the writers, and those who take one say so
@@ -25,6 +25,7 @@
 use crate::durable::commit::Commits;
 use crate::durable::copies;
 use crate::durable::lead::Lead;
+use crate::durable::mark;
 use crate::durable::shipping::whole_records;
 use crate::remote::endpoints::Taken;
 use crate::remote::segment::{Remote, Segment};
@@ -36,7 +37,7 @@ use crate::tree::shared::Tree;
 use crate::tree::version::Change;
 use forebay_base::{ErrorKind, RecordHeader, SegmentId, SequenceNumber};
 use forebay_env::sync::{Mutex, lock};
-use forebay_fabric::{Endpoint, Outcome};
+use forebay_fabric::{Endpoint, Outcome, Word};
 use forebay_memory_client::Purpose;
 use forebay_table::{LogPart, SegmentKind};
 use std::collections::BTreeSet;
@@ -132,6 +133,8 @@ struct Piece {
     length: u64,
     /// Bytes from the part's start.
     to: u64,
+    /// The part's mark.
+    mark: u64,
 }
 
 /// Bytes of a memtable's block on their way to a part.
@@ -145,6 +148,8 @@ struct Shipment {
     segment: Arc<Segment>,
     /// Bytes from the part's start.
     to: u64,
+    /// The number of the last of these records.
+    last: SequenceNumber,
 }
 
 impl Log {
@@ -209,15 +214,15 @@ impl Log {
         let Some((part, stretch)) = shipping.goes_on().filter(|_| buffer.memtable.base() == base) else { return false };
         let Ok(inserted) = buffer.memtable.inserted(number) else { return false };
         let length = inserted.bytes.saturating_sub(from);
-        if length == 0 || length > PIECE_BYTES.min(part.info().length.saturating_sub(before.used_bytes)) {
+        if length == 0 || length > PIECE_BYTES.min(room(part, before.used_bytes)) {
             return false;
         }
-        let piece = Piece { from, length, to: before.used_bytes };
+        let reached = SequenceNumber(base.0.saturating_add(inserted.count));
+        let piece = Piece { from, length, to: before.used_bytes, mark: mark::encode(part.id(), reached) };
         if !receivers(tree).all(|member| copied(member, buffer, part, piece)) {
             return false;
         }
         stretch.length += length;
-        let reached = SequenceNumber(base.0.saturating_add(inserted.count));
         shipping.at = Position { reached, block: (base, from + length), used_bytes: piece.to + length };
         self.shipped(before, shipping.at, number, length, tree);
         true
@@ -247,7 +252,7 @@ impl Log {
             while let Some(rest) = bytes.get(from as usize..).filter(|rest| !rest.is_empty()) {
                 let (segment, length, reached) = self.place(shipping, &mut at, rest, last, tree, commits)?;
                 let to = at.used_bytes;
-                cargo.shipments.push(Shipment { buffer: place, from, length, segment, to });
+                cargo.shipments.push(Shipment { buffer: place, from, length, segment, to, last: reached });
                 from += length;
                 at = Position { reached, block: (base, from), used_bytes: to + length };
             }
@@ -283,7 +288,7 @@ impl Log {
     ) -> Result<(Arc<Segment>, u64, SequenceNumber)> {
         loop {
             if let Some(open) = &shipping.open {
-                let room = open.info().length.saturating_sub(at.used_bytes);
+                let room = room(open, at.used_bytes);
                 if bytes.len() as u64 <= room {
                     return Ok((Arc::clone(open), bytes.len() as u64, last));
                 }
@@ -293,7 +298,7 @@ impl Log {
                 shipping.close(at.reached);
             }
             let first = RecordHeader::decode(bytes)?.padded_length() as u64;
-            shipping.open = Some(self.next_part(first, tree, commits)?);
+            shipping.open = Some(self.next_part(first + mark::BYTES, tree, commits)?);
             at.used_bytes = 0;
         }
     }
@@ -410,7 +415,7 @@ impl Shipping {
 
     /// Notes where records are that were shipped.
     fn note(&mut self, cargo: &Cargo) {
-        for Shipment { buffer, from, length, segment, to } in &cargo.shipments {
+        for Shipment { buffer, from, length, segment, to, .. } in &cargo.shipments {
             let Some(buffer) = cargo.buffers.get(*buffer) else { continue };
             let base = buffer.memtable.base();
             if self.blocks.last().is_none_or(|block| block.base != base) {
@@ -429,6 +434,11 @@ impl Shipping {
 
 fn part_bytes(tree: &Tree) -> u64 {
     (tree.options.write_buffer_bytes as u64 / 4).clamp(*PART_BYTES.start(), *PART_BYTES.end())
+}
+
+/// Bytes for records that a part still has, of which so many are used.
+fn room(part: &Segment, used_bytes: u64) -> u64 {
+    mark::place(part.info().length).saturating_sub(used_bytes)
 }
 
 /// Memory for a part of at least so many bytes: as long as parts are, or where memory is cut up, as long as there is a piece.
@@ -481,13 +491,15 @@ fn receivers(tree: &Tree) -> impl Iterator<Item = &Arc<Remote>> {
     tree.remote.active().take(if planted(Bug::AcknowledgeAtFirstCopy) { 1 } else { usize::MAX })
 }
 
-/// Copies a piece of a memtable's block to a part at a member, where that is done at once. Returns whether it is there,
-/// confirmed.
-fn copied(member: &Remote, buffer: &Buffer, part: &Segment, Piece { from, length, to }: Piece) -> bool {
+/// Copies a piece of a memtable's block to a part at a member, and the part's mark, where that is done at once. Returns whether
+/// both are there, confirmed.
+fn copied(member: &Remote, buffer: &Buffer, part: &Segment, Piece { from, length, to, mark }: Piece) -> bool {
     let copy = || -> Result<bool> {
         let Some(part) = part.at_member(member.member()) else { return Ok(false) };
         let (target, mut endpoint) = (part.at(to)?, member.foreground().take()?);
-        Ok(buffer.block.write_at_once(&buffer.memtable, &mut endpoint, target, from as usize, length as usize)?)
+        let mark = Word { at: part.at(mark::place(part.info().length))?, value: mark };
+        let Buffer { block, memtable, .. } = buffer;
+        Ok(block.write_at_once(memtable, &mut endpoint, target, from as usize, length as usize, Some(mark))?)
     };
     // Whoever sends it again says why it failed.
     copy().unwrap_or(false)
@@ -529,10 +541,11 @@ fn send_again(tree: &Tree, member: &Remote, cargo: &Cargo, mut error: Error) -> 
     Err(error)
 }
 
-/// Posts records to their parts at a member, with one doorbell.
+/// Posts records to their parts at a member, each part's followed by its mark, with one doorbell.
 fn post<'m>(member: &'m Remote, cargo: &Cargo) -> Result<Taken<'m>> {
     let mut endpoint = member.foreground().take()?;
-    for shipment @ Shipment { buffer, from, length, to, .. } in &cargo.shipments {
+    for (number, shipment) in cargo.shipments.iter().enumerate() {
+        let Shipment { buffer, from, length, segment, to, last } = shipment;
         let buffer = cargo.buffers.get(*buffer);
         let buffer = buffer.ok_or_else(|| Error::invalid("a shipment of a memtable that is not in the cargo"))?;
         let mut done = 0;
@@ -542,9 +555,24 @@ fn post<'m>(member: &'m Remote, cargo: &Cargo) -> Result<Taken<'m>> {
             buffer.block.post(&buffer.memtable, &mut endpoint, target, (from + done) as usize, piece as usize)?;
             done += piece;
         }
+        let next = cargo.shipments.get(number + 1);
+        if next.is_none_or(|next| !Arc::ptr_eq(&next.segment, segment)) {
+            post_mark(&mut endpoint, shipment.part_at(member)?, *last)?;
+        }
     }
     endpoint.flush();
     Ok(endpoint)
+}
+
+/// Posts the mark of a part's copy, behind the records that were posted.
+fn post_mark(endpoint: &mut Endpoint, part: &Segment, last: SequenceNumber) -> Result<()> {
+    let mut slot = endpoint.slot(mark::BYTES as usize)?;
+    slot.copy_from_slice(&mark::encode(part.id(), last).to_le_bytes());
+    if !endpoint.capabilities().ordered {
+        endpoint.fence();
+    }
+    endpoint.post_write(part.at(mark::place(part.info().length))?, slot)?;
+    Ok(())
 }
 
 /// Waits until what was posted has arrived.

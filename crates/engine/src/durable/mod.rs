@@ -29,6 +29,7 @@ pub(crate) mod known;
 pub(crate) mod lead;
 pub(crate) mod log;
 pub(crate) mod manifest;
+pub(crate) mod mark;
 pub(crate) mod member_register;
 pub(crate) mod mending;
 pub(crate) mod named;

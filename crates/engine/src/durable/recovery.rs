@@ -19,6 +19,7 @@
 use crate::durable::copies::{self, IfDamaged, NotHeld};
 use crate::durable::crossing::{Reached, agree};
 use crate::durable::manifest::{self, Left, Manifest};
+use crate::durable::mark;
 use crate::durable::replay::{self, Part, Replay};
 use crate::durable::used::Used;
 use crate::remote::members::{Members, Several, Standing};
@@ -253,7 +254,23 @@ fn look_at(shard: &mut Wanted<'_>, options: &Options) -> Result<LeftShard> {
     };
     let at = found.iter().position(|found| found.replay.last == furthest).unwrap_or(0);
     let source = found.remove(at);
+    check_log(&source, shard.identity.shard, options)?;
     Ok(LeftShard { source, others: found, out: shard.out.clone() })
+}
+
+/// Makes sure that the log of the member that went furthest has what its parts say was shipped: no other member has more.
+fn check_log(source: &Found, shard: u64, options: &Options) -> Result<()> {
+    let Some((reached, marked)) = source.replay.lacks else { return Ok(()) };
+    let node = source.remote.memory_node().client().node();
+    let what = format!(
+        "the log of shard {shard} at {node} is damaged behind number {}, and writes up to number {} were acknowledged",
+        reached.0, marked.0
+    );
+    if options.accept_damaged_log {
+        tracing::error!("{what}: they are lost");
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("{what}. To go on without what is missing, open it with accept_damaged_log")))
 }
 
 impl LeftShard {
@@ -396,8 +413,13 @@ impl Found {
         for LogPart { segment: id, last } in version.log_parts() {
             let info = version.segment(id).ok_or_else(|| Error::corrupt(format!("{id} of the log is not there")))?;
             let segment = held(&remote, id, info)?;
-            let mut part = Part::new(id, last);
-            read_while(&mut *remote.background()?, segment.at(0)?, info.length, |bytes| part.add(bytes))?;
+            let mut endpoint = remote.background()?;
+            // Before the records: a copy that an earlier owner had begun may end meanwhile.
+            let mark = read_range(&mut endpoint, segment.at(mark::place(info.length))?, mark::BYTES)?;
+            let mark = mark.first_chunk().map(|mark| u64::from_le_bytes(*mark));
+            let marked = mark.and_then(|mark| mark::decode(mark, id, version.last_sequence()));
+            let mut part = Part::new(id, last, marked);
+            read_while(&mut endpoint, segment.at(0)?, info.length, |bytes| part.add(bytes))?;
             segments.push(segment);
             parts.push(part);
         }

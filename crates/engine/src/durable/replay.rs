@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A part counts as far as its records verify and their numbers follow each other. An owner who takes over records how
-//! far that is. A part that holds less than was recorded is damaged.
+//! far that is. A part that holds less than was recorded is damaged. Where nothing was recorded, the marks of the parts say how far
+//! the log was shipped (see `mark`): one that goes less far is damaged.
 
 use crate::terms::{Error, Result};
 use forebay_base::{
@@ -22,13 +23,15 @@ pub(crate) struct Part {
     pub(crate) bytes: Vec<u8>,
     /// The last number that counts, if an owner recorded it.
     last: Option<SequenceNumber>,
+    /// The last number that was shipped there, if its mark says so.
+    marked: Option<SequenceNumber>,
     chain: Option<Chain>,
 }
 
 impl Part {
-    /// A part of which nothing was read yet. Of its records, those up to `last` count, if that is known.
-    pub(crate) const fn new(segment: SegmentId, last: Option<SequenceNumber>) -> Self {
-        Self { segment, bytes: Vec::new(), last, chain: None }
+    /// A part of which nothing was read yet but its mark. Of its records, those up to `last` count, if that is known.
+    pub(crate) const fn new(segment: SegmentId, last: Option<SequenceNumber>, marked: Option<SequenceNumber>) -> Self {
+        Self { segment, bytes: Vec::new(), last, marked, chain: None }
     }
 
     /// Adds the next bytes of the part. Returns whether those behind them may count: all records so far verify, and their
@@ -92,6 +95,8 @@ pub(crate) struct Replay {
     pub(crate) ended: Vec<SegmentId>,
     /// The last number that counts.
     pub(crate) last: SequenceNumber,
+    /// How far the records go, and how much further the parts say that they were shipped: some of them are damaged.
+    pub(crate) lacks: Option<(SequenceNumber, SequenceNumber)>,
     /// The marks among the records, each with its number, ascending.
     pub(crate) marks: Vec<(SequenceNumber, CrossingMark)>,
 }
@@ -169,6 +174,9 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumbe
         taken.extend(range.map(|range| Taken { part: at, range, last: chain.last }));
         expected = chain.last.0 + 1;
     }
+    let reached = SequenceNumber(expected - 1);
+    let marked = parts.iter().filter(|part| part.last.is_none()).filter_map(|part| part.marked).max();
+    replay.lacks = marked.map(|marked| (reached, marked.min(end))).filter(|(reached, marked)| reached < marked);
     let (ranges, end, last) = whole;
     for (number, Taken { part: at, range, last: of_range }) in (1..).zip(taken) {
         let Some(part) = parts.get(at) else { continue };
@@ -194,7 +202,11 @@ mod tests {
 
     /// A part that holds this, read in small pieces.
     fn read(id: u64, bytes: &[u8], last: Option<u64>) -> Part {
-        let mut part = Part::new(SegmentId(id), last.map(SequenceNumber));
+        marked(id, bytes, last, None)
+    }
+
+    fn marked(id: u64, bytes: &[u8], last: Option<u64>, marked: Option<u64>) -> Part {
+        let mut part = Part::new(SegmentId(id), last.map(SequenceNumber), marked.map(SequenceNumber));
         for piece in bytes.chunks(7) {
             if !part.add(piece) {
                 break;
@@ -273,10 +285,10 @@ mod tests {
 
     #[test]
     fn a_part_is_read_as_far_as_it_may_count() {
-        let (bytes, mut part) = (block(1..=3, &[]), Part::new(SegmentId(1), None));
+        let (bytes, mut part) = (block(1..=3, &[]), Part::new(SegmentId(1), None, None));
         assert!(part.add(&bytes[..LENGTH + 5]) && part.add(&bytes[LENGTH + 5..3 * LENGTH]));
         assert!(!part.add(&bytes[3 * LENGTH..]));
-        let mut recorded = Part::new(SegmentId(1), Some(SequenceNumber(2)));
+        let mut recorded = Part::new(SegmentId(1), Some(SequenceNumber(2)), None);
         assert!(recorded.add(&bytes[..2 * LENGTH]) && !recorded.add(&bytes[2 * LENGTH..]));
     }
 
@@ -301,6 +313,31 @@ mod tests {
         assert_eq!(until(10), (2, vec![(1, 8), (2, 10)], vec![3], 10));
         assert_eq!(until(7), (1, vec![(1, 7)], vec![3, 2], 7));
         assert_eq!(until(0), (0, vec![], vec![1, 2, 3], 0));
+    }
+
+    #[test]
+    fn a_log_that_goes_less_far_than_its_marks_is_damaged() {
+        let lacks = |parts: &[Part], flushed, end| {
+            let replay = replay(parts, SequenceNumber(flushed), SequenceNumber(end)).unwrap();
+            replay.lacks.map(|(reached, marked)| (reached.0, marked.0))
+        };
+        let of = |numbers, mark| marked(1, &block(numbers, &[]), None, Some(mark));
+        let all = u64::MAX;
+        assert_eq!(lacks(&[of(1..=10, 10)], 0, all), None);
+        // What was not marked yet counts as well.
+        assert_eq!(lacks(&[of(1..=10, 8)], 0, all), None);
+        assert_eq!(lacks(&[of(1..=10, 11)], 0, all), Some((10, 11)));
+        // Tables have it, or it is not to count.
+        assert_eq!(lacks(&[of(1..=10, 11)], 11, all), None);
+        assert_eq!(lacks(&[of(1..=10, 11)], 0, 10), None);
+        // A part before it holds nothing any more, and has no mark either.
+        assert_eq!(lacks(&[read(1, &[0; 64], None), of(11..=20, 20)], 0, all), Some((0, 20)));
+        // The end of a batch was not shipped.
+        let cut = || marked(1, &block(1..=4, &[3, 4]), None, Some(4));
+        assert_eq!(lacks(&[cut()], 0, all), None);
+        assert_eq!(lacks(&[cut(), marked(2, &[0; 64], None, Some(6))], 0, all), Some((4, 6)));
+        // What an owner recorded says more than a mark.
+        assert_eq!(lacks(&[marked(1, &block(1..=10, &[]), Some(6), Some(9))], 0, all), None);
     }
 
     #[test]

@@ -190,6 +190,9 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open a named database that exists.
     pub error_if_exists: bool,
+    /// Open a database although what was acknowledged last is lost, as the end of its log in memory is damaged in all copies. Otherwise
+    /// that fails, and nothing changes.
+    pub accept_damaged_log: bool,
     /// Whether a database with several copies in memory fails to open, before anything changes, when the copies lie on more memory nodes
     /// than it is opened with. Otherwise the copies on the others are left out: they are not read again, and have to be made again.
     pub all_copies_named: bool,
@@ -347,6 +350,7 @@ impl Default for Options {
             name: None,
             create_if_missing: true,
             error_if_exists: false,
+            accept_damaged_log: false,
             all_copies_named: false,
             unfinished: false,
             takeover: false,

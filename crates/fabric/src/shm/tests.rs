@@ -547,7 +547,7 @@ mod process {
         let region = Region::allocate(4096, Backing::Private).unwrap();
         kill_a_node("dead-at-once", |link, key, attached| {
             let mut transport = ShmTransport::new(Arc::clone(link), Arc::clone(attached));
-            transport.write_at_once(key.at(8), &region, 16, 424).unwrap()
+            transport.write_at_once(key.at(8), &region, 16, 424, None).unwrap()
         });
     }
 

@@ -10,7 +10,7 @@ use super::link::{Attached, Shared};
 use crate::grants::Granted;
 use crate::inprocess::{perform, prefetch};
 use crate::transport::{Incoming, Operation, Transport};
-use crate::{AccessKey, Error, Region, RemoteAddress, Rights, WorkQueue};
+use crate::{AccessKey, Error, Region, RemoteAddress, Rights, Word, WorkQueue};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -94,9 +94,16 @@ impl ShmTransport {
         true
     }
 
-    /// Writes a range of a region, confirms it, and asks for the lines behind it.
+    /// Writes a range of a region and then a word, confirms both, and asks for the lines behind the range.
     #[inline]
-    fn write_now(&self, to: RemoteAddress, from: &Region, offset: u64, length: usize) -> Result<(), Error> {
+    fn write_now(
+        &self,
+        to: RemoteAddress,
+        from: &Region,
+        offset: u64,
+        length: usize,
+        then: Option<Word>,
+    ) -> Result<(), Error> {
         let Self { link, attached, .. } = self;
         let mut granted = attached.known.hold();
         if !granted.knows(&to.key) {
@@ -106,6 +113,10 @@ impl ShmTransport {
         }
         let (region, at) = granted.check_own(to, length as u64, Rights::WRITE)?;
         region.copy_from(at, from, offset, length)?;
+        if let Some(Word { at, value }) = then {
+            let (region, at) = granted.check_own(at, 8, Rights::WRITE)?;
+            region.store(at, value.to_le())?;
+        }
         granted.prefetch(to.add(length as u64), length);
         if link.is_as_known() {
             return Ok(());
@@ -201,11 +212,12 @@ impl Transport for ShmTransport {
         from: &Region,
         offset: u64,
         length: usize,
+        then: Option<Word>,
     ) -> Option<Result<(), Error>> {
         if self.failed.is_some() || !self.is_alive() {
             return None;
         }
-        let written = self.write_now(to, from, offset, length).map_err(|cause| told(cause, &self.link));
+        let written = self.write_now(to, from, offset, length, then).map_err(|cause| told(cause, &self.link));
         if let Err(cause) = &written {
             self.failed = Some(cause.clone());
         }

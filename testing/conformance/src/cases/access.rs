@@ -187,7 +187,7 @@ fn what_is_written_at_once_is_confirmed(fixture: &Fixture) {
     let read_only = connection.peer.grant(&region, 0, 4096, Rights::READ).unwrap();
     let other = connection.peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
     let block = connection.link.allocate(4096).unwrap();
-    let write = |endpoint: &mut Endpoint, key: AccessKey| endpoint.write_at_once(key.at(0), &block, 0, 64);
+    let write = |endpoint: &mut Endpoint, key: AccessKey| endpoint.write_at_once(key.at(0), &block, 0, 64, None);
     let mut endpoint = connection.endpoint();
     if write(&mut endpoint, key) == Ok(false) {
         // What is posted is confirmed afterwards: see above.

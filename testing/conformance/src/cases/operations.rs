@@ -2,7 +2,7 @@
 
 use crate::{Fixture, case_list};
 use forebay_env::Random;
-use forebay_fabric::{Counts, Error, Outcome, Rights, WorkId};
+use forebay_fabric::{Counts, Error, Outcome, Rights, Word, WorkId};
 
 case_list![
     fresh_memory_is_zero,
@@ -124,30 +124,40 @@ fn sealed_ranges_are_written_at_once_or_posted(fixture: &Fixture) {
     let block = connection.link.allocate(1 << 20).unwrap();
     let bytes = pattern(1 << 20, 5);
     block.write(0, &bytes).unwrap();
-    let at_once = endpoint.write_at_once(key.at(0), &block, 0, 8).unwrap();
+    let at_once = endpoint.write_at_once(key.at(0), &block, 0, 8, None).unwrap();
     for (offset, length) in [(8, 8), (16, 424), (445, 100), (8192, 500_000), (600_000, (1 << 20) - 600_000)] {
         let before = endpoint.counts().read_all();
-        let written = endpoint.write_at_once(key.at(offset), &block, offset, length).unwrap();
+        let word = Word { at: key.at(0), value: offset << 32 | length as u64 };
+        let written = endpoint.write_at_once(key.at(offset), &block, offset, length, Some(word)).unwrap();
         assert_eq!(written, at_once);
         if !written {
+            let mut slot = endpoint.slot(8).unwrap();
+            slot.copy_from_slice(&word.value.to_le_bytes());
             endpoint.post_write_sealed(key.at(offset), &block, offset, length).unwrap();
-            endpoint.wait().unwrap().result.unwrap();
+            endpoint.post_write(word.at, slot).unwrap();
+            endpoint.wait_all(|_, outcome| if let Outcome::Done(slot) = outcome { slot } else { None }).unwrap();
         }
         let counted = endpoint.counts().read_all() - before;
-        let bytes_written = length as u64;
-        assert_eq!(counted, Counts { round_trips: 1, doorbells: 1, writes: 1, bytes_written, ..Counts::default() });
+        let bytes_written = length as u64 + 8;
+        assert_eq!(counted, Counts { round_trips: 1, doorbells: 1, writes: 2, bytes_written, ..Counts::default() });
+        let mut there = [0; 8];
+        region.read(0, &mut there).unwrap();
+        assert_eq!(u64::from_le_bytes(there), word.value);
         let mut there = vec![0; length];
         region.read(offset, &mut there).unwrap();
         assert!(there == bytes[offset as usize..][..length], "{length} bytes at {offset}");
     }
     // Behind what is outstanding, it has to be posted.
     let id = endpoint.post_write_sealed(key.at(0), &block, 16, 8).unwrap();
-    assert_eq!(endpoint.write_at_once(key.at(0), &block, 0, 8), Ok(false));
+    assert_eq!(endpoint.write_at_once(key.at(0), &block, 0, 8, None), Ok(false));
     endpoint.wait_for(id).unwrap();
     for (offset, length) in [(1 << 20, 8), (u64::MAX, 8), (0, (1 << 20) + 8)] {
-        let refused = endpoint.write_at_once(key.at(0), &block, offset, length);
+        let refused = endpoint.write_at_once(key.at(0), &block, offset, length, None);
         assert!(matches!(refused, Err(Error::OutOfBounds { .. })), "{refused:?}");
     }
+    let misaligned = Word { at: key.at(4), value: 1 };
+    let refused = endpoint.write_at_once(key.at(0), &block, 0, 8, Some(misaligned));
+    assert_eq!(refused, Err(Error::Misaligned { offset: 4 }));
     assert!(endpoint.failure().is_none());
 }
 

@@ -16,6 +16,8 @@ const NODE: u32 = 1;
 const OTHER_NODE: u32 = 2;
 const TIMEOUT: Duration = Duration::from_millis(50);
 pub(crate) const VALUE: [u8; 1000] = [7; 1000];
+/// What a record takes that has this value.
+const RECORD_BYTES: u64 = 1024;
 const UNSHIPPED: WriteOptions = WriteOptions { durability: Some(Durability::None) };
 
 /// Memory nodes that whoever waits runs, and that can be started again.
@@ -205,10 +207,10 @@ fn a_part_that_a_lost_write_may_reach_is_not_written_again() {
     while log.prepare(&shard.tree, commits).unwrap() {}
     let left = || {
         let shipping = lock(&log.shipping);
-        shipping.open.as_ref().map(|open| open.info().length - shipping.at.used_bytes).unwrap()
+        shipping.open.as_ref().map(|open| room(open, shipping.at.used_bytes)).unwrap()
     };
     let mut keys = (1..).map(|number| format!("{number:03}").into_bytes());
-    while left() > 2 * VALUE.len() as u64 {
+    while left() >= 2 * RECORD_BYTES {
         db.put(&keys.next().unwrap(), &VALUE).unwrap();
     }
     let nearly_full = lock(&log.shipping).open.clone().unwrap();
