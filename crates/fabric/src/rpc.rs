@@ -1,4 +1,4 @@
-//! RPC on messages and one-sided writes (dLSM X-D).
+//! RPC on messages and one-sided writes (dLSM X-D). Format: `docs/formats/rpc-envelope.md`.
 //!
 //! The caller grants the node a reply buffer and sends a small request that names it. The node does
 //! the work and writes the reply into the buffer with a one-sided write, past any dispatcher. A

@@ -1,4 +1,4 @@
-//! Names of the objects that a memory node keeps.
+//! Names of the objects that a memory node keeps. See `docs/formats/node-messages.md`.
 
 use forebay_fabric::{AccessKey, Rights};
 use std::fmt;

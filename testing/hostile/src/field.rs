@@ -1,7 +1,6 @@
 //! A memory node in a process of its own, and an honest tenant who uses it. Both tenants prove who they are with a
 //! secret.
 
-use crate::client::{HONEST, HOSTILE};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::admission::{Access, Admission, AdmissionOptions, Secrets};
 use forebay_fabric::{Link, tcp};
@@ -12,6 +11,11 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The name and the secret of the honest tenant, where the node asks for them.
+pub const HONEST: (&str, &str) = ("honest", "0123456789abcdef0123456789abcdef");
+/// Those of the hostile one.
+pub const HOSTILE: (&str, &str) = ("hostile", "fedcba9876543210fedcba9876543210");
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

@@ -1,14 +1,11 @@
 //! The attacks that last. Each is carried out again and again, until the node has stopped.
 
-use crate::client::{HOSTILE, RawLink};
-use crate::door;
-use crate::socket::{connect, read_frame};
-use crate::wire::{self, Arguments};
-use forebay_proto::calls::{AcquireShard, CreateStore, GetStatistics, LeaseExtents, OpenSession, OpenStore, Renew};
-use forebay_proto::{
-    Blob, ExtentRange, Message, PROTOCOL_VERSION, Procedure, Purpose, SessionId, ShardId, ShardKey, Text, gather,
-    job_kind,
-};
+use crate::field::HOSTILE;
+use forebay_raw_client::body::{Range, Shard};
+use forebay_raw_client::client::RawLink;
+use forebay_raw_client::socket::{connect, read_frame};
+use forebay_raw_client::wire::{self, Arguments};
+use forebay_raw_client::{calls, door, jobs};
 use std::io::{Result, Write};
 
 /// An attack.
@@ -44,9 +41,8 @@ fn link(address: &str) -> Result<RawLink> {
 fn unread(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
-    let call = GetStatistics { session: SessionId(1) }.encode();
     loop {
-        endpoint.flood(Procedure::GetStatistics as u16, &call, 4096)?;
+        endpoint.flood(&calls::get_statistics(1), 4096)?;
     }
 }
 
@@ -55,7 +51,7 @@ fn never_pulled(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
     for _ in 0..8 {
-        endpoint.post(Procedure::SubmitJob as u16, Arguments::Announced(1500))?;
+        endpoint.post(calls::SUBMIT_JOB, Arguments::Announced(1500))?;
     }
     // Until the node gives up.
     while read_frame(&mut endpoint.stream).is_ok() {}
@@ -67,11 +63,10 @@ fn gathers(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
     let shard = endpoint.shard()?;
-    let range = ExtentRange { extent: shard.extent.extent, offset: 0, length: 2 << 20 };
+    let arguments = jobs::gather(&[Range { extent: shard.extent.extent, offset: 0, length: 2 << 20 }]);
     for round in 0.. {
         for attempt in 0..32 {
-            let call = shard.job(round * 32 + attempt, job_kind::GATHER, gather::encode(&[range])).encode();
-            endpoint.post(Procedure::SubmitJob as u16, Arguments::Inline(&call))?;
+            endpoint.send_call(&shard.job(round * 32 + attempt, jobs::GATHER, &arguments))?;
         }
         for _ in 0..32 {
             endpoint.reply()?;
@@ -85,17 +80,16 @@ fn unread_gathers(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut first = link.endpoint()?;
     let shard = first.shard()?;
-    let range = ExtentRange { extent: shard.extent.extent, offset: 0, length: 2 << 20 };
+    let arguments = jobs::gather(&[Range { extent: shard.extent.extent, offset: 0, length: 2 << 20 }]);
     let mut endpoints = Vec::new();
     for attempt in 0..64 {
         let mut endpoint = link.endpoint()?;
-        let call = shard.job(attempt, job_kind::GATHER, gather::encode(&[range])).encode();
-        endpoint.post(Procedure::SubmitJob as u16, Arguments::Inline(&call))?;
+        endpoint.send_call(&shard.job(attempt, jobs::GATHER, &arguments))?;
         endpoints.push(endpoint);
     }
     // As long as its session is kept, so are they.
     for _ in 0..100 {
-        first.must(&Renew { session: shard.session, reading_epoch: u64::MAX })?;
+        first.must(&calls::renew(shard.session, u64::MAX))?;
     }
     Ok(())
 }
@@ -110,7 +104,7 @@ fn leases(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
     let session = endpoint.session()?;
-    let lease = LeaseExtents { session, count: 128, purpose: Purpose::Collection };
+    let lease = calls::lease_extents(session, 128, calls::COLLECTION);
     while endpoint.call(&lease)?.is_ok() {}
     Ok(())
 }
@@ -120,10 +114,10 @@ fn shards(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
     let session = endpoint.session()?;
-    let opened = endpoint.must(&CreateStore { session, name: Text::default(), config: Blob::default() })?;
+    let store = endpoint.must(&calls::create_store(session, "", b""))?.store;
     for number in 0..16_384 {
-        let shard = ShardKey { store: opened.store, shard: ShardId(number) };
-        let refused = endpoint.call(&AcquireShard { session, shard, takeover: false })?.is_err();
+        let shard = Shard { store, shard: number };
+        let refused = endpoint.call(&calls::acquire_shard(session, shard, false))?.is_err();
         if refused {
             break;
         }
@@ -135,18 +129,14 @@ fn shards(address: &str) -> Result<()> {
 fn names(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
-    let text = |text: &str| Text::new(text).unwrap_or_default();
     let forged = "x\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J";
     for tenant in ["honest", "secret:honest", forged] {
-        let open =
-            OpenSession { protocol: PROTOCOL_VERSION, tenant: text(tenant), name: text(forged), capabilities: 0 };
         // It is another tenant's.
-        let _ = endpoint.call(&open)?;
+        let _ = endpoint.call(&calls::open_session(tenant, forged))?;
     }
-    let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: Text::default(), name: text(forged), capabilities: 0 };
-    let session = endpoint.must(&open)?.session;
+    let session = endpoint.must(&calls::open_session("", forged))?.session;
     for name in ["db", forged] {
-        let _ = endpoint.call(&OpenStore { session, name: text(name) })?;
+        let _ = endpoint.call(&calls::open_store(session, name))?;
     }
     // The link ends, and the session lapses with its name.
     Ok(())

@@ -5,15 +5,14 @@ use forebay_base::ErrorKind;
 use forebay_fabric::admission::{Access, AccessOptions, Admission, AdmissionOptions, Secrets};
 use forebay_fabric::{EndpointOptions, Link, Listener, tcp};
 use forebay_hostile::arena::{code, eventually};
-use forebay_hostile::client::{HONEST, HOSTILE, RawEndpoint};
-use forebay_hostile::door::{self, Papers};
-use forebay_hostile::socket::read_frame;
-use forebay_hostile::wire::{self, kind};
-use forebay_memory_client::{ClientOptions, MemoryClient, Purpose};
+use forebay_hostile::field::{HONEST, HOSTILE};
+use forebay_memory_client::{ClientOptions, ExtentId, MemoryClient, Purpose};
 use forebay_memory_node::{Handle, Identity, Limits, MemoryNode, Options, TenantOptions, TenantsOptions};
-use forebay_proto::calls::{GetStatistics, LeaseExtents, OpenSession, ReturnExtents};
-use forebay_proto::replies::SessionOpened;
-use forebay_proto::{PROTOCOL_VERSION, SessionId};
+use forebay_raw_client::calls::{self, FLUSH, get_statistics, open_session};
+use forebay_raw_client::client::RawEndpoint;
+use forebay_raw_client::door::{self, Papers};
+use forebay_raw_client::socket::read_frame;
+use forebay_raw_client::wire::{self, kind};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
     KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -27,6 +26,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(120);
+/// The secret of another identity of the hostile tenant.
+const ACCOMPLICE: (&str, &str) = ("accomplice", "aaaaaaaabbbbbbbbccccccccdddddddd");
 /// What a frame of failure says: who it comes from is not let in.
 const NOT_ADMITTED: u8 = 6;
 
@@ -102,13 +103,20 @@ impl Drop for Folder {
 }
 
 fn tenants(hostile_memory: u64) -> TenantsOptions {
-    let tenant = |name: &str, memory_bytes| {
-        let identities = ["secret", "certificate"].map(|how| Identity::new(&format!("{how}:{name}")).unwrap());
-        let limits = Limits { memory_bytes: Some(memory_bytes), ..Limits::default() };
-        TenantOptions { limits, ..TenantOptions::new(name, identities.to_vec()) }
+    tenants_with(Limits { memory_bytes: Some(hostile_memory), ..Limits::default() })
+}
+
+fn tenants_with(hostile: Limits) -> TenantsOptions {
+    let tenant = |name: &str, identities: &[&str], limits| {
+        let identities = identities.iter().map(|identity| Identity::new(identity).unwrap()).collect();
+        TenantOptions { limits, ..TenantOptions::new(name, identities) }
     };
+    let honest = Limits { memory_bytes: Some(32 << 20), ..Limits::default() };
     TenantsOptions {
-        known: vec![tenant("honest", 32 << 20), tenant("hostile", hostile_memory)],
+        known: vec![
+            tenant("honest", &["secret:honest", "certificate:honest"], honest),
+            tenant("hostile", &["secret:hostile", "secret:accomplice", "certificate:hostile"], hostile),
+        ],
         others: Limits { memory_bytes: Some(0), ..Limits::default() },
     }
 }
@@ -140,7 +148,7 @@ impl Site {
             access.key = Some(folder.write("honest.key", &key));
         } else {
             let line = |(name, value): (&str, &str)| format!("{name} {value}\n");
-            options.secrets = Secrets::parse(&(line(HONEST) + &line(HOSTILE)), "test").unwrap();
+            options.secrets = Secrets::parse(&[HONEST, HOSTILE, ACCOMPLICE].map(line).concat(), "test").unwrap();
             access.secret = Secrets::parse(&line(HONEST), "test").unwrap().only().cloned();
         }
         let admission = Arc::new(Admission::load(options).unwrap());
@@ -198,11 +206,6 @@ fn turned_away(stream: &mut impl Read) -> Option<u8> {
     }
 }
 
-fn open_session() -> OpenSession {
-    let none = forebay_proto::Text::default();
-    OpenSession { protocol: PROTOCOL_VERSION, tenant: none.clone(), name: none, capabilities: 0 }
-}
-
 #[test]
 fn a_forged_identity() {
     let site = Site::start(false);
@@ -224,10 +227,9 @@ fn a_forged_identity() {
     let (_control, welcome) = door::prove(site.address(), HOSTILE, None).unwrap();
     let of = wire::welcomed(&(kind::WELCOME, 0, welcome)).unwrap();
     let mut endpoint = RawEndpoint::over(door::prove(site.address(), HOSTILE, Some(of)).unwrap().0);
-    let forged = OpenSession { tenant: forebay_proto::Text::new("honest").unwrap(), ..open_session() };
-    let (refused, _) = endpoint.call(&forged).unwrap().unwrap_err();
+    let (refused, _) = endpoint.call(&open_session("honest", "")).unwrap().unwrap_err();
     assert_eq!(refused, code(ErrorKind::AccessDenied));
-    let stolen = GetStatistics { session: site.victim.session() };
+    let stolen = get_statistics(site.victim.session().0);
     assert_eq!(endpoint.call(&stolen).unwrap().unwrap_err().0, code(ErrorKind::Fenced));
     site.use_it();
     link.shutdown(std::net::Shutdown::Both).unwrap();
@@ -318,12 +320,12 @@ fn certificates_that_do_not_hold() {
     let papers = site.papers(site.authority.issue(&["hostile"], 7, 4000));
     let (mut control, endpoint) = door::tls_endpoint(site.address(), &papers).unwrap();
     let mut endpoint = RawEndpoint::over(endpoint);
-    let opened: SessionOpened = endpoint.call(&open_session()).unwrap().unwrap();
+    let opened = endpoint.call(&open_session("", "")).unwrap().unwrap();
     assert_eq!(site.sessions_of("hostile"), 1);
     site.folder.write("revoked.pem", &site.authority.revocations(&[9, 7]));
     site.admission.reload().unwrap();
     assert!(read_frame(&mut control).is_err());
-    assert!(endpoint.call(&GetStatistics { session: opened.session }).is_err());
+    assert!(endpoint.call(&get_statistics(opened.session)).is_err());
     eventually("its session has ended", || site.sessions_of("hostile") == 0);
     assert!(door::tls_endpoint(site.address(), &papers).is_err());
     site.use_it();
@@ -335,9 +337,9 @@ fn a_key_after_the_quota_was_cut() {
     let (_control, welcome) = door::prove(site.address(), HOSTILE, None).unwrap();
     let of = wire::welcomed(&(kind::WELCOME, 0, welcome)).unwrap();
     let mut endpoint = RawEndpoint::over(door::prove(site.address(), HOSTILE, Some(of)).unwrap().0);
-    let opened: SessionOpened = endpoint.call(&open_session()).unwrap().unwrap();
-    let session: SessionId = opened.session;
-    let lease = LeaseExtents { session, count: 12, purpose: Purpose::Flush };
+    let opened = endpoint.call(&open_session("", "")).unwrap().unwrap();
+    let session = opened.session;
+    let lease = calls::lease_extents(session, 12, FLUSH);
     let granted = endpoint.call(&lease).unwrap().unwrap().extents;
     assert_eq!(granted.len(), 12);
     // The operator cuts its quota: it gets no more, and keeps what it has until it lets go.
@@ -345,8 +347,8 @@ fn a_key_after_the_quota_was_cut() {
     let (refused, text) = endpoint.call(&lease).unwrap().unwrap_err();
     assert_eq!(refused, code(ErrorKind::Full));
     assert!(text.starts_with("tenant hostile has its most extents: 0; 12 more asked for"), "{text}");
-    let extents = granted.iter().map(|granted| granted.extent).collect();
-    endpoint.call(&ReturnExtents { session, extents }).unwrap().unwrap();
+    let extents: Vec<u32> = granted.iter().map(|granted| granted.extent).collect();
+    endpoint.call(&calls::return_extents(session, &extents)).unwrap().unwrap();
     let all = || site.node.tenants().iter().map(|it| it.extents).sum::<u64>();
     eventually("all is clean", || all() == 0);
     // Now the same memory is the honest one's, who writes to all of it. The hostile one's keys open nothing.
@@ -358,10 +360,10 @@ fn a_key_after_the_quota_was_cut() {
     for extent in &leased {
         writer.write(site.victim.resolve(*extent, 0).unwrap(), &[7; 64]).unwrap();
     }
-    assert!(granted.iter().any(|old| leased.contains(&old.extent)), "the honest one has some of it");
+    assert!(granted.iter().any(|old| leased.contains(&ExtentId(old.extent))), "the honest one has some of it");
     for old in &granted {
         let (mut late, _) = door::prove(site.address(), HOSTILE, Some(of)).unwrap();
-        let target = wire::target((old.key.index, old.key.secret()), 0, 64);
+        let target = wire::target(old.key, 0, 64);
         late.write_all(&wire::frame(kind::READ, 1, &target)).unwrap();
         assert_eq!(read_frame(&mut late).unwrap().0, kind::FAILED);
     }
@@ -401,8 +403,8 @@ fn a_flood_of_key_updates() {
     let papers = site.papers(site.authority.issue(&["hostile"], 8, 4000));
     let (_control, endpoint) = door::tls_endpoint(site.address(), &papers).unwrap();
     let mut endpoint = RawEndpoint::over(endpoint);
-    let opened: SessionOpened = endpoint.call(&open_session()).unwrap().unwrap();
-    let statistics = GetStatistics { session: opened.session };
+    let opened = endpoint.call(&open_session("", "")).unwrap().unwrap();
+    let statistics = get_statistics(opened.session);
     // Some between calls are as they should be.
     for _ in 0..100 {
         endpoint.stream.conn.refresh_traffic_keys().unwrap();

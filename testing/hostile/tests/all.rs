@@ -2,5 +2,6 @@
 
 mod admission;
 mod attacks;
+mod bodies;
 mod compactions;
 mod decoders;

@@ -1,28 +1,20 @@
 //! Every attack beside an honest tenant that goes on. They count: none has a clock.
 
-use forebay_base::{ErrorKind, KeyOrder, SequenceNumber};
+use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_env::thread::JoinHandle;
 use forebay_hostile::arena::{Arena, code, eventually};
-use forebay_hostile::client::{RawEndpoint, RawLink};
-use forebay_hostile::socket::read_frame;
-use forebay_hostile::wire::{self, Arguments, kind};
-use forebay_proto::calls::*;
-use forebay_proto::{
-    Blob, Epoch, ExtentRange, Message, PROTOCOL_VERSION, Procedure, Purpose, SessionId, ShardId, ShardKey, Text,
-    gather, job_kind,
-};
-use forebay_table::BlockAddress;
-use forebay_table::job::{SearchJob, SearchPlace, SearchedBlock, SearchedKey, SearchedTable};
+use forebay_memory_client::ShardId;
+use forebay_raw_client::body::{Key, Range, Shard};
+use forebay_raw_client::client::{RawEndpoint, RawLink};
+use forebay_raw_client::socket::read_frame;
+use forebay_raw_client::wire::{self, Arguments, kind};
+use forebay_raw_client::{calls, jobs};
 use std::io::{Read, Write};
 use std::time::Duration;
 
 /// No session of the honest tenant lapses, however slow the machine.
 const LONG: Duration = Duration::from_secs(120);
-
-fn text(text: &str) -> Text {
-    Text::new(text).unwrap()
-}
 
 fn hostile(arena: &Arena) -> (RawLink, RawEndpoint) {
     let link = RawLink::open(arena.address()).unwrap();
@@ -38,8 +30,7 @@ fn replies_that_nobody_reads() {
             let (link, mut endpoint) = hostile(&arena);
             let flood = forebay_env::thread::spawn("floods", move || {
                 // Until the node ends it: without a session each of them is refused.
-                let call = GetStatistics { session: SessionId(1) }.encode();
-                while endpoint.flood(Procedure::GetStatistics as u16, &call, 4096).is_ok() {}
+                while endpoint.flood(&calls::get_statistics(1), 4096).is_ok() {}
                 drop(link);
             });
             flood.unwrap()
@@ -69,7 +60,7 @@ fn arguments_that_nobody_may_pull() {
     let mut attackers: Vec<_> = (0..8).map(|_| hostile(&arena)).collect();
     for (_, endpoint) in &mut attackers {
         for length in [1500, 16 << 20, 16 << 20, 16 << 20] {
-            endpoint.post(Procedure::SubmitJob as u16, Arguments::Announced(length)).unwrap();
+            endpoint.post(calls::SUBMIT_JOB, Arguments::Announced(length)).unwrap();
         }
     }
     for _ in 0..10 {
@@ -79,7 +70,7 @@ fn arguments_that_nobody_may_pull() {
     assert_eq!(arena.figures("hostile").jobs, 0);
     // More than there may be are refused; none that is not there is believed.
     let (_link, mut endpoint) = hostile(&arena);
-    endpoint.post(Procedure::SubmitJob as u16, Arguments::Announced(u32::MAX)).unwrap();
+    endpoint.post(calls::SUBMIT_JOB, Arguments::Announced(u32::MAX)).unwrap();
     eventually("what is no request is counted", || arena.figures("hostile").malformed_messages == 1);
     drop(attackers);
     arena.use_it();
@@ -125,14 +116,12 @@ fn a_flood_of_gathers() {
     let arena = Arena::start(LONG);
     let (_link, mut endpoint) = hostile(&arena);
     let shard = endpoint.shard().unwrap();
-    let range = ExtentRange { extent: shard.extent.extent, offset: 0, length: 2 << 20 };
-    let arguments = gather::encode(&[range]);
+    let arguments = jobs::gather(&[Range { extent: shard.extent.extent, offset: 0, length: 2 << 20 }]);
     let mut reader = endpoint.stream.try_clone().unwrap();
     // It reads all that comes, so that it is served as fast as can be.
     let reads = forebay_env::thread::spawn("reads", move || while read_frame(&mut reader).is_ok() {}).unwrap();
     for attempt in 0..1000 {
-        let call = shard.job(attempt, job_kind::GATHER, arguments.clone()).encode();
-        endpoint.post(Procedure::SubmitJob as u16, Arguments::Inline(&call)).unwrap();
+        endpoint.send_call(&shard.job(attempt, jobs::GATHER, &arguments)).unwrap();
     }
     let before = arena.figures("hostile").completed_jobs;
     let mut calls = 0;
@@ -151,11 +140,10 @@ fn results_that_nobody_takes() {
     let arena = Arena::start(LONG);
     let (link, mut endpoint) = hostile(&arena);
     let shard = endpoint.shard().unwrap();
-    let range = ExtentRange { extent: shard.extent.extent, offset: 0, length: 2 << 20 };
+    let arguments = jobs::gather(&[Range { extent: shard.extent.extent, offset: 0, length: 2 << 20 }]);
     let mut endpoints: Vec<RawEndpoint> = (0..60).map(|_| link.endpoint().unwrap()).collect();
     for (endpoint, attempt) in endpoints.iter_mut().zip(0..) {
-        let call = shard.job(attempt, job_kind::GATHER, gather::encode(&[range])).encode();
-        endpoint.post(Procedure::SubmitJob as u16, Arguments::Inline(&call)).unwrap();
+        endpoint.send_call(&shard.job(attempt, jobs::GATHER, &arguments)).unwrap();
     }
     // What sockets do not hold is kept for it up to a limit, and then its jobs wait.
     for _ in 0..10 {
@@ -175,7 +163,7 @@ fn reads_that_nobody_takes() {
     let arena = Arena::start(LONG);
     let (_link, mut endpoint) = hostile(&arena);
     let shard = endpoint.shard().unwrap();
-    let key = (shard.extent.key.index, shard.extent.key.secret());
+    let key = shard.extent.key;
     for number in 100..5000 {
         let read = wire::frame(kind::READ, number, &wire::target(key, 0, 2 << 20));
         endpoint.stream.set_nonblocking(true).unwrap();
@@ -189,30 +177,17 @@ fn reads_that_nobody_takes() {
     arena.check();
 }
 
-/// A search for a key in one block of so many bytes at the start of an extent.
-fn search(extent: u32, length: u32) -> Vec<u8> {
-    let block = SearchedBlock { table: 0, block: BlockAddress { offset: 0, length } };
-    let job = SearchJob {
-        key_order: KeyOrder::Bytewise,
-        inline_bytes: u32::MAX,
-        tables: vec![SearchedTable { image: SearchPlace { extent, offset: 0 }, segments: Vec::new() }],
-        keys: vec![SearchedKey { user_key: b"key".to_vec(), number: SequenceNumber::MAX, blocks: vec![block] }],
-    };
-    let mut arguments = Vec::new();
-    job.encode(&mut arguments);
-    arguments
-}
-
 /// Searches of what is no table, of too much, and of bytes by chance.
 #[test]
 fn searches_of_what_is_no_table() {
     let arena = Arena::start(LONG);
     let (_link, mut endpoint) = hostile(&arena);
     let own = endpoint.shard().unwrap();
-    let extent = own.extent.extent.0;
+    let extent = own.extent.extent;
     let mut random = Random::seeded(49);
+    let search = |extent, length| jobs::search(extent, b"key", length);
     let mut refused = |attempt: u64, arguments: Vec<u8>| {
-        let answer = endpoint.call(&own.job(attempt, job_kind::SEARCH, arguments)).unwrap();
+        let answer = endpoint.call(&own.job(attempt, jobs::SEARCH, &arguments)).unwrap();
         answer.unwrap_err().0
     };
     for (attempt, length) in [(1, 0), (2, 64)] {
@@ -236,46 +211,47 @@ fn searches_of_what_is_no_table() {
 fn names_of_others() {
     let arena = Arena::start(LONG);
     let (_link, mut endpoint) = hostile(&arena);
-    let protocol = PROTOCOL_VERSION;
     for tenant in ["honest", "secret:honest", "anonymous"] {
-        let open = OpenSession { protocol, tenant: text(tenant), name: text("me"), capabilities: 0 };
+        let open = calls::open_session(tenant, "me");
         assert_eq!(endpoint.call(&open).unwrap().unwrap_err().0, code(ErrorKind::AccessDenied), "{tenant}");
     }
     let own = endpoint.shard().unwrap();
-    let (session, victim) = (own.session, arena.victim.session());
-    assert!(endpoint.must(&ListStores { session, after: text("") }).unwrap().stores.is_empty());
-    let stolen = OpenStore { session, name: text("db") };
+    let (session, victim) = (own.session, arena.victim.session().0);
+    assert!(endpoint.must(&calls::list_stores(session, "")).unwrap().stores.is_empty());
+    let stolen = calls::open_store(session, "db");
     assert_eq!(endpoint.call(&stolen).unwrap().unwrap_err().0, code(ErrorKind::NotFound));
-    let fenced = endpoint.call(&CloseSession { session: victim }).unwrap().unwrap_err();
+    let fenced = endpoint.call(&calls::close_session(victim)).unwrap().unwrap_err();
     assert_eq!(fenced.0, code(ErrorKind::Fenced));
-    let shard = arena.shard.key();
-    let extents: Vec<_> = (0..32).map(forebay_proto::ExtentId).filter(|it| *it != own.extent.extent).collect();
+    let (theirs, epoch) = (arena.shard.key(), arena.shard.epoch().0);
+    let shard = Shard { store: theirs.store.0, shard: theirs.shard.0 };
+    let extents: Vec<u32> = (0..32).filter(|extent| *extent != own.extent.extent).collect();
     let invalid = code(ErrorKind::Invalid);
-    for epoch in [Epoch(0), arena.shard.epoch(), Epoch(u64::MAX)] {
-        let call = ReleaseExtents { session, shard, epoch, extents: extents.clone() };
+    for epoch in [0, epoch, u64::MAX] {
+        let call = calls::release_extents(session, shard, epoch, &extents);
         assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
-        let call = SetRoot { session, shard, epoch, root: Blob::default() };
-        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
-    }
-    for extent in extents.clone() {
-        let call = MapExtents { session, shard: own.shard, write: true, extents: vec![extent] };
-        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
-        let call = ReturnExtents { session, extents: vec![extent] };
-        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
-        let range = ExtentRange { extent, offset: 0, length: 64 };
-        let call = own.job(u64::from(extent.0), job_kind::GATHER, gather::encode(&[range]));
-        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
-        let call = own.job(u64::from(extent.0), job_kind::SEARCH, search(extent.0, 64));
+        let call = calls::set_root(session, shard, epoch, b"");
         assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
     }
-    for call in [AcquireShard { session, shard, takeover: true }, AcquireShard { session, shard, takeover: false }] {
+    for &extent in &extents {
+        let call = calls::map_extents(session, own.shard, true, &[extent]);
+        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
+        let call = calls::return_extents(session, &[extent]);
+        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
+        let gather = jobs::gather(&[Range { extent, offset: 0, length: 64 }]);
+        let call = own.job(extent.into(), jobs::GATHER, &gather);
+        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
+        let call = own.job(extent.into(), jobs::SEARCH, &jobs::search(extent, b"key", 64));
         assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
     }
-    assert_eq!(endpoint.call(&DropStore { session, store: shard.store }).unwrap().unwrap_err().0, invalid);
-    assert_eq!(endpoint.call(&ListExtents { session, shard, from: extents[0] }).unwrap().unwrap_err().0, invalid);
-    let tenants = endpoint.call(&ListTenants { session, after: text("") }).unwrap().unwrap_err();
+    for takeover in [true, false] {
+        let call = calls::acquire_shard(session, shard, takeover);
+        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
+    }
+    assert_eq!(endpoint.call(&calls::drop_store(session, shard.store)).unwrap().unwrap_err().0, invalid);
+    assert_eq!(endpoint.call(&calls::list_extents(session, shard, 0)).unwrap().unwrap_err().0, invalid);
+    let tenants = endpoint.call(&calls::list_tenants(session, "")).unwrap().unwrap_err();
     assert_eq!(tenants.0, code(ErrorKind::AccessDenied));
-    let seen = endpoint.must(&GetStatistics { session }).unwrap();
+    let seen = endpoint.must(&calls::get_statistics(session)).unwrap();
     assert_eq!((seen.sessions, seen.stores, seen.leased_extents, seen.shards), (1, 1, 1, 1));
     arena.use_it();
     arena.check();
@@ -290,21 +266,22 @@ fn keys_that_were_guessed_or_withdrawn() {
     let mut random = Random::seeded(19);
     for round in 0..200 {
         let mut endpoint = link.endpoint().unwrap();
+        let index = random.below(64) as u32;
         let key = match round % 3 {
-            0 => (own.index, own.secret() ^ 1 << random.below(128)),
-            1 => (random.below(64) as u32, own.secret()),
-            _ => (random.below(64) as u32, u128::from(random.word()) << 64 | u128::from(random.word())),
+            0 => Key { secret: own.secret ^ 1 << random.below(128), ..own },
+            1 => Key { index, ..own },
+            _ => Key { index, secret: u128::from(random.word()) << 64 | u128::from(random.word()) },
         };
-        if key == (own.index, own.secret()) {
+        if key == own {
             continue;
         }
         endpoint.send(&wire::frame(kind::READ, 1, &wire::target(key, 0, 64))).unwrap();
         assert_eq!(read_frame(&mut endpoint.stream).unwrap().0, kind::FAILED);
     }
     let session = shard.session;
-    endpoint.must(&ReturnExtents { session, extents: vec![shard.extent.extent] }).unwrap();
+    endpoint.must(&calls::return_extents(session, &[shard.extent.extent])).unwrap();
     let mut late = link.endpoint().unwrap();
-    late.send(&wire::frame(kind::READ, 1, &wire::target((own.index, own.secret()), 0, 64))).unwrap();
+    late.send(&wire::frame(kind::READ, 1, &wire::target(own, 0, 64))).unwrap();
     assert_eq!(read_frame(&mut late.stream).unwrap().0, kind::FAILED);
     // An endpoint of a link that is another one's.
     let mut other = std::net::TcpStream::connect(arena.address().trim_start_matches("tcp://")).unwrap();
@@ -319,7 +296,7 @@ fn bounds_that_are_left() {
     let arena = Arena::start(LONG);
     let (link, mut endpoint) = hostile(&arena);
     let shard = endpoint.shard().unwrap();
-    let key = (shard.extent.key.index, shard.extent.key.secret());
+    let key = shard.extent.key;
     let extent = 2u64 << 20;
     let ranges =
         [(0, u32::MAX), (extent, 1), (extent - 1, 2), (u64::MAX, 1), (u64::MAX, u32::MAX), (1 << 63, 64 << 20)];
@@ -335,8 +312,8 @@ fn bounds_that_are_left() {
     }
     // Arguments of gathers whose ranges overflow.
     for length in [u64::MAX, extent + 1, 0] {
-        let range = ExtentRange { extent: shard.extent.extent, offset: u64::MAX, length };
-        let call = shard.job(length, job_kind::GATHER, gather::encode(&[range, range]));
+        let range = Range { extent: shard.extent.extent, offset: u64::MAX, length };
+        let call = shard.job(length, jobs::GATHER, &jobs::gather(&[range, range]));
         let refused = endpoint.call(&call).unwrap();
         assert!(refused.is_err(), "{length}");
     }
@@ -350,7 +327,7 @@ fn all_memory_all_shards_all_sessions() {
     let (link, mut endpoint) = hostile(&arena);
     let shard = endpoint.shard().unwrap();
     let session = shard.session;
-    let lease = LeaseExtents { session, count: 128, purpose: Purpose::Collection };
+    let lease = calls::lease_extents(session, 128, calls::COLLECTION);
     while endpoint.call(&lease).unwrap().is_ok() {}
     let (code_full, text_full) = endpoint.call(&lease).unwrap().unwrap_err();
     assert_eq!(code_full, code(ErrorKind::Full));
@@ -359,8 +336,8 @@ fn all_memory_all_shards_all_sessions() {
     assert!(figures.kept_extents > 0 && figures.free_extents >= 8, "{figures:?}");
     let mut shards = 1;
     for number in 1.. {
-        let shard = ShardKey { store: shard.shard.store, shard: ShardId(number) };
-        match endpoint.call(&AcquireShard { session, shard, takeover: false }).unwrap() {
+        let shard = Shard { shard: number, ..shard.shard };
+        match endpoint.call(&calls::acquire_shard(session, shard, false)).unwrap() {
             Ok(_) => shards += 1,
             Err((refused, text)) => {
                 assert_eq!(refused, code(ErrorKind::Full));
@@ -371,7 +348,7 @@ fn all_memory_all_shards_all_sessions() {
     }
     assert_eq!(shards, 4096);
     let mut stores = 1;
-    while endpoint.call(&CreateStore { session, name: Text::default(), config: Blob::default() }).unwrap().is_ok() {
+    while endpoint.call(&calls::create_store(session, "", b"")).unwrap().is_ok() {
         stores += 1;
     }
     assert_eq!(stores, 1024);
@@ -411,13 +388,13 @@ fn bytes_at_random() {
             1 => wire::frame(random.below(14) as u8, 1, &bytes),
             2 if round % 100 == 2 => wire::checked(kind::MESSAGE, 1, &bytes),
             _ => {
-                bytes.splice(..0, session.0.to_le_bytes());
+                bytes.splice(..0, session.to_le_bytes());
                 bytes.insert(0, 1);
-                let procedure = Procedure::ALL[random.below(Procedure::ALL.len() as u64) as usize];
-                if procedure == Procedure::CloseSession {
+                let procedure = calls::PROCEDURES[random.below(calls::PROCEDURES.len() as u64) as usize];
+                if procedure == calls::CLOSE_SESSION {
                     continue;
                 }
-                wire::checked(kind::MESSAGE, 1, &wire::request(procedure as u16, 1, 4096, Arguments::Inline(&bytes)))
+                wire::checked(kind::MESSAGE, 1, &wire::request(procedure, 1, 4096, Arguments::Inline(&bytes)))
             }
         };
         let _ = endpoint.send(&sent);
@@ -434,12 +411,12 @@ fn a_session_that_lapses_under_attack_gives_all_back() {
     let arena = Arena::start(Duration::from_secs(3));
     let (_link, mut endpoint) = hostile(&arena);
     let shard = endpoint.shard().unwrap();
-    let call = shard.job(1, job_kind::ECHO, vec![1; 500]);
+    let call = shard.job(1, jobs::ECHO, &[1; 500]);
     endpoint.must(&call).unwrap();
     assert_eq!(arena.figures("hostile").ranges, 1);
     eventually("it lapses", || arena.figures("hostile").lapsed_sessions == 1);
     eventually("all is back", || arena.figures("hostile").extents == 0);
-    let fenced = endpoint.call(&Renew { session: shard.session, reading_epoch: 0 }).unwrap().unwrap_err();
+    let fenced = endpoint.call(&calls::renew(shard.session, 0)).unwrap().unwrap_err();
     assert_eq!(fenced.0, code(ErrorKind::Fenced));
     arena.victim.check().unwrap();
 }

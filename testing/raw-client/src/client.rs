@@ -1,20 +1,13 @@
 //! A client without manners: sockets and bytes.
 
+use crate::body::{Granted, Shard};
+use crate::calls::{self, Call};
 use crate::door;
 use crate::socket::{connect, read_frame, wrong};
 use crate::wire::{self, Arguments, Reply, kind};
-use forebay_proto::calls::{AcquireShard, Call, CreateStore, LeaseExtents, OpenSession, SubmitJob};
-use forebay_proto::replies::{ExtentsGranted, SessionOpened, ShardAcquired, StoreOpened};
-use forebay_proto::{
-    Blob, Epoch, GrantedExtent, Message, PROTOCOL_VERSION, Purpose, Rest, SessionId, ShardId, ShardKey, Text,
-};
 use std::io::{Error, Read, Result, Write};
 use std::net::TcpStream;
 
-/// The name and the secret of the honest tenant, and of the hostile one, where the node asks for them.
-pub const HONEST: (&str, &str) = ("honest", "0123456789abcdef0123456789abcdef");
-/// See [`HONEST`].
-pub const HOSTILE: (&str, &str) = ("hostile", "fedcba9876543210fedcba9876543210");
 /// Room for replies that it says it has.
 pub const REPLY_BYTES: u32 = 4 << 20;
 
@@ -105,15 +98,15 @@ impl<S: Read + Write> RawEndpoint<S> {
         Ok(number)
     }
 
-    /// Sends so many requests in one go, without taking an answer.
+    /// Sends a call so many times in one go, without taking an answer.
     ///
     /// # Errors
     /// As for sockets.
-    pub fn flood(&mut self, procedure: u16, body: &[u8], count: usize) -> Result<()> {
+    pub fn flood<R>(&mut self, call: &Call<R>, count: usize) -> Result<()> {
         for _ in 0..count.div_ceil(64) {
             let mut bytes = Vec::new();
             for _ in 0..64.min(count) {
-                let request = wire::request(procedure, self.next, REPLY_BYTES, Arguments::Inline(body));
+                let request = wire::request(call.procedure, self.next, REPLY_BYTES, Arguments::Inline(&call.body));
                 bytes.extend(wire::checked(kind::MESSAGE, self.next, &request));
                 self.next += 1;
             }
@@ -143,19 +136,27 @@ impl<S: Read + Write> RawEndpoint<S> {
         }
     }
 
+    /// Sends a call and does not wait. Returns its number.
+    ///
+    /// # Errors
+    /// As for sockets.
+    pub fn send_call<R>(&mut self, call: &Call<R>) -> Result<u64> {
+        self.post(call.procedure, Arguments::Inline(&call.body))
+    }
+
     /// Makes a call. A refusal is its kind's code and text.
     ///
     /// # Errors
     /// As for sockets.
-    pub fn call<C: Call>(&mut self, call: &C) -> Result<std::result::Result<C::Reply, (u8, String)>> {
-        let number = self.post(C::PROCEDURE as u16, Arguments::Inline(&call.encode()))?;
+    pub fn call<R: calls::Reply>(&mut self, call: &Call<R>) -> Result<std::result::Result<R, (u8, String)>> {
+        let number = self.send_call(call)?;
         loop {
             let reply = self.reply()?;
             if reply.number != number {
                 continue;
             }
             return match reply.status {
-                0 => C::Reply::decode(&reply.body).map(Ok).map_err(|_| wrong("a reply that cannot be read")),
+                0 => R::of(&reply.body).map(Ok).ok_or_else(|| wrong("a reply that cannot be read")),
                 code => Ok(Err((code, String::from_utf8_lossy(&reply.body).into_owned()))),
             };
         }
@@ -165,7 +166,7 @@ impl<S: Read + Write> RawEndpoint<S> {
     ///
     /// # Errors
     /// As for sockets, and refusals.
-    pub fn must<C: Call>(&mut self, call: &C) -> Result<C::Reply> {
+    pub fn must<R: calls::Reply>(&mut self, call: &Call<R>) -> Result<R> {
         self.call(call)?.map_err(|(code, text)| Error::other(format!("refused ({code}): {text}")))
     }
 
@@ -173,10 +174,8 @@ impl<S: Read + Write> RawEndpoint<S> {
     ///
     /// # Errors
     /// As for sockets, and refusals.
-    pub fn session(&mut self) -> Result<SessionId> {
-        let name = Text::new("hostile").unwrap_or_default();
-        let call = OpenSession { protocol: PROTOCOL_VERSION, tenant: Text::default(), name, capabilities: 0 };
-        self.must(&call).map(|opened: SessionOpened| opened.session)
+    pub fn session(&mut self) -> Result<u64> {
+        self.must(&calls::open_session("", "raw client")).map(|opened| opened.session)
     }
 
     /// Opens a session, creates a private store and acquires a shard of it, with a leased extent.
@@ -185,34 +184,33 @@ impl<S: Read + Write> RawEndpoint<S> {
     /// As for sockets, and refusals.
     pub fn shard(&mut self) -> Result<RawShard> {
         let session = self.session()?;
-        let create = CreateStore { session, name: Text::default(), config: Blob::default() };
-        let opened: StoreOpened = self.must(&create)?;
-        let shard = ShardKey { store: opened.store, shard: ShardId(0) };
-        let acquired: ShardAcquired = self.must(&AcquireShard { session, shard, takeover: false })?;
-        let leased: ExtentsGranted = self.must(&LeaseExtents { session, count: 1, purpose: Purpose::Flush })?;
-        let extent = leased.extents.first().copied().ok_or_else(|| wrong("no extent"))?;
-        Ok(RawShard { session, shard, epoch: acquired.epoch, extent })
+        let store = self.must(&calls::create_store(session, "", b""))?.store;
+        let shard = Shard { store, shard: 0 };
+        let epoch = self.must(&calls::acquire_shard(session, shard, false))?.epoch;
+        let leased = self.must(&calls::lease_extents(session, 1, calls::FLUSH))?.extents;
+        let extent = leased.first().copied().ok_or_else(|| wrong("no extent"))?;
+        Ok(RawShard { session, shard, epoch, extent })
     }
 }
 
-/// A shard of the hostile client's own, with an extent.
+/// A shard of the client's own, with an extent.
 #[derive(Debug, Clone, Copy)]
 pub struct RawShard {
     /// The session.
-    pub session: SessionId,
+    pub session: u64,
     /// The shard.
-    pub shard: ShardKey,
+    pub shard: Shard,
     /// Its epoch.
-    pub epoch: Epoch,
+    pub epoch: u64,
     /// A leased extent.
-    pub extent: GrantedExtent,
+    pub extent: Granted,
 }
 
 impl RawShard {
     /// A job's request.
     #[must_use]
-    pub fn job(&self, attempt: u64, kind: u16, arguments: Vec<u8>) -> SubmitJob {
+    pub fn job(&self, attempt: u64, kind: u16, arguments: &[u8]) -> Call<calls::JobDone> {
         let Self { session, shard, epoch, .. } = *self;
-        SubmitJob { session, shard, epoch, attempt, kind, arguments: Rest(arguments) }
+        calls::submit_job(session, shard, epoch, attempt, kind, arguments)
     }
 }

@@ -64,6 +64,12 @@ pub fn prove(address: &str, secret: (&str, &str), endpoint_of: Option<(u64, u128
     }
     match read_frame(&mut stream)? {
         (kind::WELCOME, _, body) => Ok((stream, body)),
+        (kind::REFUSED, _, body) => match body.get(CHECKSUM_BYTES..) {
+            Some([code, text @ ..]) => {
+                Err(Error::other(format!("refused ({code}): {}", String::from_utf8_lossy(text))))
+            }
+            _ => Err(wrong("a refusal that cannot be read")),
+        },
         _ => Err(wrong("no welcome")),
     }
 }

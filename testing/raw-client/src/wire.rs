@@ -1,6 +1,7 @@
-//! Frames and envelopes as `docs/formats` draws them, made by hand, so that they can be wrong.
+//! Frames as `docs/formats/tcp-frame.md` leads to, and envelopes as `docs/formats/rpc-envelope.md` does.
 
-use forebay_base::{checksum, checksum_append, envelope_checksum};
+use crate::body::Key;
+use crate::checksum::{crc32, crc32c};
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 16;
@@ -19,6 +20,7 @@ pub mod kind {
     pub const CHALLENGE: u8 = 12;
     pub const PROOF: u8 = 13;
     pub const PROVEN: u8 = 14;
+    pub const REFUSED: u8 = 15;
 }
 
 /// A header that announces a body of `length` bytes.
@@ -41,7 +43,7 @@ pub fn frame(kind: u8, number: u64, body: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn checked(kind: u8, number: u64, body: &[u8]) -> Vec<u8> {
     let header = header(kind, number, body.len() as u32 + 4);
-    let crc = checksum_append(checksum(&header), body);
+    let crc = crc32c(&[&header, body]);
     [&header[..], &crc.to_le_bytes(), body].concat()
 }
 
@@ -63,8 +65,8 @@ pub fn welcomed((kind, _, body): &(u8, u64, Vec<u8>)) -> Option<(u64, u128)> {
 
 /// Where an operation goes: key, offset and length.
 #[must_use]
-pub fn target(key: (u32, u128), offset: u64, length: u32) -> Vec<u8> {
-    [&key.0.to_le_bytes()[..], &key.1.to_le_bytes(), &offset.to_le_bytes(), &length.to_le_bytes()].concat()
+pub fn target(key: Key, offset: u64, length: u32) -> Vec<u8> {
+    [&key.index.to_le_bytes()[..], &key.secret.to_le_bytes(), &offset.to_le_bytes(), &length.to_le_bytes()].concat()
 }
 
 /// How a request's arguments travel.
@@ -95,7 +97,7 @@ pub fn request(procedure: u16, number: u64, reply_bytes: u32, arguments: Argumen
             body.extend_from_slice(&0u32.to_le_bytes());
         }
     }
-    [&envelope_checksum(&body).to_le_bytes()[..], &body].concat()
+    [&crc32(&[&body]).to_le_bytes()[..], &body].concat()
 }
 
 /// A reply: its request's number, its status and its body.
@@ -115,7 +117,7 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         let crc = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
-        let valid = envelope_checksum(bytes.get(4..)?) == crc;
+        let valid = crc32(&[bytes.get(4..)?]) == crc;
         valid.then_some(Self { number: word(8)?, status: *bytes.get(16)?, body: bytes.get(24..)?.to_vec() })
     }
 }
