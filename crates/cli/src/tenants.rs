@@ -168,6 +168,7 @@ fn data_only() -> Vec<Right> {
 struct Most {
     memory: Option<String>,
     links: Option<u64>,
+    endpoints: Option<u64>,
     sessions: Option<u64>,
     stores: Option<u64>,
     shards: Option<u64>,
@@ -185,8 +186,8 @@ impl Most {
     fn limits(self) -> Result<Limits, String> {
         let size = |text: &str| units::size(text).map_err(|error| format!("{text:?} for memory: {error}"));
         let memory_bytes = self.memory.as_deref().map(size).transpose()?;
-        let Self { links, sessions, stores, shards, keys, ranges, jobs, calls, .. } = self;
-        Ok(Limits { memory_bytes, links, sessions, stores, shards, keys, ranges, jobs, calls })
+        let Self { links, endpoints, sessions, stores, shards, keys, ranges, jobs, calls, .. } = self;
+        Ok(Limits { memory_bytes, links, endpoints, sessions, stores, shards, keys, ranges, jobs, calls })
     }
 }
 
@@ -230,7 +231,7 @@ mod tests {
                 {"name": "orders", "identities": ["certificate:orders", "secret:orders"], "weight": 2,
                  "limits": {"memory": "8GiB", "sessions": 64}},
                 {"name": "operator", "identities": ["uid:0"], "rights": ["administer"]}],
-                "others": {"memory": "0", "links": 8}}"#,
+                "others": {"memory": "0", "links": 8, "endpoints": 16}}"#,
         )
         .unwrap();
         assert_eq!(read.known.len(), 2);
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!((read.known[0].weight, read.known[1].weight), (2, 1));
         assert_eq!(read.known[0].rights, TenantRights { data: true, administer: false });
         assert_eq!(read.known[1].rights, TenantRights { data: false, administer: true });
-        assert_eq!((read.others.memory_bytes, read.others.links), (Some(0), Some(8)));
+        assert_eq!((read.others.memory_bytes, read.others.links, read.others.endpoints), (Some(0), Some(8), Some(16)));
         for (wrong, what) in [
             (r#"{"tenants": [{"name": "a b", "identities": []}]}"#, "letters"),
             (

@@ -107,8 +107,23 @@ pub trait Peer: Send + Sync + Debug {
     fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error>;
     /// Whether the peer is there, as far as is known.
     fn is_alive(&self) -> bool;
+    /// Counts the link's endpoints on this account: those that it has, of which those end for which there is no room, and
+    /// those to come. To be called once. Back ends within one process count nothing.
+    fn count_endpoints(&self, _account: Arc<dyn Account>) {}
     /// Ends the link from this side.
     fn close(&self);
+}
+
+/// Who has endpoints at a node, as the layer above counts them: links may share an account. It is asked under a lock of the
+/// link, so it must call nothing of the link.
+pub trait Account: Send + Sync + Debug {
+    /// Counts another endpoint.
+    ///
+    /// # Errors
+    /// Why there is no room for it, which its client is told. It is not counted then.
+    fn take(&self) -> Result<(), Error>;
+    /// An endpoint that was counted is gone.
+    fn give_back(&self);
 }
 
 /// A read of the peer's memory that is under way. Who drops it wants it no more.

@@ -6,8 +6,10 @@
 //! asks again); zeroing is queued for [`Core::zero_slice`]. The lock is never held while an extent
 //! is zeroed, or while memory is pulled or read by a job. Only a short range is zeroed under it.
 
+use crate::accounts::EndpointAccount;
 use crate::state::tenants::Tenant;
 use crate::state::{Answer, Command, EndedSession, Figures, Job, JobId, Refusal, Settings, State, TenantId, Waiting};
+use crate::telling::is_told;
 use crate::tenants::{Identity, TenantsOptions};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
@@ -249,7 +251,7 @@ impl Core {
         Ok(waits.inspect_err(|refusal| inner.report(peer, refusal))?)
     }
 
-    /// A link was opened. Returns whose it is.
+    /// A link was opened. Returns whose it is. Its endpoints are counted for that tenant from then on.
     ///
     /// # Errors
     /// Why there is no room for it. Nothing is known of it then.
@@ -267,6 +269,15 @@ impl Core {
             }
         }
         inner.carry_out();
+        let endpoints = opened
+            .as_ref()
+            .ok()
+            .and_then(|tenant| inner.state.tenant(*tenant))
+            .map(|tenant| Arc::clone(&tenant.endpoints));
+        drop(inner);
+        if let Some(endpoints) = endpoints {
+            peer.count_endpoints(Arc::new(EndpointAccount(endpoints)));
+        }
         Ok(opened?)
     }
 
@@ -428,11 +439,6 @@ fn closed(peer: u64, tenant: &Tenant, why: &str) {
     if is_told(closed) {
         tracing::warn!(tenant = tenant.name.as_str(), peer, why, closed, "a link is closed");
     }
-}
-
-/// Whether the `count`th occurrence of something gets a line in the log, which nobody can fill by doing wrong often.
-pub(crate) const fn is_told(count: u64) -> bool {
-    count <= 8 || count.is_power_of_two()
 }
 
 impl Inner {

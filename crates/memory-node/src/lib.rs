@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod compaction;
 mod core;
 mod error;
@@ -34,6 +35,7 @@ mod registry;
 mod search;
 pub mod server;
 pub mod state;
+mod telling;
 mod tenants;
 mod workers;
 

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | memory | all for tenants that are listed and for those who prove nothing, half for others | extents of sessions and shards until they are free again, except what is owed to the reserve |
 //! | links | 256 | links; the oldest without a session goes first |
+//! | endpoints | 512; no more than the node has for those who prove nothing | endpoints, over all links |
 //! | sessions | 256 | sessions |
 //! | stores | 1,024 | stores |
 //! | shards | 4,096 | shards, each with a root of at most 4 KiB |
@@ -155,6 +156,8 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Links.
     pub links: Option<u64>,
+    /// Endpoints, over all links.
+    pub endpoints: Option<u64>,
     /// Sessions.
     pub sessions: Option<u64>,
     /// Stores.

@@ -4,10 +4,11 @@
 //! own. Both wait in turns, by tenant and link ([`forebay_fabric::turns`]). Without threads (simulation) the node's step
 //! does a bit of both. A job that takes microseconds runs at once, where its request was taken in.
 
-use crate::core::{CallError, Core, Kept, is_told};
+use crate::core::{CallError, Core, Kept};
 use crate::job::{JobError, Pace, PinnedMemory};
 use crate::registry::JobRegistry;
 use crate::state::{Figures, Job, TenantId, Waiting};
+use crate::telling::is_told;
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_env::thread::give_way;

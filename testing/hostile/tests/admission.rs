@@ -9,7 +9,7 @@ use forebay_hostile::field::{HONEST, HOSTILE};
 use forebay_memory_client::{ClientOptions, ExtentId, MemoryClient, Purpose};
 use forebay_memory_node::{Handle, Identity, Limits, MemoryNode, Options, TenantOptions, TenantsOptions};
 use forebay_raw_client::calls::{self, FLUSH, get_statistics, open_session};
-use forebay_raw_client::client::RawEndpoint;
+use forebay_raw_client::client::{RawEndpoint, RawLink};
 use forebay_raw_client::door::{self, Papers};
 use forebay_raw_client::socket::read_frame;
 use forebay_raw_client::wire::{self, kind};
@@ -369,6 +369,32 @@ fn a_key_after_the_quota_was_cut() {
     }
     site.victim.return_extents(&leased).unwrap();
     site.victim.renew().unwrap();
+}
+
+#[test]
+fn endpoints_of_all_identities_of_a_tenant() {
+    let site = Site::start(false);
+    site.node.configure(&tenants_with(Limits { endpoints: Some(5), ..Limits::default() })).unwrap();
+    let links = [HOSTILE, ACCOMPLICE].map(|secret| RawLink::open_as(site.address(), secret).unwrap());
+    let mut endpoints: Vec<_> = (0..5).map(|at: usize| links[at % 2].endpoint().unwrap()).collect();
+    // The node has taken both links in when it answers them.
+    for endpoint in &mut endpoints {
+        assert!(endpoint.call(&get_statistics(9)).unwrap().is_err());
+    }
+    let busy = code(ErrorKind::Busy);
+    for link in &links {
+        let refused = link.endpoint().unwrap_err().to_string();
+        let named = "tenant hostile has its most endpoints: 5; 1 more asked for";
+        assert!(refused.starts_with(&format!("refused ({busy}): {named}")), "{refused}");
+        assert!(refused.contains("raise \"endpoints\" of this tenant"), "{refused}");
+    }
+    let limited = |name: &str| site.node.tenants().iter().find(|it| it.name.as_str() == name).unwrap().limited_calls;
+    assert_eq!((limited("hostile"), limited("honest")), (2, 0));
+    site.use_it();
+    // Whoever lets go of one has room for another, whichever identity it was.
+    drop(endpoints.pop());
+    eventually("there is room again", || links[1].endpoint().is_ok());
+    site.use_it();
 }
 
 #[test]

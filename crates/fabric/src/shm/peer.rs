@@ -16,9 +16,10 @@ use super::notice::{Line, Page};
 use super::offered::{Offered, file_for};
 use super::outlet::Outlet;
 use crate::admission::Origin;
-use crate::transport::{Peer, Revocation};
+use crate::seats::Endpoints;
+use crate::transport::{Account, Peer, Revocation};
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
-use forebay_env::HashMap;
+use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use rustix::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -46,7 +47,7 @@ pub(super) struct ShmPeer {
     /// Where the client sees how much was said, and is yet to be.
     line: Line,
     /// `None` once they are shut down.
-    endpoints: Mutex<Option<HashMap<EndpointId, Arc<Outlet>>>>,
+    endpoints: Mutex<Option<Endpoints<Outlet>>>,
     /// Grants of this node to the client.
     pub(super) offered: Offered,
     /// Grants of the client to this node, mapped here.
@@ -72,7 +73,7 @@ impl ShmPeer {
             ended: OnceLock::new(),
             control: Outlet::new(control, MAX_UNSAID_ANSWERS, Arc::clone(&events)),
             line,
-            endpoints: Mutex::new(Some(HashMap::default())),
+            endpoints: Mutex::new(Some(Endpoints::default())),
             offered: Offered::default(),
             received: GrantTable::new(),
             unread: Arc::default(),
@@ -86,7 +87,8 @@ impl ShmPeer {
     pub(super) fn end(&self, cause: Error) -> &Error {
         self.ended.get_or_init(|| {
             self.control.end_saying();
-            lock(&self.endpoints).take().unwrap_or_default().values().for_each(|endpoint| endpoint.end());
+            let endpoints = lock(&self.endpoints).take();
+            endpoints.unwrap_or_default().take_all().iter().for_each(|endpoint| endpoint.end());
             // Behind the end of the sockets, where clients find it.
             self.page.taken_back();
             self.received.revoke_all();
@@ -111,21 +113,27 @@ impl ShmPeer {
     /// Takes an endpoint into the link.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is one of that number, or too many.
+    /// [`Error::Invalid`] when there is one of that number, [`Error::Remote`] when there are too many.
     pub(super) fn join(&self, endpoint: EndpointId, channel: &Arc<Channel>) -> Result<Arc<Outlet>, Error> {
         let mut endpoints = lock(&self.endpoints);
         let Some(endpoints) = &mut *endpoints else { return Err(self.lost()) };
-        if endpoints.len() >= MAX_ENDPOINTS || endpoints.contains_key(&endpoint) {
-            return Err(Error::Invalid(format!("endpoint {} is one too many on its link", endpoint.0)));
+        if endpoints.get(endpoint).is_some() {
+            return Err(Error::Invalid(format!("the link has an endpoint {} already", endpoint.0)));
+        }
+        if endpoints.len() >= MAX_ENDPOINTS {
+            let message = format!("the link has its most endpoints: {MAX_ENDPOINTS}");
+            return Err(Error::Remote { kind: ErrorKind::Busy, message });
         }
         let outlet = Arc::new(Outlet::new(Arc::clone(channel), MAX_UNSENT_BYTES, Arc::clone(&self.events)));
-        endpoints.insert(endpoint, Arc::clone(&outlet));
+        endpoints.insert(endpoint, Arc::clone(&outlet))?;
         Ok(outlet)
     }
 
     /// Takes an endpoint out of the link.
     pub(super) fn leave(&self, endpoint: EndpointId) {
-        lock(&self.endpoints).as_mut().and_then(|endpoints| endpoints.remove(&endpoint));
+        if let Some(endpoints) = &mut *lock(&self.endpoints) {
+            endpoints.remove(endpoint);
+        }
     }
 
     fn lost(&self) -> Error {
@@ -134,7 +142,7 @@ impl ShmPeer {
 
     fn endpoint(&self, endpoint: EndpointId) -> Result<Arc<Outlet>, Error> {
         let endpoints = lock(&self.endpoints);
-        endpoints.as_ref().and_then(|endpoints| endpoints.get(&endpoint)).cloned().ok_or_else(|| self.lost())
+        endpoints.as_ref().and_then(|endpoints| endpoints.get(endpoint)).cloned().ok_or_else(|| self.lost())
     }
 
     /// Says something over the control socket, which the client may wait for.
@@ -243,6 +251,11 @@ impl Peer for ShmPeer {
 
     fn is_alive(&self) -> bool {
         self.ended.get().is_none()
+    }
+
+    fn count_endpoints(&self, account: Arc<dyn Account>) {
+        let ended = lock(&self.endpoints).as_mut().map(|endpoints| endpoints.count_on(account));
+        ended.into_iter().flatten().for_each(|(outlet, _)| outlet.end());
     }
 
     fn close(&self) {

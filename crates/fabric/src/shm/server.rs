@@ -211,7 +211,7 @@ impl Server {
 
     fn accept(&mut self) {
         for _ in 0..BURST {
-            if self.connections.len() >= MAX_CONNECTIONS || self.events.len() >= MAX_EVENTS {
+            if self.events.len() >= MAX_EVENTS {
                 return self.set_accepting(false);
             }
             match self.door.accept() {
@@ -237,13 +237,19 @@ impl Server {
             let text = format!("the node does not let in user {uid}, group {gid}");
             return self.turn_away(&channel, ErrorKind::AccessDenied, &text);
         }
+        if self.connections.len() >= MAX_CONNECTIONS {
+            self.tally.turned(Turned::Crowded, origin.source, "the node");
+            let text = format!("the node has its most connections: {MAX_CONNECTIONS}");
+            return self.turn_away(&channel, ErrorKind::Busy, &text);
+        }
         let user = match origin.identity {
             Identity::User { uid, .. } => Some(uid),
             _ => None,
         };
         if let Some(uid) = user.filter(|uid| !self.users_connections.take(*uid)) {
             self.tally.turned(Turned::Crowded, origin.source, format_args!("user {uid}"));
-            let text = format!("user {uid} has too many connections to the node");
+            let text =
+                format!("user {uid} has its most connections to the node: {}", self.users_connections.most_of_one);
             return self.turn_away(&channel, ErrorKind::Busy, &text);
         }
         let number = self.next_connection;

@@ -10,7 +10,7 @@ use super::server::{MAX_CLIENT_BYTES, MAX_CLIENT_GRANT_BYTES};
 use super::transport::ShmTransport;
 use super::{ShmListener, connect, link, listen, listen_with};
 use crate::admission::Users;
-use crate::transport::{Event, Listener, Peer, Transport};
+use crate::transport::{Account, Event, Listener, Peer, Transport};
 use crate::{AccessKey, Backing, EndpointOptions, Error, GrantTable, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
@@ -431,7 +431,7 @@ fn links_that_are_never_closed_take_the_places_of_their_user() {
     let (answer, _) = another.receive_within(LONG).unwrap();
     let Ok(Frame::Refused { status, text }) = Frame::decode(&answer) else { panic!("let in") };
     assert_eq!(status, ErrorKind::Busy.code());
-    assert!(text.contains("too many connections"), "{text}");
+    assert!(text.ends_with("has its most connections to the node: 3"), "{text}");
     assert_eq!(listener.admission_counts().crowded, 1);
     drop(ended);
     for _ in 0..3 {
@@ -671,4 +671,30 @@ fn a_client_that_takes_nothing_in_loses_its_link_and_only_that() {
     assert!(sent.is_some_and(|sent| sent < 100), "{sent:?}");
     assert!(!deaf.is_alive());
     assert!(connect(&path).unwrap().endpoint(EndpointOptions::default()).is_ok());
+}
+
+/// Nobody has more than no endpoint.
+#[derive(Debug)]
+struct Nobody;
+
+impl Account for Nobody {
+    fn take(&self) -> Result<(), Error> {
+        Err(Error::Remote { kind: ErrorKind::Busy, message: "none is the most".into() })
+    }
+
+    fn give_back(&self) {}
+}
+
+#[test]
+fn endpoints_are_counted_by_who_is_told_of_the_link() {
+    let (path, mut listener) = listening("counted");
+    let link = connect(&path).unwrap();
+    let mut early = link.endpoint(EndpointOptions::default()).unwrap();
+    let peer = joined(&mut listener);
+    peer.count_endpoints(Arc::new(Nobody));
+    let refused = link.endpoint(EndpointOptions::default()).unwrap_err();
+    assert_eq!(refused, Error::Remote { kind: ErrorKind::Busy, message: "none is the most".into() });
+    let late = early.post_message(b"late").and_then(|id| early.wait_for(id));
+    assert!(late.is_err(), "it came before the account, which has no room for it");
+    assert!(peer.is_alive() && link.is_alive());
 }

@@ -31,6 +31,7 @@
 //! 12  Challenge     C, 32 nonce: the node asks for the proof of a secret
 //! 13  Proof         C, 32 nonce, 32 proof, 1 to 64 name: the client's (see `admission`)
 //! 14  Proven        C, 32 proof: the node's, in front of a `Welcome`
+//! 15  Refused       C, 1 error kind's code, at most 256 text (UTF-8): the node has no room for the connection
 //!
 //! C: 4 bytes, CRC32C of the header and of the body behind C.
 //! ```
@@ -43,7 +44,7 @@
 use super::buffer::Buffer;
 use crate::admission::{Bytes32, MAX_NAME_BYTES, PROOF_BYTES, REQUEST_BYTES};
 use crate::{AccessKey, Denial, Error, RemoteAddress};
-use forebay_base::{DecodeError, Reader, checksum, checksum_append};
+use forebay_base::{DecodeError, ErrorKind, Reader, checksum, checksum_append};
 use std::fmt::Display;
 
 pub(super) const HEADER_BYTES: usize = 16;
@@ -61,6 +62,8 @@ const WRITE_HEAD_BYTES: usize = TARGET_BYTES + 4;
 const HELLO_BYTES: usize = 32;
 const WELCOME_BYTES: usize = 44;
 const FAILED_BYTES: usize = 24;
+/// Longest text of a `Refused`.
+const MAX_TEXT_BYTES: usize = 256;
 /// Longest frame of those with which a client begins: its proof.
 pub(super) const MAX_FIRST_FRAME_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES + 2 * PROOF_BYTES + MAX_NAME_BYTES;
 /// Flag of a `Write`: the immediate is one.
@@ -84,6 +87,7 @@ mod kind {
     pub(super) const CHALLENGE: u8 = 12;
     pub(super) const PROOF: u8 = 13;
     pub(super) const PROVEN: u8 = 14;
+    pub(super) const REFUSED: u8 = 15;
 }
 
 /// Whom a connection belongs to.
@@ -206,6 +210,7 @@ pub(super) enum Frame<'a> {
     Challenge(Bytes32),
     Proof { nonce: Bytes32, proof: Bytes32, name: &'a str },
     Proven(Bytes32),
+    Refused { kind: ErrorKind, text: &'a str },
 }
 
 /// A frame at the front of received bytes.
@@ -316,7 +321,7 @@ fn decode_body<'a>(header: &[u8; HEADER_BYTES], kind: u8, flags: u8, body: &'a [
 /// Decodes the body of a frame that carries a checksum.
 fn decode_checked<'a>(header: &[u8; HEADER_BYTES], kind: u8, body: &'a [u8]) -> Result<Frame<'a>, DecodeError> {
     let checked = matches!(kind, kind::HELLO | kind::WELCOME | kind::MESSAGE | kind::FAILED);
-    if !checked && !matches!(kind, kind::CHALLENGE | kind::PROOF | kind::PROVEN) {
+    if !checked && !matches!(kind, kind::CHALLENGE | kind::PROOF | kind::PROVEN | kind::REFUSED) {
         return Err(bad("frame kind", kind.into()));
     }
     let mut reader = Reader::new(body);
@@ -359,6 +364,15 @@ fn decode_checked<'a>(header: &[u8; HEADER_BYTES], kind: u8, body: &'a [u8]) -> 
             match std::str::from_utf8(reader.rest()) {
                 Ok(name) if (1..=MAX_NAME_BYTES).contains(&length) => Frame::Proof { nonce, proof, name },
                 _ => return Err(bad("name of a secret", length as u64)),
+            }
+        }
+        kind::REFUSED => {
+            let code = reader.u8()?;
+            let kind = ErrorKind::from_code(code).ok_or(bad("error kind", code.into()))?;
+            let length = reader.remaining();
+            match std::str::from_utf8(reader.rest()) {
+                Ok(text) if length <= MAX_TEXT_BYTES => Frame::Refused { kind, text },
+                _ => return Err(bad("text of a refusal", length as u64)),
             }
         }
         _ => {
@@ -480,6 +494,10 @@ impl Frame<'_> {
                 put_checked(out, kind::PROOF, number, &[&nonce[..], &proof, name.as_bytes()].concat());
             }
             Self::Proven(proof) => put_checked(out, kind::PROVEN, number, &proof),
+            Self::Refused { kind, text } => {
+                let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or(text);
+                put_checked(out, kind::REFUSED, number, &[&[kind.code()], text.as_bytes()].concat());
+            }
         }
     }
 }

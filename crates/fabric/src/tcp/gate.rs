@@ -59,6 +59,9 @@ impl<'a> Gate<'a> {
                 Error::NotAdmitted { cause, .. } => self.denied(cause),
                 error => error,
             }),
+            (Frame::Refused { kind, text }, _, _) => {
+                Err(Error::Remote { kind, message: format!("{} refuses a connection: {text}", self.node) })
+            }
             _ => Err(Error::Protocol(format!("{} answers a hello with another frame", self.node))),
         }
     }

@@ -6,10 +6,10 @@ use super::outlet::Outlet;
 use super::{CAPABILITIES, MAX_OPERATION_BYTES};
 use crate::admission::{Identity, Origin, Standing};
 use crate::rpc::MAX_WHOLE_REPLY_BYTES;
-use crate::transport::{Event, Peer, Pull, Revocation};
+use crate::seats::Endpoints;
+use crate::transport::{Account, Event, Peer, Pull, Revocation};
 use crate::turns::Turn;
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
-use forebay_env::HashMap;
 use forebay_env::Random;
 use forebay_env::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,7 +29,7 @@ pub(super) struct NodeLink {
     pub(super) offered: GrantTable,
     alive: AtomicBool,
     control: Arc<Outlet>,
-    endpoints: Mutex<HashMap<EndpointId, Arc<Outlet>>>,
+    endpoints: Mutex<Endpoints<Outlet>>,
     next_endpoint: AtomicU32,
     events: Arc<Events>,
 }
@@ -71,21 +71,25 @@ impl NodeLink {
     /// Takes in an endpoint's connection.
     pub(super) fn attach(&self, outlet: &Arc<Outlet>) -> Result<EndpointId, Error> {
         let id = EndpointId(self.next_endpoint.fetch_add(1, Ordering::Relaxed));
-        lock(&self.endpoints).insert(id, Arc::clone(outlet));
+        lock(&self.endpoints).insert(id, Arc::clone(outlet))?;
         // Whoever ended the link meanwhile may have missed the endpoint.
-        if self.is_alive() { Ok(id) } else { Err(self.lost()) }
+        if self.is_alive() {
+            return Ok(id);
+        }
+        self.detach(id);
+        Err(self.lost())
     }
 
     pub(super) fn detach(&self, endpoint: EndpointId) {
-        lock(&self.endpoints).remove(&endpoint);
+        lock(&self.endpoints).remove(endpoint);
     }
 
     /// Ends the link, once.
     pub(super) fn end(&self, cause: Error) {
         if self.alive.swap(false, Ordering::AcqRel) {
             self.offered.revoke_all();
-            let endpoints = std::mem::take(&mut *lock(&self.endpoints));
-            for outlet in endpoints.values().chain([&self.control]) {
+            let endpoints = lock(&self.endpoints).take_all();
+            for outlet in endpoints.iter().chain([&self.control]) {
                 outlet.end(cause.clone());
             }
             self.events.push(self.turn, Event::Left { peer: self.id, cause });
@@ -96,7 +100,7 @@ impl NodeLink {
         if !self.is_alive() {
             return Err(self.lost());
         }
-        lock(&self.endpoints).get(&endpoint).cloned().ok_or_else(|| self.lost())
+        lock(&self.endpoints).get(endpoint).cloned().ok_or_else(|| self.lost())
     }
 
     fn lost(&self) -> Error {
@@ -172,6 +176,11 @@ impl Peer for NodeLink {
 
     fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
+    }
+
+    fn count_endpoints(&self, account: Arc<dyn Account>) {
+        let ended = lock(&self.endpoints).count_on(account);
+        ended.into_iter().for_each(|(outlet, cause)| outlet.end(cause));
     }
 
     fn close(&self) {

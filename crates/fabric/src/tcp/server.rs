@@ -20,16 +20,18 @@ use super::peer::NodeLink;
 use super::stream::timespec;
 use super::wakers::Waker;
 use super::{NodeIdentity, Options};
+use crate::Error;
 use crate::admission::{Identity, Origin, Source, Standing, Tally, Turned};
 use crate::transport::{Event, Peer};
 use crate::turns::{self, QUANTUM, Turns};
-use crate::{Denial, Error};
+use forebay_base::ErrorKind;
 use forebay_env::HashMap;
 use forebay_env::{Clock, Nanos, SystemClock};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use rustls::pki_types::UnixTime;
+use std::fmt::Display;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -376,9 +378,7 @@ impl Server {
         };
         match &role {
             Ok(_) => self.tally.admitted(),
-            Err(cause @ Error::NotAdmitted { cause: Denial::Crowded, .. }) => {
-                self.tally.turned(Turned::Crowded, source, cause)
-            }
+            Err(cause) if cause.kind() == ErrorKind::Busy => self.tally.turned(Turned::Crowded, source, cause),
             Err(cause) => self.tally.turned(Turned::Refused, source, cause),
         }
         let mut out = outlet.lock();
@@ -387,6 +387,9 @@ impl Server {
         }
         match &role {
             Ok((_, welcome)) => Frame::Welcome(*welcome).encode(0, &mut out.queue),
+            Err(Error::Remote { kind, message }) => {
+                Frame::Refused { kind: *kind, text: message }.encode(0, &mut out.queue);
+            }
             Err(cause) => Frame::Failed(Failure::of(cause)).encode(0, &mut out.queue),
         }
         let sent = outlet.send(&mut out);
@@ -419,9 +422,12 @@ impl Server {
         hello: Hello,
         (holder, party): (&Holder, u64),
     ) -> Result<(Role, Welcome), Error> {
-        let of_one = self.of_one.get(holder).copied().unwrap_or_default();
-        if self.connections.len() >= self.options.max_connections || of_one >= self.options.max_connections_of_one {
-            return Err(Error::denied(origin.source, Denial::Crowded));
+        let Options { max_connections: most, max_connections_of_one: most_of_one, .. } = self.options;
+        if self.connections.len() >= most {
+            return Err(crowded("the node", most));
+        }
+        if self.of_one.get(holder).is_some_and(|count| *count >= most_of_one) {
+            return Err(crowded(holder, most_of_one));
         }
         let NodeIdentity { node, incarnation } = self.identity;
         match hello {
@@ -493,6 +499,11 @@ fn has_passed(expiry: Option<UnixTime>) -> bool {
     expiry.is_some_and(|expiry| expiry < UnixTime::now())
 }
 
+/// There are as many connections of somebody as there may be.
+fn crowded(who: impl Display, most: usize) -> Error {
+    Error::Remote { kind: ErrorKind::Busy, message: format!("{who} has its most connections: {most}") }
+}
+
 /// By whom connections are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Holder {
@@ -507,6 +518,16 @@ impl Holder {
             (Identity::Anonymous, Source::Network(address)) => Self::From(network_of(address.ip())),
             (Identity::Anonymous, _) => Self::Unknown,
             (identity, _) => Self::Known(identity.clone()),
+        }
+    }
+}
+
+impl Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Known(identity) => write!(f, "{identity}"),
+            Self::From(network) => write!(f, "whoever comes from {network}"),
+            Self::Unknown => f.write_str("this process"),
         }
     }
 }

@@ -136,7 +136,7 @@ impl State {
             waiting_calls: used.of(Resource::Calls),
             calls: figures.calls,
             refused_calls: figures.refused_calls,
-            limited_calls: figures.limited,
+            limited_calls: figures.limited + tenant.endpoints.refused(),
             denied_calls: figures.denied,
             malformed_messages: figures.malformed_messages,
             lapsed_sessions: figures.lapsed_sessions,

@@ -42,6 +42,7 @@ fn tenants() -> TenantsOptions {
     let few = Limits {
         memory_bytes: Some(HOSTILE_EXTENTS * EXTENT_BYTES),
         links: Some(6),
+        endpoints: Some(6),
         sessions: Some(3),
         stores: Some(4),
         shards: Some(6),

@@ -24,6 +24,7 @@ mod calls;
 mod credits;
 mod desks;
 mod directory;
+mod endpoints;
 mod extents;
 mod figures;
 #[cfg(test)]
@@ -45,6 +46,7 @@ mod ticket_tests;
 mod tickets;
 
 pub use active::Job;
+pub use endpoints::Endpoints;
 pub use extents::{Counts, Place};
 pub use outputs::JobId;
 pub use refusal::Refusal;

@@ -184,7 +184,9 @@ impl Refusal {
             Self::NoSession(_) | Self::Fenced { .. } | Self::JobFenced => ErrorKind::Fenced,
             Self::SecondSession | Self::StoreExists(_) => ErrorKind::AlreadyExists,
             Self::Protocol(_) => ErrorKind::Unsupported,
-            Self::Limit { resource: Resource::Jobs | Resource::Calls | Resource::Bytes, .. } => ErrorKind::Busy,
+            Self::Limit {
+                resource: Resource::Endpoints | Resource::Jobs | Resource::Calls | Resource::Bytes, ..
+            } => ErrorKind::Busy,
             Self::TooMany { .. } | Self::Full { .. } | Self::Limit { .. } | Self::Reserve { .. } => ErrorKind::Full,
             Self::OtherTenant { .. } | Self::NotAdministrator(_) | Self::NoData(_) => ErrorKind::AccessDenied,
             Self::NoLink => ErrorKind::Closed,

@@ -14,6 +14,8 @@ pub enum Resource {
     Reserve,
     /// Links.
     Links,
+    /// Endpoints, over all links.
+    Endpoints,
     /// Sessions.
     Sessions,
     /// Stores.
@@ -34,10 +36,11 @@ pub enum Resource {
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Extents,
         Self::Reserve,
         Self::Links,
+        Self::Endpoints,
         Self::Sessions,
         Self::Stores,
         Self::Shards,
@@ -55,6 +58,7 @@ impl Resource {
             Self::Extents => "extents",
             Self::Reserve => "extents of the reserve",
             Self::Links => "links",
+            Self::Endpoints => "endpoints",
             Self::Sessions => "sessions",
             Self::Stores => "stores",
             Self::Shards => "shards",
@@ -72,6 +76,7 @@ impl Resource {
         Some(match self {
             Self::Extents => "memory",
             Self::Links => "links",
+            Self::Endpoints => "endpoints",
             Self::Sessions => "sessions",
             Self::Stores => "stores",
             Self::Shards => "shards",

@@ -10,16 +10,21 @@
 //! its limit: else who has reached it could not collect. What all together owe is at most the reserve, so who is
 //! within its limit gets its own memory whatever others owe.
 
+use super::endpoints::Endpoints;
 use super::refusal::Refusal;
 use super::resources::{Amounts, Resource, TenantId};
 use super::retired::Retired;
 use crate::tenants::{Identity, Limits, MAX_TENANTS, TenantRights, TenantsOptions};
 use forebay_env::HashMap;
 use forebay_proto::Text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Most bytes of arguments and results that are kept for a tenant at a time: two of the longest arguments.
 const MAX_KEPT_BYTES: u64 = 2 * forebay_fabric::rpc::MAX_ARGUMENT_BYTES as u64;
+
+/// Endpoints of a tenant by default: with its links, three quarters of what a node has over TCP.
+const MOST_ENDPOINTS: u64 = 512;
 
 /// Counts of a tenant's life, for whoever runs the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,8 +70,10 @@ pub struct Tenant {
     known: bool,
     /// What it may have.
     pub limits: Amounts,
-    /// What it has, but for extents.
+    /// What it has, but for extents and endpoints.
     pub used: Amounts,
+    /// Its endpoints.
+    pub endpoints: Arc<Endpoints>,
     /// What was counted.
     pub figures: Figures,
     /// Counts what its sessions freed.
@@ -79,6 +86,12 @@ impl Tenant {
     /// Whether those who need not prove who they are are of it.
     fn is_trusted(&self) -> bool {
         self.name.as_str() == Identity::anonymous().as_str()
+    }
+
+    /// It may have so much from now on.
+    fn limit(&mut self, limits: Amounts) {
+        self.endpoints.bound(limits.of(Resource::Endpoints));
+        self.limits = limits;
     }
 }
 
@@ -117,28 +130,33 @@ impl Tenants {
     pub fn configure(&mut self, options: &TenantsOptions) {
         self.others = options.others;
         self.by_identity.clear();
-        let ids: Vec<TenantId> = self.all.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.treat_as_other(id));
+        let mut others: BTreeSet<TenantId> = self.all.keys().copied().collect();
         for wanted in &options.known {
             let id = self.named(&Text::new(wanted.name.as_str()).unwrap_or_default());
-            let limits = self.amounts(&wanted.limits, true);
+            others.remove(&id);
+            let limits = self.amounts(&wanted.limits, self.extents, MOST_ENDPOINTS);
             if let Some(tenant) = self.all.get_mut(&id) {
                 tenant.known = true;
-                tenant.limits = limits;
+                tenant.limit(limits);
                 tenant.weight = wanted.weight.max(1);
                 tenant.rights = wanted.rights;
             }
             self.by_identity.extend(wanted.identities.iter().map(|identity| (identity.as_str().into(), id)));
         }
+        others.into_iter().for_each(|id| self.treat_as_other(id));
     }
 
     /// A tenant that is not configured: what it may have and do.
     fn treat_as_other(&mut self, id: TenantId) {
         let is_trusted = self.get(id).is_some_and(Tenant::is_trusted);
-        let limits = self.amounts(&self.others, is_trusted);
+        let (extents, endpoints) = match is_trusted {
+            true => (self.extents, u64::MAX),
+            false => (self.extents.div_ceil(2), MOST_ENDPOINTS),
+        };
+        let limits = self.amounts(&self.others, extents, endpoints);
         if let Some(tenant) = self.all.get_mut(&id) {
             tenant.known = false;
-            tenant.limits = limits;
+            tenant.limit(limits);
             tenant.weight = 1;
             // Where nobody must prove anything, all may look.
             tenant.rights = TenantRights { data: true, administer: is_trusted };
@@ -191,6 +209,7 @@ impl Tenants {
             known: false,
             limits: Amounts::default(),
             used: Amounts::default(),
+            endpoints: Arc::new(Endpoints::new(name.clone())),
             figures: Figures::default(),
             reading_epoch: 1,
             retired: Retired::default(),
@@ -200,14 +219,15 @@ impl Tenants {
         id
     }
 
-    fn amounts(&self, limits: &Limits, all_memory: bool) -> Amounts {
-        let all = if all_memory { self.extents } else { self.extents.div_ceil(2) };
+    /// What may be had, with so many extents and endpoints where the limits name none.
+    fn amounts(&self, limits: &Limits, extents: u64, endpoints: u64) -> Amounts {
         let mut amounts = Amounts::default();
         for (resource, amount) in [
-            (Resource::Extents, limits.memory_bytes.map_or(all, |bytes| bytes / self.extent_bytes.max(1))),
+            (Resource::Extents, limits.memory_bytes.map_or(extents, |bytes| bytes / self.extent_bytes.max(1))),
             // The share of the reserve depends on who else is there.
             (Resource::Reserve, u64::MAX),
             (Resource::Links, limits.links.unwrap_or(256)),
+            (Resource::Endpoints, limits.endpoints.unwrap_or(endpoints)),
             (Resource::Sessions, limits.sessions.unwrap_or(256)),
             (Resource::Stores, limits.stores.unwrap_or(1024)),
             (Resource::Shards, limits.shards.unwrap_or(4096)),

@@ -80,9 +80,13 @@ fn golden_frames() {
             joined(&[&head(13, 0, 70), &[0, 0, 0, 0], &[8; 32], &[9; 32], b"al"]),
         ),
         (Frame::Proven([6; 32]), joined(&[&head(14, 0, 36), &[0, 0, 0, 0], &[6; 32]])),
+        (
+            Frame::Refused { kind: ErrorKind::Busy, text: "full" },
+            joined(&[&head(15, 0, 9), &[0, 0, 0, 0], &[5], b"full"]),
+        ),
     ];
     for (frame, mut bytes) in golden {
-        if matches!(bytes[2], 1 | 2 | 7 | 11..=14) {
+        if matches!(bytes[2], 1 | 2 | 7 | 11..=15) {
             let crc = checksum_append(checksum(&bytes[..16]), &bytes[20..]);
             bytes[16..20].copy_from_slice(&crc.to_le_bytes());
         }
@@ -108,7 +112,7 @@ fn what_is_wrong_is_refused_as_soon_as_it_shows() {
     };
     assert!(refused(&|b| b[0] ^= 1, Frame::Done));
     assert!(refused(&|b| b[1] = 2, Frame::Done));
-    assert!(refused(&|b| b[2] = 15, Frame::Done));
+    assert!(refused(&|b| b[2] = 16, Frame::Done));
     assert!(refused(&|b| b[3] = 1, Frame::Done));
     assert!(refused(
         &|b| b[3] = 2,
@@ -146,7 +150,7 @@ fn failures_come_back_as_they_went() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
     #[test]
-    fn any_bytes_decode_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0u8..16) {
+    fn any_bytes_decode_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0u8..17) {
         let _ = decode(&bytes);
         let _ = peek_read(&bytes);
         if let Some(rest) = bytes.len().checked_sub(HEADER_BYTES) {
@@ -171,5 +175,15 @@ proptest! {
         let frame = Frame::Write { to, immediate, bytes: &bytes };
         let encoded = encoded(frame);
         prop_assert_eq!(decode(&encoded).unwrap().unwrap().frame, frame);
+    }
+
+    #[test]
+    fn refusals_are_cut_at_a_character(text in "\\PC{0,300}") {
+        let encoded = encoded(Frame::Refused { kind: ErrorKind::Full, text: &text });
+        let Some(Decoded { frame: Frame::Refused { kind, text: told }, .. }) = decode(&encoded).unwrap() else {
+            panic!("no refusal")
+        };
+        prop_assert!(kind == ErrorKind::Full && text.starts_with(told));
+        prop_assert!(told.len() <= MAX_TEXT_BYTES && (told == text || told.len() > MAX_TEXT_BYTES - 4));
     }
 }
