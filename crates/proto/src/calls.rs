@@ -239,7 +239,7 @@ calls! {
     }
     /// Passes leased extents to a shared shard, which has no owner. Every session that opened the store gets keys with
     /// all rights to them ([`MapExtents`]). The first call makes the shard shared; refused when it has, or had, an
-    /// owner.
+    /// owner. There is no epoch: nobody can own a shared shard, and so nobody is deposed there.
     ShareExtents = 25 -> Done {
         /// The session, which opened the store.
         session: SessionId,

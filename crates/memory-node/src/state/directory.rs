@@ -219,3 +219,29 @@ impl Directory {
         (self.stores.len(), self.shards)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So a deposed owner, whose calls carry no epoch when it shares, shares nothing of what was its own.
+    #[test]
+    fn what_was_ever_owned_is_not_shared() {
+        let mut directory = Directory::new();
+        let (tenant, [old, new]) = (TenantId(1), [SessionId(1), SessionId(2)]);
+        let store = directory.create(tenant, Text::new("db").unwrap(), Blob::default(), old).unwrap();
+        let key = |shard| ShardKey { store, shard: ShardId(shard) };
+        let epoch = directory.acquire(key(0), old, false).unwrap();
+        assert_eq!(directory.share(key(0)), Err(Refusal::Owned(key(0))));
+        directory.acquire(key(0), new, true).unwrap();
+        assert!(directory.check(key(0), old, epoch).is_err(), "it is deposed");
+        assert_eq!(directory.share(key(0)), Err(Refusal::Owned(key(0))));
+        directory.shard_mut(key(0)).unwrap().owner = None;
+        assert_eq!(directory.share(key(0)), Err(Refusal::Owned(key(0))));
+        // And nobody can own what is shared.
+        directory.share(key(1)).unwrap();
+        directory.share(key(1)).unwrap();
+        assert_eq!(directory.acquire(key(1), new, true), Err(Refusal::Shared(key(1))));
+        assert_eq!(directory.len(), (1, 2));
+    }
+}
