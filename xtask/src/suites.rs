@@ -301,13 +301,13 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "tls",
-        about: "what TLS costs: reads and writes of 64 B over TCP, plain and encrypted by turns (BYTES DEPTH)",
-        folder: "crates/fabric",
+        about: "what TLS costs: reads and writes over TCP, plain and encrypted by turns (--sizes, --depths, --seconds N)",
+        folder: "crates/cli",
         toolchain: Toolchain::Stable,
         environment: &[],
-        command: &["run", "--release", "--package", "forebay-fabric", "--example", "tls_rate", "--"],
-        full: &["64", "1"],
-        slice: Slice::Nothing,
+        command: &["run", "--release", "--package", "forebay-cli", "--", "fabric-test", "--tls-cost"],
+        full: &["--operations", "read,write", "--sizes", "64,64KiB", "--depths", "1,8", "--seconds", "10"],
+        slice: Slice::Tests("crates/cli/tests/local.rs"),
     },
     fuzz(
         "fuzz-tcp-frames",

@@ -221,6 +221,33 @@ fn the_fabric_test_measures_every_operation() {
     assert!(cells.iter().all(|cell| cell["ops_per_second"].as_f64().unwrap() > 0.0));
 }
 
+#[test]
+fn the_fabric_test_says_what_tls_costs() {
+    const LINE: &str =
+        "fabric-test --tls-cost --seconds=0.02 --sizes=64,64KiB --depths=1,4 --operations=read,write,message";
+    let report = run(&format!("{LINE} --format=json")).expect(0).json();
+    assert_eq!(report["back_end"], "tcp");
+    let cells = report["fabric_test"].as_array().unwrap();
+    assert_eq!(cells.len(), 2 * 2 * 2 + 1);
+    for cell in cells {
+        let rate = |side: &str| cell[side]["ops_per_second"].as_f64().unwrap();
+        let latency = |side: &str| cell[side]["latency_us"]["p50"].as_f64().unwrap();
+        assert!(["plain", "tls"].iter().all(|side| rate(side) > 0.0 && latency(side) > 0.0), "{cell}");
+        assert!((cell["tls_by_plain"].as_f64().unwrap() - rate("tls") / rate("plain")).abs() < 1e-6, "{cell}");
+    }
+    assert_eq!(
+        (&cells[0]["operation"], &cells[0]["size_bytes"], &cells[0]["depth"]),
+        (&"read".into(), &64.into(), &1.into())
+    );
+    let table = run(LINE).expect(0).out;
+    let lines: Vec<_> = table.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 3 + 2 * 2 * 2 + 1, "{table}");
+    let columns = |line: &str| line.split_whitespace().count();
+    assert!(lines[2].ends_with("TLS/plain") && lines[3..].iter().all(|line| columns(line) == 8), "{table}");
+    let refused = run("fabric-test --tls-cost --memory=tcp://127.0.0.1:1").expect(2).error;
+    assert!(refused.contains("--memory"), "{refused}");
+}
+
 /// As most tools, a command is silent then. One that serves says why it ends.
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {

@@ -1,8 +1,9 @@
 //! The command line of the fabric test.
 
-use super::{Cell, Operation, Plan, header, row, run, target, to_json};
+use super::{Cell, Compared, Operation, Plan, loopback, render, run, target};
 use crate::arguments::MemoryArguments;
 use crate::failure::{Failure, Stage};
+use crate::nodes;
 use crate::output::{self, Format};
 use crate::units;
 use std::time::Duration;
@@ -17,6 +18,9 @@ const MAX_DEPTH: usize = 4096;
 pub struct Arguments {
     #[command(flatten)]
     pub memory: MemoryArguments,
+    /// Measure what TLS costs: TCP on loopback in plain and within TLS, by turns, with memory nodes of this process.
+    #[arg(long, conflicts_with_all = ["memory", "local_memory_size"])]
+    tls_cost: bool,
     /// Sizes of reads and writes.
     #[arg(long, value_delimiter = ',', default_value = "8,64,512,4096", value_parser = units::length)]
     sizes: Vec<usize>,
@@ -26,7 +30,7 @@ pub struct Arguments {
     /// Operations to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "read,write,cas,faa,message")]
     operations: Vec<Operation>,
-    /// Time for each line of the result.
+    /// Time for each line of the result, in seconds.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// How results are printed.
@@ -60,25 +64,48 @@ impl Arguments {
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let plan = arguments.plan()?;
-    let mut leased = target::lease(&arguments.memory)?;
+    if arguments.tls_cost { cost_of_tls(arguments, &plan) } else { measure(arguments, &plan) }
+}
+
+fn measure(arguments: &Arguments, plan: &Plan) -> Result<(), Failure> {
+    let MemoryArguments { memory, local_memory_size, .. } = &arguments.memory;
+    let mut leased = target::lease(nodes::reach(memory.only("which is to be measured")?, *local_memory_size)?)?;
     let back_end = leased.target.link.capabilities().name;
     let table = arguments.format == Format::Table;
     if table {
-        output::line(&format!("back end {back_end}, memory: {}\n\n{}", arguments.memory.memory, header()))?;
+        output::line(&format!("back end {back_end}, memory: {memory}\n\n{}", render::header()))?;
     }
-    let mut cells: Vec<Cell> = Vec::new();
-    run(&mut leased.target, &plan, &mut |cell| {
+    let mut all = Vec::new();
+    run(&mut [&mut leased.target], plan, &mut |cells| {
         if table {
-            output::line(&row(&cell))?;
+            cells.iter().try_for_each(|cell| output::line(&render::row(cell)))?;
         }
-        cells.push(cell);
+        all.extend(cells);
         Ok::<_, Failure>(())
     })?;
+    if table { Ok(()) } else { output::json(&render::report(back_end, &all)) }
+}
+
+fn cost_of_tls(arguments: &Arguments, plan: &Plan) -> Result<(), Failure> {
+    let mut plain = target::lease(loopback::plain()?)?;
+    let mut encrypted = target::lease(loopback::within_tls()?)?;
+    let back_end = plain.target.link.capabilities().name;
+    let table = arguments.format == Format::Table;
     if table {
-        return Ok(());
+        let header = render::compared_header();
+        output::line(&format!("back end {back_end} on loopback, plain and within TLS by turns\n\n{header}"))?;
     }
-    let json = to_json(back_end, &cells);
-    output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?)
+    let mut all = Vec::new();
+    run(&mut [&mut plain.target, &mut encrypted.target], plan, &mut |cells| {
+        let Ok([plain, encrypted]) = <[Cell; 2]>::try_from(cells) else { return Ok(()) };
+        let compared = Compared { plain, encrypted };
+        if table {
+            output::line(&render::compared_row(&compared))?;
+        }
+        all.push(compared);
+        Ok::<_, Failure>(())
+    })?;
+    if table { Ok(()) } else { output::json(&render::comparison(back_end, &all)) }
 }
 
 impl From<forebay_fabric::Error> for Failure {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// One batch in this many is timed separately.
 const SAMPLE_EVERY: u32 = 16;
+/// Turns of each target in a cell: others use the machine as well, and what they do is to weigh on all targets alike.
+const TURNS: u32 = 10;
 /// Number of addresses drawn in advance.
 const ADDRESSES: usize = 1 << 14;
 
@@ -52,8 +54,23 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Operations per batch.
     pub depths: Vec<usize>,
-    /// Time for each cell.
+    /// Time for each cell, of all targets together.
     pub time: Duration,
+}
+
+impl Plan {
+    fn shapes(&self) -> Vec<Shape> {
+        let mut shapes = Vec::new();
+        for &operation in &self.operations {
+            let sizes: &[usize] = if operation.has_size() { &self.sizes } else { &[8] };
+            for &size in sizes {
+                // One call is in flight at a time on an RPC client.
+                let depths = self.depths.iter().filter(|depth| operation != Operation::Message || **depth == 1);
+                shapes.extend(depths.map(|&depth| Shape { operation, size, depth }));
+            }
+        }
+        shapes
+    }
 }
 
 /// Calls a procedure of the node that does almost nothing.
@@ -67,8 +84,8 @@ pub struct Target {
     pub starts: Vec<RemoteAddress>,
     /// Length of each range in bytes.
     pub length: u64,
-    /// An RPC, if the node answers them.
-    pub ping: Option<Ping>,
+    /// An RPC.
+    pub ping: Ping,
 }
 
 /// The result of a cell.
@@ -90,35 +107,25 @@ pub struct Cell {
     pub operations: u64,
 }
 
-/// Runs the plan's cells in order and passes each result to `tell`.
+/// Runs the plan's cells in order, each at all targets by turns, and passes its results to `tell`, one for each target.
 ///
 /// # Errors
 /// The error of the first failed operation, and errors of `tell`.
 pub fn run<E: From<Error>>(
-    target: &mut Target,
+    targets: &mut [&mut Target],
     plan: &Plan,
-    tell: &mut dyn FnMut(Cell) -> Result<(), E>,
+    tell: &mut dyn FnMut(Vec<Cell>) -> Result<(), E>,
 ) -> Result<(), E> {
     let clock = SystemClock::shared();
-    touch(target)?;
-    for &operation in &plan.operations {
-        let sizes: &[usize] = if operation.has_size() { &plan.sizes } else { &[8] };
-        for &size in sizes {
-            for &depth in &plan.depths {
-                let shape = Shape { operation, size, depth };
-                if operation == Operation::Message {
-                    // One call is in flight at a time on an RPC client.
-                    if let Some(ping) = target.ping.as_mut().filter(|_| depth == 1) {
-                        tell(time_batches(&*clock, plan.time, shape, &mut |_| ping())?)?;
-                    }
-                    continue;
-                }
-                let mut endpoint = target.link.endpoint(EndpointOptions::default())?;
-                let addresses = draw(target, size);
-                let mut batch = |first: usize| one_batch(&mut endpoint, shape, &addresses, first);
-                tell(time_batches(&*clock, plan.time, shape, &mut batch)?)?;
-            }
+    targets.iter().try_for_each(|target| touch(target))?;
+    let turn = plan.time / (TURNS * targets.len().max(1) as u32);
+    for shape in plan.shapes() {
+        let measuring = targets.iter_mut().map(|target| Measuring::new(target, shape));
+        let mut measuring = measuring.collect::<Result<Vec<_>, _>>()?;
+        for _ in 0..TURNS {
+            measuring.iter_mut().try_for_each(|one| one.go_on(&*clock, turn))?;
         }
+        tell(measuring.iter().map(Measuring::cell).collect())?;
     }
     Ok(())
 }
@@ -128,6 +135,103 @@ struct Shape {
     operation: Operation,
     size: usize,
     depth: usize,
+}
+
+/// A cell of one target while it is measured.
+struct Measuring<'a> {
+    shape: Shape,
+    ping: &'a mut Ping,
+    endpoint: Endpoint,
+    addresses: Vec<RemoteAddress>,
+    latencies: Latencies,
+    batches: u64,
+    elapsed_ns: u64,
+}
+
+impl<'a> Measuring<'a> {
+    fn new(target: &'a mut Target, shape: Shape) -> Result<Self, Error> {
+        let mut measuring = Self {
+            shape,
+            endpoint: target.link.endpoint(EndpointOptions::default())?,
+            addresses: draw(target, shape.size),
+            ping: &mut target.ping,
+            latencies: Latencies::new().map_err(|e| Error::Invalid(e.to_string()))?,
+            batches: 0,
+            elapsed_ns: 0,
+        };
+        // Maps memory, makes buffers and trains branches before the clock starts.
+        (0..u64::from(SAMPLE_EVERY)).try_for_each(|first| measuring.batch(first))?;
+        Ok(measuring)
+    }
+
+    /// Does batches for so long.
+    fn go_on(&mut self, clock: &dyn Clock, time: Duration) -> Result<(), Error> {
+        let (start, limit) = (clock.now(), time.as_nanos() as u64);
+        loop {
+            let before = clock.now();
+            self.next_batch()?;
+            let after = clock.now();
+            self.latencies.record(after - before);
+            if after - start >= limit {
+                self.elapsed_ns += after - start;
+                return Ok(());
+            }
+            (1..SAMPLE_EVERY).try_for_each(|_| self.next_batch())?;
+        }
+    }
+
+    fn next_batch(&mut self) -> Result<(), Error> {
+        self.batch(self.batches)?;
+        self.batches += 1;
+        Ok(())
+    }
+
+    /// Does the batch with this number: posts it, rings one doorbell and waits for all of it.
+    fn batch(&mut self, number: u64) -> Result<(), Error> {
+        let Shape { operation, size, depth } = self.shape;
+        if operation == Operation::Message {
+            return (self.ping)();
+        }
+        let endpoint = &mut self.endpoint;
+        for place in 0..depth {
+            let Some(&at) = self.addresses.get((number as usize * depth + place) % ADDRESSES) else { continue };
+            match operation {
+                Operation::Read => {
+                    let slot = endpoint.slot(size)?;
+                    endpoint.post_read(at, slot)?;
+                }
+                Operation::Write => {
+                    let slot = endpoint.slot(size)?;
+                    endpoint.post_write(at, slot)?;
+                }
+                Operation::Cas => {
+                    endpoint.post_compare_swap(at, 0, 1)?;
+                }
+                Operation::Faa | Operation::Message => {
+                    endpoint.post_fetch_add(at, 1)?;
+                }
+            }
+        }
+        endpoint.wait_all(|_, outcome| match outcome {
+            Outcome::Read(slot) => Some(slot),
+            Outcome::Done(slot) => slot,
+            Outcome::Word(_) => None,
+        })
+    }
+
+    fn cell(&self) -> Cell {
+        let Shape { operation, size, depth } = self.shape;
+        let operations = self.batches * depth as u64;
+        Cell {
+            operation,
+            size,
+            depth,
+            p50_us: self.latencies.quantile_us(0.5),
+            p99_us: self.latencies.quantile_us(0.99),
+            ops_per_second: operations as f64 * 1e9 / self.elapsed_ns.max(1) as f64,
+            operations,
+        }
+    }
 }
 
 /// Random addresses, so that neither a cache nor a prefetcher of the target helps.
@@ -155,87 +259,24 @@ fn touch(target: &Target) -> Result<(), Error> {
     Ok(())
 }
 
-fn time_batches(
-    clock: &dyn Clock,
-    time: Duration,
-    shape: Shape,
-    batch: &mut dyn FnMut(usize) -> Result<(), Error>,
-) -> Result<Cell, Error> {
-    let mut latencies = Latencies::new().map_err(|e| Error::Invalid(e.to_string()))?;
-    let limit = time.as_nanos() as u64;
-    // Maps memory, makes buffers and trains branches before the clock starts.
-    for first in 0..SAMPLE_EVERY as usize {
-        batch(first)?;
-    }
-    let (start, mut batches) = (clock.now(), 0_u64);
-    let elapsed = loop {
-        let before = clock.now();
-        batch(batches as usize)?;
-        let after = clock.now();
-        latencies.record(after - before);
-        batches += 1;
-        if after - start >= limit {
-            break after - start;
-        }
-        for _ in 1..SAMPLE_EVERY {
-            batch(batches as usize)?;
-            batches += 1;
-        }
-    };
-    let operations = batches * shape.depth as u64;
-    Ok(Cell {
-        operation: shape.operation,
-        size: shape.size,
-        depth: shape.depth,
-        p50_us: latencies.quantile_us(0.5),
-        p99_us: latencies.quantile_us(0.99),
-        ops_per_second: operations as f64 * 1e9 / elapsed.max(1) as f64,
-        operations,
-    })
-}
-
-/// Posts a batch, rings one doorbell and waits for all of it.
-fn one_batch(endpoint: &mut Endpoint, shape: Shape, addresses: &[RemoteAddress], first: usize) -> Result<(), Error> {
-    for place in 0..shape.depth {
-        let Some(&at) = addresses.get((first * shape.depth + place) % ADDRESSES) else { continue };
-        match shape.operation {
-            Operation::Read => {
-                let slot = endpoint.slot(shape.size)?;
-                endpoint.post_read(at, slot)?;
-            }
-            Operation::Write => {
-                let slot = endpoint.slot(shape.size)?;
-                endpoint.post_write(at, slot)?;
-            }
-            Operation::Cas => {
-                endpoint.post_compare_swap(at, 0, 1)?;
-            }
-            Operation::Faa | Operation::Message => {
-                endpoint.post_fetch_add(at, 1)?;
-            }
-        }
-    }
-    endpoint.wait_all(|_, outcome| match outcome {
-        Outcome::Read(slot) => Some(slot),
-        Outcome::Done(slot) => slot,
-        Outcome::Word(_) => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_fabric::inprocess::InProcessListener as Node;
     use forebay_fabric::{Event, Listener, Rights, inprocess};
 
-    #[test]
-    fn every_cell_is_run_and_counted() {
+    fn target() -> (Node, Target) {
         let (mut node, connector) = inprocess::listen(1).unwrap();
         let link = connector.connect().unwrap();
         let region = node.allocate(1 << 16).unwrap();
         let Some(Event::Joined(peer)) = node.next(Duration::from_secs(1)).unwrap() else { panic!("nobody joined") };
         let start = peer.grant(&region, 0, 1 << 16, Rights::ALL).unwrap().at(0);
-        let ping: Ping = Box::new(|| Ok(()));
-        let mut target = Target { link: Arc::clone(&link), starts: vec![start], length: 1 << 16, ping: Some(ping) };
+        (node, Target { link, starts: vec![start], length: 1 << 16, ping: Box::new(|| Ok(())) })
+    }
+
+    #[test]
+    fn every_cell_is_run_and_counted() {
+        let (_node, mut target) = target();
         use Operation::{Cas, Faa, Message, Read, Write};
         let plan = Plan {
             operations: vec![Read, Write, Cas, Faa, Message],
@@ -244,8 +285,8 @@ mod tests {
             time: Duration::from_millis(1),
         };
         let mut cells = Vec::new();
-        run::<Error>(&mut target, &plan, &mut |cell| {
-            cells.push(cell);
+        run::<Error>(&mut [&mut target], &plan, &mut |cell| {
+            cells.extend(cell);
             Ok(())
         })
         .unwrap();
@@ -255,7 +296,7 @@ mod tests {
             let of = cells.iter().filter(|cell| wanted.contains(&cell.operation));
             of.map(|cell| cell.operations + u64::from(SAMPLE_EVERY) * cell.depth as u64).sum::<u64>()
         };
-        let counts = link.counts(forebay_fabric::Traffic::Foreground);
+        let counts = target.link.counts(forebay_fabric::Traffic::Foreground);
         assert_eq!((counts.reads, counts.writes, counts.atomics), (done(&[Read]), done(&[Write]), done(&[Cas, Faa])));
         let batches: u64 = cells
             .iter()
@@ -263,5 +304,31 @@ mod tests {
             .map(|cell| cell.operations / cell.depth as u64 + u64::from(SAMPLE_EVERY))
             .sum();
         assert_eq!(counts.round_trips, batches, "one round trip a batch");
+    }
+
+    #[test]
+    fn targets_are_measured_by_turns() {
+        let ((_one, mut one), (_other, mut other)) = (target(), target());
+        let plan = Plan {
+            operations: vec![Operation::Read, Operation::Message],
+            sizes: vec![64],
+            depths: vec![1, 4],
+            time: Duration::from_millis(2),
+        };
+        let mut told = Vec::new();
+        run::<Error>(&mut [&mut one, &mut other], &plan, &mut |cells| {
+            told.push(cells);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(told.len(), 3);
+        for cells in &told {
+            let [one, other] = &cells[..] else { panic!("{cells:?}") };
+            assert_eq!((one.operation, one.size, one.depth), (other.operation, other.size, other.depth));
+            assert!(one.operations >= u64::from(TURNS) && other.operations >= u64::from(TURNS));
+        }
+        assert!(
+            [&one, &other].map(|target| target.link.counts(forebay_fabric::Traffic::Foreground).reads > 0) == [true; 2]
+        );
     }
 }

@@ -5,12 +5,16 @@
 //! timed separately for the percentiles. The rate comes from all batches, so the cost of reading
 //! the clock (some 25 ns) does not affect it. Latency is that of a whole batch, so at depth 1 it is
 //! that of one operation.
+//!
+//! Several targets are measured by turns, cell by cell: so what else the machine does weighs on all of them. That is how
+//! `--tls-cost` compares TCP in plain and within TLS.
 
 mod command;
+mod loopback;
 mod measure;
 mod render;
 mod target;
 
 pub use command::{Arguments, execute};
 use measure::{Cell, Operation, Plan, run};
-use render::{header, row, to_json};
+use render::Compared;

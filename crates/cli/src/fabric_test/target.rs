@@ -1,15 +1,14 @@
 //! Memory for measurements: extents leased from a memory node, as a compute node leases them.
 
 use super::measure::{Ping, Target};
-use crate::arguments::MemoryArguments;
 use crate::failure::{Failure, Stage};
-use crate::nodes::{self, Reached};
+use crate::nodes::Reached;
 use forebay_memory_client::{ClientOptions, MemoryClient, Purpose};
 use forebay_memory_node::Handle;
 use std::sync::Arc;
 
 /// Bytes of memory for measurements: more than a core's caches hold.
-const BYTES: u64 = 64 << 20;
+pub const BYTES: u64 = 64 << 20;
 
 /// A target, and everything that must live as long. The session ends before the node of this
 /// process.
@@ -20,13 +19,11 @@ pub struct Leased {
     _node: Option<Handle>,
 }
 
-/// Leases memory from the node given on the command line.
+/// Leases memory from a node.
 ///
 /// # Errors
 /// When no memory is available.
-pub fn lease(arguments: &MemoryArguments) -> Result<Leased, Failure> {
-    let Reached { link, node } =
-        nodes::reach(arguments.memory.only("which is to be measured")?, arguments.local_memory_size)?;
+pub fn lease(Reached { link, node }: Reached) -> Result<Leased, Failure> {
     let failed = |error: forebay_memory_client::Error| Failure::new(error.kind(), Stage::Start, error);
     let client = MemoryClient::connect(Arc::clone(&link), "fabric-test", ClientOptions::default()).map_err(failed)?;
     let length = client.extent_bytes();
@@ -40,6 +37,6 @@ pub fn lease(arguments: &MemoryArguments) -> Result<Leased, Failure> {
             other => forebay_fabric::Error::lost("the memory node", other),
         })
     });
-    let target = Target { link, starts: starts.map_err(failed)?, length, ping: Some(ping) };
+    let target = Target { link, starts: starts.map_err(failed)?, length, ping };
     Ok(Leased { target, _client: client, _node: node })
 }
