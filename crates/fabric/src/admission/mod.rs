@@ -35,6 +35,10 @@ pub use users::{Users, is_own_user};
 pub(crate) use secret::{Bytes32, PROOF_BYTES, REQUEST_BYTES, Side, Statement, channel_of, nonce};
 pub(crate) use tally::{Tally, Turned};
 
+/// Connections that anybody can have while one user or identity could have no more: what is left of a node's connections beyond the
+/// most of one is for those who have fewer. So a few who have very many lock out nobody else.
+pub(crate) const FEW_CONNECTIONS: usize = 16;
+
 use crate::{Denial, Error};
 use certificates::Pair;
 use forebay_env::sync::lock;

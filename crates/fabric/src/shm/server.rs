@@ -18,7 +18,7 @@ use super::notice::{LINES, Page};
 use super::offered::is_written;
 use super::outlet::Outlet;
 use super::peer::{MAX_CLIENT_GRANTS, ShmPeer};
-use crate::admission::{Identity, Origin, Tally, Turned, Users};
+use crate::admission::{FEW_CONNECTIONS, Identity, Origin, Tally, Turned, Users};
 use crate::rpc::{MAX_ARGUMENT_BYTES, MAX_REPLY_BYTES};
 use crate::transport::Peer;
 use crate::{AccessKey, Denial, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
@@ -91,12 +91,20 @@ impl Shares {
         Self { of_user: HashMap::default(), most_of_one }
     }
 
-    /// Counts another connection of a user; false when that one has its most.
-    fn take(&mut self, user: u32) -> bool {
-        let count = self.of_user.entry(user).or_default();
-        let has_room = *count < self.most_of_one;
-        *count += usize::from(has_room);
-        has_room
+    /// Counts another connection of a user, where there are so many of all.
+    ///
+    /// # Errors
+    /// Why there is none for it.
+    fn take(&mut self, user: u32, all: usize) -> Result<(), String> {
+        let count = self.of_user.get(&user).copied().unwrap_or_default();
+        if count >= self.most_of_one {
+            return Err(format!("user {user} has its most connections to the node: {}", self.most_of_one));
+        }
+        if count >= FEW_CONNECTIONS && all >= self.most_of_one {
+            return Err(format!("the node is short of connections, and no user gets more than {FEW_CONNECTIONS} now"));
+        }
+        self.of_user.insert(user, count + 1);
+        Ok(())
     }
 
     /// A connection of a user is gone.
@@ -246,10 +254,9 @@ impl Server {
             Identity::User { uid, .. } => Some(uid),
             _ => None,
         };
-        if let Some(uid) = user.filter(|uid| !self.users_connections.take(*uid)) {
-            self.tally.turned(Turned::Crowded, origin.source, format_args!("user {uid}"));
-            let text =
-                format!("user {uid} has its most connections to the node: {}", self.users_connections.most_of_one);
+        let all = self.connections.len();
+        if let Some(Err(text)) = user.map(|uid| self.users_connections.take(uid, all)) {
+            self.tally.turned(Turned::Crowded, origin.source, &text);
             return self.turn_away(&channel, ErrorKind::Busy, &text);
         }
         let number = self.next_connection;
@@ -572,10 +579,18 @@ mod tests {
     #[test]
     fn a_user_takes_no_more_than_its_share() {
         let mut shares = Shares::new(2);
-        assert_eq!([1, 1, 1, 2].map(|user| shares.take(user)), [true, true, false, true]);
+        assert_eq!([1, 1, 1, 2].map(|user| shares.take(user, 0).is_ok()), [true, true, false, true]);
         shares.give(1);
-        assert_eq!([1, 1].map(|user| shares.take(user)), [true, false]);
+        assert_eq!([1, 1].map(|user| shares.take(user, 0).is_ok()), [true, false]);
         [1, 1, 2, 3].iter().for_each(|user| shares.give(*user));
         assert!(shares.of_user.is_empty());
+    }
+
+    #[test]
+    fn the_last_connections_are_for_those_who_have_few() {
+        let most = 10 * FEW_CONNECTIONS;
+        let mut shares = Shares::new(most);
+        let mut taken = |user, all| (0..most).filter(|_| shares.take(user, all).is_ok()).count();
+        assert_eq!([taken(1, 0), taken(2, most)], [most, FEW_CONNECTIONS]);
     }
 }

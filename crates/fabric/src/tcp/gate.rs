@@ -60,6 +60,8 @@ impl<'a> Gate<'a> {
                 error => error,
             }),
             (Frame::Refused { kind, text }, _, _) => {
+                // The node may have proven nothing, and a terminal obeys some characters.
+                let text: String = text.chars().filter(|c| !c.is_control()).collect();
                 Err(Error::Remote { kind, message: format!("{} refuses a connection: {text}", self.node) })
             }
             _ => Err(Error::Protocol(format!("{} answers a hello with another frame", self.node))),
@@ -75,6 +77,7 @@ impl<'a> Gate<'a> {
 mod tests {
     use super::*;
     use crate::admission::Secrets;
+    use forebay_base::ErrorKind;
 
     fn access(secret: Option<&str>) -> Access {
         let parse = |text: &str| Secrets::parse(text, "test").unwrap().only().unwrap().clone();
@@ -110,5 +113,15 @@ mod tests {
         assert!(challenged.take(Frame::Proven(right)).unwrap().is_none());
         assert!(challenged.take(welcome).unwrap().is_some());
         assert!(gate(&without).take(Frame::Proven(right)).is_err());
+    }
+
+    #[test]
+    fn a_refusal_is_a_text_and_nothing_else() {
+        let access = access(None);
+        let mut gate = Gate::new("127.0.0.1:1".parse().unwrap(), &access, Hello::Control, [0; 32]);
+        let refused =
+            gate.take(Frame::Refused { kind: ErrorKind::Busy, text: "full\n\u{1b}[2J\u{9b}31m" }).unwrap_err();
+        let message = "127.0.0.1:1 refuses a connection: full[2J31m".into();
+        assert_eq!(refused, Error::Remote { kind: ErrorKind::Busy, message });
     }
 }

@@ -21,7 +21,7 @@ use super::stream::timespec;
 use super::wakers::Waker;
 use super::{NodeIdentity, Options};
 use crate::Error;
-use crate::admission::{Identity, Origin, Source, Standing, Tally, Turned};
+use crate::admission::{FEW_CONNECTIONS, Identity, Origin, Source, Standing, Tally, Turned};
 use crate::transport::{Event, Peer};
 use crate::turns::{self, QUANTUM, Turns};
 use forebay_base::ErrorKind;
@@ -426,8 +426,10 @@ impl Server {
         if self.connections.len() >= most {
             return Err(crowded("the node", most));
         }
-        if self.of_one.get(holder).is_some_and(|count| *count >= most_of_one) {
-            return Err(crowded(holder, most_of_one));
+        match self.of_one.get(holder).copied().unwrap_or_default() {
+            count if count >= most_of_one => return Err(crowded(holder, most_of_one)),
+            FEW_CONNECTIONS.. if self.connections.len() >= most_of_one => return Err(short_of_connections()),
+            _ => {}
         }
         let NodeIdentity { node, incarnation } = self.identity;
         match hello {
@@ -502,6 +504,12 @@ fn has_passed(expiry: Option<UnixTime>) -> bool {
 /// There are as many connections of somebody as there may be.
 fn crowded(who: impl Display, most: usize) -> Error {
     Error::Remote { kind: ErrorKind::Busy, message: format!("{who} has its most connections: {most}") }
+}
+
+/// What is left is for those who have fewer.
+fn short_of_connections() -> Error {
+    let message = format!("the node is short of connections, and nobody gets more than {FEW_CONNECTIONS} now");
+    Error::Remote { kind: ErrorKind::Busy, message }
 }
 
 /// By whom connections are counted.

@@ -296,6 +296,25 @@ fn connections_of_one_identity_are_bounded() {
 }
 
 #[test]
+fn the_last_connections_are_for_those_who_have_few() {
+    let admission = AdmissionOptions { secrets: secrets(&format!("{ALICE}\n{BOB}")), ..Default::default() };
+    let admission = Some(Arc::new(Admission::load(admission).unwrap()));
+    let node = node_with(Options { admission, max_connections: 40, max_connections_of_one: 20, ..Options::default() });
+    let [alice, bob] = [ALICE, BOB].map(|secret| connect(&node, with_secret(secret)).unwrap());
+    let more = |link: &Arc<dyn Link>, count| {
+        (0..count).map(|_| link.endpoint(EndpointOptions::default())).collect::<Result<Vec<_>, _>>()
+    };
+    let _alices = more(&alice, 18).unwrap();
+    let _bobs = more(&bob, 15).unwrap();
+    // There are 35, and each has 16 and more.
+    for link in [&alice, &bob] {
+        let refused = more(link, 1).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy);
+        assert!(refused.to_string().ends_with("nobody gets more than 16 now"), "{refused}");
+    }
+}
+
+#[test]
 fn who_listens_beyond_loopback() {
     let site = Site::new();
     let listen = |admission: Option<AdmissionOptions>, allow_remote| {
