@@ -112,7 +112,8 @@ impl Admin {
         let shared = Arc::new(Shared { birth, source: Mutex::default(), is_local: address.ip().is_loopback() });
         let (stop, stopped) = oneshot::channel();
         let of_thread = Arc::clone(&shared);
-        let thread = spawn("forebay-admin", move || run(runtime, listener, of_thread, stopped)).map_err(failed())?;
+        let thread = spawn("forebay-admin", move || run(runtime, listener, of_thread, stopped));
+        let thread = thread.map_err(Error::io("starting a thread for operators"))?;
         Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
     }
 

@@ -9,6 +9,7 @@ mod dump;
 mod durable;
 mod end_to_end;
 mod kill;
+mod limits;
 mod local;
 mod manual;
 mod pool;

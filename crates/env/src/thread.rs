@@ -1,17 +1,36 @@
 //! Threads.
 
+use crate::sync::{Mutex, lock};
 pub use std::thread::JoinHandle;
 
-/// Runs `work` on every item, each on a thread of its own but the first, which runs on the caller's.
-/// Returns the results in order when all have ended; `None` for one that panicked.
+/// Runs `work` on every item, each on a thread of its own but the first, which runs on the caller's, as do those for which
+/// the operating system starts no thread. Returns the results in order when all have ended; `None` for one that panicked.
 pub fn run_all<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<Option<T>> {
-    let mut items = items.into_iter();
-    let Some(first) = items.next() else { return Vec::new() };
+    run_all_with(items, work, std::thread::Builder::new)
+}
+
+fn run_all_with<I: Send, T: Send>(
+    items: Vec<I>,
+    work: impl Fn(I) -> T + Sync,
+    builder: impl Fn() -> std::thread::Builder,
+) -> Vec<Option<T>> {
+    // A thread that is not started takes nothing with it.
+    let items: Vec<_> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
+    let run = |item: &Mutex<Option<I>>| {
+        let item = lock(item).take();
+        item.map(&work)
+    };
     std::thread::scope(|scope| {
-        let work = &work;
-        let others: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
-        let first = Some(work(first));
-        std::iter::once(first).chain(others.into_iter().map(|other| other.join().ok())).collect()
+        let run = &run;
+        let started: Vec<_> = items
+            .iter()
+            .enumerate()
+            .map(|(at, item)| (at > 0).then(|| builder().spawn_scoped(scope, move || run(item)).ok()).flatten())
+            .collect();
+        let here: Vec<_> =
+            started.iter().zip(&items).map(|(thread, item)| thread.is_none().then(|| run(item))).collect();
+        let results = started.into_iter().zip(here);
+        results.map(|(thread, here)| thread.map_or(here, |thread| thread.join().ok()).flatten()).collect()
     })
 }
 
@@ -55,4 +74,25 @@ pub fn side_by_side<T: Send>(threads: usize, body: impl Fn() -> T + Sync) -> Vec
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_gets_no_thread_is_run_all_the_same() {
+        assert_eq!(run_all(Vec::new(), |item: u32| item), []);
+        let small = std::thread::Builder::new;
+        // No address space has room for such a stack.
+        let impossible = || std::thread::Builder::new().stack_size(usize::MAX >> 4);
+        for results in [
+            run_all_with(vec![1, 2, 3], |item| 2 * item, small),
+            run_all_with(vec![1, 2, 3], |item| 2 * item, impossible),
+        ] {
+            assert_eq!(results, [Some(2), Some(4), Some(6)]);
+        }
+        let panics = run_all(vec![1, 2, 3], |item| if item == 2 { panic!("as told") } else { item });
+        assert_eq!(panics, [Some(1), None, Some(3)]);
+    }
 }

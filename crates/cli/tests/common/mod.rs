@@ -12,6 +12,8 @@ use std::time::Duration;
 /// How long any command of these tests may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_forebay");
+
 /// The result of a command.
 #[derive(Debug)]
 pub struct Ended {
@@ -112,15 +114,35 @@ pub fn start_with_short_files(line: &str, kib: u64) -> Running {
     start_by(shell, line, &[])
 }
 
+/// Starts `forebay`, whose user may have so many processes and threads. No such limit holds for root, so there it is a user
+/// that has no others, who gets the program as an open file: it may lie where only root comes.
+pub fn start_with_threads(line: &str, most: u64) -> Running {
+    const USER: &str = "61913";
+    let nproc = format!("--nproc={most}");
+    let mut limited = match rustix::process::geteuid().is_root() {
+        true => {
+            let mut other = Command::new("setpriv");
+            other.args(["--reuid", USER, "--regid", USER, "--clear-groups", "prlimit"]);
+            other
+        }
+        false => Command::new("prlimit"),
+    };
+    limited.args([&nproc, "env", "--default-signal=HUP", "/proc/self/fd/0"]);
+    spawn(limited.stdin(File::open(PROGRAM).unwrap()), line)
+}
+
 /// Starts `forebay` by `env`, or a command that takes its arguments.
 fn start_by(mut env: Command, line: &str, variables: &[(&str, &str)]) -> Running {
+    env.args(["--default-signal=HUP", PROGRAM]).envs(variables.iter().copied());
+    spawn(env.stdin(Stdio::null()), line)
+}
+
+/// Starts a command that ends in the path of `forebay`.
+fn spawn(command: &mut Command, line: &str) -> Running {
     let (out, error) = (fresh_path(".out"), fresh_path(".err"));
     let clock = SystemClock::new();
-    let child = env
-        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_forebay")])
+    let child = command
         .args(line.split_whitespace())
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null())
         .stdout(File::create(&out).unwrap())
         .stderr(File::create(&error).unwrap())
         .spawn()
