@@ -33,7 +33,7 @@ use crate::keyspace::writes::{FIRST_PORTION, PORTION_BYTES, Writes};
 use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
 use crate::state::channels::Topic;
-use crate::state::counters::Counters;
+use crate::state::counters::{Count, Counters};
 use crate::state::session::{Queue, Replies, Session};
 use crate::state::shared::Shared;
 use crate::state::slow_log::{SlowCommand, kept};
@@ -84,6 +84,8 @@ pub struct Executor<'s> {
     pub shared: &'s Shared,
     /// All commands.
     pub registry: &'s Registry,
+    /// What this thread counts.
+    pub counters: &'s Counters,
 }
 
 /// A command, and what it is called with.
@@ -181,7 +183,7 @@ impl<'s> Executor<'s> {
                 done += usize::from(self.by_itself(session, planned, arguments, out, Place::Here));
             }
         }
-        Counters::add(&self.shared.counters.commands, done as u64);
+        self.counters.add(Count::Commands, done as u64);
         done
     }
 
@@ -282,7 +284,8 @@ impl<'s> Executor<'s> {
                 Err(Self::aborted(failure.message()))
             }
             Planned::Refused(failure) => {
-                if let Some(counters) = self.registry.look_up(arguments).and_then(|of| self.registry.counters(of)) {
+                let refused = self.registry.look_up(arguments);
+                if let Some(counters) = refused.and_then(|command| self.counters.of_command(command.number)) {
                     counters.reject();
                 }
                 if let Some(queue) = &mut session.queue {
@@ -315,7 +318,7 @@ impl<'s> Executor<'s> {
                         Ok(()) => Ok(()),
                     };
                     let (now_ms, took) = (self.shared.clock.wall_ms(), self.shared.clock.now().saturating_sub(begun));
-                    self.registry.count(self.shared, command, took, result.is_err(), now_ms);
+                    command.count(self.shared, self.counters, took, result.is_err(), now_ms);
                     Self::describe(session, command, now_ms);
                     monitored::show(self.shared, session, command, arguments, now_ms);
                     result
@@ -585,14 +588,14 @@ impl<'s> Executor<'s> {
         else {
             return Err(Failure::text("ERR the command is not possible here"));
         };
-        let (shared, registry) = (self.shared, self.registry);
+        let Self { shared, registry, counters } = *self;
         // Who was woken was shown when it began to wait.
         if session.shown > 0 {
             session.shown -= 1;
         } else if session.woken_by.is_none() {
             monitored::show(shared, session, command, arguments, now_ms);
         }
-        let mut context = Context { shared, registry, session, keys, out, wait: None };
+        let mut context = Context { shared, registry, counters, session, keys, out, wait: None };
         let result = handler(&mut context, arguments);
         let wait = context.wait.take();
         let begun = std::mem::replace(at, shared.clock.now());
@@ -604,7 +607,7 @@ impl<'s> Executor<'s> {
         let took = at.saturating_sub(begun);
         // Who waits is carried out when it is woken.
         if wait.is_none() {
-            registry.count(shared, command, took, result.is_err(), now_ms);
+            command.count(shared, counters, took, result.is_err(), now_ms);
         }
         self.measure(session, command, arguments, now_ms, took / 1000);
         match result {
@@ -625,7 +628,7 @@ impl<'s> Executor<'s> {
     /// Counts the commands of a run by how long the run took.
     fn time(&self, calls: &[Call<'_>], carried: usize, begun: Nanos) {
         let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE));
-        let durations = if writes { &self.shared.writes } else { &self.shared.reads };
+        let durations = if writes { &self.counters.writes } else { &self.counters.reads };
         durations.add(carried as u64, self.shared.clock.now().saturating_sub(begun));
     }
 
@@ -658,7 +661,7 @@ impl<'s> Executor<'s> {
         let _traced = trace_span!(target: "forebay_trace", "commit").entered();
         let committed = failed.map_or(Ok(()), Err).and_then(|()| keys.commit());
         let doubt = committed.inspect_err(|_| self.shared.scripts.doubt())?;
-        Counters::add(&self.shared.counters.expired, keys.expired());
+        self.counters.add(Count::Expired, keys.expired());
         if !self.shared.watches.is_empty() {
             self.shared.watches.changed(&keys.touched());
         }
@@ -669,7 +672,7 @@ impl<'s> Executor<'s> {
     fn fail(&self, out: &mut Reply, start: usize, failure: &Failure) {
         out.truncate(start);
         out.error(failure.message());
-        self.shared.counters.add_error(failure.message());
+        self.counters.add_error(failure.message());
     }
 
     /// Takes a reply back that the client does not want.

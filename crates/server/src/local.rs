@@ -11,6 +11,7 @@ use crate::execute::Executor;
 use crate::network::event_loop::MAIL;
 use crate::network::expiry;
 use crate::server::{Error, shared};
+use crate::state::counters::Counters;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
 use crate::state::shared::Shared;
@@ -28,6 +29,7 @@ const MAX_SENT_BYTES: usize = 16 << 20;
 pub struct LocalServer {
     shared: Shared,
     registry: Registry,
+    counters: Arc<Counters>,
     mailbox: Arc<Mailbox>,
     /// What the mailbox would wake.
     _poll: Poll,
@@ -52,9 +54,14 @@ impl LocalServer {
         let users = Users::new(table::catalogue(&all), None).map_err(|text| Error::new(ErrorKind::Invalid, text))?;
         let registry = Registry::new(all.all().iter().copied().filter(|command| !without.contains(&command.name)));
         let shared = shared(store, users, address(), 1, clock)?;
+        let counters = shared.counts.of_thread(registry.numbers());
         let poll = Poll::new().and_then(|poll| Waker::new(poll.registry(), MAIL).map(|waker| (poll, waker)));
         let (poll, waker) = poll.map_err(io)?;
-        Ok(Self { shared, registry, mailbox: Arc::new(Mailbox::new(waker)), _poll: poll })
+        Ok(Self { shared, registry, counters, mailbox: Arc::new(Mailbox::new(waker)), _poll: poll })
+    }
+
+    fn executor(&self) -> Executor<'_> {
+        Executor { shared: &self.shared, registry: &self.registry, counters: &self.counters }
     }
 
     /// The names of its commands, without subcommands.
@@ -87,7 +94,7 @@ impl LocalServer {
 
     /// Carries out the jobs that wait, and returns how many.
     pub fn carry_out_jobs(&self) -> usize {
-        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        let executor = self.executor();
         std::iter::from_fn(|| self.shared.scripts.take()).map(|job| executor.carry_out(job)).count()
     }
 
@@ -96,7 +103,7 @@ impl LocalServer {
     /// # Errors
     /// Those of the store.
     pub fn sweep(&self) -> Result<(), Error> {
-        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        let executor = self.executor();
         loop {
             match expiry::remove_some(&executor) {
                 Ok(true) => {}
@@ -112,7 +119,7 @@ impl LocalConnection<'_> {
     /// client is sent. What it asks for after 16 MiB of replies waits for the next call. Nothing is carried out once the
     /// connection has ended, or waits in a command.
     pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let executor = Executor { shared: &self.server.shared, registry: &self.server.registry };
+        let executor = self.server.executor();
         self.dialogue.requests.push(bytes);
         let mut sent = Vec::new();
         while self.may_go_on() && sent.len() < MAX_SENT_BYTES && self.dialogue.carry_out(&executor) {
@@ -152,7 +159,7 @@ impl LocalConnection<'_> {
 
 impl Drop for LocalConnection<'_> {
     fn drop(&mut self) {
-        Executor { shared: &self.server.shared, registry: &self.server.registry }.forget(&mut self.dialogue.session);
+        self.server.executor().forget(&mut self.dialogue.session);
     }
 }
 

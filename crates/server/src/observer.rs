@@ -1,6 +1,6 @@
 //! What whoever runs a server sees of it.
 
-use crate::state::counters::Counters;
+use crate::state::counters::Count;
 use crate::state::durations::Durations;
 use crate::state::shared::Shared;
 use crate::state::slow_log;
@@ -79,21 +79,22 @@ impl Observer {
     /// The figures.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let Shared { counters, clients, waiting, reads, writes, .. } = &*self.0;
+        let Shared { counts, clients, waiting, .. } = &*self.0;
+        let (reads, writes) = counts.durations();
         Figures {
             connected: clients.count() as u64,
             blocked: waiting.count() as u64,
-            connections: Counters::of(&counters.connections),
-            rejected: Counters::of(&counters.rejected),
-            commands: Counters::of(&counters.commands),
-            errors: Counters::of(&counters.errors),
-            received_bytes: Counters::of(&counters.received_bytes),
-            sent_bytes: Counters::of(&counters.sent_bytes),
-            hits: Counters::of(&counters.hits),
-            misses: Counters::of(&counters.misses),
-            expired: Counters::of(&counters.expired),
-            reads: reads.counted(),
-            writes: writes.counted(),
+            connections: counts.of(Count::Connections),
+            rejected: counts.of(Count::Rejected),
+            commands: counts.of(Count::Commands),
+            errors: counts.of(Count::Errors),
+            received_bytes: counts.of(Count::ReceivedBytes),
+            sent_bytes: counts.of(Count::SentBytes),
+            hits: counts.of(Count::Hits),
+            misses: counts.of(Count::Misses),
+            expired: counts.of(Count::Expired),
+            reads,
+            writes,
         }
     }
 

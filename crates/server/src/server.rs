@@ -206,7 +206,8 @@ impl Server {
         }
         let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&registry));
         let scripts = spawn("forebay-scripts".to_owned(), move || {
-            let executor = Executor { shared: &shared, registry: &registry };
+            let counters = shared.counts.of_thread(registry.numbers());
+            let executor = Executor { shared: &shared, registry: &registry, counters: &counters };
             while let Some(job) = shared.scripts.next() {
                 executor.carry_out(job);
             }

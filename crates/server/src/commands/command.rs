@@ -7,8 +7,8 @@ use crate::keyspace::header::{Collection, Header, Kind};
 use crate::keyspace::layout::{DATABASES, Space};
 use crate::keyspace::transaction::Transaction;
 use crate::protocol::reply::Reply;
-use crate::state::command_counters::CommandCounters;
-use crate::state::counters::Counters;
+use crate::state::command_counters::Counted;
+use crate::state::counters::{Count, Counters};
 use crate::state::latencies::Sample;
 use crate::state::session::Session;
 use crate::state::shared::Shared;
@@ -208,6 +208,8 @@ pub enum Flow {
 /// A command. All that is known about commands follows from these.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
+    /// Its number among all commands and subcommands. `table` gives it.
+    pub number: usize,
     /// Its name in small letters; of a subcommand, `command|subcommand`.
     pub name: &'static str,
     /// Number of arguments with the name; negative when it is the least number.
@@ -249,6 +251,7 @@ impl Command {
     #[must_use]
     pub const fn with(family: Family, name: &'static str, arity: i64, flags: u32, run: Run) -> Self {
         Self {
+            number: 0,
             name,
             arity,
             flags,
@@ -355,6 +358,18 @@ impl Command {
         if self.arity < 0 { given >= -self.arity } else { given == self.arity }
     }
 
+    /// Counts a call that was carried out, and notes one that took long.
+    pub fn count(&self, shared: &Shared, counters: &Counters, took: Nanos, has_failed: bool, now_ms: u64) {
+        if let Some(counters) = counters.of_command(self.number) {
+            counters.add(took, has_failed);
+        }
+        let (took_ms, least) = (took / 1_000_000, shared.config.latency_ms());
+        if least > 0 && i64::try_from(took_ms).is_ok_and(|took| took >= least) {
+            let kind = if self.has(flags::FAST) { "fast-command" } else { "command" };
+            shared.latencies.add(kind, Sample { at_s: now_ms / 1000, took_ms });
+        }
+    }
+
     /// Whether it is called by two words.
     fn is_subcommand(&self) -> bool {
         self.name.contains('|')
@@ -422,11 +437,11 @@ pub fn places(arguments: Arguments<'_>, first: i64, last: i64, step: i64) -> imp
     (first..end).step_by(usize::try_from(step).unwrap_or(1).max(1)).filter_map(|place| usize::try_from(place).ok())
 }
 
-/// All commands, by name, with what is counted of them.
+/// All commands, by name.
 #[derive(Debug)]
 pub struct Registry {
     commands: Vec<&'static Command>,
-    by_name: HashMap<&'static str, (&'static Command, CommandCounters)>,
+    by_name: HashMap<&'static str, &'static Command>,
 }
 
 /// Longest name of a command.
@@ -440,7 +455,7 @@ impl Registry {
         commands.sort_by_key(|command| command.name);
         let mut by_name = HashMap::default();
         for command in commands.iter().flat_map(|command| std::iter::once(*command).chain(command.subcommands)) {
-            by_name.insert(command.name, (command, CommandCounters::default()));
+            by_name.insert(command.name, command);
         }
         Self { commands, by_name }
     }
@@ -458,33 +473,23 @@ impl Registry {
         let small = small.get_mut(..name.len())?;
         small.copy_from_slice(name);
         small.make_ascii_lowercase();
-        self.by_name.get(std::str::from_utf8(small).ok()?).map(|(command, _)| *command)
+        self.by_name.get(std::str::from_utf8(small).ok()?).copied()
     }
 
-    /// What is counted of a command.
+    /// A number that is larger than that of any command.
     #[must_use]
-    pub fn counters(&self, command: &Command) -> Option<&CommandCounters> {
-        self.by_name.get(command.name).map(|(_, counters)| counters)
+    pub fn numbers(&self) -> usize {
+        self.by_name.values().map(|command| command.number + 1).max().unwrap_or(0)
     }
 
-    /// Counts a command that was carried out, and notes one that took long.
-    pub fn count(&self, shared: &Shared, command: &Command, took: Nanos, has_failed: bool, now_ms: u64) {
-        if let Some(counters) = self.counters(command) {
-            counters.add(took, has_failed);
-        }
-        let (took_ms, least) = (took / 1_000_000, shared.config.latency_ms());
-        if least > 0 && i64::try_from(took_ms).is_ok_and(|took| took >= least) {
-            let kind = if command.has(flags::FAST) { "fast-command" } else { "command" };
-            shared.latencies.add(kind, Sample { at_s: now_ms / 1000, took_ms });
-        }
-    }
-
-    /// All commands and subcommands with what is counted of them, in the order of their names.
+    /// What was counted of each command and subcommand, in the order of their names.
     #[must_use]
-    pub fn all_counters(&self) -> Vec<(&'static str, &CommandCounters)> {
-        let mut all: Vec<_> = self.by_name.iter().map(|(name, (_, counters))| (*name, counters)).collect();
-        all.sort_unstable_by_key(|(name, _)| *name);
-        all
+    pub fn counted(&self, shared: &Shared) -> Vec<(&'static str, Counted)> {
+        let mut all = shared.counts.of_commands();
+        let mut take = |number: usize| all.get_mut(number).map(std::mem::take).unwrap_or_default();
+        let mut counted: Vec<_> = self.by_name.iter().map(|(name, command)| (*name, take(command.number))).collect();
+        counted.sort_unstable_by_key(|(name, _)| *name);
+        counted
     }
 
     /// The command that these arguments name, whether their number is right or not.
@@ -544,6 +549,8 @@ pub struct Context<'a, 's> {
     pub shared: &'s Shared,
     /// All commands.
     pub registry: &'s Registry,
+    /// What this thread counts.
+    pub counters: &'s Counters,
     /// The connection.
     pub session: &'a mut Session,
     /// The keys.
@@ -648,8 +655,7 @@ impl Context<'_, '_> {
         if !is_found {
             self.notify(Class::MISS, "keymiss", key);
         }
-        let counters = &self.shared.counters;
-        Counters::add(if is_found { &counters.hits } else { &counters.misses }, 1);
+        self.counters.add(if is_found { Count::Hits } else { Count::Misses }, 1);
     }
 
     /// The string of a key.

@@ -79,9 +79,9 @@ fn latency_histogram(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outc
         };
         arguments.len() == 2 || arguments.from(2).iter().any(|word| of(word))
     };
-    let all = cx.registry.all_counters().into_iter().filter(|(name, _)| is_asked(name));
+    let all = cx.registry.counted(cx.shared).into_iter().filter(|(name, _)| is_asked(name));
     let called: Vec<_> =
-        all.map(|(name, counters)| (name, counters.up_to())).filter(|(_, up_to)| !up_to.is_empty()).collect();
+        all.map(|(name, counted)| (name, counted.up_to())).filter(|(_, up_to)| !up_to.is_empty()).collect();
     cx.out.map(called.len());
     for (name, up_to) in called {
         cx.out.bulk(name);

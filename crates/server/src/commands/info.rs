@@ -6,8 +6,7 @@ use crate::commands::command::{Command, Context, Family};
 use crate::commands::connection::REDIS_VERSION;
 use crate::keyspace::failure::Outcome;
 use crate::state::channels::Topic;
-use crate::state::command_counters::Counted;
-use crate::state::counters::Counters;
+use crate::state::counters::Count;
 use forebay_env::process;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -125,22 +124,22 @@ fn persistence(cx: &Context<'_, '_>, text: &mut String) {
 }
 
 fn statistics(cx: &Context<'_, '_>, text: &mut String) {
-    let counters = &cx.shared.counters;
-    for (name, counter) in [
-        ("total_connections_received", &counters.connections),
-        ("total_commands_processed", &counters.commands),
-        ("total_net_input_bytes", &counters.received_bytes),
-        ("total_net_output_bytes", &counters.sent_bytes),
-        ("rejected_connections", &counters.rejected),
-        ("expired_keys", &counters.expired),
-        ("keyspace_hits", &counters.hits),
-        ("keyspace_misses", &counters.misses),
-        ("total_error_replies", &counters.errors),
+    let counts = &cx.shared.counts;
+    for (name, count) in [
+        ("total_connections_received", Count::Connections),
+        ("total_commands_processed", Count::Commands),
+        ("total_net_input_bytes", Count::ReceivedBytes),
+        ("total_net_output_bytes", Count::SentBytes),
+        ("rejected_connections", Count::Rejected),
+        ("expired_keys", Count::Expired),
+        ("keyspace_hits", Count::Hits),
+        ("keyspace_misses", Count::Misses),
+        ("total_error_replies", Count::Errors),
     ] {
-        put(text, name, Counters::of(counter));
+        put(text, name, counts.of(count));
     }
     put(text, "evicted_keys", 0);
-    let flow = counters.per_second();
+    let flow = counts.per_second();
     put(text, "instantaneous_ops_per_sec", flow.commands);
     for (name, bytes) in [("input", flow.received_bytes), ("output", flow.sent_bytes)] {
         put(text, &format!("instantaneous_{name}_kbps"), format_args!("{:.2}", bytes as f64 / 1024.0));
@@ -165,13 +164,15 @@ fn cpu(_: &Context<'_, '_>, text: &mut String) {
 }
 
 fn commands(cx: &Context<'_, '_>, text: &mut String) {
-    for (name, counters) in cx.registry.all_counters() {
-        let Counted { calls, nanos, failed, rejected } = counters.counted();
-        if calls + rejected > 0 {
-            let each = nanos as f64 / 1000.0 / calls.max(1) as f64;
+    for (name, counted) in cx.registry.counted(cx.shared) {
+        let calls = counted.calls();
+        if calls + counted.rejected > 0 {
             let counts = format_args!(
-                "calls={calls},usec={},usec_per_call={each:.2},rejected_calls={rejected},failed_calls={failed}",
-                nanos / 1000
+                "calls={calls},usec={},usec_per_call={:.2},rejected_calls={},failed_calls={}",
+                counted.nanos / 1000,
+                counted.nanos as f64 / 1000.0 / calls.max(1) as f64,
+                counted.rejected,
+                counted.failed,
             );
             put(text, &format!("cmdstat_{name}"), counts);
         }
@@ -179,14 +180,14 @@ fn commands(cx: &Context<'_, '_>, text: &mut String) {
 }
 
 fn errors(cx: &Context<'_, '_>, text: &mut String) {
-    for (code, count) in cx.shared.counters.errors_by_code() {
+    for (code, count) in cx.shared.counts.errors_by_code() {
         put(text, &format!("errorstat_{code}"), format_args!("count={count}"));
     }
 }
 
 fn latencies(cx: &Context<'_, '_>, text: &mut String) {
-    for (name, counters) in cx.registry.all_counters() {
-        let Some(percentiles) = counters.percentiles([500, 990, 999]) else { continue };
+    for (name, counted) in cx.registry.counted(cx.shared) {
+        let Some(percentiles) = counted.percentiles([500, 990, 999]) else { continue };
         let [half, most, nearly_all] = percentiles.map(|nanos| nanos as f64 / 1000.0);
         let shown = format_args!("p50={half:.3},p99={most:.3},p99.9={nearly_all:.3}");
         put(text, &format!("latency_percentiles_usec_{name}"), shown);

@@ -74,8 +74,7 @@ fn config_set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn config_reset(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    cx.shared.counters.reset();
-    cx.registry.all_counters().into_iter().for_each(|(_, counters)| counters.reset());
+    cx.shared.counts.reset();
     cx.out.ok();
     Ok(())
 }

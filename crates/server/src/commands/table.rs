@@ -13,6 +13,7 @@ use crate::commands::{
     introspection, keys, lcs, lists, lolwut, memory, persistence, pubsub, scan, scripting, server, set_algebra, sets,
     sorting, strings, transactions,
 };
+use std::sync::LazyLock;
 
 const TABLES: &[&[Command]] = &[
     acl::COMMANDS,
@@ -58,10 +59,22 @@ const TABLES: &[&[Command]] = &[
     transactions::COMMANDS,
 ];
 
+/// All commands with their numbers.
+static ALL: LazyLock<Vec<Command>> = LazyLock::new(|| {
+    let mut numbers = 0..;
+    let mut numbered = |command: &Command| Command { number: numbers.next().unwrap_or(0), ..*command };
+    let all = TABLES.iter().copied().flatten();
+    all.map(|command| {
+        let subcommands: Vec<Command> = command.subcommands.iter().map(&mut numbered).collect();
+        Command { subcommands: subcommands.leak(), ..numbered(command) }
+    })
+    .collect()
+});
+
 /// All commands of the server.
 #[must_use]
 pub fn registry() -> Registry {
-    Registry::new(TABLES.iter().copied().flatten())
+    Registry::new(ALL.iter())
 }
 
 /// The names of these commands and of their subcommands, with their categories.
@@ -85,6 +98,15 @@ mod tests {
             assert!(command.summary.ends_with('.') && command.arity != 0, "{}", command.name);
             assert_eq!(registry.find(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);
         }
+    }
+
+    #[test]
+    fn each_command_has_a_number() {
+        let registry = registry();
+        let all = registry.all().iter().flat_map(|command| std::iter::once(*command).chain(command.subcommands));
+        let mut numbers: Vec<usize> = all.map(|command| command.number).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..registry.numbers()));
     }
 
     #[test]

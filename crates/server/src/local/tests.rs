@@ -118,7 +118,7 @@ fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
     assert!(waits.send(b"BLPOP list 0\r\n").is_empty());
     assert_eq!(watches.send(b"WATCH watched\r\nMULTI\r\nPING\r\n"), b"+OK\r\n+OK\r\n+QUEUED\r\n");
     learns.send(b"SUBSCRIBE __keyspace@0__:new\r\n");
-    let executor = Executor { shared: &server.shared, registry: &server.registry };
+    let executor = server.executor();
     let mut writes = server.connect();
     becomes_full();
     writes.dialogue.requests.push(b"RPUSH list x y\r\n");
@@ -538,7 +538,7 @@ fn monitors_are_shown_what_redis_shows() {
     let mut monitor = server.connect();
     assert_eq!(monitor.send(b"MONITOR\r\n"), b"+OK\r\n");
     let watches = monitor.dialogue.session.client.id;
-    let executor = Executor { shared: &server.shared, registry: &server.registry };
+    let executor = server.executor();
     let shown = |requests: &str| {
         let mut connection = server.connect();
         connection.dialogue.requests.push(format!("{}\r\n", requests.replace("; ", "\r\n")).as_bytes());
@@ -660,7 +660,7 @@ fn databases_are_exchanged_with_the_rest_of_a_transaction_or_script() {
     let mut learns = server.connect();
     learns.send(b"PSUBSCRIBE __key*\r\n");
     let mut writes = server.connect();
-    let executor = Executor { shared: &server.shared, registry: &server.registry };
+    let executor = server.executor();
     writes.dialogue.requests.push(b"SELECT 1\r\nMULTI\r\nSET new 1\r\nRPUSH list x\r\nSWAPDB 0 1\r\nEXEC\r\n");
     while writes.dialogue.carry_out(&executor) {}
     let mail = server.mailbox.take();

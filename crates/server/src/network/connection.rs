@@ -8,7 +8,7 @@ use crate::dialogue::Dialogue;
 use crate::execute::{Executor, MAX_REPLY_BYTES};
 use crate::network::stream::Stream;
 use crate::state::clients::MAX_UNASKED_BYTES;
-use crate::state::counters::Counters;
+use crate::state::counters::Count;
 use crate::state::session::Session;
 use forebay_env::Nanos;
 use std::io::{ErrorKind, Write};
@@ -188,7 +188,7 @@ impl Connection {
                     // A socket that filled less than it could has nothing left, and tells when it has. One that was hung up
                     // has told already, and has its end left.
                     self.can_read = may_have_more || self.has_hung_up;
-                    Counters::add(&executor.shared.counters.received_bytes, read as u64);
+                    executor.counters.add(Count::ReceivedBytes, read as u64);
                     self.dialogue.carry_out(executor);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.can_read = false,
@@ -205,7 +205,7 @@ impl Connection {
                 Ok(0) if self.sent < self.dialogue.out.len() => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.sent += sent;
-                    Counters::add(&executor.shared.counters.sent_bytes, sent as u64);
+                    executor.counters.add(Count::SentBytes, sent as u64);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.can_write = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

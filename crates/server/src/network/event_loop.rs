@@ -14,7 +14,7 @@ use crate::network::farewell::{self, Farewell};
 use crate::network::refusals::Refusals;
 use crate::network::stream::{self, Stream};
 use crate::state::clients::Client;
-use crate::state::counters::Counters;
+use crate::state::counters::{Count, Counters};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
 use crate::state::shared::Shared;
@@ -58,6 +58,7 @@ come from this machine. Set a password, or turn protected mode off.\r\n";
 pub struct EventLoop {
     shared: Arc<Shared>,
     registry: Arc<Registry>,
+    counters: Arc<Counters>,
     poll: Poll,
     mailbox: Arc<Mailbox>,
     connections: BTreeMap<u64, Connection>,
@@ -115,10 +116,12 @@ impl EventLoop {
             }
         }
         let (connections, deadlines, going_on) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let counters = shared.counts.of_thread(registry.numbers());
         let (answered, answered_since, spare, refused_until) = (Vec::new(), 0, Vec::new(), None);
         Ok(Self {
             shared,
             registry,
+            counters,
             poll,
             mailbox,
             connections,
@@ -270,9 +273,9 @@ impl EventLoop {
     }
 
     fn sweep(&self) -> bool {
-        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        let executor = Executor { shared: &self.shared, registry: &self.registry, counters: &self.counters };
         executor.turn_jobs_away();
-        self.shared.counters.sample(self.shared.clock.now());
+        self.shared.counts.sample(self.shared.clock.now());
         expiry::remove_some(&executor).unwrap_or_else(|failure| {
             tracing::warn!(reason = failure.message(), "removing keys that have expired");
             false
@@ -294,7 +297,7 @@ impl EventLoop {
 
     fn turn(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        let executor = Executor { shared: &self.shared, registry: &self.registry, counters: &self.counters };
         if !connection.turn(&executor, &mut self.spare) {
             return self.end_turn(id);
         }
@@ -316,7 +319,7 @@ impl EventLoop {
 
     fn end_turn(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        let executor = Executor { shared: &self.shared, registry: &self.registry, counters: &self.counters };
         match connection.end_turn(&executor) {
             Turn::Waits if connection.is_given_up() => self.end(id),
             Turn::Waits => self.deadlines.extend(connection.waits_until().map(|until| (until, id))),
@@ -338,7 +341,7 @@ impl EventLoop {
             let Some(door) = &mut self.door else { return false };
             match door.accept() {
                 Ok((socket, address, admission)) => {
-                    if let Some((reply, why)) = refusal(&self.shared, address, admission.as_deref()) {
+                    if let Some((reply, why)) = refusal(&self.shared, &self.counters, address, admission.as_deref()) {
                         self.refusals.tell(self.shared.clock.now(), address, why);
                         match admission {
                             Some(admission) => self.turn_away_within(socket, admission.tls(), reply),
@@ -434,7 +437,7 @@ impl EventLoop {
         // Its descriptor may be what another one waits for.
         self.refused_until = self.refused_until.map(|_| 0);
         connection.close();
-        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        let executor = Executor { shared: &self.shared, registry: &self.registry, counters: &self.counters };
         executor.forget(&mut connection.dialogue.session);
     }
 
@@ -462,10 +465,11 @@ impl Door {
 /// What a client that comes from there is told that may not be served, and why. Counts it.
 fn refusal(
     shared: &Shared,
+    counters: &Counters,
     address: SocketAddr,
     admission: Option<&Admission>,
 ) -> Option<(&'static [u8], &'static str)> {
-    Counters::add(&shared.counters.connections, 1);
+    counters.add(Count::Connections, 1);
     let most = usize::try_from(shared.config.number("maxclients")).unwrap_or(usize::MAX);
     let refusal = if shared.clients.count() >= most {
         (TOO_MANY, "there are as many clients as maxclients allows")
@@ -478,7 +482,7 @@ fn refusal(
     } else {
         return None;
     };
-    Counters::add(&shared.counters.rejected, 1);
+    counters.add(Count::Rejected, 1);
     Some(refusal)
 }
 

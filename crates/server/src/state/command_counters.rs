@@ -1,40 +1,93 @@
 //! How often a command was called, and how long it took.
 //!
 //! ```text
-//!   bucket   0 … 3: 0 to 3 ns      4 × (e + 1) + s: from (4 + s) << e ns on, four for each power of two, up to a minute
+//!   row 0: 0 … 127 ns, a bucket each      row r: 128 buckets of 2^(r-1) ns each, from 2^(6+r) ns on      up to two minutes
 //! ```
+//!
+//! So a time is known but for one part in 128, as in a histogram of two significant digits, and rows end at powers of two.
 
+use crate::state::counters::Counter;
 use forebay_env::Nanos;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets for a power of two, as a power of two.
-const FINE: u32 = 2;
-/// Longer ones count as the longest: it is more than a minute.
-const BUCKETS: usize = 4 * 35;
-/// The shortest time that is told apart in [`CommandCounters::up_to`], nanoseconds.
-const COARSE: Nanos = 1024;
+/// Buckets of a row, as a power of two.
+const FINE: u32 = 7;
+const ROW: usize = 1 << FINE;
+/// Longer times count as the longest.
+const ROWS: usize = 31;
+/// The first row that is told apart in [`Counted::up_to`]: it ends at 1,024 ns.
+const COARSE: usize = 3;
 
-/// What is counted of a command.
+/// What one thread counts of a command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
     /// There once the command was called: most of them never are.
     times: OnceLock<Box<Times>>,
-    failed: AtomicU64,
-    rejected: AtomicU64,
+    failed: Counter,
+    rejected: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    /// There once a call took so long: most of them never do.
+    rows: [OnceLock<Box<Row>>; ROWS],
+    nanos: Counter,
 }
 
 #[derive(Debug)]
-struct Times {
-    counts: [AtomicU64; BUCKETS],
-    nanos: AtomicU64,
+struct Row([Counter; ROW]);
+
+impl Default for Row {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
 }
 
-/// Numbers of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The row of a time, and its bucket in there.
+fn place(nanos: Nanos) -> (usize, usize) {
+    let row = (nanos | 1).ilog2().saturating_sub(FINE - 1) as usize;
+    if row >= ROWS {
+        return (ROWS - 1, ROW - 1);
+    }
+    // Above row 0, the leading digit of the bucket's number is that of the row.
+    let bucket = (nanos >> row.saturating_sub(1)) as usize;
+    (row, bucket % ROW)
+}
+
+/// The longest time of a bucket, by its number among those of all rows.
+fn longest(number: usize) -> Nanos {
+    let (row, bucket) = (number / ROW, number % ROW);
+    match row.checked_sub(1) {
+        None => bucket as u64,
+        Some(width) => (((ROW + bucket + 1) as u64) << width) - 1,
+    }
+}
+
+impl CommandCounters {
+    /// It was carried out.
+    pub fn add(&self, took: Nanos, has_failed: bool) {
+        let times = self.times.get_or_init(Box::default);
+        let (row, bucket) = place(took);
+        if let Some(counter) = times.rows.get(row).and_then(|row| row.get_or_init(Box::default).0.get(bucket)) {
+            counter.add(1);
+        }
+        times.nanos.add(took);
+        if has_failed {
+            self.failed.add(1);
+        }
+    }
+
+    /// It was refused before anything was done.
+    pub fn reject(&self) {
+        self.rejected.add(1);
+    }
+}
+
+/// What was counted of a command, by all threads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
-    /// Calls that were carried out.
-    pub calls: u64,
+    /// Calls by how long they took, a number for each bucket of all rows; empty without a call.
+    counts: Vec<u64>,
     /// How long all took together, nanoseconds.
     pub nanos: Nanos,
     /// Those of the calls that failed.
@@ -43,97 +96,66 @@ pub struct Counted {
     pub rejected: u64,
 }
 
-fn bucket(nanos: Nanos) -> usize {
-    let exponent = nanos.checked_ilog2().unwrap_or(0).saturating_sub(FINE);
-    // Its leading digit is the one of the power of two.
-    let place = u64::from(exponent << FINE) + (nanos >> exponent);
-    usize::try_from(place).unwrap_or(usize::MAX).min(BUCKETS - 1)
-}
-
-/// The first time that is not in the bucket any more.
-fn end(bucket: usize) -> Nanos {
-    let next = bucket as u64 + 1;
-    let exponent = (next >> FINE).saturating_sub(1);
-    (next - (exponent << FINE)) << exponent
-}
-
-impl CommandCounters {
-    /// It was carried out.
-    pub fn add(&self, took: Nanos, has_failed: bool) {
-        let times = self.times.get_or_init(Box::default);
-        if let Some(count) = times.counts.get(bucket(took)) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        times.nanos.fetch_add(took, Ordering::Relaxed);
-        if has_failed {
-            self.failed.fetch_add(1, Ordering::Relaxed);
+impl Counted {
+    /// Adds what one thread has counted.
+    pub fn add(&mut self, counters: &CommandCounters) {
+        self.failed += counters.failed.get();
+        self.rejected += counters.rejected.get();
+        let Some(times) = counters.times.get() else { return };
+        self.nanos = self.nanos.saturating_add(times.nanos.get());
+        self.counts.resize(ROWS * ROW, 0);
+        for (sums, row) in self.counts.chunks_exact_mut(ROW).zip(&times.rows) {
+            let Some(row) = row.get() else { continue };
+            sums.iter_mut().zip(&row.0).for_each(|(sum, counter)| *sum += counter.get());
         }
     }
 
-    /// It was refused before anything was done.
-    pub fn reject(&self) {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
+    /// Takes away what was counted before.
+    pub fn subtract(&mut self, before: &Self) {
+        let counts = self.counts.iter_mut().zip(&before.counts);
+        let all = counts.chain([
+            (&mut self.nanos, &before.nanos),
+            (&mut self.failed, &before.failed),
+            (&mut self.rejected, &before.rejected),
+        ]);
+        all.for_each(|(count, before)| *count = count.saturating_sub(*before));
     }
 
-    fn counts(&self) -> Vec<u64> {
-        let times = self.times.get().into_iter().flat_map(|times| &times.counts);
-        times.map(|count| count.load(Ordering::Relaxed)).collect()
+    /// Calls that were carried out.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.counts.iter().sum()
     }
 
-    /// What was counted.
-    pub fn counted(&self) -> Counted {
-        Counted {
-            calls: self.counts().iter().sum(),
-            nanos: self.times.get().map_or(0, |times| times.nanos.load(Ordering::Relaxed)),
-            failed: self.failed.load(Ordering::Relaxed),
-            rejected: self.rejected.load(Ordering::Relaxed),
-        }
-    }
-
-    /// The time below which these shares of the calls took, in thousandths and nanoseconds; `None` without a call.
+    /// The times within which these shares of the calls were done, in thousandths and nanoseconds; `None` without a call.
+    #[must_use]
     pub fn percentiles<const N: usize>(&self, thousandths: [u64; N]) -> Option<[Nanos; N]> {
-        let counts = self.counts();
-        let calls: u64 = counts.iter().sum();
-        let below = |thousandths: u64| {
+        let calls = self.calls();
+        let within = |thousandths: u64| {
             let wanted = u128::from(calls) * u128::from(thousandths);
             let mut sum = 0u128;
-            let found = counts.iter().position(|count| {
+            let found = self.counts.iter().position(|count| {
                 sum += u128::from(*count) * 1000;
-                sum >= wanted
+                *count > 0 && sum >= wanted
             });
-            end(found.unwrap_or(BUCKETS - 1))
+            longest(found.unwrap_or(ROWS * ROW - 1))
         };
-        (calls > 0).then(|| thousandths.map(below))
+        (calls > 0).then(|| thousandths.map(within))
     }
 
-    /// How many calls took at most so many nanoseconds, of each power of two from 1,024 on to the first that all took at most; only those that
-    /// are more than at the one before.
+    /// How many calls took less than so many nanoseconds, of each power of two from 1,024 on to the first that all stay below; only
+    /// those that are more than at the one before.
+    #[must_use]
     pub fn up_to(&self) -> Vec<(Nanos, u64)> {
-        let counts = self.counts();
-        let calls: u64 = counts.iter().sum();
-        let (mut bound, mut before, mut found) = (COARSE, 0, Vec::new());
-        while before < calls {
-            let are_in = |(at, _): &(usize, &u64)| end(*at) <= bound;
-            let sum = counts.iter().enumerate().filter(are_in).map(|(_, count)| count).sum();
-            if sum > before {
-                found.push((bound, sum));
-                before = sum;
+        let (mut sum, mut told, mut found) = (0, 0, Vec::new());
+        for (row, counts) in self.counts.chunks_exact(ROW).enumerate() {
+            sum += counts.iter().sum::<u64>();
+            if row >= COARSE && sum > told {
+                found.push((longest(row * ROW + ROW - 1) + 1, sum));
+                told = sum;
             }
-            bound *= 2;
         }
         found
-    }
-
-    /// All counts become zero.
-    pub fn reset(&self) {
-        let times = self.times.get().into_iter().flat_map(|times| times.counts.iter().chain([&times.nanos]));
-        times.chain([&self.failed, &self.rejected]).for_each(|count| count.store(0, Ordering::Relaxed));
-    }
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), nanos: AtomicU64::new(0) }
     }
 }
 
@@ -141,38 +163,50 @@ impl Default for Times {
 mod tests {
     use super::*;
 
+    fn number(nanos: Nanos) -> usize {
+        let (row, bucket) = place(nanos);
+        row * ROW + bucket
+    }
+
+    fn counted(counters: &CommandCounters) -> Counted {
+        let mut counted = Counted::default();
+        counted.add(counters);
+        counted
+    }
+
     #[test]
     fn buckets_follow_one_another() {
-        for bucket_of in 0..BUCKETS - 1 {
-            assert_eq!((bucket(end(bucket_of) - 1), bucket(end(bucket_of))), (bucket_of, bucket_of + 1));
+        for of in 0..ROWS * ROW - 1 {
+            assert_eq!((number(longest(of)), number(longest(of) + 1)), (of, of + 1));
         }
-        assert!(end(BUCKETS - 1) > 60_000_000_000 && bucket(u64::MAX) == BUCKETS - 1 && bucket(0) == 0);
+        assert!(longest(ROWS * ROW - 1) > 120_000_000_000 && number(u64::MAX) == ROWS * ROW - 1 && number(0) == 0);
         for nanos in [5, 1_000, 123_456, 1 << 33] {
-            assert!(end(bucket(nanos)) > nanos && end(bucket(nanos)) <= nanos + nanos / 4 + 1, "{nanos}");
+            let longest = longest(number(nanos));
+            assert!(longest >= nanos && longest - nanos <= nanos / 128, "{nanos}");
         }
     }
 
     #[test]
     fn shares_of_calls() {
         let counters = CommandCounters::default();
-        assert_eq!(
-            (counters.counted(), counters.percentiles([500]), counters.up_to()),
-            (Counted::default(), None, vec![])
-        );
+        let none = counted(&counters);
+        assert_eq!((none.calls(), none.percentiles([500]), none.up_to()), (0, None, vec![]));
         (0..98).for_each(|_| counters.add(1_000, false));
         counters.add(3_000, true);
         counters.add(1_000_000, false);
         counters.reject();
-        let counted = Counted { calls: 100, nanos: 98_000 + 3_000 + 1_000_000, failed: 1, rejected: 1 };
-        assert_eq!(counters.counted(), counted);
-        let [half, most, all] = counters.percentiles([500, 990, 999]).unwrap();
-        assert!(
-            (1_000..1_250).contains(&half) && (3_000..3_750).contains(&most) && (1_000_000..1_250_000).contains(&all)
-        );
-        assert_eq!(counters.up_to(), [(1_024, 98), (4_096, 99), (1_048_576, 100)]);
+        let mut all = counted(&counters);
+        assert_eq!((all.calls(), all.nanos, all.failed, all.rejected), (100, 98_000 + 3_000 + 1_000_000, 1, 1));
+        let [half, most, longest] = all.percentiles([500, 990, 999]).unwrap();
+        assert_eq!((half, most), (1_003, 3_007));
+        assert!((1_000_000..1_008_000).contains(&longest), "{longest}");
+        assert_eq!(all.up_to(), [(1_024, 98), (4_096, 99), (1_048_576, 100)]);
+        let before = all.clone();
         counters.add(u64::MAX >> 20, false);
-        assert_eq!(counters.up_to().last().map(|(_, calls)| *calls), Some(101));
-        counters.reset();
-        assert_eq!(counters.counted(), Counted::default());
+        all.add(&counters);
+        assert_eq!(all.up_to().last().map(|(_, calls)| *calls), Some(201));
+        let mut since = counted(&counters);
+        since.subtract(&before);
+        assert_eq!((since.calls(), since.nanos, since.failed, since.rejected), (1, u64::MAX >> 20, 0, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! How long runs of commands took, by what they do.
 
+use crate::state::counters::Counter;
 use forebay_env::Nanos;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Upper bounds of the buckets, microseconds. One more bucket has no bound.
 const BOUNDS_US: [u64; 22] = [
@@ -18,11 +18,26 @@ pub struct Durations {
     pub nanos: u64,
 }
 
-/// The same, while threads count.
+impl Default for Durations {
+    fn default() -> Self {
+        let bounds = BOUNDS_US.iter().map(|bound| Some(bound * 1000)).chain([None]);
+        Self { counts: bounds.map(|bound| (bound, 0)).collect(), nanos: 0 }
+    }
+}
+
+impl Durations {
+    /// Adds what one thread has counted.
+    pub(crate) fn add(&mut self, counters: &DurationCounters) {
+        self.counts.iter_mut().zip(&counters.counts).for_each(|((_, sum), counter)| *sum += counter.get());
+        self.nanos = self.nanos.saturating_add(counters.nanos.get());
+    }
+}
+
+/// What one thread counts of it.
 #[derive(Debug, Default)]
 pub struct DurationCounters {
-    counts: [AtomicU64; BOUNDS_US.len() + 1],
-    nanos: AtomicU64,
+    counts: [Counter; BOUNDS_US.len() + 1],
+    nanos: Counter,
 }
 
 impl DurationCounters {
@@ -30,16 +45,9 @@ impl DurationCounters {
     pub fn add(&self, commands: u64, nanos: Nanos) {
         let bucket = BOUNDS_US.partition_point(|bound| bound * 1000 < nanos);
         if let Some(count) = self.counts.get(bucket) {
-            count.fetch_add(commands, Ordering::Relaxed);
+            count.add(commands);
         }
-        self.nanos.fetch_add(nanos.saturating_mul(commands), Ordering::Relaxed);
-    }
-
-    /// What was counted.
-    pub fn counted(&self) -> Durations {
-        let bounds = BOUNDS_US.iter().map(|bound| Some(bound * 1000)).chain([None]);
-        let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
-        Durations { counts: bounds.zip(counts).collect(), nanos: self.nanos.load(Ordering::Relaxed) }
+        self.nanos.add(nanos.saturating_mul(commands));
     }
 }
 
@@ -53,7 +61,9 @@ mod tests {
         for nanos in [0, 1_000, 1_001, 10_000_000_000, 10_000_000_001] {
             counters.add(2, nanos);
         }
-        let Durations { counts, nanos } = counters.counted();
+        let mut counted = Durations::default();
+        counted.add(&counters);
+        let Durations { counts, nanos } = counted;
         let found: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
         assert_eq!(found, [(Some(1_000), 4), (Some(2_000), 2), (Some(10_000_000_000), 2), (None, 2)]);
         assert_eq!(nanos, 2 * 20_000_002_002);

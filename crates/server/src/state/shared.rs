@@ -10,8 +10,7 @@ use crate::protocol::reply::MAX_BYTES;
 use crate::state::channels::{Channels, Topic};
 use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
-use crate::state::counters::Counters;
-use crate::state::durations::DurationCounters;
+use crate::state::counters::Counts;
 use crate::state::latencies::Latencies;
 use crate::state::monitors::Monitors;
 use crate::state::pause::Pause;
@@ -47,11 +46,7 @@ pub struct Shared {
     /// Parameters.
     pub config: Config,
     /// Counts.
-    pub counters: Counters,
-    /// How long commands took of runs that only read.
-    pub reads: DurationCounters,
-    /// How long commands took of runs that write.
-    pub writes: DurationCounters,
+    pub counts: Counts,
     /// Keys that transactions depend on.
     pub watches: Watches,
     /// Subscriptions.
@@ -115,9 +110,7 @@ impl Shared {
             users,
             clients: Clients::default(),
             config: Config::default(),
-            counters: Counters::default(),
-            reads: DurationCounters::default(),
-            writes: DurationCounters::default(),
+            counts: Counts::default(),
             watches: Watches::default(),
             channels: Channels::default(),
             waiting: Waiting::default(),

@@ -174,7 +174,7 @@ fn a_transaction_over_many_elements_is_one_job() {
     exec(&mut connection);
     let clock = Arc::new(ManualClock::new());
     let begun = server.shared.scripts.progress.begin(busy_script(&clock));
-    Executor { shared: &server.shared, registry: &server.registry }.turn_jobs_away();
+    server.executor().turn_jobs_away();
     drop(begun);
     assert!(later(&mut connection).starts_with("-EXECABORT Transaction discarded because of: BUSY"));
     assert!(server.shared.watches.is_empty());
