@@ -5,7 +5,21 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Physical memory that the process has, in bytes.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
-    resident_in(&std::fs::read_to_string("/proc/self/status").ok()?)
+    kilobytes_in(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// Physical memory of the machine, in bytes.
+#[must_use]
+pub fn machine_bytes() -> Option<u64> {
+    kilobytes_in(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
+/// The system's name, its release, and the machine's kind, as `uname -s -r -m` says them.
+#[must_use]
+pub fn system() -> String {
+    let system = rustix::system::uname();
+    let names = [system.sysname(), system.release(), system.machine()];
+    names.map(|name| name.to_string_lossy().into_owned()).join(" ")
 }
 
 /// Time that the process has had of processors: in the system, and by itself; seconds.
@@ -30,8 +44,9 @@ pub fn allow_open_files(wanted: u64) -> u64 {
     }
 }
 
-fn resident_in(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// The bytes of a line with this name.
+fn kilobytes_in(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -57,11 +72,12 @@ mod tests {
 
     #[test]
     fn figures_are_found_in_what_the_system_says() {
-        assert_eq!(resident_in("Name:\tx\nVmHWM:\t  9 kB\nVmRSS:\t    2048 kB\n"), Some(2 << 20));
-        assert_eq!(resident_in("Name:\tx\n"), None);
+        assert_eq!(kilobytes_in("Name:\tx\nVmHWM:\t  9 kB\nVmRSS:\t    2048 kB\n", "VmRSS:"), Some(2 << 20));
+        assert_eq!(kilobytes_in("Name:\tx\n", "VmRSS:"), None);
         let stat = "7 (a ) 1 2) S 1 7 7 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 1 0 5";
         assert_eq!(ticks_in(stat), Some((31, 250)));
         assert_eq!(ticks_in("7 (a) S 1"), None);
         assert!(resident_bytes().is_none_or(|bytes| bytes > 1 << 16));
+        assert!(machine_bytes() >= resident_bytes() && system().split(' ').count() >= 3);
     }
 }

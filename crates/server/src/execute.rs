@@ -37,6 +37,7 @@ use crate::state::counters::{Count, Counters};
 use crate::state::session::{Queue, Replies, Session};
 use crate::state::shared::Shared;
 use crate::state::slow_log::{SlowCommand, kept};
+use crate::state::waiting::Begun;
 use bytes::Bytes;
 use forebay_env::Nanos;
 use tracing::{debug_span, trace_span};
@@ -318,7 +319,7 @@ impl<'s> Executor<'s> {
                         Ok(()) => Ok(()),
                     };
                     let (now_ms, took) = (self.shared.clock.wall_ms(), self.shared.clock.now().saturating_sub(begun));
-                    command.count(self.shared, self.counters, took, result.is_err(), now_ms);
+                    command.count(self.shared, self.counters, None, took, result.is_err(), now_ms);
                     Self::describe(session, command, now_ms);
                     monitored::show(self.shared, session, command, arguments, now_ms);
                     result
@@ -577,7 +578,7 @@ impl<'s> Executor<'s> {
         keys: &mut Transaction<'s>,
         out: &mut Reply,
         at: &mut Nanos,
-    ) -> Outcome<Option<Wait>> {
+    ) -> Outcome<Option<(Wait, Begun)>> {
         let start = out.len();
         let now_ms = keys.now_ms();
         let (Run::Together(handler)
@@ -597,7 +598,8 @@ impl<'s> Executor<'s> {
         }
         let mut context = Context { shared, registry, counters, session, keys, out, wait: None };
         let result = handler(&mut context, arguments);
-        let wait = context.wait.take();
+        // Nobody waits in a transaction.
+        let wait = context.wait.take().filter(|_| !session.is_in_transaction);
         let begun = std::mem::replace(at, shared.clock.now());
         if let Err(failure) = &result
             && failure.is_of_length()
@@ -605,10 +607,14 @@ impl<'s> Executor<'s> {
             return Err(failure.clone());
         }
         let took = at.saturating_sub(begun);
-        // Who waits is carried out when it is woken.
         if wait.is_none() {
-            command.count(shared, counters, took, result.is_err(), now_ms);
+            command.count(shared, counters, session.spent, took, result.is_err(), now_ms);
+        } else if session.spent.is_none()
+            && let Some(counters) = counters.of_command(command.number)
+        {
+            counters.begin_wait(took);
         }
+        let wait = wait.map(|wait| (wait, Begun { command: command.number, took }));
         self.measure(session, command, arguments, now_ms, took / 1000);
         match result {
             Err(failure) if failure.is_of_store() => return Err(failure),

@@ -6,6 +6,7 @@ mod common;
 mod connections;
 mod dumps;
 mod events;
+mod forms;
 mod long;
 mod scripts;
 mod short;

@@ -764,17 +764,26 @@ impl Db {
         })
     }
 
+    /// [`Statistics::remote_bytes`] alone, which takes little time.
+    #[must_use]
+    pub fn remote_bytes(&self) -> u64 {
+        let own: u64 = self.shards().iter().map(|shard| shard.tree.remote.own_bytes()).sum();
+        own + self.nodes().iter().map(|node| node.allocated_bytes()).sum::<u64>()
+    }
+
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        self.inner.copied.as_ref().map_or_else(|| self.inner.nodes.clone(), |copied| copied.places.nodes())
+    }
+
     /// Counts of past work, and the current shape.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let mut statistics = Statistics::default();
+        let mut statistics = Statistics { remote_bytes: self.remote_bytes(), ..Statistics::default() };
         for shard in self.shards() {
             statistics.add_tree(&shard.tree);
             statistics.log.lag_bytes += shard.lag_bytes();
         }
-        // Those that came later are copies' places as well.
-        let nodes = self.inner.copied.as_ref().map(|copied| copied.places.nodes());
-        nodes.as_ref().unwrap_or(&self.inner.nodes).iter().for_each(|node| statistics.add_node(node));
+        self.nodes().iter().for_each(|node| statistics.add_node(node));
         statistics.add_moves(&self.router().moves);
         self.inner.log.iter().for_each(|log| log.add_to(&mut statistics.log));
         statistics.storage = self.inner.options.storage.as_ref().map(Storage::counts).unwrap_or_default();

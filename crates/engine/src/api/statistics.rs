@@ -47,7 +47,6 @@ impl Statistics {
         self.delegation.learnt_stale += stale;
         self.cached_index_bytes += tree.learnt.held_bytes();
         self.memtable_bytes += view.buffers().map(|buffer| buffer.memtable.reserved_bytes()).sum::<u64>();
-        self.remote_bytes += tree.remote.own_bytes();
         self.live_bytes += view.version.live_bytes();
         let levels = view.version.level_statistics();
         self.levels.resize(self.levels.len().max(levels.len()), LevelStatistics::default());
@@ -60,11 +59,10 @@ impl Statistics {
         self.bound_moved_bytes += get(&moves.bytes);
     }
 
-    /// Adds the traffic to a memory node, and the memory that this session has leased from it.
+    /// Adds the traffic to a memory node.
     pub(crate) fn add_node(&mut self, node: &Node) {
         self.foreground += node.link().counts(Traffic::Foreground);
         self.background += node.link().counts(Traffic::Background);
-        self.remote_bytes += node.allocated_bytes();
         if let Some(cache) = node.index_cache() {
             self.index_cache.add(cache.statistics());
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 const SEEN: u32 = NOSCRIPT | LOADING | STALE;
 const FAMILY: Family = Family::Connection;
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "client", -2, 0, help)
@@ -30,7 +31,7 @@ pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "client", -2, 0, help)
         Command::alone(FAMILY, "client|no-evict", 3, ADMIN | SEEN, no_evict)
             .doc("7.0.0", "Keeps the connection when memory is short."),
         Command::alone(FAMILY, "client|pause", -3, ADMIN | SEEN, pause)
-            .doc("3.0.0", "Makes commands wait for some time."),
+            .doc("2.9.50", "Makes commands wait for some time."),
         Command::alone(FAMILY, "client|reply", 3, SEEN, reply).doc("3.2.0", "Says which replies the connection wants."),
         Command::alone(FAMILY, "client|setname", 3, SEEN, set_name).doc("2.6.9", "Names the connection."),
         Command::alone(FAMILY, "client|unblock", -3, ADMIN | SEEN, unblock)
@@ -195,8 +196,10 @@ fn unblock(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if let Some((waiter, claim)) = claim {
         claim.end();
         cx.shared.waiting.remove(waiter);
+        waiter.fail(cx.counters);
         let bytes = if is_error {
-            b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n".to_vec()
+            cx.counters.add_error(UNBLOCKED);
+            format!("-{UNBLOCKED}\r\n").into_bytes()
         } else {
             waiter.nothing.clone()
         };

@@ -358,10 +358,20 @@ impl Command {
         if self.arity < 0 { given >= -self.arity } else { given == self.arity }
     }
 
-    /// Counts a call that was carried out, and notes one that took long.
-    pub fn count(&self, shared: &Shared, counters: &Counters, took: Nanos, has_failed: bool, now_ms: u64) {
-        if let Some(counters) = counters.of_command(self.number) {
-            counters.add(took, has_failed);
+    /// Counts a call that was carried out, and notes one that took long. It took so long before it waited, if it did, and so long now.
+    pub fn count(
+        &self,
+        shared: &Shared,
+        counters: &Counters,
+        before: Option<Nanos>,
+        took: Nanos,
+        has_failed: bool,
+        now_ms: u64,
+    ) {
+        match (counters.of_command(self.number), before) {
+            (Some(counters), Some(before)) => counters.end_wait(before, took, has_failed),
+            (Some(counters), None) => counters.add(took, has_failed),
+            (None, _) => {}
         }
         let (took_ms, least) = (took / 1_000_000, shared.config.latency_ms());
         if least > 0 && i64::try_from(took_ms).is_ok_and(|took| took >= least) {

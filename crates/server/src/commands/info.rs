@@ -6,9 +6,13 @@ use crate::commands::command::{Command, Context, Family};
 use crate::commands::connection::REDIS_VERSION;
 use crate::keyspace::failure::Outcome;
 use crate::state::channels::Topic;
+use crate::state::clients::Described;
 use crate::state::counters::Count;
+use crate::text::shown;
 use forebay_env::process;
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// The commands of this module.
@@ -66,6 +70,29 @@ fn put(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
+/// Counts of what never happens here.
+fn put_zeros(text: &mut String, names: &[&str]) {
+    names.iter().for_each(|name| put(text, name, 0));
+}
+
+/// Bytes, and the same for people.
+fn put_bytes(text: &mut String, name: &str, bytes: u64) {
+    put(text, name, bytes);
+    put(text, &format!("{name}_human"), for_people(bytes));
+}
+
+fn for_people(bytes: u64) -> String {
+    let units = (0u32..).zip(["B", "K", "M", "G", "T", "P"]);
+    match units.take_while(|(power, _)| bytes >> (10 * power) > 0).last() {
+        None | Some((0, _)) => format!("{bytes}B"),
+        Some((power, unit)) => format!("{:.2}{unit}", bytes as f64 / (1u64 << (10 * power)) as f64),
+    }
+}
+
+fn percentage(part: u64, whole: u64) -> String {
+    format!("{:.2}%", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
+}
+
 fn nothing(_: &Context<'_, '_>, _: &mut String) {}
 
 fn server(cx: &Context<'_, '_>, text: &mut String) {
@@ -74,86 +101,168 @@ fn server(cx: &Context<'_, '_>, text: &mut String) {
     put(text, "redis_version", REDIS_VERSION);
     put(text, "redis_mode", "standalone");
     put(text, "forebay_version", env!("CARGO_PKG_VERSION"));
-    put(text, "os", std::env::consts::OS);
+    put(text, "os", process::system());
     put(text, "arch_bits", usize::BITS);
+    put(text, "monotonic_clock", "POSIX clock_gettime");
     put(text, "multiplexing_api", "epoll");
     put(text, "process_id", std::process::id());
+    put(text, "process_supervised", "no");
     put(text, "run_id", &shared.run_id);
     put(text, "tcp_port", shared.address.port());
     put(text, "server_time_usec", cx.keys.now_ms() * 1000);
     put(text, "uptime_in_seconds", uptime);
     put(text, "uptime_in_days", uptime / 86_400);
     put(text, "hz", 10);
+    put(text, "configured_hz", 10);
+    let shown = |path: Option<&Path>| {
+        path.map_or_else(String::new, |path| shown::short(path.as_os_str().as_bytes(), usize::MAX))
+    };
+    put(text, "executable", shown(std::env::current_exe().ok().as_deref()));
+    put(text, "config_file", "");
     put(text, "io_threads_active", u8::from(shared.threads > 1));
 }
 
 fn clients(cx: &Context<'_, '_>, text: &mut String) {
-    put(text, "connected_clients", cx.shared.clients.count());
+    let all = cx.shared.clients.all();
+    let most = |of: fn(&Described) -> usize| all.iter().map(|client| of(&client.described())).max().unwrap_or(0);
+    put(text, "connected_clients", all.len());
+    put_zeros(text, &["cluster_connections"]);
     put(text, "maxclients", cx.shared.config.number("maxclients"));
+    put(text, "client_recent_max_input_buffer", most(|described| described.request_bytes));
+    put(text, "client_recent_max_output_buffer", most(|described| described.reply_bytes));
     put(text, "blocked_clients", cx.shared.waiting.count());
-    put(text, "tracking_clients", 0);
+    put_zeros(text, &["tracking_clients"]);
+    put(text, "clients_in_timeout_table", cx.shared.waiting.with_time());
 }
 
 fn memory(cx: &Context<'_, '_>, text: &mut String) {
-    let statistics = cx.shared.store.statistics();
-    put(text, "used_memory", statistics.remote_bytes);
-    put(text, "used_memory_human", in_mebibytes(statistics.remote_bytes));
+    let shared = cx.shared;
+    let statistics = shared.store.statistics();
+    let (used_bytes, peak_bytes) = shared.memory();
+    put_bytes(text, "used_memory", used_bytes);
     if let Some(resident_bytes) = process::resident_bytes() {
-        put(text, "used_memory_rss", resident_bytes);
-        put(text, "used_memory_rss_human", in_mebibytes(resident_bytes));
+        put_bytes(text, "used_memory_rss", resident_bytes);
     }
-    put(text, "maxmemory", 0);
-    put(text, "maxmemory_human", "0B");
+    put_bytes(text, "used_memory_peak", peak_bytes);
+    put(text, "used_memory_peak_perc", percentage(used_bytes, peak_bytes));
+    put(text, "used_memory_overhead", statistics.cached_index_bytes + statistics.memtable_bytes);
+    put(text, "used_memory_startup", shared.started_bytes);
+    put(text, "used_memory_dataset", statistics.live_bytes);
+    put(text, "used_memory_dataset_perc", percentage(statistics.live_bytes, used_bytes));
+    if let Some(machine_bytes) = process::machine_bytes() {
+        put_bytes(text, "total_system_memory", machine_bytes);
+    }
+    // There is one machine for scripts and functions.
+    let scripts = shared.scripts.use_of_memory();
+    let machine_bytes = scripts.machine_bytes as u64;
+    let (libraries, functions) = shared.scripts.counts();
+    put(text, "used_memory_lua", machine_bytes);
+    put(text, "used_memory_vm_eval", machine_bytes);
+    put(text, "used_memory_lua_human", for_people(machine_bytes));
+    put(text, "used_memory_scripts_eval", scripts.text_bytes);
+    put(text, "number_of_cached_scripts", scripts.scripts);
+    put(text, "number_of_functions", functions);
+    put(text, "number_of_libraries", libraries);
+    put_zeros(text, &["used_memory_vm_functions"]);
+    put_bytes(text, "used_memory_vm_total", machine_bytes);
+    put_bytes(text, "maxmemory", 0);
     put(text, "maxmemory_policy", "noeviction");
-}
-
-fn in_mebibytes(bytes: u64) -> String {
-    format!("{:.2}M", bytes as f64 / 1_048_576.0)
+    put_zeros(
+        text,
+        &[
+            "mem_not_counted_for_evict",
+            "mem_replication_backlog",
+            "mem_total_replication_buffers",
+            "mem_clients_slaves",
+        ],
+    );
+    put(text, "mem_clients_normal", shared.clients.held_bytes());
+    put_zeros(text, &["mem_cluster_links", "mem_aof_buffer", "active_defrag_running"]);
+    put_zeros(text, &["lazyfree_pending_objects", "lazyfreed_objects"]);
 }
 
 fn persistence(cx: &Context<'_, '_>, text: &mut String) {
-    put(text, "loading", 0);
-    put(text, "rdb_changes_since_last_save", 0);
-    put(text, "rdb_bgsave_in_progress", 0);
+    let store = &cx.shared.store;
+    put_zeros(text, &["loading", "async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"]);
+    put(text, "current_fork_perc", "0.00");
+    put_zeros(text, &["current_save_keys_processed", "current_save_keys_total"]);
+    put_zeros(text, &["rdb_changes_since_last_save", "rdb_bgsave_in_progress"]);
     put(text, "rdb_last_save_time", cx.shared.saved_ms.load(Ordering::Relaxed) / 1000);
     put(text, "rdb_last_bgsave_status", "ok");
-    let store = &cx.shared.store;
+    put(text, "rdb_last_bgsave_time_sec", cx.shared.save_took_s.load(Ordering::Relaxed));
+    put(text, "rdb_current_bgsave_time_sec", -1);
+    put(text, "rdb_saves", cx.shared.counts.of(Count::Saves));
+    put_zeros(text, &["rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"]);
     put(text, "aof_enabled", u8::from(store.has_log()));
-    put(text, "aof_rewrite_in_progress", 0);
+    put_zeros(text, &["aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
+    put(text, "aof_last_rewrite_time_sec", -1);
+    put(text, "aof_current_rewrite_time_sec", -1);
+    put(text, "aof_last_bgrewrite_status", "ok");
+    put_zeros(text, &["aof_rewrites", "aof_rewrites_consecutive_failures"]);
     put(text, "aof_last_write_status", if store.log_failure().is_none() { "ok" } else { "err" });
+    put_zeros(text, &["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"]);
 }
 
 fn statistics(cx: &Context<'_, '_>, text: &mut String) {
     let counts = &cx.shared.counts;
-    for (name, count) in [
-        ("total_connections_received", Count::Connections),
-        ("total_commands_processed", Count::Commands),
-        ("total_net_input_bytes", Count::ReceivedBytes),
-        ("total_net_output_bytes", Count::SentBytes),
-        ("rejected_connections", Count::Rejected),
-        ("expired_keys", Count::Expired),
-        ("keyspace_hits", Count::Hits),
-        ("keyspace_misses", Count::Misses),
-        ("total_error_replies", Count::Errors),
-    ] {
-        put(text, name, counts.of(count));
-    }
-    put(text, "evicted_keys", 0);
+    let count = |text: &mut String, name: &str, count: Count| put(text, name, counts.of(count));
+    let rate =
+        |text: &mut String, name: &str, bytes: u64| put(text, name, format_args!("{:.2}", bytes as f64 / 1024.0));
+    count(text, "total_connections_received", Count::Connections);
+    count(text, "total_commands_processed", Count::Commands);
     let flow = counts.per_second();
     put(text, "instantaneous_ops_per_sec", flow.commands);
-    for (name, bytes) in [("input", flow.received_bytes), ("output", flow.sent_bytes)] {
-        put(text, &format!("instantaneous_{name}_kbps"), format_args!("{:.2}", bytes as f64 / 1024.0));
+    count(text, "total_net_input_bytes", Count::ReceivedBytes);
+    count(text, "total_net_output_bytes", Count::SentBytes);
+    put_zeros(text, &["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
+    rate(text, "instantaneous_input_kbps", flow.received_bytes);
+    rate(text, "instantaneous_output_kbps", flow.sent_bytes);
+    rate(text, "instantaneous_input_repl_kbps", 0);
+    rate(text, "instantaneous_output_repl_kbps", 0);
+    count(text, "rejected_connections", Count::Rejected);
+    put_zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    count(text, "expired_keys", Count::Expired);
+    put(text, "expire_cycle_cpu_milliseconds", counts.of(Count::ExpiryNanos) / 1_000_000);
+    put_zeros(
+        text,
+        &["evicted_keys", "evicted_clients", "total_eviction_exceeded_time", "current_eviction_exceeded_time"],
+    );
+    count(text, "keyspace_hits", Count::Hits);
+    count(text, "keyspace_misses", Count::Misses);
+    for (name, topic) in [
+        ("pubsub_channels", Topic::Channel),
+        ("pubsub_patterns", Topic::Pattern),
+        ("pubsubshard_channels", Topic::Shard),
+    ] {
+        put(text, name, cx.shared.channels.names(topic).len());
     }
-    for (name, topic) in [("channels", Topic::Channel), ("patterns", Topic::Pattern)] {
-        put(text, &format!("pubsub_{name}"), cx.shared.channels.names(topic).len());
-    }
+    put_zeros(text, &["latest_fork_usec", "total_forks", "migrate_cached_sockets", "slave_expires_tracked_keys"]);
+    put_zeros(
+        text,
+        &["active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses"],
+    );
+    put_zeros(text, &["total_active_defrag_time", "current_active_defrag_time"]);
+    put_zeros(text, &["tracking_total_keys", "tracking_total_items", "tracking_total_prefixes"]);
+    put_zeros(text, &["unexpected_error_replies"]);
+    count(text, "total_error_replies", Count::Errors);
+    count(text, "total_reads_processed", Count::Reads);
+    count(text, "total_writes_processed", Count::Writes);
+    put(text, "io_threaded_reads_processed", counts.of_others(Count::Reads));
+    put(text, "io_threaded_writes_processed", counts.of_others(Count::Writes));
 }
 
 fn replication(cx: &Context<'_, '_>, text: &mut String) {
     put(text, "role", "master");
-    put(text, "connected_slaves", 0);
+    put_zeros(text, &["connected_slaves"]);
+    put(text, "master_failover_state", "no-failover");
     put(text, "master_replid", &cx.shared.run_id);
-    put(text, "master_repl_offset", 0);
+    put(text, "master_replid2", "0".repeat(40));
+    put_zeros(text, &["master_repl_offset"]);
+    put(text, "second_repl_offset", -1);
+    put_zeros(
+        text,
+        &["repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset", "repl_backlog_histlen"],
+    );
 }
 
 fn cpu(_: &Context<'_, '_>, text: &mut String) {
@@ -161,6 +270,8 @@ fn cpu(_: &Context<'_, '_>, text: &mut String) {
         put(text, "used_cpu_sys", format_args!("{system:.6}"));
         put(text, "used_cpu_user", format_args!("{user:.6}"));
     }
+    put(text, "used_cpu_sys_children", "0.000000");
+    put(text, "used_cpu_user_children", "0.000000");
 }
 
 fn commands(cx: &Context<'_, '_>, text: &mut String) {
@@ -200,10 +311,23 @@ fn cluster(_: &Context<'_, '_>, text: &mut String) {
 
 fn keyspace(cx: &Context<'_, '_>, text: &mut String) {
     for (database, space) in cx.keys.databases().iter().enumerate() {
-        let (_, expiring) = cx.shared.spaces.counts(*space);
+        let counts = cx.shared.spaces.counts(*space);
         let keys = cx.keys.size(*space);
         if keys > 0 {
-            put(text, &format!("db{database}"), format_args!("keys={keys},expires={expiring}"));
+            let (expiring, ttl_ms) = (counts.expiring, counts.mean_ttl_ms(cx.keys.now_ms()));
+            put(text, &format!("db{database}"), format_args!("keys={keys},expires={expiring},avg_ttl={ttl_ms}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_the_largest_unit() {
+        let shown = [0, 1023, 1024, 1536, 1 << 20, 5 << 30, (1 << 40) - 1].map(for_people);
+        assert_eq!(shown, ["0B", "1023B", "1.00K", "1.50K", "1.00M", "5.00G", "1024.00G"]);
+        assert_eq!((percentage(1, 3), percentage(1, 0)), ("33.33%".to_owned(), "0.00%".to_owned()));
     }
 }

@@ -3,14 +3,17 @@
 use crate::acl::catalogue::CATEGORIES;
 use crate::commands::arguments::Arguments;
 use crate::commands::categories::categories;
-use crate::commands::command::flags::{LOADING, NAMES, PUBSUB, STALE, WRITE};
+use crate::commands::command::flags::{LOADING, NAMES, PUBSUB, STALE};
 use crate::commands::command::{Command, Context, Family, Keys, Run};
+use crate::commands::documentation::{self, Argument, Begin, Find, KeySpecification};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Reply;
 use crate::text::pattern;
 
 const SEEN: u32 = LOADING | STALE;
 const FAMILY: Family = Family::Server;
+/// The last flag of a key with which a command does what its other arguments say.
+const VARIES: &str = "variable_flags";
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command::new(FAMILY, "command", -1, SEEN, all)
@@ -85,9 +88,11 @@ fn describe(command: &Command, out: &mut Reply) {
     categories.sort_by_key(|category| CATEGORIES.iter().position(|other| other == category));
     out.set(categories.len());
     categories.iter().for_each(|category| out.simple(&format!("@{category}")));
-    // There are no tips.
-    out.set(0);
-    key_specifications(command, out);
+    let told = documentation::of(command.name);
+    let (tips, keys) = told.map_or((&[][..], &[][..]), |told| (&told.tips[..], &told.keys[..]));
+    out.set(tips.len());
+    tips.iter().for_each(|tip| out.bulk(tip));
+    key_specifications(keys, out);
     match command.subcommands.len() {
         // Redis has a set of none here.
         0 => out.set(0),
@@ -96,84 +101,41 @@ fn describe(command: &Command, out: &mut Reply) {
     command.subcommands.iter().for_each(|subcommand| describe(subcommand, out));
 }
 
-/// Where the search for keys begins.
-enum Begin {
-    /// At a place.
-    At(i64),
-    /// At a word, which is looked for from a place on.
-    Word(&'static str, i64),
-}
-
-/// What it does with its keys.
-fn access(command: &Command) -> &'static str {
-    if command.has(WRITE) { "RW" } else { "RO" }
-}
-
-fn key_specifications(command: &Command, out: &mut Reply) {
-    let access = access(command);
-    let specification = |out: &mut Reply, begin: Begin, find: &[(&str, i64)], kind: &str| {
+fn key_specifications(specifications: &[KeySpecification], out: &mut Reply) {
+    out.set(specifications.len());
+    for KeySpecification { begin, find, flags } in specifications {
         out.map(3);
         out.bulk("flags");
-        out.set(1);
-        out.simple(access);
+        out.set(flags.len());
+        flags.iter().for_each(|flag| out.simple(flag));
         out.bulk("begin_search");
-        out.map(2);
-        out.bulk("type");
-        match begin {
-            Begin::At(place) => {
-                out.bulk("index");
-                out.bulk("spec");
-                out.map(1);
-                out.bulk("index");
-                out.integer(place);
-            }
-            Begin::Word(word, from) => {
-                out.bulk("keyword");
-                out.bulk("spec");
-                out.map(2);
-                out.bulk("keyword");
-                out.bulk(word);
-                out.bulk("startfrom");
-                out.integer(from);
-            }
+        match *begin {
+            Begin::At(place) => search("index", None, &[("index", place as i64)], out),
+            Begin::Behind(word, from) => search("keyword", Some(word), &[("startfrom", from as i64)], out),
+            Begin::Unknown => search("unknown", None, &[], out),
         }
         out.bulk("find_keys");
-        out.map(2);
-        out.bulk("type");
-        out.bulk(kind);
-        out.bulk("spec");
-        out.map(find.len());
-        for (name, value) in find {
-            out.bulk(name);
-            out.integer(*value);
-        }
-    };
-    let range = |last: i64, step: i64, limit: i64| [("lastkey", last), ("keystep", step), ("limit", limit)];
-    let one = range(0, 1, 0);
-    match command.keys {
-        Keys::None => out.set(0),
-        Keys::Range(first, last, step) => {
-            out.set(1);
-            let last = if last < 0 { last } else { last - first };
-            specification(out, Begin::At(first), &range(last, step, 0), "range");
-        }
-        Keys::Counted(place, has_destination) => {
-            out.set(1 + usize::from(has_destination));
-            if has_destination {
-                specification(out, Begin::At(1), &one, "range");
+        match *find {
+            _ if *begin == Begin::Unknown => search("unknown", None, &[], out),
+            Find::Counted => search("keynum", None, &[("keynumidx", 0), ("firstkey", 1), ("keystep", 1)], out),
+            Find::Range { last, step, limit } => {
+                let numbers = [("lastkey", last), ("keystep", step as i64), ("limit", limit as i64)];
+                search("range", None, &numbers, out);
             }
-            let find = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
-            specification(out, Begin::At(place as i64), &find, "keynum");
         }
-        Keys::After(words, from) => {
-            out.set(1 + words.len());
-            specification(out, Begin::At(1), &one, "range");
-            words.iter().for_each(|word| specification(out, Begin::Word(word, from as i64), &one, "range"));
-        }
-        Keys::Streams(from) => {
-            out.set(1);
-            specification(out, Begin::Word("STREAMS", from as i64), &range(-1, 1, 2), "range");
-        }
+    }
+}
+
+/// How keys are searched for: the way, its word, and its numbers.
+fn search(kind: &str, word: Option<&str>, numbers: &[(&str, i64)], out: &mut Reply) {
+    out.map(2);
+    say(out, &[("type", Some(kind))]);
+    out.bulk("spec");
+    out.map(numbers.len() + usize::from(word.is_some()));
+    say(out, &[("keyword", word)]);
+    for (name, number) in numbers {
+        out.bulk(name);
+        out.integer(*number);
     }
 }
 
@@ -190,15 +152,79 @@ fn docs(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn document(command: &Command, out: &mut Reply) {
     out.bulk(command.name);
-    out.map(3 + usize::from(!command.subcommands.is_empty()));
-    for (name, value) in [("summary", command.summary), ("since", command.since), ("group", command.family.name())] {
-        out.bulk(name);
-        out.bulk(value);
+    let told = documentation::of(command.name);
+    let is_internal = told.is_some_and(|told| told.is_internal);
+    let deprecated = told.and_then(|told| told.deprecated);
+    let texts = [
+        ("summary", Some(command.summary)),
+        ("since", Some(command.since)),
+        ("group", Some(command.family.name())),
+        ("complexity", told.map(|told| told.complexity)),
+    ];
+    let doc_flags: Vec<&str> = deprecated.iter().map(|_| "deprecated").chain(is_internal.then_some("syscmd")).collect();
+    let instead =
+        [("deprecated_since", deprecated.map(|(since, _)| since)), ("replaced_by", deprecated.map(|(_, by)| by))];
+    let arguments = told.map_or(&[][..], |told| &told.arguments[..]);
+    let parts = [!doc_flags.is_empty(), !arguments.is_empty(), !command.subcommands.is_empty()];
+    let texts_in = |texts: &[(&str, Option<&str>)]| texts.iter().filter(|(_, text)| text.is_some()).count();
+    out.map(texts_in(&texts) + texts_in(&instead) + parts.iter().filter(|is_there| **is_there).count());
+    say(out, &texts);
+    if !doc_flags.is_empty() {
+        out.bulk("doc_flags");
+        out.set(doc_flags.len());
+        doc_flags.iter().for_each(|flag| out.simple(flag));
+    }
+    say(out, &instead);
+    if !arguments.is_empty() {
+        out.bulk("arguments");
+        list_arguments(arguments, out);
     }
     if !command.subcommands.is_empty() {
         out.bulk("subcommands");
         out.map(command.subcommands.len());
         command.subcommands.iter().for_each(|subcommand| document(subcommand, out));
+    }
+}
+
+/// Names and texts, of those that there are.
+fn say(out: &mut Reply, texts: &[(&str, Option<&str>)]) {
+    for (name, text) in texts.iter().filter_map(|(name, text)| text.map(|text| (name, text))) {
+        out.bulk(name);
+        out.bulk(text);
+    }
+}
+
+fn list_arguments(arguments: &[Argument], out: &mut Reply) {
+    out.array(arguments.len());
+    for argument in arguments {
+        let texts =
+            [("token", argument.token), ("since", argument.since), ("deprecated_since", argument.deprecated_since)];
+        let flags: Vec<&str> = [
+            (argument.is_optional, "optional"),
+            (argument.is_repeated, "multiple"),
+            (argument.repeats_token, "multiple_token"),
+        ]
+        .into_iter()
+        .filter_map(|(is_set, name)| is_set.then_some(name))
+        .collect();
+        let more = [argument.key_specification.is_some(), !flags.is_empty(), !argument.arguments.is_empty()];
+        let texts_in = texts.iter().filter(|(_, text)| text.is_some()).count();
+        out.map(2 + texts_in + more.iter().filter(|is_there| **is_there).count());
+        say(out, &[("name", Some(&argument.name)), ("type", Some(argument.kind))]);
+        if let Some(number) = argument.key_specification {
+            out.bulk("key_spec_index");
+            out.integer(number);
+        }
+        say(out, &texts);
+        if !flags.is_empty() {
+            out.bulk("flags");
+            out.set(flags.len());
+            flags.iter().for_each(|flag| out.simple(flag));
+        }
+        if !argument.arguments.is_empty() {
+            out.bulk("arguments");
+            list_arguments(&argument.arguments, out);
+        }
     }
 }
 
@@ -241,14 +267,30 @@ fn get_keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn get_keys_and_flags(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let request = Arguments::new(arguments.from(2));
     let (command, places) = keys_of(cx, request)?;
+    let specifications = documentation::of(command.name).map_or(&[][..], |told| &told.keys[..]);
     cx.out.array(places.len());
     for place in places {
+        let finds = |specification: &&KeySpecification| specification.places(request).contains(&place);
+        let is_anywhere = |specification: &&KeySpecification| specification.begin == Begin::Unknown;
+        let found = specifications.iter().find(finds).or_else(|| specifications.iter().rfind(is_anywhere));
+        let flags = found.map_or(&[][..], |found| flags_in(command, request, &found.flags));
         cx.out.array(2);
         cx.out.bulk(request.at(place));
-        cx.out.set(1);
-        cx.out.simple(access(command));
+        cx.out.set(flags.len());
+        flags.iter().for_each(|flag| cx.out.simple(flag));
     }
     Ok(())
+}
+
+/// What a request does with a key of which its command says this.
+fn flags_in<'f>(command: &Command, request: Arguments<'_>, flags: &'f [&'static str]) -> &'f [&'static str] {
+    let Some((&VARIES, flags)) = flags.split_last() else { return flags };
+    let changes = || (2..request.len()).any(|place| request.is(place, "SET") || request.is(place, "INCRBY"));
+    match command.name {
+        "set" if command.is_overwriting(request) => &["OW", "update"],
+        "bitfield" if !changes() => &["RO", "access"],
+        _ => flags,
+    }
 }
 
 /// The command of a request, and where its keys are.

@@ -90,27 +90,36 @@ fn purge(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 /// The figures of Redis's list that there are here; those of the dataset are of what lies on memory nodes.
 fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let statistics = cx.shared.store.statistics();
-    let described = cx.shared.clients.all().into_iter().map(|client| client.described());
-    let clients: usize = described.map(|described| described.request_bytes + described.reply_bytes).sum();
+    let (used_bytes, peak_bytes) = cx.shared.memory();
     let keys: i64 = cx.keys.databases().iter().map(|space| cx.keys.size(*space)).sum();
     let keys = u64::try_from(keys).unwrap_or(0);
     let overhead = statistics.cached_index_bytes + statistics.memtable_bytes;
-    let total = statistics.remote_bytes + overhead;
     let counts = [
-        ("total.allocated", total),
-        ("clients.normal", clients as u64),
+        ("peak.allocated", peak_bytes),
+        ("total.allocated", used_bytes),
+        ("startup.allocated", cx.shared.started_bytes),
+        ("replication.backlog", 0),
+        ("clients.slaves", 0),
+        ("clients.normal", cx.shared.clients.held_bytes() as u64),
+        ("cluster.links", 0),
+        ("aof.buffer", 0),
+        ("lua.caches", cx.shared.scripts.use_of_memory().text_bytes as u64),
         ("overhead.total", overhead),
         ("keys.count", keys),
         ("keys.bytes-per-key", statistics.live_bytes.checked_div(keys).unwrap_or(0)),
         ("dataset.bytes", statistics.live_bytes),
     ];
-    cx.out.map(counts.len() + 1);
+    let percentages =
+        [("dataset.percentage", statistics.live_bytes, used_bytes), ("peak.percentage", used_bytes, peak_bytes)];
+    cx.out.map(counts.len() + percentages.len());
     for (name, count) in counts {
         cx.out.bulk(name);
         cx.out.count(count);
     }
-    cx.out.bulk("dataset.percentage");
-    cx.out.double(if total == 0 { 0.0 } else { statistics.live_bytes as f64 * 100.0 / total as f64 });
+    for (name, part, whole) in percentages {
+        cx.out.bulk(name);
+        cx.out.double(if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 });
+    }
     Ok(())
 }
 

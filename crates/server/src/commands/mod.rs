@@ -18,6 +18,7 @@ pub mod command;
 pub mod compatibility;
 pub mod connection;
 pub mod diagnostics;
+pub mod documentation;
 pub mod dump;
 pub mod expire_time;
 pub mod expiry;

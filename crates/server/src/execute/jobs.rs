@@ -39,7 +39,7 @@ impl Executor<'_> {
     ) {
         let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
         let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
-        let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), None, Vec::new(), None);
+        let waiter = Waiter::new(Arc::clone(&client), database, protocol);
         session.blocked = Some(Arc::new(waiter));
         let (user, replies) = (session.user.clone(), session.replies);
         if session.replies == Replies::Skip {

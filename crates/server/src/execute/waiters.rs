@@ -12,7 +12,7 @@ use crate::keyspace::header::Kind;
 use crate::keyspace::transaction::{Name, Transaction};
 use crate::protocol::reply::Reply;
 use crate::state::session::Session;
-use crate::state::waiting::Waiter;
+use crate::state::waiting::{Begun, Waiter};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Executor<'_> {
         &self,
         session: &mut Session,
         arguments: Arguments<'_>,
-        wait: &Wait,
+        (wait, begun): &(Wait, Begun),
         start: usize,
         out: &mut Reply,
     ) {
@@ -54,7 +54,8 @@ impl Executor<'_> {
         let request = wait.request.clone().unwrap_or_else(sent);
         let client = Arc::clone(&session.client);
         let (database, protocol) = (session.database, out.protocol());
-        let waiter = Arc::new(Waiter::new(client, database, protocol, request, wait.kind, nothing, until));
+        let waiter = Waiter::new(client, database, protocol);
+        let waiter = Arc::new(waiter.for_keys(*begun, request, wait.kind, nothing, until));
         self.shared.waiting.add(&waiter, wait.keys.iter().map(|key| (database, key.clone())).collect());
         session.client.describe(|described| described.is_blocked = true);
         session.blocked = Some(waiter);
@@ -106,6 +107,7 @@ impl Executor<'_> {
         let mut session = Session::new(Arc::clone(&waiter.client), None);
         session.database = waiter.database;
         session.woken_by = Some(key.clone());
+        session.spent = waiter.begun.map(|begun| begun.took);
         let mut out = Reply::new(waiter.protocol);
         out.begin(self.shared.max_reply_bytes);
         let calls = [(command, arguments)];

@@ -31,8 +31,52 @@ const RECORD_BYTES: usize = 17 + DATABASES;
 /// How many ids a process reserves at a time.
 const ID_BLOCK: u64 = 1 << 20;
 
-/// Changes of the counts of each space: keys, and those of them that expire.
-pub type Deltas = [(i64, i64); DATABASES];
+/// What is counted of a space, or how that changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Keys.
+    pub keys: i64,
+    /// Those of them that expire.
+    pub expiring: i64,
+    /// When these expire, added up: seconds since 1970. A sum that is too large begins anew.
+    pub expires_s: i64,
+}
+
+impl Counts {
+    /// A key is there that expires then, if it does: milliseconds since 1970.
+    pub fn add(&mut self, expires_ms: Option<u64>) {
+        self.keys += 1;
+        self.expiring += i64::from(expires_ms.is_some());
+        self.expires_s = self.expires_s.wrapping_add(seconds(expires_ms));
+    }
+
+    /// Such a key is not there any more.
+    pub fn remove(&mut self, expires_ms: Option<u64>) {
+        self.keys -= 1;
+        self.expiring -= i64::from(expires_ms.is_some());
+        self.expires_s = self.expires_s.wrapping_sub(seconds(expires_ms));
+    }
+
+    /// What takes all away.
+    #[must_use]
+    pub const fn negated(self) -> Self {
+        Self { keys: -self.keys, expiring: -self.expiring, expires_s: self.expires_s.wrapping_neg() }
+    }
+
+    /// How long the keys that expire have left, in the mean: milliseconds.
+    #[must_use]
+    pub fn mean_ttl_ms(self, now_ms: u64) -> u64 {
+        let mean_s = self.expires_s.checked_div(self.expiring).and_then(|mean| u64::try_from(mean).ok()).unwrap_or(0);
+        mean_s.saturating_mul(1000).saturating_sub(now_ms)
+    }
+}
+
+fn seconds(expires_ms: Option<u64>) -> i64 {
+    expires_ms.map_or(0, |expires| i64::try_from(expires / 1000).unwrap_or(i64::MAX))
+}
+
+/// Changes of the counts of each space.
+pub type Deltas = [Counts; DATABASES];
 
 /// The record of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +165,8 @@ pub struct Spaces {
     record: Mutex<StoreRecord>,
     databases: RwLock<[Space; DATABASES]>,
     next_id: AtomicU64,
-    counts: [(AtomicI64, AtomicI64); DATABASES],
+    /// Keys, those that expire, and when these do, of each space.
+    counts: [[AtomicI64; 3]; DATABASES],
     plain: PlainKeys,
 }
 
@@ -159,18 +204,19 @@ impl Spaces {
     }
 
     fn count(&self, store: &Store) -> Outcome {
-        for (space, counts) in (0..).zip(&self.counts) {
+        let mut counts = Deltas::default();
+        for (space, counts) in (0..).zip(&mut counts) {
             let (from, to) = layout::headers_from(space, 0);
             let options = IterOptions { lower: Some(&from), upper: Some(&to), ..IterOptions::default() };
             let mut iterator = store.iter_with(&options).map_err(of_database)?;
             iterator.seek_to_first().map_err(of_database)?;
             while iterator.valid() {
                 let header = Header::decode(Bytes::copy_from_slice(iterator.value()))?;
-                counts.0.fetch_add(1, Ordering::Relaxed);
-                counts.1.fetch_add(i64::from(header.expires_ms.is_some()), Ordering::Relaxed);
+                counts.add(header.expires_ms);
                 iterator.next().map_err(of_database)?;
             }
         }
+        self.add(&counts);
         Ok(())
     }
 
@@ -214,21 +260,20 @@ impl Spaces {
         Ok(id)
     }
 
-    /// Number of keys of a space, and of those that expire, as far as they have not been removed yet.
+    /// What is counted of a space: keys that have expired, too, as far as they have not been removed yet.
     #[must_use]
-    pub fn counts(&self, space: Space) -> (i64, i64) {
-        let counts = self.counts.get(usize::from(space));
-        counts.map_or((0, 0), |(keys, expiring)| (keys.load(Ordering::Relaxed), expiring.load(Ordering::Relaxed)))
+    pub fn counts(&self, space: Space) -> Counts {
+        let Some(counts) = self.counts.get(usize::from(space)) else { return Counts::default() };
+        let [keys, expiring, expires_s] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        Counts { keys, expiring, expires_s }
     }
 
     /// Adds to the counts what a run of commands changed.
     pub fn add(&self, deltas: &Deltas) {
-        for (counts, (keys, expiring)) in self.counts.iter().zip(deltas) {
-            if *keys != 0 {
-                counts.0.fetch_add(*keys, Ordering::Relaxed);
-            }
-            if *expiring != 0 {
-                counts.1.fetch_add(*expiring, Ordering::Relaxed);
+        for (counts, delta) in self.counts.iter().zip(deltas) {
+            let deltas = [delta.keys, delta.expiring, delta.expires_s];
+            for (count, delta) in counts.iter().zip(deltas).filter(|(_, delta)| *delta != 0) {
+                count.fetch_add(delta, Ordering::Relaxed);
             }
         }
     }
@@ -281,13 +326,15 @@ mod tests {
         store.put(&key, &record).unwrap();
         exchange.end();
         assert_eq!(spaces.databases()[..4], [3, 1, 2, 0]);
-        let header = Header { expires_ms: Some(1), ..Header::string("v") };
+        let header = Header { expires_ms: Some(5_000), ..Header::string("v") };
         store.put(&spaces.layout().header(5, b"k"), &header.encode()).unwrap();
         let again = Spaces::open(&store).unwrap();
         assert_eq!(again.layout().hash(b"k"), spaces.layout().hash(b"k"));
         assert_eq!(again.databases()[..4], [3, 1, 2, 0]);
         assert!(again.new_id(&store).unwrap() >= first + ID_BLOCK);
-        assert_eq!((again.counts(5), again.counts(0)), ((1, 1), (0, 0)));
+        let one = Counts { keys: 1, expiring: 1, expires_s: 5 };
+        assert_eq!((again.counts(5), again.counts(0)), (one, Counts::default()));
+        assert_eq!((one.mean_ttl_ms(2_000), one.mean_ttl_ms(9_000), Counts::default().mean_ttl_ms(1)), (3_000, 0, 0));
     }
 
     #[test]

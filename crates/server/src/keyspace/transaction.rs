@@ -478,9 +478,13 @@ impl<'s> Transaction<'s> {
                 self.writes.put(layout::expiry(space, is, key), Bytes::new());
             }
         }
-        if let Some((keys, expiring)) = self.deltas.get_mut(usize::from(space)) {
-            *keys += i64::from(is_there) - i64::from(former.is_some());
-            *expiring += i64::from(is.is_some()) - i64::from(was.is_some());
+        if let Some(delta) = self.deltas.get_mut(usize::from(space)) {
+            if former.is_some() {
+                delta.remove(was);
+            }
+            if is_there {
+                delta.add(is);
+            }
         }
         let has_expired = former.is_some_and(|header| header.is_expired(self.now_ms));
         if has_expired {
@@ -544,16 +548,15 @@ impl<'s> Transaction<'s> {
             self.writes.delete_range(range);
         }
         if let Some(delta) = self.deltas.get_mut(usize::from(space)) {
-            let (keys, expiring) = self.spaces.counts(space);
-            *delta = (-keys, -expiring);
+            *delta = self.spaces.counts(space).negated();
         }
     }
 
     /// Number of keys of a space, as this run sees it.
     #[must_use]
     pub fn size(&self, space: Space) -> i64 {
-        let own = self.deltas.get(usize::from(space)).map_or(0, |delta| delta.0);
-        self.spaces.counts(space).0 + own
+        let own = self.deltas.get(usize::from(space)).map_or(0, |delta| delta.keys);
+        self.spaces.counts(space).keys + own
     }
 
     /// Writes everything as one batch. What is returned says why it is not durable, if it is not: it counts all the same.
@@ -576,6 +579,7 @@ impl<'s> Transaction<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::spaces::Counts;
     use forebay::Options;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -638,8 +642,9 @@ mod tests {
         let mut expected: Vec<_> = ids.map(|id| spaces.layout().hashed_element(0, id, b"field")).collect();
         expected.sort();
         assert_eq!(keys_of(store, &elements), expected);
-        let expiring = model.values().filter(|(expires, _)| expires.is_some()).count();
-        assert_eq!(spaces.counts(0), (model.len() as i64, expiring as i64));
+        let mut counts = Counts::default();
+        model.values().for_each(|(expires, _)| counts.add(*expires));
+        assert_eq!(spaces.counts(0), counts);
     }
 
     /// The record of the store has the databases and the ids, and both change.

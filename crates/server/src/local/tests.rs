@@ -622,7 +622,9 @@ fn information_is_measured_or_left_out() {
     assert!(figure("used_cpu_user").unwrap().parse::<f64>().is_ok());
     assert!(figure("used_cpu_sys").unwrap().parse::<f64>().is_ok());
     assert_eq!(figure("instantaneous_ops_per_sec").unwrap(), "0");
-    assert_eq!(figure("db0").unwrap(), "keys=1,expires=1");
+    assert_eq!(figure("db0").unwrap(), "keys=1,expires=1,avg_ttl=10000");
+    let bytes = |name: &str| figure(name).unwrap().parse::<u64>().unwrap();
+    assert!(bytes("used_memory_peak") >= bytes("used_memory") && bytes("used_memory") >= bytes("used_memory_startup"));
     assert_eq!(figure("mem_fragmentation_ratio"), None);
 }
 

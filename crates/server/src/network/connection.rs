@@ -188,6 +188,7 @@ impl Connection {
                     // A socket that filled less than it could has nothing left, and tells when it has. One that was hung up
                     // has told already, and has its end left.
                     self.can_read = may_have_more || self.has_hung_up;
+                    executor.counters.add(Count::Reads, 1);
                     executor.counters.add(Count::ReceivedBytes, read as u64);
                     self.dialogue.carry_out(executor);
                 }
@@ -205,6 +206,7 @@ impl Connection {
                 Ok(0) if self.sent < self.dialogue.out.len() => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.sent += sent;
+                    executor.counters.add(Count::Writes, 1);
                     executor.counters.add(Count::SentBytes, sent as u64);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.can_write = false,

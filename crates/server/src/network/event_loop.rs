@@ -275,11 +275,15 @@ impl EventLoop {
     fn sweep(&self) -> bool {
         let executor = Executor { shared: &self.shared, registry: &self.registry, counters: &self.counters };
         executor.turn_jobs_away();
-        self.shared.counts.sample(self.shared.clock.now());
-        expiry::remove_some(&executor).unwrap_or_else(|failure| {
+        self.shared.memory();
+        let begun = self.shared.clock.now();
+        self.shared.counts.sample(begun);
+        let has_more = expiry::remove_some(&executor).unwrap_or_else(|failure| {
             tracing::warn!(reason = failure.message(), "removing keys that have expired");
             false
-        })
+        });
+        self.counters.add(Count::ExpiryNanos, self.shared.clock.now().saturating_sub(begun));
+        has_more
     }
 
     /// Ends connections whose clients have done nothing for as long as `timeout` says.

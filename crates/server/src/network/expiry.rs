@@ -20,7 +20,7 @@ const AT_A_TIME: usize = 256;
 pub fn remove_some(executor: &Executor<'_>) -> Outcome<bool> {
     let mut may_have_more = false;
     for space in 0..DATABASES as u8 {
-        if executor.shared.spaces.counts(space).1 > 0 {
+        if executor.shared.spaces.counts(space).expiring > 0 {
             may_have_more |= remove(executor, space)? == AT_A_TIME;
         }
     }

@@ -102,6 +102,17 @@ pub enum End {
     },
 }
 
+/// What a machine holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UseOfMemory {
+    /// Bytes of all that it knows.
+    pub machine_bytes: usize,
+    /// Scripts.
+    pub scripts: usize,
+    /// Bytes of their texts.
+    pub text_bytes: usize,
+}
+
 /// The Lua machine. See the module.
 #[derive(Debug)]
 pub struct Machine {
@@ -165,6 +176,13 @@ impl Machine {
     #[must_use]
     pub const fn lua(&self) -> &Lua {
         &self.lua
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn use_of_memory(&self) -> UseOfMemory {
+        let (machine_bytes, scripts, text_bytes) = (self.lua.used_memory(), self.scripts.len(), self.scripts_bytes);
+        UseOfMemory { machine_bytes, scripts, text_bytes }
     }
 
     /// Loads a script, and returns its name.

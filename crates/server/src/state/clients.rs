@@ -244,6 +244,12 @@ impl Clients {
         lock(&self.connected).values().cloned().collect()
     }
 
+    /// Memory that is held for requests and replies.
+    pub fn held_bytes(&self) -> usize {
+        let described = self.all().into_iter().map(|client| client.described());
+        described.map(|described| described.request_bytes + described.reply_bytes).sum()
+    }
+
     /// Number of clients.
     pub fn count(&self) -> usize {
         lock(&self.connected).len()

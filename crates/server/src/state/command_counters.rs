@@ -25,6 +25,9 @@ pub struct CommandCounters {
     times: OnceLock<Box<Times>>,
     failed: Counter,
     rejected: Counter,
+    /// Calls that have begun to wait, and those of them that were carried out then, or ended by somebody.
+    waits: Counter,
+    ended: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -66,12 +69,29 @@ fn longest(number: usize) -> Nanos {
 impl CommandCounters {
     /// It was carried out.
     pub fn add(&self, took: Nanos, has_failed: bool) {
+        self.note(took, took, has_failed);
+    }
+
+    /// It was carried out as far as it could be, and waits.
+    pub fn begin_wait(&self, took: Nanos) {
+        self.waits.add(1);
+        self.times.get_or_init(Box::default).nanos.add(took);
+    }
+
+    /// Its wait has ended, not because time was over. It took so long before, and so long now.
+    pub fn end_wait(&self, before: Nanos, now: Nanos, has_failed: bool) {
+        self.ended.add(1);
+        self.note(before.saturating_add(now), now, has_failed);
+    }
+
+    /// A call took so long, of which this is new.
+    fn note(&self, took: Nanos, new: Nanos, has_failed: bool) {
         let times = self.times.get_or_init(Box::default);
         let (row, bucket) = place(took);
         if let Some(counter) = times.rows.get(row).and_then(|row| row.get_or_init(Box::default).0.get(bucket)) {
             counter.add(1);
         }
-        times.nanos.add(took);
+        times.nanos.add(new);
         if has_failed {
             self.failed.add(1);
         }
@@ -86,8 +106,11 @@ impl CommandCounters {
 /// What was counted of a command, by all threads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
-    /// Calls by how long they took, a number for each bucket of all rows; empty without a call.
+    /// Calls by how long they took, a number for each bucket of all rows; empty without a call. Those whose wait has not ended, or not
+    /// before time was over, are not among them.
     counts: Vec<u64>,
+    waits: u64,
+    ended: u64,
     /// How long all took together, nanoseconds.
     pub nanos: Nanos,
     /// Those of the calls that failed.
@@ -101,6 +124,8 @@ impl Counted {
     pub fn add(&mut self, counters: &CommandCounters) {
         self.failed += counters.failed.get();
         self.rejected += counters.rejected.get();
+        self.waits += counters.waits.get();
+        self.ended += counters.ended.get();
         let Some(times) = counters.times.get() else { return };
         self.nanos = self.nanos.saturating_add(times.nanos.get());
         self.counts.resize(ROWS * ROW, 0);
@@ -117,20 +142,26 @@ impl Counted {
             (&mut self.nanos, &before.nanos),
             (&mut self.failed, &before.failed),
             (&mut self.rejected, &before.rejected),
+            (&mut self.waits, &before.waits),
+            (&mut self.ended, &before.ended),
         ]);
         all.for_each(|(count, before)| *count = count.saturating_sub(*before));
     }
 
-    /// Calls that were carried out.
+    /// Calls that were carried out, or have begun to wait.
     #[must_use]
     pub fn calls(&self) -> u64 {
+        (self.measured() + self.waits).saturating_sub(self.ended)
+    }
+
+    fn measured(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// The times within which these shares of the calls were done, in thousandths and nanoseconds; `None` without a call.
     #[must_use]
     pub fn percentiles<const N: usize>(&self, thousandths: [u64; N]) -> Option<[Nanos; N]> {
-        let calls = self.calls();
+        let calls = self.measured();
         let within = |thousandths: u64| {
             let wanted = u128::from(calls) * u128::from(thousandths);
             let mut sum = 0u128;
@@ -205,8 +236,18 @@ mod tests {
         counters.add(u64::MAX >> 20, false);
         all.add(&counters);
         assert_eq!(all.up_to().last().map(|(_, calls)| *calls), Some(201));
+        // One waits for ever, and one is served.
+        counters.begin_wait(10);
+        counters.begin_wait(20);
+        counters.end_wait(20, 5_000, false);
+        let waited = counted(&counters);
+        assert_eq!((waited.calls(), waited.measured()), (103, 102));
+        assert_eq!(waited.nanos - before.nanos, (u64::MAX >> 20) + 10 + 20 + 5_000);
         let mut since = counted(&counters);
+        since.subtract(&waited);
+        assert_eq!((since.calls(), since.nanos), (0, 0));
+        since = counted(&counters);
         since.subtract(&before);
-        assert_eq!((since.calls(), since.nanos, since.failed, since.rejected), (1, u64::MAX >> 20, 0, 0));
+        assert_eq!((since.calls(), since.failed, since.rejected), (3, 0, 0));
     }
 }

@@ -58,6 +58,14 @@ pub enum Count {
     Misses,
     /// Keys that expired and were removed.
     Expired,
+    /// Times that data was saved because a client said so.
+    Saves,
+    /// Times that something was read from a connection.
+    Reads,
+    /// Times that something was written to a connection.
+    Writes,
+    /// Time that removing expired keys took, nanoseconds.
+    ExpiryNanos,
     /// Error replies.
     Errors,
 }
@@ -192,6 +200,12 @@ impl Counts {
         // Whoever resets looks at the counters first: what is subtracted must not be more than there is.
         let before = lock(&self.before).counts.get(count as usize).copied().unwrap_or(0);
         self.since_start(count).saturating_sub(before)
+    }
+
+    /// The part of a count that threads other than the first one have.
+    pub fn of_others(&self, count: Count) -> u64 {
+        let first = self.threads().first().and_then(|thread| thread.counts.get(count as usize)).map_or(0, Counter::get);
+        self.of(count).saturating_sub(first)
     }
 
     fn since_start(&self, count: Count) -> u64 {

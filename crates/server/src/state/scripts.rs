@@ -12,7 +12,7 @@
 use crate::acl::user::User;
 use crate::keyspace::locks::Locks;
 use crate::protocol::reply::Protocol;
-use crate::script::machine::Machine;
+use crate::script::machine::{Machine, UseOfMemory};
 use crate::script::progress::Progress;
 use crate::state::clients::Client;
 use crate::state::session::{Queue, Replies, Watched};
@@ -61,6 +61,8 @@ pub struct Scripts {
     held: Mutex<Vec<Arc<Client>>>,
     /// What the machine knows of libraries may not be what the store has.
     doubted: AtomicBool,
+    /// What the machine held when somebody last looked, for those who cannot have it.
+    use_of_memory: Mutex<UseOfMemory>,
     /// Numbers of libraries and functions, for those who cannot have the machine.
     counts: (AtomicUsize, AtomicUsize),
 }
@@ -83,6 +85,7 @@ impl Scripts {
             missed: AtomicBool::new(false),
             held: Mutex::default(),
             doubted: AtomicBool::new(false),
+            use_of_memory: Mutex::default(),
             counts: Default::default(),
         }
     }
@@ -95,6 +98,15 @@ impl Scripts {
     /// The machine, unless somebody has it. The caller has no keys locked.
     pub fn try_machine(&self) -> Option<MutexGuard<'_, Option<Machine>>> {
         self.machine.try_lock().ok().map(|machine| self.without_doubt(machine))
+    }
+
+    /// What the machine holds; while somebody has it, what it held before.
+    pub fn use_of_memory(&self) -> UseOfMemory {
+        let mut known = lock(&self.use_of_memory);
+        if let Ok(machine) = self.machine.try_lock() {
+            *known = machine.as_ref().map(Machine::use_of_memory).unwrap_or_default();
+        }
+        *known
     }
 
     fn without_doubt<'m>(&self, mut machine: MutexGuard<'m, Option<Machine>>) -> MutexGuard<'m, Option<Machine>> {

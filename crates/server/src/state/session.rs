@@ -121,6 +121,8 @@ pub struct Session {
     pub shown: usize,
     /// The key that has changed, when a command is carried out again in which the client waits.
     pub woken_by: Option<Bytes>,
+    /// How long that command took before it waited, nanoseconds.
+    pub spent: Option<Nanos>,
     /// The connection ends when what was written has been sent.
     pub is_closing: bool,
 }
@@ -164,6 +166,7 @@ impl Session {
             was_held: false,
             shown: 0,
             woken_by: None,
+            spent: None,
             is_closing: false,
         }
     }

@@ -24,7 +24,7 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, ForwardTime, Random};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Most steps of a command in a thread that serves connections, where others wait: about two milliseconds. A step is an element
 /// that a scan passes.
@@ -71,6 +71,12 @@ pub struct Shared {
     pub started_ms: u64,
     /// When a client last saved, or the server started: milliseconds since 1970.
     pub saved_ms: AtomicU64,
+    /// How long the last save took, in seconds; -1 when there was none.
+    pub save_took_s: AtomicI64,
+    /// Bytes on memory nodes when the server started.
+    pub started_bytes: u64,
+    /// The most bytes on memory nodes that [`Shared::memory`] has seen.
+    peak_bytes: AtomicU64,
     /// Where it listens.
     pub address: SocketAddr,
     /// A random name of this run of the server, in hexadecimal digits.
@@ -105,6 +111,9 @@ impl Shared {
         let (seed, run) = (secret()?, secret()?);
         Ok(Self {
             spaces: Spaces::open(&store)?,
+            started_bytes: store.remote_bytes(),
+            peak_bytes: AtomicU64::new(0),
+            save_took_s: AtomicI64::new(-1),
             store,
             locks: Locks::new(threads),
             users,
@@ -140,6 +149,12 @@ impl Shared {
         let is_awaited = !self.watches.is_empty() || self.waiting.count() > 0;
         let keys = Transaction::new(&self.store, &self.spaces, now_ms, self.config.events(), is_awaited);
         keys.within(self.max_written_bytes)
+    }
+
+    /// Bytes on memory nodes: now, and the most that there were when this was called, which happens ten times a second.
+    pub fn memory(&self) -> (u64, u64) {
+        let now = self.store.remote_bytes();
+        (now, self.peak_bytes.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
     /// Remembers that a client was denied something.

@@ -16,6 +16,7 @@ use crate::keyspace::header::Kind;
 use crate::keyspace::transaction::Name;
 use crate::protocol::reply::Protocol;
 use crate::state::clients::Client;
+use crate::state::counters::Counters;
 use bytes::Bytes;
 use forebay_env::Nanos;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
@@ -23,6 +24,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A call that has begun and waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// The number of its command.
+    pub command: usize,
+    /// How long it took until it waited, nanoseconds.
+    pub took: Nanos,
+}
 
 /// A client that waits.
 #[derive(Debug)]
@@ -41,6 +51,8 @@ pub struct Waiter {
     pub nothing: Vec<u8>,
     /// When time is over.
     pub until: Option<Nanos>,
+    /// Its call; `None` when the thread of scripts has it.
+    pub begun: Option<Begun>,
     /// Whether it has ended.
     has_ended: Mutex<bool>,
     left: Mutex<Left>,
@@ -66,19 +78,44 @@ impl Claim<'_> {
 }
 
 impl Waiter {
-    /// A waiter that is nowhere yet.
+    /// A waiter for the thread of scripts.
     #[must_use]
-    pub fn new(
-        client: Arc<Client>,
-        database: usize,
-        protocol: Protocol,
+    pub fn new(client: Arc<Client>, database: usize, protocol: Protocol) -> Self {
+        Self {
+            client,
+            database,
+            protocol,
+            request: Vec::new(),
+            kind: None,
+            nothing: Vec::new(),
+            until: None,
+            begun: None,
+            has_ended: Mutex::new(false),
+            left: Mutex::default(),
+        }
+    }
+
+    /// The same for a call that waits for keys and is nowhere yet: its request, the type of the keys, the reply when time is over, and
+    /// when that is.
+    #[must_use]
+    pub fn for_keys(
+        self,
+        begun: Begun,
         request: Vec<Bytes>,
         kind: Option<Kind>,
         nothing: Vec<u8>,
         until: Option<Nanos>,
     ) -> Self {
-        let (has_ended, left) = (Mutex::new(false), Mutex::default());
-        Self { client, database, protocol, request, kind, nothing, until, has_ended, left }
+        Self { begun: Some(begun), request, kind, nothing, until, ..self }
+    }
+
+    /// Somebody has ended it, which is a failure.
+    pub fn fail(&self, counters: &Counters) {
+        if let Some(Begun { command, took }) = self.begun
+            && let Some(counters) = counters.of_command(command)
+        {
+            counters.end_wait(took, 0, true);
+        }
     }
 
     /// Whether it waits for a script, which is carried out whether somebody waits or not.
@@ -126,6 +163,11 @@ impl Waiting {
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Number of those that do not wait forever.
+    pub fn with_time(&self) -> usize {
+        lock(&self.by_client).values().filter(|waiter| waiter.until.is_some()).count()
     }
 
     /// Leaves a waiter at keys, which the caller has locked.

@@ -142,7 +142,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         let begun = context.shared.clock.now();
         let outcome = handler(&mut context, arguments);
         let took = context.shared.clock.now().saturating_sub(begun);
-        command.count(context.shared, context.counters, took, outcome.is_err(), context.keys.now_ms());
+        command.count(context.shared, context.counters, None, took, outcome.is_err(), context.keys.now_ms());
         let has_lost = context.out.is_full();
         self.cx.keys.check_size()?;
         if has_lost && outcome.is_ok() { Err(Failure::REPLY_TOO_LONG) } else { outcome }

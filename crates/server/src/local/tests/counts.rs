@@ -38,16 +38,134 @@ fn commands_and_errors_are_counted() {
     assert!(!left.contains("cmdstat_") && !left.contains("errorstat_"), "{left}");
 }
 
+/// A clock that goes on by 5 ms whenever somebody looks at it.
+#[derive(Debug, Default)]
+struct TickingClock(ManualClock);
+
+impl Clock for TickingClock {
+    fn now(&self) -> Nanos {
+        self.0.advance(Duration::from_millis(5));
+        self.0.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        7_000
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+/// A server whose commands take 5 ms each.
+fn slow_server() -> LocalServer {
+    let options = Options { background_threads: 0, ..Options::default() };
+    let store = Store::embedded(64 << 20, options).unwrap();
+    LocalServer::new(store, Arc::<TickingClock>::default(), &[]).unwrap()
+}
+
+#[test]
+fn commands_that_take_as_long_as_the_threshold_are_noted() {
+    let server = slow_server();
+    let history = |kind: &str| told(&server, &format!("LATENCY HISTORY {kind}"));
+    told(&server, "CONFIG SET latency-monitor-threshold 6; GET k; KEYS *");
+    assert_eq!((history("fast-command"), history("command")), ("*0\r\n".to_owned(), "*0\r\n".to_owned()));
+    told(&server, "CONFIG SET latency-monitor-threshold 5; GET k; KEYS *");
+    let noted = "*1\r\n*2\r\n:7\r\n:5\r\n";
+    assert_eq!((history("fast-command").as_str(), history("command").as_str()), (noted, noted));
+    let latest = told(&server, "LATENCY LATEST");
+    for kind in ["$7\r\ncommand", "$12\r\nfast-command"] {
+        assert!(latest.contains(&format!("*4\r\n{kind}\r\n:7\r\n:5\r\n:5\r\n")), "{latest}");
+    }
+    assert_eq!(told(&server, "LATENCY RESET fast-command; LATENCY HISTORY fast-command"), ":1\r\n*0\r\n");
+    told(&server, "CONFIG SET latency-monitor-threshold 0");
+    assert_eq!(told(&server, "LATENCY RESET; GET k; LATENCY LATEST"), ":1\r\n$-1\r\n*0\r\n");
+}
+
+#[test]
+fn counts_begin_anew_when_they_are_reset() {
+    let server = slow_server();
+    told(&server, "SET k 1; GET k; GET none; LPUSH k x; LATENCY HISTOGRAM get");
+    let info = told(&server, "INFO everything");
+    let counts = [
+        "cmdstat_get:calls=2,usec=10000,",
+        "percentiles_usec_get:p50=5",
+        "errorstat_WRONGTYPE:count=1",
+        "keyspace_hits:1",
+    ];
+    assert!(counts.iter().all(|line| info.contains(line)), "{info}");
+    assert_eq!(told(&server, "CONFIG RESETSTAT; LATENCY HISTOGRAM get"), "+OK\r\n*0\r\n");
+    let info = told(&server, "INFO everything");
+    for gone in ["cmdstat_get:", "cmdstat_lpush:", "usec_get:", "errorstat_"] {
+        assert!(!info.contains(gone), "{info}");
+    }
+    for count in
+        ["keyspace_hits", "keyspace_misses", "total_error_replies", "total_connections_received", "expired_keys"]
+    {
+        assert!(info.lines().any(|line| line == format!("{count}:0")), "{count} in {info}");
+    }
+    // What comes afterwards is counted, with what the reset itself is.
+    told(&server, "GET k");
+    let info = told(&server, "INFO everything");
+    for line in ["cmdstat_get:calls=1,usec=5000,", "cmdstat_config|resetstat:calls=1,", "keyspace_hits:1"] {
+        assert!(info.contains(line), "{line} in {info}");
+    }
+}
+
+#[test]
+fn calls_that_wait_are_counted() {
+    let server = slow_server();
+    let counted = |calls: u64, usec: u64, failed: u64| {
+        let info = told(&server, "INFO commandstats");
+        let line = info.lines().find(|line| line.starts_with("cmdstat_blpop:")).unwrap_or("no calls");
+        let each = usec as f64 / calls as f64;
+        let counts =
+            format!("calls={calls},usec={usec},usec_per_call={each:.2},rejected_calls=0,failed_calls={failed}");
+        assert_eq!(line, format!("cmdstat_blpop:{counts}"));
+    };
+    let wait = || {
+        let mut waits = server.connect();
+        assert_eq!(waits.send(b"BLPOP list 0\r\n"), b"");
+        waits
+    };
+    let first = wait();
+    counted(1, 5_000, 0);
+    // It is carried out a second time, which finds something.
+    told(&server, "RPUSH list x");
+    counted(1, 10_000, 0);
+    let others = [wait(), wait()];
+    for (number, (waits, how)) in (1..).zip(others.iter().zip(["", "ERROR"])) {
+        let unblock = format!("CLIENT UNBLOCK {} {how}", waits.dialogue.session.client.id);
+        assert_eq!(told(&server, unblock.trim()), ":1\r\n");
+        counted(3, 20_000, number);
+    }
+    assert!(told(&server, "INFO errorstats").contains("errorstat_UNBLOCKED:count=1"));
+    drop((first, others, wait()));
+    counted(4, 25_000, 2);
+    told(&server, "MULTI; BLPOP list 0; EXEC");
+    counted(5, 30_000, 2);
+}
+
 #[test]
 fn keys_are_told_with_what_is_done_with_them() {
     let server = server(&Arc::default());
-    let keys = told(
-        &server,
-        "COMMAND GETKEYSANDFLAGS SET a 1; COMMAND GETKEYSANDFLAGS MGET a b; COMMAND GETKEYSANDFLAGS PING x",
-    );
-    let of = |key: &str, access: &str| format!("*2\r\n$1\r\n{key}\r\n*1\r\n+{access}\r\n");
-    let expected = format!("*1\r\n{}*2\r\n{}{}", of("a", "RW"), of("a", "RO"), of("b", "RO"));
-    assert_eq!(keys, expected + "-ERR The command has no key arguments\r\n");
+    let of = |key: &str, flags: &[&str]| {
+        let flags: String = flags.iter().map(|flag| format!("+{flag}\r\n")).collect::<String>();
+        format!("*2\r\n${}\r\n{key}\r\n*{}\r\n{flags}", key.len(), flags.lines().count())
+    };
+    let all = |keys: &[String]| format!("*{}\r\n{}", keys.len(), keys.concat());
+    let (reads, writes, changes) = (["RO", "access"], ["OW", "update"], ["RW", "access", "update"]);
+    for (request, keys) in [
+        ("SET a 1", vec![of("a", &writes)]),
+        ("SET a 1 GET", vec![of("a", &changes)]),
+        ("MGET a b", vec![of("a", &reads), of("b", &reads)]),
+        ("BITFIELD a GET u8 0", vec![of("a", &reads)]),
+        ("BITFIELD a INCRBY u8 0 1", vec![of("a", &changes)]),
+        ("SORT a BY w_* STORE b", vec![of("a", &reads), of("b", &writes)]),
+    ] {
+        assert_eq!(told(&server, &format!("COMMAND GETKEYSANDFLAGS {request}")), all(&keys), "{request}");
+    }
+    assert_eq!(told(&server, "COMMAND GETKEYSANDFLAGS PING x"), "-ERR The command has no key arguments\r\n");
 }
 
 #[test]
