@@ -7,6 +7,8 @@
 //! ```text
 //!   flag  --max-background-jobs   variable  FOREBAY_MAX_BACKGROUND_JOBS   key of the file  max-background-jobs
 //! ```
+//!
+//! The file has parameters in a table, where each is a key; a flag for one of them leaves the others as they are.
 
 use crate::access;
 use crate::failure::Failure;
@@ -21,6 +23,9 @@ use toml::de::{DeTable, DeValue};
 pub const FILE: &str = "config";
 /// The flag that asks for what is in effect.
 pub const CHECK: &str = "check-config";
+/// The flag for a parameter, and the table of all of them.
+pub const PARAMETER: &str = "parameter";
+pub const PARAMETERS: &str = "parameters";
 /// Largest file, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -78,11 +83,17 @@ impl Configuration {
         let file = file.or_else(|| variable(&variable_of(FILE)).map(PathBuf::from));
         for (name, value, line) in file.as_deref().map(read).transpose()?.unwrap_or_default() {
             let Configuration { origins, elsewhere } = &configuration;
-            if !given.contains(&name) && !origins.contains_key(&name) && !elsewhere.contains_key(&name) {
+            let is_one_of_many = name == PARAMETER;
+            if is_one_of_many
+                || !given.contains(&name) && !origins.contains_key(&name) && !elsewhere.contains_key(&name)
+            {
                 added.push(flag(&name, &value));
                 let origin = Origin::File(file.clone().unwrap_or_default(), line);
                 configuration.origins.insert(name, origin);
             }
+        }
+        if let Some(file) = file.filter(|_| !given.contains(FILE)) {
+            added.push(flag(FILE, &file.to_string_lossy()));
         }
         let place = arguments.len().min(2);
         arguments.splice(place..place, added);
@@ -108,6 +119,9 @@ impl Configuration {
         for option in options.get_arguments() {
             let Some(name) = option.get_long().filter(|name| is_option(name)) else { continue };
             let id = option.get_id().as_str();
+            if name == PARAMETER {
+                continue;
+            }
             let values = matches.get_raw(id).map(|values| {
                 let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
                 values.join(",")
@@ -127,12 +141,21 @@ impl Configuration {
                 (None, None) => writeln!(text, "# {name} is not set"),
             };
         }
+        let parameters = matches.get_raw(PARAMETER).into_iter().flatten().map(|value| value.to_string_lossy());
+        // Of those that are there twice the last counts.
+        let parameters: BTreeMap<String, String> = parameters
+            .filter_map(|value| value.split_once('=').map(|(name, value)| (name.to_owned(), written(value))))
+            .collect();
+        if !parameters.is_empty() {
+            let _ = writeln!(text, "\n[{PARAMETERS}]");
+        }
+        parameters.iter().for_each(|(name, value)| _ = writeln!(text, "{name} = {value}"));
         text
     }
 }
 
 /// A value as TOML has it.
-fn written(value: &str) -> String {
+pub fn written(value: &str) -> String {
     if matches!(value, "true" | "false") || value.parse::<i64>().is_ok_and(|number| number.to_string() == value) {
         return value.to_owned();
     }
@@ -209,24 +232,41 @@ fn read(path: &Path) -> Result<Vec<(String, String, usize)>, Failure> {
         Failure::usage(format_args!("{shown}:{line}: {}", error.message()))
     })?;
     let mut keys: Vec<(String, String, usize)> = Vec::new();
+    let mut parameters = None;
     for (key, value) in table.get_ref() {
         let line = line_of(key.span().start);
+        if let (PARAMETERS, DeValue::Table(table)) = (&**key.get_ref(), value.get_ref()) {
+            parameters = Some(table);
+            continue;
+        }
         let refuse = |why: &str| Failure::usage(format_args!("{shown}:{line}: {}: {why}", key.get_ref()));
         let name = key.get_ref().replace('_', "-");
         if !is_option(&name) {
             return Err(refuse("this is a flag only"));
         }
-        let text = match value.get_ref() {
-            DeValue::String(text) => text.to_string(),
-            DeValue::Integer(number) => number.to_string(),
-            DeValue::Float(number) => number.to_string(),
-            DeValue::Boolean(is_so) => is_so.to_string(),
-            _ => return Err(refuse("a value is a string, a number, true or false")),
-        };
+        let text = text_of(value.get_ref()).ok_or_else(|| refuse(NO_VALUE))?;
         if keys.iter().any(|(other, ..)| *other == name) {
             return Err(refuse("it is there twice"));
         }
         keys.push((name, text, line));
     }
+    for (key, value) in parameters.into_iter().flatten() {
+        let (name, line) = (key.get_ref().replace('_', "-"), line_of(key.span().start));
+        let text = text_of(value.get_ref());
+        let text = text.ok_or_else(|| Failure::usage(format_args!("{shown}:{line}: {name}: {NO_VALUE}")))?;
+        keys.push((PARAMETER.to_owned(), format!("{name}={text}"), line));
+    }
     Ok(keys)
+}
+
+const NO_VALUE: &str = "a value is a string, a number, true or false";
+
+fn text_of(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        DeValue::Boolean(is_so) => Some(is_so.to_string()),
+        _ => None,
+    }
 }

@@ -1,8 +1,10 @@
 //! `forebay serve`: a store for clients of Redis.
 
 mod lending;
+mod parameters;
 mod running;
 
+use self::parameters::{Parameter, ParameterFile};
 use self::running::{Ended, Opened, Serving};
 use crate::admin::{self, AdminArguments};
 use crate::arguments::{MemoryArguments, NodeAddresses};
@@ -15,7 +17,7 @@ use forebay::admission::{Admission, AdmissionOptions, is_open_to_all};
 use forebay::{ErrorKind, Options, ShardBounds};
 use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
-use forebay_server::{ServerOptions, TlsOptions};
+use forebay_server::{ConfigFile, ServerOptions, TlsOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
@@ -62,6 +64,10 @@ pub struct Arguments {
     /// again, and ACL SAVE writes it.
     #[arg(long, value_name = "FILE")]
     aclfile: Option<PathBuf>,
+    /// A parameter of CONFIG SET and its value; may be given several times. A file has all of them in a table, [parameters], which CONFIG
+    /// REWRITE changes.
+    #[arg(long, value_name = "NAME=VALUE")]
+    parameter: Vec<Parameter>,
     /// Serve other machines although no password is set.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new(), action = clap::ArgAction::Set)]
@@ -223,6 +229,8 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         threads: arguments.threads,
         password: arguments.password_file.as_deref().map(password).transpose()?,
         users_file: arguments.aclfile.clone(),
+        parameters: arguments.parameter.iter().cloned().map(|Parameter(name, value)| (name, value)).collect(),
+        config_file: arguments.config.clone().map(|path| Arc::new(ParameterFile::new(path)) as Arc<dyn ConfigFile>),
         protected: !arguments.unprotected,
         ..usual
     };

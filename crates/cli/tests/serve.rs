@@ -574,3 +574,44 @@ fn nobody_is_served_without_an_address() {
     let ended = run("serve --tls-listen=127.0.0.1:0 --durability=none").expect(2);
     assert!(ended.error.contains("--tls-listen-certificate"), "{}", ended.error);
 }
+
+#[test]
+fn what_config_set_changed_is_kept_in_the_file() {
+    let file = crate::common::fresh_path(".toml");
+    let before = "# Mine.\nthreads = 2 # two\n\n[parameters] # of Redis\ntimeout = 300 # seconds\n\n# The end.\n";
+    std::fs::write(&file, before).unwrap();
+    let flags = format!("--durability=none --config={}", file.display());
+    let (server, port) = serve(&format!("{flags} --parameter=slowlog-max-len=7"));
+    let cli = |request: &str| ask("redis-cli", &port, &request.split(' ').collect::<Vec<_>>(), "");
+    assert_eq!(cli("config get timeout"), "timeout\n300\n");
+    assert_eq!(cli("config get slowlog-max-len"), "slowlog-max-len\n7\n");
+    assert!(cli("info server").contains(&format!("config_file:{}", file.display())));
+    // Nothing has changed yet.
+    assert_eq!(cli("config rewrite"), "OK\n");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    assert_eq!(cli("config set timeout 60 notify-keyspace-events KEA"), "OK\n");
+    assert_eq!(cli("config rewrite"), "OK\n");
+    let after = before.replace("timeout = 300 # seconds", "timeout = 60 # seconds");
+    let events = "notify-keyspace-events = \"AKE\"";
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text, after.replace("# seconds\n", &format!("# seconds\n{events}\n")));
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+    let checked = run(&format!("serve --check-config {flags} --parameter=timeout=5")).expect(0).out;
+    assert!(checked.ends_with(&format!("\n[parameters]\n{events}\ntimeout = 5\n")), "{checked}");
+    let ended = run(&format!("serve --check-config {flags} --parameter=nosuch=5"));
+    assert!(ended.code == Some(2) && ended.error.contains("'nosuch'"), "{ended:?}");
+    let (server, port) = serve(&flags);
+    assert_eq!(ask("redis-cli", &port, &["config", "get", "timeout"], ""), "timeout\n60\n");
+    // A password does not come into the file.
+    assert_eq!(ask("redis-cli", &port, &["config", "set", "requirepass", "secret"], ""), "OK\n");
+    let refused = ask("redis-cli", &port, &["--no-auth-warning", "-a", "secret", "config", "rewrite"], "");
+    assert!(refused.contains("is a secret"), "{refused}");
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+    let (server, port) = serve("--durability=none");
+    let refused = ask("redis-cli", &port, &["config", "rewrite"], "");
+    assert!(refused.contains("ERR The server is running without a config file"), "{refused}");
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+}

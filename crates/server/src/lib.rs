@@ -57,4 +57,5 @@ pub use keyspace::layout::shard_bounds;
 pub use keyspace::spaces::is_served;
 pub use observer::{Figures, Observer, SlowCommand};
 pub use server::{Error, Server, ServerOptions, TlsOptions};
+pub use state::config::ConfigFile;
 pub use state::durations::Durations;

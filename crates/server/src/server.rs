@@ -8,6 +8,7 @@ use crate::keyspace::spaces::is_of_others;
 use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
 use crate::state::clients;
+use crate::state::config::{Config, ConfigFile};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::shared::{MAX_STEPS, Shared};
 use forebay::admission::Admission;
@@ -36,6 +37,10 @@ pub struct ServerOptions {
     pub password: Option<Vec<u8>>,
     /// The file of users, which must be there.
     pub users_file: Option<PathBuf>,
+    /// Parameters of `CONFIG SET` with their values; of one that is there twice the last counts.
+    pub parameters: Vec<(String, String)>,
+    /// The file that `CONFIG REWRITE` changes.
+    pub config_file: Option<Arc<dyn ConfigFile>>,
     /// Turn away connections from other machines while no password is set.
     pub protected: bool,
     /// Most steps of a command where others wait for it, such as elements that it reads. One that takes more goes on in another thread.
@@ -52,6 +57,8 @@ impl Default for ServerOptions {
             threads: 1,
             password: None,
             users_file: None,
+            parameters: Vec::new(),
+            config_file: None,
             protected: true,
             max_steps: MAX_STEPS,
             clock: SystemClock::shared(),
@@ -63,8 +70,8 @@ impl ServerOptions {
     /// Looks at what does not need the store or the address, and reads the file of users.
     ///
     /// # Errors
-    /// `Invalid`: the number of threads is out of range, TLS has no certificate, or the file of users is not there or makes no
-    /// sense.
+    /// `Invalid`: the number of threads is out of range, TLS has no certificate, a parameter cannot have its value, or the file of users
+    /// is not there or makes no sense.
     pub fn check(&self) -> Result<(), Error> {
         self.users(&table::registry()).map(|_| ())
     }
@@ -78,6 +85,7 @@ impl ServerOptions {
         if self.tls.as_ref().is_some_and(|tls| !tls.admission.encrypts()) {
             return Err(invalid("TLS needs a certificate and its key".to_owned()));
         }
+        Config::default().begin_with(&self.parameters).map_err(invalid)?;
         Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)
     }
 }
@@ -175,6 +183,9 @@ impl Server {
         shared.config.set_at_start("aclfile", file);
         shared.config.set_at_start("protected-mode", if options.protected { "yes" } else { "no" });
         shared.config.set_at_start("requirepass", options.password.unwrap_or_default());
+        let invalid = |message| Error { kind: ErrorKind::Invalid, message };
+        shared.config.begin_with(&options.parameters).map_err(invalid)?;
+        shared.config.keep_in(options.config_file);
         let mut server = Self { shared: Arc::new(shared), tls_address, mailboxes: Vec::new(), threads: Vec::new() };
         let door = Door {
             plain: plain.map(|(listener, _)| listener),
@@ -311,6 +322,7 @@ mod tests {
         for (options, why) in [
             (ServerOptions { threads: 0, ..usual.clone() }, "from 1 to 64"),
             (ServerOptions { threads: 100_000, ..usual.clone() }, "from 1 to 64"),
+            (ServerOptions { parameters: vec![("timeout".to_owned(), "x".to_owned())], ..usual.clone() }, "'timeout'"),
             (ServerOptions { users_file: Some("/nowhere/users".into()), ..usual }, "/nowhere/users"),
         ] {
             let error = options.check().unwrap_err();

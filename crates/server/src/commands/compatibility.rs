@@ -10,7 +10,7 @@ const MISSING: &[(&str, &[&str])] = &[
     ("connection", &["client caching", "client tracking", "client trackinginfo"]),
     ("generic", &["migrate"]),
     ("scripting", &["script debug"]),
-    ("server", &["config rewrite", "debug", "failover", "module", "psync", "replicaof", "slaveof", "sync"]),
+    ("server", &["debug", "failover", "module", "psync", "replicaof", "slaveof", "sync"]),
 ];
 
 /// The table as text.

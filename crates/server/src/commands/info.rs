@@ -118,7 +118,7 @@ fn server(cx: &Context<'_, '_>, text: &mut String) {
         path.map_or_else(String::new, |path| shown::short(path.as_os_str().as_bytes(), usize::MAX))
     };
     put(text, "executable", shown(std::env::current_exe().ok().as_deref()));
-    put(text, "config_file", "");
+    put(text, "config_file", shown(shared.config.path()));
     put(text, "io_threads_active", u8::from(shared.threads > 1));
 }
 

@@ -20,6 +20,8 @@ pub const COMMANDS: &[Command] = &[
             Command::alone(FAMILY, "config|get", -3, CONTROL, config_get).doc("2.0.0", "Returns parameters."),
             Command::alone(FAMILY, "config|help", 2, LOADING | STALE, config_help).doc("5.0.0", "Returns help."),
             Command::alone(FAMILY, "config|resetstat", 2, CONTROL, config_reset).doc("2.0.0", "Resets counts."),
+            Command::alone(FAMILY, "config|rewrite", 2, CONTROL, config_rewrite)
+                .doc("2.8.0", "Has the configuration file say what was changed."),
             Command::alone(FAMILY, "config|set", -4, CONTROL, config_set).doc("2.0.0", "Changes parameters."),
         ]),
     Command::new(FAMILY, "dbsize", 1, READONLY | FAST, dbsize).doc("1.0.0", "Returns the number of keys."),
@@ -36,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
 fn config_help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "GET <pattern> ..., RESETSTAT, SET <name> <value> ...",
+        "GET <pattern> ..., RESETSTAT, REWRITE, SET <name> <value> ...",
         "HELP",
         "    Print this help.",
     ];
@@ -69,6 +71,12 @@ fn config_set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     for (_, password) in changes.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"requirepass")) {
         cx.shared.users.set_default_password(password);
     }
+    cx.out.ok();
+    Ok(())
+}
+
+fn config_rewrite(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.shared.config.rewrite().map_err(|why| Failure::new(format!("ERR {why}")))?;
     cx.out.ok();
     Ok(())
 }

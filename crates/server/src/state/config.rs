@@ -6,10 +6,11 @@ use crate::keyspace::events::Wanted;
 use crate::state::clients;
 use crate::text::{number, pattern};
 use bytes::Bytes;
-use forebay_env::sync::RwLock;
-use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use forebay_env::sync::{Mutex, RwLock, lock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// How a parameter can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +73,31 @@ const PARAMETERS: &[Parameter] = &[
     ("zset-max-listpack-value", "64", Change::Never),
 ];
 
+/// The parameter that is a secret.
+const PASSWORD: &str = "requirepass";
+
 /// Older names of parameters.
 const OLD_NAMES: &[(&str, &str)] = &[("lua-time-limit", "busy-reply-threshold")];
+
+/// A file that keeps parameters, for `CONFIG REWRITE`.
+pub trait ConfigFile: std::fmt::Debug + Send + Sync {
+    /// Where it is.
+    fn path(&self) -> &Path;
+
+    /// Has the file say these parameters with these values, beside what else it says.
+    ///
+    /// # Errors
+    /// Why it does not. It says what it said before then.
+    fn keep(&self, parameters: &[(&str, &[u8])]) -> Result<(), String>;
+}
 
 /// The parameters of a server.
 #[derive(Debug)]
 pub struct Config {
     values: RwLock<BTreeMap<&'static str, Bytes>>,
+    /// Those that somebody changed, which the file does not say yet.
+    changed: Mutex<BTreeSet<&'static str>>,
+    file: Option<Arc<dyn ConfigFile>>,
     max_bulk_bytes: AtomicI64,
     slow_us: AtomicI64,
     latency_ms: AtomicI64,
@@ -90,6 +109,8 @@ impl Default for Config {
         let values = PARAMETERS.iter().map(|(name, value, _)| (*name, Bytes::from_static(value.as_bytes())));
         Self {
             values: RwLock::new(values.collect()),
+            changed: Mutex::default(),
+            file: None,
             max_bulk_bytes: AtomicI64::new(MAX_BULK_BYTES),
             slow_us: AtomicI64::new(10_000),
             latency_ms: AtomicI64::new(0),
@@ -149,6 +170,51 @@ impl Config {
         self.values.write().unwrap_or_else(PoisonError::into_inner).insert(name, value.into());
     }
 
+    /// This file keeps parameters.
+    pub fn keep_in(&mut self, file: Option<Arc<dyn ConfigFile>>) {
+        self.file = file;
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_deref().map(ConfigFile::path)
+    }
+
+    /// Has the file say what was changed.
+    ///
+    /// # Errors
+    /// The text of the reply: there is no file, or it cannot be written; or a password was changed, which would be in it as it is.
+    pub fn rewrite(&self) -> Result<(), String> {
+        let file = self.file.as_ref().ok_or("The server is running without a config file")?;
+        let mut changed = lock(&self.changed);
+        if changed.contains(PASSWORD) {
+            return Err(format!(
+                "Rewriting config file: {PASSWORD} is a secret: the file that --password-file names is for it"
+            ));
+        }
+        let values: Vec<_> = changed.iter().map(|name| (*name, self.get(name))).collect();
+        let values: Vec<(&str, &[u8])> = values.iter().map(|(name, value)| (*name, &value[..])).collect();
+        file.keep(&values).map_err(|why| format!("Rewriting config file: {why}"))?;
+        changed.clear();
+        Ok(())
+    }
+
+    /// Changes parameters before the server starts, as [`Config::set`], and takes what they are for what the file says.
+    ///
+    /// # Errors
+    /// Those of [`Config::set`]; a parameter that is a secret.
+    pub fn begin_with(&self, parameters: &[(String, String)]) -> Result<(), String> {
+        for (name, value) in parameters {
+            if name.eq_ignore_ascii_case(PASSWORD) {
+                return Err(format!("{PASSWORD} is a secret: --password-file names a file with it"));
+            }
+            self.set(&[(name.as_bytes(), value.as_bytes())])?;
+        }
+        lock(&self.changed).clear();
+        Ok(())
+    }
+
     /// Changes parameters, all of them or none.
     ///
     /// # Errors
@@ -172,7 +238,14 @@ impl Config {
                 .map_err(|why| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}"))?;
             checked.push((*name, shown(*change, value)));
         }
-        self.values.write().unwrap_or_else(PoisonError::into_inner).extend(checked);
+        let mut changed = lock(&self.changed);
+        let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
+        for (name, value) in checked {
+            if values.insert(name, value.clone()).as_ref() != Some(&value) {
+                changed.insert(name);
+            }
+        }
+        drop((values, changed));
         self.max_bulk_bytes.store(self.number("proto-max-bulk-len"), Ordering::Relaxed);
         self.slow_us.store(self.number("slowlog-log-slower-than"), Ordering::Relaxed);
         self.latency_ms.store(self.number("latency-monitor-threshold"), Ordering::Relaxed);
@@ -254,5 +327,44 @@ mod tests {
         assert_eq!(config.number("busy-reply-threshold"), 7);
         assert_eq!(config.matching(b"lua*"), [("lua-time-limit", Bytes::from_static(b"7"))]);
         assert!(config.set(&[(b"lua-time-limit", b"1"), (b"busy-reply-threshold", b"2")]).is_err());
+    }
+    /// A file that keeps what it is told, or fails.
+    #[derive(Debug, Default)]
+    struct Kept(Mutex<Vec<(String, Vec<u8>)>>);
+
+    impl ConfigFile for Kept {
+        fn path(&self) -> &Path {
+            Path::new("/kept")
+        }
+
+        fn keep(&self, parameters: &[(&str, &[u8])]) -> Result<(), String> {
+            if parameters.iter().any(|(_, value)| *value == b"13") {
+                return Err("No space left on device".to_owned());
+            }
+            lock(&self.0).extend(parameters.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_was_changed_is_kept_in_the_file() {
+        let mut config = Config::default();
+        assert_eq!(config.rewrite().unwrap_err(), "The server is running without a config file");
+        let kept = Arc::new(Kept::default());
+        config.keep_in(Some(Arc::clone(&kept) as _));
+        let begun =
+            [("timeout", "7"), ("acllog-max-len", "9")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        config.begin_with(&begun).unwrap();
+        assert!(config.begin_with(&[("timeout".to_owned(), "x".to_owned())]).is_err());
+        assert!(config.begin_with(&[(PASSWORD.to_owned(), "x".to_owned())]).unwrap_err().contains("secret"));
+        config.rewrite().unwrap();
+        assert!(lock(&kept.0).is_empty());
+        config.set(&[(b"timeout", b"13"), (b"acllog-max-len", b"9")]).unwrap();
+        assert_eq!(config.rewrite().unwrap_err(), "Rewriting config file: No space left on device");
+        config.set(&[(b"timeout", b"14")]).unwrap();
+        config.rewrite().unwrap();
+        assert_eq!(*lock(&kept.0), [("timeout".to_owned(), b"14".to_vec())]);
+        config.set(&[(b"requirepass", b"x")]).unwrap();
+        assert!(config.rewrite().unwrap_err().contains("secret"));
     }
 }
