@@ -33,6 +33,7 @@ use crate::keyspace::writes::{FIRST_PORTION, PORTION_BYTES, Writes};
 use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
 use crate::state::channels::Topic;
+use crate::state::clients::DescribedTracking;
 use crate::state::counters::{Count, Counters};
 use crate::state::session::{Queue, Replies, Session};
 use crate::state::shared::Shared;
@@ -173,6 +174,7 @@ impl<'s> Executor<'s> {
             }
             if !run.is_empty() {
                 let carried = self.together(session, &words, &run, out, pace);
+                session.push(out);
                 done += carried;
                 // What follows a command that was left to the thread of jobs waits for its reply.
                 if carried < run.len() || !session.may_go_on() {
@@ -182,6 +184,7 @@ impl<'s> Executor<'s> {
             if let Some((planned, from)) = end {
                 let arguments = Arguments::new(words.get(from..).unwrap_or_default());
                 done += usize::from(self.by_itself(session, planned, arguments, out, Place::Here));
+                session.push(out);
             }
         }
         self.counters.add(Count::Commands, done as u64);
@@ -322,6 +325,9 @@ impl<'s> Executor<'s> {
                     command.count(self.shared, self.counters, None, took, result.is_err(), now_ms);
                     Self::describe(session, command, now_ms);
                     monitored::show(self.shared, session, command, arguments, now_ms);
+                    if session.queue.is_none() {
+                        session.end_choice(command.name);
+                    }
                     result
                 }
                 Run::Script(_) if place == Place::Here => {
@@ -477,12 +483,13 @@ impl<'s> Executor<'s> {
                 Ok(wait) => waits = wait.map(|wait| (wait, *arguments)),
                 Err(failure) => failed = Some(failure),
             }
-            // Those who wait come before the commands that follow.
-            if self.may_wake(session, (command, *arguments)) {
+            // Those who wait come before the commands that follow, and so does what the client is told of its own changes.
+            let is_told = session.tracked.is_some() && command.has(flags::WRITE);
+            if is_told || self.may_wake(session, (command, *arguments)) {
                 break;
             }
         }
-        let finished = self.finish(failed, &mut keys);
+        let finished = self.finish(Some(&mut *session), failed, &mut keys);
         if let (Ok(None), Some((wait, arguments))) = (&finished, waits) {
             self.leave_waiter(session, arguments, &wait, start, out);
         }
@@ -600,6 +607,10 @@ impl<'s> Executor<'s> {
         let result = handler(&mut context, arguments);
         // Nobody waits in a transaction.
         let wait = context.wait.take().filter(|_| !session.is_in_transaction);
+        command.track(shared, session, arguments);
+        if !session.is_in_transaction {
+            session.end_choice(command.name);
+        }
         let begun = std::mem::replace(at, shared.clock.now());
         if let Err(failure) = &result
             && failure.is_of_length()
@@ -659,11 +670,16 @@ impl<'s> Executor<'s> {
         self.shared.slow_log.add(slow, usize::try_from(config.number("slowlog-max-len")).unwrap_or(0));
     }
 
-    /// Writes what a run changed and says so, unless it failed. What is returned says why it is not durable, if it is not.
+    /// Writes what a run of a client changed and says so, unless it failed. What is returned says why it is not durable, if it is not.
     ///
     /// # Errors
     /// The run's own; those of the database. Nothing was written then.
-    pub fn finish(&self, failed: Option<Failure>, keys: &mut Transaction<'_>) -> Outcome<Option<Failure>> {
+    pub fn finish(
+        &self,
+        by: Option<&mut Session>,
+        failed: Option<Failure>,
+        keys: &mut Transaction<'_>,
+    ) -> Outcome<Option<Failure>> {
         let _traced = trace_span!(target: "forebay_trace", "commit").entered();
         let committed = failed.map_or(Ok(()), Err).and_then(|()| keys.commit());
         let doubt = committed.inspect_err(|_| self.shared.scripts.doubt())?;
@@ -671,6 +687,8 @@ impl<'s> Executor<'s> {
         if !self.shared.watches.is_empty() {
             self.shared.watches.changed(&keys.touched());
         }
+        let own = self.shared.tell_trackers(by.as_ref().map(|session| session.client.id), keys);
+        by.into_iter().for_each(|session| session.pushed.extend(&own));
         self.shared.tell(keys);
         Ok(doubt)
     }
@@ -742,6 +760,8 @@ impl<'s> Executor<'s> {
         self.unwatch(session);
         self.unsubscribe(session);
         self.shared.monitors.remove(session.client.id);
+        self.shared.tracking.end(session.client.id);
+        session.tracked = None;
         session.database = 0;
         session.replies = Replies::On;
         session.log_in(self.shared.users.anonymous());
@@ -753,6 +773,7 @@ impl<'s> Executor<'s> {
             described.is_kept = false;
             described.is_monitor = false;
             described.subscriptions = (0, 0);
+            described.tracking = DescribedTracking::default();
         });
     }
 
@@ -761,6 +782,7 @@ impl<'s> Executor<'s> {
         self.unwatch(session);
         self.unsubscribe(session);
         self.shared.monitors.remove(session.client.id);
+        self.shared.tracking.end(session.client.id);
         if let Some(waiter) = session.blocked.take() {
             if let Some(claim) = waiter.claim() {
                 claim.end();

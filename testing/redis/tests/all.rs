@@ -10,3 +10,4 @@ mod forms;
 mod long;
 mod scripts;
 mod short;
+mod tracking;

@@ -4,6 +4,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, LOADING, NOSCRIPT, STALE};
 use crate::commands::command::{Command, Context, Family, unknown_form};
 use crate::commands::connection::check_name;
+use crate::commands::tracking;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::clients::Client;
 use crate::state::session::Replies;
@@ -19,8 +20,10 @@ const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "client", -2, 0, help)
     .doc("2.4.0", "A container for client connection commands.")
     .subcommands(&[
+        Command::alone(FAMILY, "client|caching", 3, SEEN, tracking::caching)
+            .doc("6.0.0", "Says whether the keys that the next command reads are tracked."),
         Command::alone(FAMILY, "client|getname", 2, SEEN, get_name).doc("2.6.9", "Returns the name of the connection."),
-        Command::alone(FAMILY, "client|getredir", 2, SEEN, get_redirection)
+        Command::alone(FAMILY, "client|getredir", 2, SEEN, tracking::get_redirection)
             .doc("6.0.0", "Returns the client that gets the connection's invalidations."),
         Command::alone(FAMILY, "client|help", 2, LOADING | STALE, help).doc("5.0.0", "Returns help."),
         Command::alone(FAMILY, "client|id", 2, SEEN, id).doc("5.0.0", "Returns the number of the client."),
@@ -34,6 +37,10 @@ pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "client", -2, 0, help)
             .doc("2.9.50", "Makes commands wait for some time."),
         Command::alone(FAMILY, "client|reply", 3, SEEN, reply).doc("3.2.0", "Says which replies the connection wants."),
         Command::alone(FAMILY, "client|setname", 3, SEEN, set_name).doc("2.6.9", "Names the connection."),
+        Command::alone(FAMILY, "client|tracking", -3, SEEN, tracking::tracking)
+            .doc("6.0.0", "Has the connection be told when keys change that it has read, or that have its prefixes."),
+        Command::alone(FAMILY, "client|trackinginfo", 2, SEEN, tracking::info)
+            .doc("6.2.0", "Returns how the connection tracks keys."),
         Command::alone(FAMILY, "client|unblock", -3, ADMIN | SEEN, unblock)
             .doc("5.0.0", "Lets a client go on that waits in a command."),
         Command::alone(FAMILY, "client|unpause", 2, ADMIN | SEEN, unpause)
@@ -43,7 +50,7 @@ pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "client", -2, 0, help)
 fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "GETNAME, ID, INFO, KILL <option> ..., LIST [options ...], NO-EVICT (ON|OFF), PAUSE <timeout> [WRITE|ALL], REPLY (ON|OFF|SKIP), SETNAME <name>, UNPAUSE",
+        "CACHING (YES|NO), GETNAME, GETREDIR, ID, INFO, KILL <option> ..., LIST [options ...], NO-EVICT (ON|OFF), PAUSE <timeout> [WRITE|ALL], REPLY (ON|OFF|SKIP), SETNAME <name>, TRACKING (ON|OFF) [options ...], TRACKINGINFO, UNPAUSE",
         "HELP",
         "    Print this help.",
     ];
@@ -62,11 +69,6 @@ fn set_name(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     check_name(name)?;
     cx.session.client.describe(|described| described.name = Bytes::copy_from_slice(name));
     cx.out.ok();
-    Ok(())
-}
-
-fn get_redirection(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    cx.out.integer(-1);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use crate::state::counters::{Count, Counters};
 use crate::state::latencies::Sample;
 use crate::state::session::Session;
 use crate::state::shared::Shared;
+use crate::state::tracking::Tracked;
 use crate::text::shown;
 use bytes::Bytes;
 use forebay_env::{HashMap, Nanos};
@@ -356,6 +357,17 @@ impl Command {
     pub const fn takes(&self, arguments: usize) -> bool {
         let given = arguments as i64;
         if self.arity < 0 { given >= -self.arity } else { given == self.arity }
+    }
+
+    /// Has the client of a connection be told when the keys change that this call has read, if it asked for that. They are locked.
+    pub fn track(&self, shared: &Shared, session: &Session, arguments: Arguments<'_>) {
+        let is_wanted =
+            session.tracked.is_some_and(Tracked::reads) && self.has(flags::READONLY) && !self.has(flags::PUBSUB);
+        if is_wanted && !matches!(self.run, Run::Script(_)) {
+            let most = usize::try_from(shared.config.number("tracking-table-max-keys")).unwrap_or(0);
+            let keys = self.key_places(arguments).into_iter().map(|place| arguments.at(place));
+            shared.tracking.remember(session.client.id, keys, most, &shared.clients);
+        }
     }
 
     /// Counts a call that was carried out, and notes one that took long. It took so long before it waited, if it did, and so long now.

@@ -131,7 +131,7 @@ fn clients(cx: &Context<'_, '_>, text: &mut String) {
     put(text, "client_recent_max_input_buffer", most(|described| described.request_bytes));
     put(text, "client_recent_max_output_buffer", most(|described| described.reply_bytes));
     put(text, "blocked_clients", cx.shared.waiting.count());
-    put_zeros(text, &["tracking_clients"]);
+    put(text, "tracking_clients", cx.shared.tracking.totals().clients);
     put(text, "clients_in_timeout_table", cx.shared.waiting.with_time());
 }
 
@@ -242,7 +242,10 @@ fn statistics(cx: &Context<'_, '_>, text: &mut String) {
         &["active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses"],
     );
     put_zeros(text, &["total_active_defrag_time", "current_active_defrag_time"]);
-    put_zeros(text, &["tracking_total_keys", "tracking_total_items", "tracking_total_prefixes"]);
+    let tracked = cx.shared.tracking.totals();
+    put(text, "tracking_total_keys", tracked.keys);
+    put(text, "tracking_total_items", tracked.items);
+    put(text, "tracking_total_prefixes", tracked.prefixes);
     put_zeros(text, &["unexpected_error_replies"]);
     count(text, "total_error_replies", Count::Errors);
     count(text, "total_reads_processed", Count::Reads);

@@ -46,5 +46,6 @@ pub mod sorting;
 pub mod streams;
 pub mod strings;
 pub mod table;
+mod tracking;
 pub mod transactions;
 mod whole;

@@ -47,7 +47,19 @@ impl Executor<'_> {
         }
         session.was_held = false;
         let shown = std::mem::take(&mut session.shown);
-        self.shared.scripts.submit(Job { client, user, database, protocol, replies, request, transaction, shown });
+        let tracked = session.tracked;
+        session.end_choice("");
+        self.shared.scripts.submit(Job {
+            client,
+            user,
+            database,
+            protocol,
+            replies,
+            request,
+            transaction,
+            shown,
+            tracked,
+        });
     }
 
     /// Carries out a request in the thread of jobs.
@@ -64,6 +76,7 @@ impl Executor<'_> {
         let arguments = Arguments::new(&words);
         let mut session = Session::new(Arc::clone(&job.client), job.user);
         (session.database, session.replies, session.shown) = (job.database, job.replies, job.shown);
+        session.tracked = job.tracked;
         if let Some((queue, watched)) = job.transaction {
             (session.queue, session.watched) = (Some(queue), watched);
         }
@@ -71,6 +84,7 @@ impl Executor<'_> {
         match self.registry.resolve(arguments) {
             Ok(command) => {
                 self.by_itself(&mut session, Planned::Alone(command), arguments, &mut out, Place::There);
+                session.push(&mut out);
             }
             Err(failure) => self.fail(&mut out, 0, &failure),
         }

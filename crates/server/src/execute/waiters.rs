@@ -135,7 +135,8 @@ impl Executor<'_> {
         Self::describe(&session, command, keys.now_ms());
         let mut at = self.shared.clock.now();
         let result = self.call(&mut session, (command, arguments), &mut keys, &mut out, &mut at);
-        let result = result.and_then(|wait| self.finish(None, &mut keys).map(|doubt| (wait, doubt)));
+        let result =
+            result.and_then(|wait| self.finish(Some(&mut session), None, &mut keys).map(|doubt| (wait, doubt)));
         let touched = match result {
             Ok((Some(_), _)) => return Attempt::Waits,
             Ok((None, None)) => keys.touched(),
@@ -148,6 +149,7 @@ impl Executor<'_> {
                 Vec::new()
             }
         };
+        session.push(&mut out);
         Attempt::Served(out.take(), touched)
     }
 

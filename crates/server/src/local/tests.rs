@@ -3,6 +3,7 @@
 mod bounds;
 mod counts;
 mod long;
+mod tracking;
 mod waiting;
 
 use super::*;

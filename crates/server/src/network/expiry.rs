@@ -47,7 +47,7 @@ fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
         // Somebody may have changed it before it was locked.
         keys.expire(space, key)?;
     }
-    let doubt = executor.finish(None, &mut keys)?;
+    let doubt = executor.finish(None, None, &mut keys)?;
     drop(locked);
     executor.serve_waiters(&keys);
     doubt.map_or(Ok(found.len()), Err)

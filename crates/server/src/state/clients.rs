@@ -77,6 +77,21 @@ pub struct Described {
     pub is_monitor: bool,
     /// Whether it asked not to be ended to free memory.
     pub is_kept: bool,
+    /// Whether it holds keys, and is told when they change.
+    pub tracking: DescribedTracking,
+}
+
+/// What a client's line says of the keys that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DescribedTracking {
+    /// Whether it holds some.
+    pub is_on: bool,
+    /// Whether it is told of all keys with its prefixes.
+    pub is_broadcast: bool,
+    /// Whether the client that is told in its place is gone.
+    pub is_broken: bool,
+    /// The client that is told in its place; zero when it is told itself.
+    pub redirect: u64,
 }
 
 impl Client {
@@ -158,6 +173,9 @@ impl Client {
             (described.subscriptions != (0, 0), 'P'),
             (described.queued.is_some(), 'x'),
             (described.is_blocked, 'b'),
+            (described.tracking.is_on, 't'),
+            (described.tracking.is_broken, 'R'),
+            (described.tracking.is_broadcast, 'B'),
             (described.is_kept, 'e'),
         ] {
             if is_set {
@@ -173,7 +191,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub=0 multi={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
-             user={} redir=-1 resp={}",
+             user={} redir={} resp={}",
             self.id,
             self.address,
             self.local,
@@ -189,6 +207,7 @@ impl Client {
             described.request_bytes + described.reply_bytes,
             described.command,
             crate::text::shown::short(&described.user, usize::MAX),
+            described.tracking.is_on.then_some(described.tracking.redirect).map_or(-1, |redirect| redirect as i64),
             described.protocol,
         );
         line

@@ -69,6 +69,7 @@ const PARAMETERS: &[Parameter] = &[
     ("tcp-keepalive", "300", Change::Number(0, i32::MAX as i64)),
     ("timeout", "0", Change::Number(0, i32::MAX as i64)),
     ("tls-port", "0", Change::Never),
+    ("tracking-table-max-keys", "1000000", Change::Number(0, i64::MAX)),
     ("zset-max-listpack-entries", "128", Change::Number(0, i64::MAX)),
     ("zset-max-listpack-value", "64", Change::Never),
 ];

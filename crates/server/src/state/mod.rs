@@ -11,6 +11,7 @@
 //! | `counters`, `command_counters`, `durations` | what `INFO` counts, also of each command; how long commands took together |
 //! | `latencies` | events that took long |
 //! | `watches` | keys that transactions depend on |
+//! | `tracking` | keys that clients hold, and are told of |
 //! | `scripts` | the machine of scripts, and what is to be carried out on it |
 //! | `session` | what one connection has said about itself |
 //! | `shared` | all of it together with the store |
@@ -29,5 +30,6 @@ pub mod scripts;
 pub mod session;
 pub mod shared;
 pub mod slow_log;
+pub mod tracking;
 pub mod waiting;
 pub mod watches;

@@ -16,6 +16,7 @@ use crate::script::machine::{Machine, UseOfMemory};
 use crate::script::progress::Progress;
 use crate::state::clients::Client;
 use crate::state::session::{Queue, Replies, Watched};
+use crate::state::tracking::Tracked;
 use bytes::Bytes;
 use forebay_env::Clock;
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -42,6 +43,8 @@ pub struct Job {
     pub transaction: Option<Transacted>,
     /// So many of its commands were shown to those who watch all.
     pub shown: usize,
+    /// Whether the client holds keys that it reads.
+    pub tracked: Option<Tracked>,
 }
 
 /// A transaction, and what it depends on.

@@ -3,8 +3,10 @@
 use crate::acl::user::User;
 use crate::acl::users::DEFAULT;
 use crate::keyspace::transaction::Name;
+use crate::protocol::reply::Reply;
 use crate::state::channels::Topic;
 use crate::state::clients::Client;
+use crate::state::tracking::Tracked;
 use crate::state::waiting::Waiter;
 use crate::state::watches::{Mark, Watches};
 use bytes::Bytes;
@@ -107,6 +109,10 @@ pub struct Session {
     pub watched: Option<Watched>,
     /// What it has subscribed to.
     pub subscriptions: Subscriptions,
+    /// Whether it holds keys that it has read, and which.
+    pub tracked: Option<Tracked>,
+    /// What it is told of its own changes, which comes behind its reply.
+    pub pushed: Vec<u8>,
     /// Its transaction is being carried out.
     pub is_in_transaction: bool,
     /// It is that of a script's calls, so nobody waits.
@@ -134,6 +140,20 @@ impl Session {
         !self.is_closing && self.blocked.is_none() && self.held_until.is_none() && !self.client.is_killed()
     }
 
+    /// A command is over: what the client chose for the keys that it reads holds no longer, unless the command was one of `CLIENT`.
+    pub fn end_choice(&mut self, command: &str) {
+        if let Some(tracked) = self.tracked.as_mut().filter(|_| !command.starts_with("client|")) {
+            tracked.has_chosen = false;
+        }
+    }
+
+    /// Adds what the client is told of its own changes.
+    pub fn push(&mut self, out: &mut Reply) {
+        if !self.pushed.is_empty() {
+            out.raw(&std::mem::take(&mut self.pushed));
+        }
+    }
+
     /// It is another user from now on.
     pub fn log_in(&mut self, user: Option<Arc<User>>) {
         let name = user.as_ref().map_or(Bytes::from_static(DEFAULT), |user| user.name().clone());
@@ -159,6 +179,8 @@ impl Session {
             queue: None,
             watched: None,
             subscriptions: Subscriptions::default(),
+            tracked: None,
+            pushed: Vec::new(),
             is_in_transaction: false,
             is_in_script: false,
             blocked: None,

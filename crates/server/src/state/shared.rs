@@ -16,6 +16,7 @@ use crate::state::monitors::Monitors;
 use crate::state::pause::Pause;
 use crate::state::scripts::Scripts;
 use crate::state::slow_log::SlowLog;
+use crate::state::tracking::Tracking;
 use crate::state::waiting::Waiting;
 use crate::state::watches::Watches;
 use bytes::Bytes;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub counts: Counts,
     /// Keys that transactions depend on.
     pub watches: Watches,
+    /// Keys that clients hold.
+    pub tracking: Tracking,
     /// Subscriptions.
     pub channels: Channels,
     /// Clients that wait.
@@ -121,6 +124,7 @@ impl Shared {
             config: Config::default(),
             counts: Counts::default(),
             watches: Watches::default(),
+            tracking: Tracking::default(),
             channels: Channels::default(),
             waiting: Waiting::default(),
             pause: Pause::default(),
@@ -146,7 +150,7 @@ impl Shared {
     /// What is to happen to keys, now. The caller has them locked.
     pub fn transaction(&self, now_ms: u64) -> Transaction<'_> {
         // Marks and waiters are left at a key that is locked: whoever comes to these keys later has missed nothing.
-        let is_awaited = !self.watches.is_empty() || self.waiting.count() > 0;
+        let is_awaited = !self.watches.is_empty() || self.waiting.count() > 0 || !self.tracking.is_empty();
         let keys = Transaction::new(&self.store, &self.spaces, now_ms, self.config.events(), is_awaited);
         keys.within(self.max_written_bytes)
     }
@@ -163,6 +167,19 @@ impl Shared {
         let object = Bytes::copy_from_slice(object);
         let denial = Denial { count: 1, reason, context, object, user, at_ms, client: client.line(at_ms) };
         self.users.denials.add(denial, usize::try_from(self.config.number("acllog-max-len")).unwrap_or(0));
+    }
+
+    /// Tells those who hold keys that a client has changed them, as it is in the store now. Returns what the client itself is told.
+    #[must_use]
+    pub fn tell_trackers(&self, by: Option<u64>, keys: &Transaction<'_>) -> Vec<u8> {
+        if self.tracking.is_empty() {
+            return Vec::new();
+        }
+        let mut own = if keys.is_of_all() { self.tracking.all_changed(by, &self.clients) } else { Vec::new() };
+        let touched = keys.touched();
+        let names: Vec<&Bytes> = touched.iter().map(|(_, key)| key).collect();
+        own.extend(self.tracking.changed(by, &names, &self.clients));
+        own
     }
 
     /// Tells those who have subscribed what happened to keys, which is in the store now.

@@ -34,6 +34,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         // What a script selects or says of itself is gone with it.
         let mut session = Session::new(Arc::clone(&cx.session.client), cx.session.user.clone());
         session.database = cx.session.database;
+        session.tracked = cx.session.tracked;
         session.is_in_script = true;
         Self { cx, session, protocol: Protocol::Two, is_read_only, fatal: None }
     }
@@ -142,6 +143,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         let begun = context.shared.clock.now();
         let outcome = handler(&mut context, arguments);
         let took = context.shared.clock.now().saturating_sub(begun);
+        command.track(context.shared, context.session, arguments);
         command.count(context.shared, context.counters, None, took, outcome.is_err(), context.keys.now_ms());
         let has_lost = context.out.is_full();
         self.cx.keys.check_size()?;
