@@ -11,6 +11,6 @@ const AZURITE: &str = "azurite@3.35.0";
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     setup::run(workspace)?;
     provide_node_package(workspace, "target/servers/azure", AZURITE, "Azurite is a package of Node")?;
-    let tests = ["--package", "forebay-storage-conformance", "--test", "storage", "--", "servers::azure", "--ignored"];
+    let tests = ["--package", "forebay-storage-conformance", "--test", "storage", "--", "azure", "--ignored"];
     workspace.cargo().arguments(["test"]).arguments(tests).run()
 }

@@ -5,13 +5,15 @@ use crate::disk::{Disk, DiskEntry, DiskFile};
 use crate::error::Result;
 use crate::name::ObjectName;
 use crate::objects::{
-    ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, Unfinished, no_place,
+    ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, Permit, PutMode, ReadRequest, SignedUrl, Unfinished,
+    no_place,
 };
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What was done to storage: monotonic counts of what succeeded, and of what was not deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,6 +116,10 @@ impl ObjectStorage for CountedObjects {
 
     fn size(&self, name: &ObjectName) -> Result<u64> {
         asked_twice(|| self.objects.size(name))
+    }
+
+    fn sign(&self, permit: Permit, names: &[ObjectName], lifetime: Duration) -> Result<Vec<SignedUrl>> {
+        self.objects.sign(permit, names, lifetime)
     }
 
     fn let_cool(&self, name: &ObjectName) {

@@ -10,6 +10,7 @@
 //! ```
 //!
 //! - [`ObjectStorage`]: bytes under a name, written once, read by ranges. Its contract is in [`objects`].
+//! - [`SignedAccess`]: objects that somebody else has allowed to be read or written, by signed names.
 //! - [`NumberedObjects`]: objects that an owner writes once, and what earlier owners left of them.
 //! - [`CommitRegister`]: numbered commits, each made by claiming its number, so that of two writers one is fenced.
 //! - [`Log`]: frames in order, made durable in groups: in preallocated files where there is a [`Disk`], in numbered
@@ -50,8 +51,8 @@ pub use log::{
 pub use name::{MAX_NAME_BYTES, ObjectName};
 pub use numbered::{NumberedObjects, ObjectNumber};
 pub use objects::{
-    DirectoryObjects, MemoryObjects, ObjectFault, ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode,
-    ReadRequest, Unfinished,
+    DirectoryObjects, Follow, MemoryObjects, ObjectFault, ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter,
+    Permit, PutMode, ReadRequest, SignedAccess, SignedUrl, Unfinished,
 };
 pub use options::StorageOptions;
 pub use register::{Commit, CommitKind, CommitRegister, History, MAX_COMMIT_BYTES};

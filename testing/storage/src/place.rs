@@ -1,6 +1,8 @@
 //! Storage that a test has to itself.
 
-use crate::servers::{AZURITE_ACCOUNT, Server, azurite, google, hdfs, moto, scratch, seaweedfs};
+use crate::servers::{
+    AZURITE_ACCOUNT, SEAWEEDFS_KEY, Server, azurite, google, hdfs, moto, scratch, seaweedfs, seaweedfs_with_a_key,
+};
 use forebay_storage::{Storage, StorageOptions};
 use std::path::PathBuf;
 
@@ -35,22 +37,28 @@ impl Place {
     /// The bucket of moto's S3.
     #[must_use]
     pub fn moto() -> Self {
-        Self::s3(moto())
+        Self::s3(moto(), ("test", "test"))
     }
 
     /// The bucket of SeaweedFS's S3.
     #[must_use]
     pub fn seaweedfs() -> Self {
-        Self::s3(seaweedfs())
+        Self::s3(seaweedfs(), ("test", "test"))
     }
 
-    fn s3(server: Server) -> Self {
+    /// The same, where each request must be signed with the key of the settings.
+    #[must_use]
+    pub fn seaweedfs_with_a_key() -> Self {
+        Self::s3(seaweedfs_with_a_key(), SEAWEEDFS_KEY)
+    }
+
+    fn s3(server: Server, (key, secret): (&str, &str)) -> Self {
         let settings = vec![
             ("aws_endpoint", format!("http://127.0.0.1:{}", server.port)),
             ("aws_allow_http", "true".to_owned()),
             ("aws_region", "us-east-1".to_owned()),
-            ("aws_access_key_id", "test".to_owned()),
-            ("aws_secret_access_key", "test".to_owned()),
+            ("aws_access_key_id", key.to_owned()),
+            ("aws_secret_access_key", secret.to_owned()),
         ];
         Self { url: "s3://forebay".to_owned(), settings, _server: Some(server), folder: None }
     }

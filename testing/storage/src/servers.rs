@@ -87,14 +87,43 @@ pub fn moto() -> Server {
     Server { child, port, folder: None }.with_bucket("moto's S3", &S3_BUCKET)
 }
 
-/// SeaweedFS, whose objects are in a temporary folder, as S3 with a bucket `forebay`.
+/// SeaweedFS, whose objects are in a temporary folder, as S3 with a bucket `forebay`. It asks nobody for a key.
 ///
 /// # Panics
 /// When it is not installed or does not start.
 #[must_use]
 pub fn seaweedfs() -> Server {
-    let program = python_program("seaweedfs", "weed");
+    start_seaweedfs(scratch("seaweedfs"), &[]).0.with_bucket("SeaweedFS", &S3_BUCKET)
+}
+
+/// Name and secret of the key that [`seaweedfs_with_a_key`] asks for.
+pub const SEAWEEDFS_KEY: (&str, &str) = ("owner", "the owner's secret");
+
+/// The same, which looks at each request whether it is signed with its key.
+///
+/// # Panics
+/// As [`seaweedfs`].
+#[must_use]
+pub fn seaweedfs_with_a_key() -> Server {
     let folder = scratch("seaweedfs");
+    let (name, secret) = SEAWEEDFS_KEY;
+    let keys = format!(
+        r#"{{"identities":[{{"name":"owner","credentials":[{{"accessKey":"{name}","secretKey":"{secret}"}}],
+            "actions":["Admin","Read","Write","List"]}}]}}"#
+    );
+    let file = folder.join("keys.json");
+    std::fs::write(&file, keys).expect("a temporary file can be written");
+    let (server, files_port) = start_seaweedfs(folder, &[format!("-s3.config={}", file.display())]);
+    // Its files ask for no key: there a bucket is a folder. S3 refuses whoever has none.
+    let bucket = Question { request: "POST /buckets/forebay/", header: "Accept: */*", body: "", answers: &["201"] };
+    let refusal = Question { request: "GET /forebay/object", header: "Accept: */*", body: "", answers: &["403"] };
+    let port = server.port;
+    server.until_answered("SeaweedFS", files_port, &bucket).until_answered("SeaweedFS", port, &refusal)
+}
+
+/// Starts SeaweedFS with more arguments. Returns it with the port of its files.
+fn start_seaweedfs(folder: PathBuf, more: &[String]) -> (Server, u16) {
+    let program = python_program("seaweedfs", "weed");
     let ports: [u16; 8] = free_ports();
     let parts = ["master.port", "volume.port", "filer.port", "s3.port"];
     let parts = parts.into_iter().flat_map(|part| [part.to_owned(), format!("{part}.grpc")]);
@@ -103,10 +132,10 @@ pub fn seaweedfs() -> Server {
     // Parts that nobody needs; and volumes of 64 MB, of which it makes several at once.
     command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=64", "-volume.max=64"]);
     command.arg(format!("-dir={}", folder.display()));
-    command.args(parts.zip(ports).map(|(part, port)| format!("-{part}={port}")));
-    let [.., port, _] = ports;
+    command.args(parts.zip(ports).map(|(part, port)| format!("-{part}={port}"))).args(more);
+    let [.., files_port, _, port, _] = ports;
     let child = start(&mut command, Stdio::null(), "SeaweedFS");
-    Server { child, port, folder: Some(folder) }.with_bucket("SeaweedFS", &S3_BUCKET)
+    (Server { child, port, folder: Some(folder) }, files_port)
 }
 
 /// Google Cloud Storage as a program of these tests plays it, whose objects are in memory, with a bucket `forebay`.
@@ -119,7 +148,7 @@ pub fn google() -> Server {
     let mut command = Command::new("python3");
     command.args([concat!(env!("CARGO_MANIFEST_DIR"), "/servers/google.py"), &port.to_string()]);
     let child = start(&mut command, Stdio::null(), "the store like Google's");
-    let bucket = Creation { request: "PUT /forebay", header: "Authorization: Bearer test", body: "" };
+    let bucket = Question { request: "PUT /forebay", header: "Authorization: Bearer test", body: "", answers: &MADE };
     Server { child, port, folder: None }.with_bucket("the store like Google's", &bucket)
 }
 
@@ -142,11 +171,12 @@ pub fn azurite() -> Server {
     command.env("AZURITE_ACCOUNTS", format!("{account}:{key}")).current_dir(&folder);
     let child = start(&mut command, Stdio::null(), "Azurite");
     // An account's shared access signature, by its key, of all of the service, for ever.
-    let container = Creation {
+    let container = Question {
         request: "PUT /forebay/forebay?restype=container&sv=2021-08-06&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
                   &spr=https%2Chttp&sig=Pj%2BO0ejfNaz%2Bnh2GAWRQqsymciCk7n4VhqwNTU0Nrpg%3D",
         header: "x-ms-version: 2021-08-06",
         body: "",
+        answers: &MADE,
     };
     Server { child, port, folder: Some(folder) }.with_bucket("Azurite", &container)
 }
@@ -163,25 +193,37 @@ fn installed_program(path: &str, command: &str) -> PathBuf {
     program
 }
 
-/// How a service is asked for a bucket.
-struct Creation {
+/// What a service is asked until it answers as expected.
+struct Question {
     request: &'static str,
     header: &'static str,
     body: &'static str,
+    /// The status codes that are expected.
+    answers: &'static [&'static str],
 }
 
-const S3_BUCKET: Creation = Creation {
+/// A bucket was made.
+const MADE: [&str; 2] = ["200", "201"];
+
+const S3_BUCKET: Question = Question {
     request: "PUT /forebay",
     header: "Authorization: AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, \
              Signature=0",
     body: "",
+    answers: &MADE,
 };
 
 impl Server {
     /// Waits until it has made a bucket.
-    fn with_bucket(mut self, what: &str, creation: &Creation) -> Self {
+    fn with_bucket(self, what: &str, creation: &Question) -> Self {
+        let port = self.port;
+        self.until_answered(what, port, creation)
+    }
+
+    /// Waits until it answers at this port as expected.
+    fn until_answered(mut self, what: &str, port: u16, question: &Question) -> Self {
         let clock = SystemClock::new();
-        while !made_bucket(self.port, creation) {
+        while !is_answered(port, question) {
             assert!(Duration::from_nanos(clock.now()) < PATIENCE, "{what} does not answer");
             let ended = self.child.try_wait().expect("its state can be asked for");
             assert!(ended.is_none(), "{what} ended at once ({ended:?}): run `{SETUP}` again");
@@ -191,8 +233,8 @@ impl Server {
     }
 }
 
-/// Creates the bucket, if the server answers in time.
-fn made_bucket(port: u16, Creation { request, header, body }: &Creation) -> bool {
+/// Asks, if the server answers in time.
+fn is_answered(port: u16, Question { request, header, body, answers }: &Question) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let request = format!(
         "{request} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{header}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n\
@@ -206,7 +248,7 @@ fn made_bucket(port: u16, Creation { request, header, body }: &Creation) -> bool
         && stream.set_read_timeout(Some(ANSWER)).is_ok()
         && stream.write_all(request.as_bytes()).is_ok()
         && stream.read_to_string(&mut reply).is_ok()
-        && matches!(reply.split_whitespace().nth(1), Some("200" | "201"))
+        && reply.split_whitespace().nth(1).is_some_and(|status| answers.contains(&status))
 }
 
 /// An HDFS of one NameNode and one DataNode, whose files are in a temporary folder.

@@ -5,3 +5,4 @@ mod backends;
 mod crash;
 mod kill;
 mod servers;
+mod signed;

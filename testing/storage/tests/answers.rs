@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
-use forebay_storage::{ObjectName, PutMode, Storage, StorageOptions};
+use forebay_storage::{Follow, ObjectName, Permit, PutMode, SignedAccess, Storage, StorageOptions};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ struct Bucket {
     faults: Vec<(&'static str, Fault)>,
 }
 
+const OK: &str = "200 OK";
+
 /// Status and body.
 type Answer = (&'static str, Vec<u8>);
 
@@ -46,7 +49,6 @@ fn refusal(status: &'static str, code: &str) -> Answer {
 
 impl Bucket {
     fn carry_out(&mut self, request: &str, is_conditional: bool, body: Vec<u8>) -> Answer {
-        const OK: &str = "200 OK";
         let (method, target) = request.split_once(' ').unwrap();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         match (method, query) {
@@ -98,10 +100,15 @@ impl Bucket {
     }
 }
 
+/// A range of which the last byte is given.
+fn inclusive((first, last): (&str, &str)) -> Range<usize> {
+    first.parse().unwrap()..last.parse::<usize>().unwrap() + 1
+}
+
 /// Takes one request from a connection and answers it.
 fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
-    let (mut first, mut length, mut is_conditional) = (String::new(), 0, false);
+    let (mut first, mut length, mut is_conditional, mut range) = (String::new(), 0, false, None);
     reader.read_line(&mut first)?;
     loop {
         let mut line = String::new();
@@ -110,14 +117,20 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) -> std::io::Result<()> {
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.parse().unwrap(),
             "if-none-match" => is_conditional = true,
+            "range" => range = value.strip_prefix("bytes=").and_then(|range| range.split_once('-')).map(inclusive),
             _ => {}
         }
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     let request = first.rsplit_once(' ').map_or("", |(request, _)| request);
-    let (status, body) = lock(bucket).answer(request, is_conditional, body);
-    let usual = "ETag: \"1\"\r\nLast-Modified: Wed, 01 Jan 2025 00:00:00 GMT\r\nConnection: close\r\n";
+    let (mut status, mut body) = lock(bucket).answer(request, is_conditional, body);
+    let mut usual = "ETag: \"1\"\r\nLast-Modified: Wed, 01 Jan 2025 00:00:00 GMT\r\nConnection: close\r\n".to_owned();
+    if let (OK, Some(range)) = (status, range) {
+        let part = body[range.clone()].to_vec();
+        usual = format!("{usual}Content-Range: bytes {}-{}/{}\r\n", range.start, range.end - 1, body.len());
+        (status, body) = ("206 Partial Content", part);
+    }
     let mut stream = reader.into_inner();
     write!(stream, "HTTP/1.1 {status}\r\n{usual}Content-Length: {}\r\n\r\n", body.len())?;
     if request.starts_with("HEAD") { Ok(()) } else { stream.write_all(&body) }
@@ -240,4 +253,45 @@ fn a_service_that_ignores_conditions_is_told_from_one_that_heeds_them() {
     // What is no answer to the question stays what it is.
     lock(&bucket).faults.push(("PUT", CONFLICT));
     assert_eq!(storage.objects().check_conditions(&object(), bytes).unwrap_err().kind(), ErrorKind::Busy);
+}
+
+/// Whoever goes by signed names asks again as whoever has a key does.
+#[test]
+fn signed_names_are_tried_again_where_that_helps() {
+    let (bucket, owner) = start();
+    let sign = |permit| {
+        let url = owner.objects().sign(permit, &[object()], Duration::from_secs(3600)).unwrap().remove(0);
+        // The server looks at paths alone.
+        assert!(url.secret().contains("/bucket/object?X-Amz-Algorithm=AWS4-HMAC-SHA256&"));
+        [(object(), url)]
+    };
+    let access = SignedAccess::open(Follow::Http, StorageOptions::default()).unwrap();
+    let storage = access.storage(sign(Permit::Read), sign(Permit::Write)).unwrap();
+    let put = || storage.objects().put(&object(), Bytes::from_static(b"0123456789"), PutMode::Replace);
+    let read = || {
+        let mut read = [0; 3];
+        storage.objects().open(&object())?.read_at(4, &mut read).map(|()| read)
+    };
+    let plan = |start, fault| lock(&bucket).faults.push((start, fault));
+    plan("PUT", CONFLICT);
+    plan("PUT", Fault::ReplyLost);
+    put().unwrap();
+    plan("GET", Fault::Refused("503 Service Unavailable", "SlowDown"));
+    plan("GET", Fault::Refused("500 Internal Server Error", "InternalError"));
+    assert_eq!(&read().unwrap(), b"456");
+    assert!(lock(&bucket).faults.is_empty());
+    // A refusal that lasts is an answer, and so is one that makes no sense: not all that there is was asked for.
+    let lasting = [
+        (Fault::Refused("403 Forbidden", "AccessDenied"), ErrorKind::AccessDenied),
+        (Fault::Refused("400 Bad Request", "ExpiredToken"), ErrorKind::AccessDenied),
+        (Fault::Refused("301 Moved Permanently", "PermanentRedirect"), ErrorKind::Unavailable),
+        (Fault::Refused("202 Accepted", ""), ErrorKind::Unavailable),
+    ];
+    for (fault, kind) in lasting {
+        plan("GET", fault);
+        let error = read().unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(lock(&bucket).faults.is_empty());
+    }
+    assert_eq!(&read().unwrap(), b"456");
 }

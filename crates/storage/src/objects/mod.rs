@@ -23,11 +23,19 @@ mod layered;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 #[cfg(feature = "remote")]
+mod runtime;
+#[cfg(feature = "remote")]
 mod services;
+mod signed;
+#[cfg(feature = "http")]
+mod signed_http;
+mod signed_name;
 mod sim;
 
 pub use directory::DirectoryObjects;
 pub(crate) use layered::LayeredObjects;
+pub use signed::{Follow, SignedAccess};
+pub use signed_name::{Permit, SignedUrl};
 pub use sim::{MemoryObjects, ObjectFault};
 
 use crate::error::{Error, Result};
@@ -36,6 +44,7 @@ use bytes::Bytes;
 use forebay_base::ErrorKind;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Whether a put may replace an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +162,16 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// # Errors
     /// `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>>;
+
+    /// Signs names, so that whoever is given the URLs may do to these objects what `permit` says, for so long, and needs no rights
+    /// of its own ([`SignedAccess`]). One for each name, in the same order.
+    ///
+    /// # Errors
+    /// `Unsupported` where names cannot be signed: in a directory, on HDFS, without a key. Those of whoever has the key.
+    fn sign(&self, permit: Permit, names: &[ObjectName], lifetime: Duration) -> Result<Vec<SignedUrl>> {
+        let _ = (permit, names, lifetime);
+        Err(Error::new(ErrorKind::Unsupported, "sign", self.describe(), "names cannot be signed here"))
+    }
 
     /// Says that nobody will read an object soon, so memory need not hold it.
     fn let_cool(&self, name: &ObjectName) {

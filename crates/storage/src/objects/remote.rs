@@ -1,14 +1,17 @@
 //! Remote services through crate `object_store`.
 //!
-//! The library is asynchronous. Its runtime has one thread, lives here and is seen by nobody: a call hands its future to the
-//! runtime and blocks until the answer comes, so it may be made from any thread, also one of another runtime.
+//! The library is asynchronous; its runtime is private (`runtime`).
 //!
 //! Requests that a service refuses for the moment are sent again by the library, within bounds ([`StorageOptions`]). A put
 //! whose reply was lost is so repeated, and the repetition may find its own object: `AlreadyExists` then, which the layers
 //! above tell from another writer's by its bytes.
 
+use super::runtime::Runtime;
 use super::services::{Service, service};
-use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, has_failed, too_short};
+use super::{
+    ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, Permit, PutMode, ReadRequest, SignedUrl, has_failed,
+    too_short,
+};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
 use crate::options::StorageOptions;
@@ -17,11 +20,12 @@ use forebay_base::ErrorKind;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use object_store::path::Path;
+use object_store::signer::{Method, Signer};
 use object_store::{
     GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
 };
 use std::future::Future;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a part of a streamed object: at least 5 MiB on S3.
@@ -36,21 +40,14 @@ pub struct RemoteObjects {
 #[derive(Debug)]
 struct Inner {
     service: Arc<dyn ObjectStore>,
+    /// The same, where it can sign names.
+    signer: Option<Arc<dyn Signer>>,
     keeps_conditions: bool,
     /// What names are put after; empty, or ends in `/`.
     prefix: String,
     url: String,
     timeout: Duration,
-    runtime: Option<tokio::runtime::Runtime>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // Without waiting: the last handle may be dropped by a thread of another runtime.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
+    runtime: Runtime,
 }
 
 /// Opens the service that `url` names.
@@ -63,18 +60,12 @@ pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<
         }
     };
     let prefix = if prefix.is_empty() { String::new() } else { format!("{}/", ObjectName::new(prefix)?) };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("storage")
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(|cause| Error::io("open", url, &cause))?;
+    let runtime = Runtime::new(url)?;
     let service = service(scheme, authority, options, &runtime).map_err(|cause| of_settings(url, &cause))?;
-    let Some(Service { store: service, keeps_conditions }) = service else { return Err(Error::not_built(url, scheme)) };
+    let Some(Service { store, signer, keeps_conditions }) = service else { return Err(Error::not_built(url, scheme)) };
     let url = format!("{scheme}://{authority}/{prefix}");
-    let timeout = options.operation_timeout;
-    let inner = Inner { service, keeps_conditions, prefix, url, timeout, runtime: Some(runtime) };
+    let inner =
+        Inner { service: store, signer, keeps_conditions, prefix, url, timeout: options.operation_timeout, runtime };
     Ok(RemoteObjects { inner: Arc::new(inner) })
 }
 
@@ -102,30 +93,14 @@ impl RemoteObjects {
         format!("{}{name}", self.inner.url)
     }
 
-    /// Runs `work` on the private runtime, and waits for it as long as an operation may take.
+    /// Waits for `work` as long as an operation may take.
     fn wait<T, W>(&self, operation: &'static str, object: &str, work: W) -> Result<T>
     where
         T: Send + 'static,
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
-        let Some(runtime) = &self.inner.runtime else {
-            return Err(Error::new(ErrorKind::Closed, operation, object, "the storage was closed"));
-        };
-        let timeout = self.inner.timeout;
-        let (sender, receiver) = mpsc::sync_channel(1);
-        runtime.spawn(async move {
-            // The caller waits for the answer.
-            let _ = sender.send(tokio::time::timeout(timeout, work).await);
-        });
-        match receiver.recv() {
-            Ok(Ok(Ok(done))) => Ok(done),
-            Ok(Ok(Err(cause))) => Err(converted(operation, object, &cause)),
-            Ok(Err(_)) => {
-                let detail = format!("no answer within {} s: it may have been done, or will be", timeout.as_secs_f64());
-                Err(Error::new(ErrorKind::TimedOut, operation, object, detail))
-            }
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, operation, object, "the library gave up")),
-        }
+        let done = self.inner.runtime.wait(operation, object, self.inner.timeout, work)?;
+        done.map_err(|cause| converted(operation, object, &cause))
     }
 
     fn read(&self, name: &ObjectName, ranges: Vec<(u64, u64)>) -> Result<Vec<Bytes>> {
@@ -184,6 +159,21 @@ impl ObjectStorage for RemoteObjects {
     fn size(&self, name: &ObjectName) -> Result<u64> {
         let (service, path) = (Arc::clone(&self.inner.service), self.path(name));
         self.wait("look", &self.object(name), async move { Ok(service.head(&path).await?.size) })
+    }
+
+    fn sign(&self, permit: Permit, names: &[ObjectName], lifetime: Duration) -> Result<Vec<SignedUrl>> {
+        let Some(signer) = self.inner.signer.clone() else {
+            let detail = "names cannot be signed here: there is no key, or the service takes no signed names";
+            return Err(Error::new(ErrorKind::Unsupported, "sign", self.describe(), detail));
+        };
+        let method = match permit {
+            Permit::Read => Method::GET,
+            Permit::Write => Method::PUT,
+        };
+        let paths: Vec<_> = names.iter().map(|name| self.path(name)).collect();
+        let signed =
+            self.wait("sign", &self.inner.url, async move { signer.signed_urls(method, &paths, lifetime).await })?;
+        Ok(signed.into_iter().map(|url| SignedUrl::new(url.into())).collect())
     }
 
     fn delete(&self, name: &ObjectName) -> Result<()> {

@@ -1,13 +1,16 @@
 //! The remote services, by the scheme of their URL.
 
+use super::runtime::Runtime;
 use crate::options::StorageOptions;
+use object_store::signer::Signer;
 use object_store::{ObjectStore, Result};
 use std::sync::Arc;
-use tokio::runtime::Runtime;
 
 /// A service that can be asked.
 pub(super) struct Service {
     pub(super) store: Arc<dyn ObjectStore>,
+    /// The same, where it can sign names without asking for each.
+    pub(super) signer: Option<Arc<dyn Signer>>,
     /// Whether it keeps conditions by its make ([`ObjectStorage::keeps_conditions`](super::ObjectStorage::keeps_conditions)).
     pub(super) keeps_conditions: bool,
 }
@@ -23,17 +26,15 @@ pub(super) fn service(
     options: &StorageOptions,
     runtime: &Runtime,
 ) -> Result<Option<Service>> {
-    // Whoever answers may not know the header that carries the condition.
-    let by_http = |store| Some(Service { store, keeps_conditions: false });
     // The name node refuses to rename a file to a name that is taken.
-    let by_rename = |store| Some(Service { store, keeps_conditions: true });
+    let by_rename = |store| Some(Service { store, signer: None, keeps_conditions: true });
     match scheme {
         #[cfg(feature = "s3")]
-        "s3" => http::s3(authority, options).map(by_http),
+        "s3" => http::s3(authority, options).map(Some),
         #[cfg(feature = "gs")]
-        "gs" => http::gs(authority, options).map(by_http),
+        "gs" => http::gs(authority, options).map(Some),
         #[cfg(feature = "az")]
-        "az" => http::az(authority, options).map(by_http),
+        "az" => http::az(authority, options).map(Some),
         #[cfg(feature = "hdfs")]
         "hdfs" => hdfs(authority, options, runtime).map(by_rename),
         _ => Ok(None),
@@ -43,13 +44,27 @@ pub(super) fn service(
 /// Services that are reached by HTTP. Each takes settings from the environment, and those of the options before them.
 #[cfg(feature = "http")]
 mod http {
-    use super::{Arc, ObjectStore, Result, StorageOptions};
+    use super::{Arc, ObjectStore, Result, Service, Signer, StorageOptions};
     use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
     use std::str::FromStr;
     use std::time::Duration;
 
+    /// A service that signs names, if it `signs`.
+    fn by_http<S: ObjectStore + Signer>(service: S, signs: bool) -> Service {
+        let store = Arc::new(service);
+        let signer = signs.then(|| Arc::clone(&store) as Arc<dyn Signer>);
+        // Whoever answers may not know the header that carries the condition.
+        Service { store, signer, keeps_conditions: false }
+    }
+
+    /// Whether a setting that skips signatures is on: then there is no key, and nobody to ask for one.
+    #[cfg(any(feature = "s3", feature = "az"))]
+    fn is_on(setting: Option<String>) -> bool {
+        setting.is_some_and(|value| matches!(&*value.to_ascii_lowercase(), "1" | "true" | "on" | "yes" | "y" | "t"))
+    }
+
     #[cfg(feature = "s3")]
-    pub(super) fn s3(bucket: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>> {
+    pub(super) fn s3(bucket: &str, options: &StorageOptions) -> Result<Service> {
         use object_store::aws::{AmazonS3Builder as Builder, AmazonS3ConfigKey as Key, S3ConditionalPut};
         let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?
             .with_bucket_name(bucket)
@@ -57,21 +72,31 @@ mod http {
         for key in [Key::Endpoint, Key::S3Endpoint] {
             check_endpoint(builder.get_config_value(&key))?;
         }
-        Ok(Arc::new(builder.with_retry(retry(options)).build()?))
+        // Headers that ask for encryption would have to be sent by whoever follows a signed name.
+        let encryption: Key = "aws_server_side_encryption".parse()?;
+        let is_plain = builder.get_config_value(&encryption).is_none();
+        let signs = is_plain && !is_on(builder.get_config_value(&Key::SkipSignature));
+        Ok(by_http(builder.with_retry(retry(options)).build()?, signs))
     }
 
     #[cfg(feature = "gs")]
-    pub(super) fn gs(bucket: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>> {
+    pub(super) fn gs(bucket: &str, options: &StorageOptions) -> Result<Service> {
         use object_store::gcp::{GoogleCloudStorageBuilder as Builder, GoogleConfigKey as Key};
         let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?;
-        Ok(Arc::new(builder.with_bucket_name(bucket).with_retry(retry(options)).build()?))
+        // Without the key of a service account, each signature is a call to Google.
+        let has_key = |key| builder.get_config_value(&key).is_some();
+        let file = builder.get_config_value(&Key::ApplicationCredentials);
+        let is_key = |path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("\"private_key\""));
+        let signs = has_key(Key::ServiceAccount) || has_key(Key::ServiceAccountKey) || file.is_some_and(is_key);
+        Ok(by_http(builder.with_bucket_name(bucket).with_retry(retry(options)).build()?, signs))
     }
 
     #[cfg(feature = "az")]
-    pub(super) fn az(container: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>> {
+    pub(super) fn az(container: &str, options: &StorageOptions) -> Result<Service> {
         use object_store::azure::{AzureConfigKey as Key, MicrosoftAzureBuilder as Builder};
         let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?;
-        Ok(Arc::new(builder.with_container_name(container).with_retry(retry(options)).build()?))
+        let signs = !is_on(builder.get_config_value(&Key::SkipSignature));
+        Ok(by_http(builder.with_container_name(container).with_retry(retry(options)).build()?, signs))
     }
 
     /// Refuses an endpoint, if there is one, that is no URL: the library panics at the first request.
@@ -121,6 +146,6 @@ fn hdfs(authority: &str, options: &StorageOptions, runtime: &Runtime) -> Result<
     let builder = hdfs_native_object_store::HdfsObjectStoreBuilder::new()
         .with_url(format!("hdfs://{authority}"))
         .with_config(options.settings.iter().cloned())
-        .with_io_runtime(runtime.handle().clone());
+        .with_io_runtime(runtime.handle());
     Ok(Arc::new(builder.build()?))
 }

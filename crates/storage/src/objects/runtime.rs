@@ -1,0 +1,71 @@
+//! The asynchronous runtime of a remote back end. It has one thread, lives here and is seen by nobody: a call hands its future to
+//! the runtime and blocks until the answer comes, so it may be made from any thread, also one of another runtime.
+
+use crate::error::{Error, Result};
+use forebay_base::ErrorKind;
+use std::future::Future;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Runtime {
+    runtime: Option<tokio::runtime::Runtime>,
+    handle: tokio::runtime::Handle,
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Without waiting: the last handle may be dropped by a thread of another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Runtime {
+    /// The runtime of what is at `url`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn new(url: &str) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("storage")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(|cause| Error::io("open", url, &cause))?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+
+    /// Where a library may run futures of its own.
+    #[cfg(feature = "hdfs")]
+    pub(super) fn handle(&self) -> tokio::runtime::Handle {
+        self.handle.clone()
+    }
+
+    /// Runs `work`, and waits for it, at most for `timeout`.
+    ///
+    /// # Errors
+    /// `TimedOut`; `Unavailable` when the work ended without an answer.
+    pub(super) fn wait<T, W>(&self, operation: &'static str, object: &str, timeout: Duration, work: W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: Future<Output = T> + Send + 'static,
+    {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.handle.spawn(async move {
+            // The caller waits for the answer.
+            let _ = sender.send(tokio::time::timeout(timeout, work).await);
+        });
+        match receiver.recv() {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(_)) => {
+                let detail = format!("no answer within {} s: it may have been done, or will be", timeout.as_secs_f64());
+                Err(Error::new(ErrorKind::TimedOut, operation, object, detail))
+            }
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, operation, object, "the library gave up")),
+        }
+    }
+}
