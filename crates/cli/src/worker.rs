@@ -7,9 +7,9 @@ use crate::failure::{Failure, Stage};
 use crate::log::TracedLogArguments;
 use crate::storage_flags::NamedStorage;
 use crate::{nodes, output};
-use forebay::{NodeAddress, Reach};
+use forebay::{ErrorKind, NodeAddress, Reach, StorageOptions};
 use forebay_env::{Clock, SystemClock};
-use forebay_worker::{Options, Worker};
+use forebay_worker::{Follow, Options, SignedAccess, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -30,9 +30,13 @@ pub struct Arguments {
     scheduler: Option<NodeAddresses>,
     #[command(flatten)]
     access: AccessArguments,
-    /// The storage of the databases, as a URL: jobs that read or write it are run here too.
+    /// The storage of the databases, as a URL: jobs that read or write it are run here too, with this process's rights to all of
+    /// it. Needed where databases cannot sign names.
     #[arg(long, value_name = "URL")]
     storage: Option<NamedStorage>,
+    /// Which names in storage, of those that a database signs for a job, are followed.
+    #[arg(long, value_enum, default_value_t = SignedNames::Https)]
+    signed_names: SignedNames,
     /// Threads for jobs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     threads: u32,
@@ -40,6 +44,36 @@ pub struct Arguments {
     admin: AdminArguments,
     #[command(flatten)]
     log: TracedLogArguments,
+}
+
+/// Which signed names a worker follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SignedNames {
+    /// Those that begin with https://.
+    Https,
+    /// Those that begin with http:// as well: whoever sees the network can use them.
+    Http,
+    /// None.
+    None,
+}
+
+impl SignedNames {
+    /// What follows them, if they can be followed: the system may know no authority for `https`, and not each build has it.
+    pub fn access(self) -> Option<SignedAccess> {
+        let follow = match self {
+            Self::Https => Follow::Https,
+            Self::Http => Follow::Http,
+            Self::None => return None,
+        };
+        match SignedAccess::open(follow, StorageOptions::default()) {
+            Ok(access) => Some(access),
+            Err(error) if error.kind() == ErrorKind::Unsupported => None,
+            Err(error) => {
+                tracing::warn!(%error, "signed names are not followed");
+                None
+            }
+        }
+    }
 }
 
 impl Arguments {
@@ -69,7 +103,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let scheduler = scheduler.map(|scheduler| forebay::reach_scheduler(scheduler.all(), "worker"));
     let storage = arguments.storage.as_ref().map(|storage| storage.open("--storage")).transpose();
     let storage = storage.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
-    let options = Options { storage, threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
+    let (threads, signed) = (arguments.threads, arguments.signed_names.access());
+    let options = Options { storage, signed, threads, queue_limit: threads, ..Options::default() };
     let worker = start(&arguments.memory, scheduler, options)?;
     output::announce("ready")?;
     if let Some(admin) = &admin {

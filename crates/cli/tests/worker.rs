@@ -5,6 +5,7 @@ use crate::admin::{self, admin_of, get};
 use crate::common::{Running, fresh_path, places, run, start, start_node};
 use forebay::{CompactionPlace, NodeAddress, Options, Reach, Statistics, Storage, StorageOptions, Store};
 use forebay_env::{Clock, Random, SystemClock};
+use forebay_storage_conformance::Place;
 use rustix::process::Signal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,6 +190,38 @@ fn workers_that_write_to_storage_are_killed() {
     }
     drop(store);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The worker has no key for the storage, which asks for one with each request: what the database signs is enough.
+#[test]
+fn a_worker_without_rights_goes_by_signed_names() {
+    let place = Place::seaweedfs_with_a_key();
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0 --placement=away");
+    let options = Options {
+        name: Some("db".into()),
+        storage: Some(place.open("prefix")),
+        storage_from_level: Some(1),
+        ..small_options()
+    };
+    let store = Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap();
+    let worker = |flags: &str| {
+        let mut worker = start(&format!("worker --memory {address} {flags}"));
+        worker.until(|out| out == "ready\n");
+        worker
+    };
+    let offloaded = |counted: &Statistics| (counted.offloaded_compactions, counted.offloaded_copies);
+    // One that takes no names in the clear, and one that takes none: jobs run at home.
+    let others = [worker(""), worker("--signed-names=none")];
+    assert_eq!(offloaded(&load(&store, 1000, 3, |_| ())), (0, 0));
+    drop(others);
+    let worker = worker("--signed-names=http");
+    let counted = load(&store, 4000, 6, |_| ());
+    load_until_offloaded(&store, 4000, 6, 0);
+    assert!(counted.offloaded_copies > 0, "{counted:?}");
+    let said = worker.problem();
+    assert!(!said.contains("Signature"), "{said}");
+    store.close().unwrap();
+    drop((store, worker));
 }
 
 /// No worker and no thread of the memory node is there.

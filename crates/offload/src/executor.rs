@@ -1,6 +1,6 @@
 //! An executor: takes jobs as long as it has room, and says what became of them.
 
-use crate::job::{Attempt, JobName, Outcome, Package, Reason, Term};
+use crate::job::{Attempt, JobName, Outcome, Package, Reason, StorageAccess, Term};
 use crate::load::Load;
 use crate::message::{Beat, Body, MAX_RUNNING, Message};
 use crate::planted::{Bug, Planted};
@@ -70,7 +70,7 @@ impl Executor {
 
     /// What it says of itself. Figures of throughput are the caller's.
     #[must_use]
-    pub fn beat(&self, written_per_second: u64, bandwidth_per_second: u64, reaches_storage: bool) -> Beat {
+    pub fn beat(&self, written_per_second: u64, bandwidth_per_second: u64, storage: StorageAccess) -> Beat {
         let jobs = (self.running.len() as u32).saturating_add(self.occupied);
         let load = Load {
             active_threads: jobs.min(self.threads),
@@ -81,7 +81,7 @@ impl Executor {
             queue_limit: self.queue_limit,
         };
         let running = self.running.iter().take(MAX_RUNNING).map(|(&name, &attempt)| (name, attempt)).collect();
-        Beat { term: self.term, load, reaches_storage, running }
+        Beat { term: self.term, load, storage, running }
     }
 
     /// A message came.
@@ -144,13 +144,13 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Span, Ticket};
+    use crate::job::{Span, StorageNeed, Ticket};
 
     /// Gives it a job. Returns whether it takes it.
     fn assign(executor: &mut Executor, term: Term, job: u64) -> bool {
         let package = Package {
             kind: 16,
-            needs_storage: false,
+            storage: StorageNeed::None,
             ticket: Ticket { node: 1, incarnation: 1, job: 1, secret: 1 },
             arguments: Span::default(),
             memory_bytes: 1,
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn lent_threads_take_jobs_while_they_are_idle() {
         let mut executor = Executor::new(2, 0);
-        let load = |executor: &Executor| executor.beat(0, 0, false).load;
+        let load = |executor: &Executor| executor.beat(0, 0, StorageAccess::default()).load;
         assert!(!load(&executor).is_busy());
         executor.occupy(1);
         assert!(assign(&mut executor, Term(1), 1) && load(&executor).is_full());
@@ -172,7 +172,11 @@ mod tests {
         executor.occupy(9);
         assert!(load(&executor).is_full() && !assign(&mut executor, Term(1), 3));
         let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
-        assert_eq!(executor.beat(0, 0, false).running, [(name, Attempt { term: Term(1), number: 1 })], "it goes on");
+        assert_eq!(
+            executor.beat(0, 0, StorageAccess::default()).running,
+            [(name, Attempt { term: Term(1), number: 1 })],
+            "it goes on"
+        );
         executor.occupy(0);
         assert!(assign(&mut executor, Term(1), 4));
     }

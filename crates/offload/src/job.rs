@@ -87,13 +87,58 @@ impl fmt::Debug for Ticket {
     }
 }
 
+/// What a job needs of the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum StorageNeed {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// Its executor must reach the storage with rights of its own.
+    Own = 1,
+    /// Names that its owner has signed are enough.
+    Signed = 2,
+}
+
+impl StorageNeed {
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::None,
+            1 => Self::Own,
+            2 => Self::Signed,
+            _ => return None,
+        })
+    }
+}
+
+/// How an executor reaches storage. The default is not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct StorageAccess {
+    /// With rights of its own.
+    pub own: bool,
+    /// By names that a job's owner has signed.
+    pub signed: bool,
+}
+
+impl StorageAccess {
+    /// Whether an executor can run a job that needs this. One with rights of its own needs no signed names.
+    #[must_use]
+    pub const fn suffices_for(self, need: StorageNeed) -> bool {
+        match need {
+            StorageNeed::None => true,
+            StorageNeed::Own => self.own,
+            StorageNeed::Signed => self.own || self.signed,
+        }
+    }
+}
+
 /// What an executor and the scheduler must know of a job. Everything else is in the arguments, which the executor reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Package {
     /// The kind of job, as memory nodes number it.
     pub kind: u16,
-    /// Whether the executor must reach the storage.
-    pub needs_storage: bool,
+    /// What it needs of the storage.
+    pub storage: StorageNeed,
     /// What opens the job.
     pub ticket: Ticket,
     /// The place of the arguments.

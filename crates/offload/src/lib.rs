@@ -49,9 +49,9 @@ mod stored;
 
 pub use election::{Election, Question, Register};
 pub use executor::{Executor, Task};
-pub use job::{Attempt, JobName, Life, Outcome, Package, Reason, Span, Term, Ticket};
+pub use job::{Attempt, JobName, Life, Outcome, Package, Reason, Span, StorageAccess, StorageNeed, Term, Ticket};
 pub use load::{Load, Policy, Weights};
 pub use message::{Beat, Body, Letter, MAX_LETTERS, MAX_RUNNING, MOST_MESSAGE_BYTES, Message};
 pub use owner::{Order, Owner};
 pub use scheduler::{Party, Scheduler};
-pub use stored::StoredPlace;
+pub use stored::{MAX_SIGNED_NAMES, MAX_URL_BYTES, SignedName, SignedNames, StoredPlace};

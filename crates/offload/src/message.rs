@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  letter   0   4 "FBof"
-//!           4   1 version (1)
+//!           4   1 version (2)
 //!           5   1 kind: 1 PREPARE, 2 ASSIGN, 3 ACCEPT, 4 COMMIT, 5 ABORT, 6 ACK, 7 beat
 //!           6   2 bytes of the body
 //!           8   4 term of the scheduler, as the sender knows it
@@ -12,13 +12,15 @@
 //!  body of  PREPARE  name, package, load          ASSIGN  name, attempt, package
 //!           COMMIT   name, attempt, outcome       ABORT   name, attempt, 1 reason
 //!           ACCEPT   name, attempt                ACK     name, attempt
-//!           beat     load, 1 reaches storage, 1 count, as often name and attempt: what it runs
+//!           beat     load, 1 access to storage, 1 count, as often name and attempt: what it runs
 //!
 //!  name     16 database │ 4 shard │ 8 epoch │ 8 job
 //!  attempt  4 term │ 4 number
-//!  package  2 kind │ 1 needs storage │ ticket │ span of the arguments │ 8 bytes in memory │ 8 bytes in storage
+//!  package  2 kind │ 1 need of storage │ ticket │ span of the arguments │ 8 bytes in memory │ 8 bytes in storage
 //!  ticket   4 node │ 8 incarnation │ 8 job │ 16 secret
 //!  span     4 extent │ 8 offset │ 8 length │ 4 CRC32C of the bytes
+//!  need     0 none │ 1 access of the executor's own │ 2 names that the owner has signed
+//!  access   bit 0 of the executor's own │ bit 1 by signed names
 //!  load     4 active threads │ 4 threads │ 8 written a second │ 8 bandwidth a second │ 4 pending │ 4 queue limit
 //!  outcome  span of the result │ 8 bytes read │ 8 bytes written
 //! ```
@@ -26,12 +28,12 @@
 //! A PREPARE has [`PREPARE_BYTES`], where the paper's has 572: the arguments lie in memory, where the executor reads
 //! them. Several letters may follow one another. Purpose and golden test: `docs/formats/offload-letter.md`.
 
-use crate::job::{Attempt, JobName, Outcome, Package, Reason, Span, Term, Ticket};
+use crate::job::{Attempt, JobName, Outcome, Package, Reason, Span, StorageAccess, StorageNeed, Term, Ticket};
 use crate::load::Load;
 use forebay_base::{DecodeError, Reader, Writer, checksum};
 
 const MAGIC: &[u8; 4] = b"FBof";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
 const NAME_BYTES: usize = 36;
@@ -95,8 +97,8 @@ pub struct Beat {
     pub term: Term,
     /// How busy it is.
     pub load: Load,
-    /// Whether it reaches the storage.
-    pub reaches_storage: bool,
+    /// How it reaches storage.
+    pub storage: StorageAccess,
     /// What it runs: at most [`MAX_RUNNING`].
     pub running: Vec<(JobName, Attempt)>,
 }
@@ -242,7 +244,7 @@ fn take_message(reader: &mut Reader<'_>, kind: u8, term: Term) -> Result<Message
 
 fn put_beat(out: &mut Vec<u8>, beat: &Beat) {
     put_load(out, &beat.load);
-    out.put_u8(u8::from(beat.reaches_storage));
+    out.put_u8(u8::from(beat.storage.own) | u8::from(beat.storage.signed) << 1);
     let running = beat.running.get(..MAX_RUNNING).unwrap_or(&beat.running);
     out.put_u8(running.len() as u8);
     for (name, attempt) in running {
@@ -252,12 +254,12 @@ fn put_beat(out: &mut Vec<u8>, beat: &Beat) {
 }
 
 fn take_beat(reader: &mut Reader<'_>, term: Term) -> Result<Beat, DecodeError> {
-    let (load, reaches_storage, count) = (take_load(reader)?, take_flag(reader)?, usize::from(reader.u8()?));
+    let (load, storage, count) = (take_load(reader)?, take_access(reader)?, usize::from(reader.u8()?));
     if count > MAX_RUNNING {
         return Err(DecodeError::BadValue { what: "jobs of a beat", found: count as u64 });
     }
     let running = (0..count).map(|_| Ok((take_name(reader)?, take_attempt(reader)?))).collect::<Result<_, _>>()?;
-    Ok(Beat { term, load, reaches_storage, running })
+    Ok(Beat { term, load, storage, running })
 }
 
 fn put_name(out: &mut Vec<u8>, name: &JobName) {
@@ -293,7 +295,7 @@ fn take_span(reader: &mut Reader<'_>) -> Result<Span, DecodeError> {
 
 fn put_package(out: &mut Vec<u8>, package: &Package) {
     out.put_u16(package.kind);
-    out.put_u8(u8::from(package.needs_storage));
+    out.put_u8(package.storage as u8);
     let Ticket { node, incarnation, job, secret } = package.ticket;
     out.put_u32(node);
     out.put_u64(incarnation);
@@ -305,11 +307,11 @@ fn put_package(out: &mut Vec<u8>, package: &Package) {
 }
 
 fn take_package(reader: &mut Reader<'_>) -> Result<Package, DecodeError> {
-    let (kind, needs_storage) = (reader.u16()?, take_flag(reader)?);
+    let (kind, storage) = (reader.u16()?, take_need(reader)?);
     let ticket = Ticket { node: reader.u32()?, incarnation: reader.u64()?, job: reader.u64()?, secret: reader.u128()? };
     let arguments = take_span(reader)?;
     let (memory_bytes, storage_bytes) = (reader.u64()?, reader.u64()?);
-    Ok(Package { kind, needs_storage, ticket, arguments, memory_bytes, storage_bytes })
+    Ok(Package { kind, storage, ticket, arguments, memory_bytes, storage_bytes })
 }
 
 fn put_load(out: &mut Vec<u8>, load: &Load) {
@@ -332,11 +334,16 @@ fn take_load(reader: &mut Reader<'_>) -> Result<Load, DecodeError> {
     })
 }
 
-fn take_flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+fn take_need(reader: &mut Reader<'_>) -> Result<StorageNeed, DecodeError> {
+    let found = reader.u8()?;
+    let unknown = DecodeError::BadValue { what: "need of storage", found: found.into() };
+    StorageNeed::from_number(found).ok_or(unknown)
+}
+
+fn take_access(reader: &mut Reader<'_>) -> Result<StorageAccess, DecodeError> {
     match reader.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        found => Err(DecodeError::BadValue { what: "flag", found: found.into() }),
+        bits @ 0..=3 => Ok(StorageAccess { own: bits & 1 != 0, signed: bits & 2 != 0 }),
+        found => Err(DecodeError::BadValue { what: "access to storage", found: found.into() }),
     }
 }
 
@@ -358,7 +365,7 @@ mod tests {
     };
     const PACKAGE: Package = Package {
         kind: 16,
-        needs_storage: true,
+        storage: StorageNeed::Signed,
         ticket: Ticket { node: 1, incarnation: 2, job: 3, secret: 4 },
         arguments: SPAN,
         memory_bytes: 8,
@@ -378,7 +385,12 @@ mod tests {
 
     fn letters() -> Vec<Letter> {
         let outcome = Outcome { result: SPAN, read_bytes: 10, written_bytes: 11 };
-        let beat = Beat { term: Term(5), load: LOAD, reaches_storage: true, running: vec![(NAME, ATTEMPT)] };
+        let beat = Beat {
+            term: Term(5),
+            load: LOAD,
+            storage: StorageAccess { own: true, signed: true },
+            running: vec![(NAME, ATTEMPT)],
+        };
         let bodies = [
             Body::Prepare { package: PACKAGE, home: LOAD },
             Body::Assign { package: PACKAGE },
@@ -398,7 +410,7 @@ mod tests {
         let span = "07000000 0001000000000000 0002000000000000 ddccbbaa";
         let load = "01000000 02000000 0300000000000000 0400000000000000 05000000 06000000";
         let ticket = "01000000 0200000000000000 0300000000000000 04000000000000000000000000000000";
-        let package = format!("1000 01 {ticket} {span} 0800000000000000 0900000000000000");
+        let package = format!("1000 02 {ticket} {span} 0800000000000000 0900000000000000");
         let bodies = [
             format!("01 9300 05000000 {name} {package} {load}"),
             format!("02 7b00 05000000 {name} {attempt} {package}"),
@@ -406,14 +418,14 @@ mod tests {
             format!("04 5400 05000000 {name} {attempt} {span} 0a00000000000000 0b00000000000000"),
             format!("05 2d00 05000000 {name} {attempt} 05"),
             format!("06 2c00 05000000 {name} {attempt}"),
-            format!("07 4e00 05000000 {load} 01 01 {name} {attempt}"),
+            format!("07 4e00 05000000 {load} 03 01 {name} {attempt}"),
         ];
         let letters = letters();
         assert_eq!(letters.len(), bodies.len());
         for (letter, body) in letters.iter().zip(bodies) {
             let bytes = encoded(letter);
             let (covered, sum) = bytes.split_at(bytes.len() - CHECKSUM_BYTES);
-            assert_eq!(hex(covered), format!("46426f6601{}", body.replace(' ', "")));
+            assert_eq!(hex(covered), format!("46426f6602{}", body.replace(' ', "")));
             assert_eq!(sum, checksum(covered).to_le_bytes());
             assert_eq!(Letter::decode(&bytes).unwrap(), (letter.clone(), bytes.len()));
         }
@@ -438,7 +450,7 @@ mod tests {
     #[test]
     fn a_beat_names_no_more_than_it_may() {
         let running = vec![(NAME, ATTEMPT); MAX_RUNNING + 1];
-        let beat = Letter::Beat(Beat { term: Term(0), load: LOAD, reaches_storage: false, running });
+        let beat = Letter::Beat(Beat { term: Term(0), load: LOAD, storage: StorageAccess::default(), running });
         let bytes = encoded(&beat);
         assert_eq!(bytes.len(), MOST_MESSAGE_BYTES);
         let Letter::Beat(beat) = Letter::decode(&bytes).unwrap().0 else { panic!("no beat") };

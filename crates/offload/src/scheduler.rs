@@ -12,7 +12,7 @@
 //! runs by each beat. So a new scheduler begins with nothing. A job that it learns of from an executor has no owner until
 //! the PREPARE comes.
 
-use crate::job::{Attempt, JobName, Life, Outcome, Package, Reason, Term};
+use crate::job::{Attempt, JobName, Life, Outcome, Package, Reason, StorageAccess, StorageNeed, Term};
 use crate::line::Line;
 use crate::load::{Load, Policy};
 use crate::message::{Beat, Body, Letter, Message};
@@ -27,7 +27,7 @@ pub struct Party(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Member {
     load: Load,
-    reaches_storage: bool,
+    storage: StorageAccess,
     heard: Nanos,
 }
 
@@ -150,7 +150,7 @@ impl Scheduler {
                 load = load.and_one();
             }
         }
-        self.members.insert(from, Member { load, reaches_storage: beat.reaches_storage, heard: now });
+        self.members.insert(from, Member { load, storage: beat.storage, heard: now });
         for &(name, attempt) in &beat.running {
             if self.jobs.len() >= self.policy.most_jobs {
                 break;
@@ -358,13 +358,13 @@ impl Scheduler {
         let Stage::Waiting { since } = tracked.stage else { return Place::Wait };
         let weights = &self.policy.weights;
         let cost = |moved, load: &Load| weights.cost(package.bytes(), moved, load);
-        let may_run = |member: &Member| member.reaches_storage || !package.needs_storage;
+        let may_run = |member: &Member| member.storage.suffices_for(package.storage);
         let able = || self.members.iter().filter(|(_, member)| may_run(member));
         let others = able().filter(|(party, member)| !member.load.is_full() && tracked.avoid != Some(**party));
         // At equal cost, whoever has a thread for it.
         let others = others
             .map(|(&party, member)| ((cost(package.bytes(), &member.load), member.load.is_busy()), Place::To(party)));
-        let is_in_memory = !package.needs_storage && package.storage_bytes == 0;
+        let is_in_memory = package.storage == StorageNeed::None && package.storage_bytes == 0;
         let near = self.near.get(&package.ticket.life()).filter(|load| is_in_memory && !load.is_full());
         let near = near.map(|load| ((cost(0, load), load.is_busy()), Place::Not(Reason::Near)));
         let at_home = Some(home).filter(|home| !home.is_busy());
@@ -446,13 +446,14 @@ mod tests {
     }
 
     fn beat(load: Load) -> Beat {
-        Beat { term: Term(0), load, reaches_storage: false, running: Vec::new() }
+        Beat { term: Term(0), load, storage: StorageAccess::default(), running: Vec::new() }
     }
 
     fn package(memory_bytes: u64, storage_bytes: u64) -> Package {
         let ticket = Ticket { node: 7, incarnation: 1, job: 1, secret: 1 };
         let arguments = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
-        Package { kind: 16, needs_storage: storage_bytes > 0, ticket, arguments, memory_bytes, storage_bytes }
+        let storage = if storage_bytes > 0 { StorageNeed::Own } else { StorageNeed::None };
+        Package { kind: 16, storage, ticket, arguments, memory_bytes, storage_bytes }
     }
 
     fn name(job: u64) -> JobName {
@@ -655,9 +656,14 @@ mod tests {
             ASKED.get()
         };
         let mut scheduler = Scheduler::new(Term(0), Policy::default());
-        for (party, reaches_storage) in [(10, false), (11, true)] {
+        for (party, own) in [(10, false), (11, true)] {
             let full = Load { pending: 1, ..load(1, 1) };
-            beats(&mut scheduler, 0, Party(party), Beat { reaches_storage, ..beat(full) });
+            beats(
+                &mut scheduler,
+                0,
+                Party(party),
+                Beat { storage: StorageAccess { own, signed: false }, ..beat(full) },
+            );
         }
         let letters: Vec<_> = (1..=JOBS).map(asks).collect();
         assert_eq!(asked(&mut scheduler, OWNER, &letters), JOBS as usize);
@@ -669,9 +675,33 @@ mod tests {
         assert_eq!(told(&mut scheduler).len() as u64, JOBS / 2);
         assert_eq!(scheduler.jobs() as u64, JOBS);
         // Those that waited have not lost their place.
-        let room = [Letter::Beat(Beat { reaches_storage: true, ..beat(load(0, 1000)) })];
+        let room = [Letter::Beat(Beat { storage: StorageAccess { own: true, signed: false }, ..beat(load(0, 1000)) })];
         assert_eq!(asked(&mut scheduler, Party(11), &room) as u64, JOBS / 2);
         assert_eq!(told(&mut scheduler).len() as u64, JOBS / 2);
+    }
+
+    #[test]
+    fn a_job_goes_to_whoever_reaches_the_storage_as_it_needs() {
+        use StorageNeed::{None, Own, Signed};
+        let access = |own, signed| StorageAccess { own, signed };
+        let cases = [
+            (access(false, false), vec![None]),
+            (access(false, true), vec![None, Signed]),
+            (access(true, false), vec![None, Own, Signed]),
+            (access(true, true), vec![None, Own, Signed]),
+        ];
+        for (storage, runs) in cases {
+            for need in [None, Own, Signed] {
+                let mut scheduler = Scheduler::new(Term(0), Policy::default());
+                beats(&mut scheduler, 0, Party(10), Beat { storage, ..beat(load(0, 1)) });
+                // A memory node with nothing to do reaches no storage, also where all inputs lie in memory.
+                scheduler.near(&[(LIFE, load(0, 8))].into());
+                let package = Package { storage: need, ..package(100, 0) };
+                prepare(&mut scheduler, 0, 1, package, load(1, 1));
+                let is_sent = told(&mut scheduler) == [(Party(10), Body::Assign { package })];
+                assert_eq!(is_sent, need != None && runs.contains(&need), "{storage:?} {need:?}");
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::stored::{Reached, Stored};
 use forebay_base::checksum;
 use forebay_fabric::EndpointOptions;
 use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient};
-use forebay_offload::{Attempt, Outcome, Package, Span, StoredPlace};
+use forebay_offload::{Attempt, Outcome, Package, Span, StorageAccess, StorageNeed, StoredPlace};
 use forebay_proto::job_kind;
 use forebay_table::job::{CompactionJob, CopyJob, run_compaction};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn run(
         job_kind::COPY => copy,
         _ => return Err(not_run(package.kind)),
     };
-    if package.needs_storage && storage.is_none() {
+    if !storage.map_or_else(StorageAccess::default, Reached::access).suffices_for(package.storage) {
         return Err(not_run(package.kind));
     }
     let joined = client.join_ticket(package.ticket.job, package.ticket.secret, attempt.as_u64())?;
@@ -38,10 +38,10 @@ pub(crate) fn run(
         return Err(Error::Corrupt("the arguments are not those that the package names".into()));
     }
     let mut arguments = arguments.as_slice();
-    if let Some(storage) = storage.filter(|_| package.needs_storage) {
+    if let Some(storage) = storage.filter(|_| package.storage != StorageNeed::None) {
         let (place, length) = StoredPlace::decode(arguments).map_err(|error| Error::Corrupt(error.to_string()))?;
         arguments = arguments.get(length..).unwrap_or_default();
-        io.stored = Some(Stored::new(storage.clone(), &place)?);
+        io.stored = Some(Stored::new(storage, &place)?);
     }
     let result = job(&mut io, attempt, arguments)?;
     let RemoteIo { joined, read_bytes, written_bytes, .. } = io;

@@ -5,7 +5,7 @@
 //! | [`Worker`] | the threads: one that talks to the scheduler, and those that run jobs; [`SteppedWorker`] has none |
 //! | `attempt` | one attempt at a job: joins the ticket, runs the job function of `table`, leaves the result in memory |
 //! | `io` | the job's reads and writes: one-sided, with keys for that attempt alone |
-//! | `stored` | its objects in storage, under names of that attempt |
+//! | `stored` | its objects in storage, under names of that attempt: by what the owner of the job has signed, or by rights of the worker's own |
 //! | [`NodeRegister`] | who schedules, as a memory node's directory knows it: for those who would |
 //!
 //! What is decided is decided in [`forebay_offload::Executor`]. A worker that is stopped for so long that its sessions
@@ -22,5 +22,6 @@ mod throughput;
 mod worker;
 
 pub use error::Error;
+pub use forebay_storage::{Follow, SignedAccess};
 pub use register::NodeRegister;
 pub use worker::{Occupied, Options, Statistics, SteppedWorker, Worker};

@@ -12,8 +12,8 @@ use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{EndpointOptions, NodeIdentity, Traffic};
 use forebay_memory_client::{MemoryClient, Reach};
-use forebay_offload::{Attempt, Executor, JobName, Letter, Outcome, Package, Reason, Task};
-use forebay_storage::Storage;
+use forebay_offload::{Attempt, Executor, JobName, Letter, Outcome, Package, Reason, StorageAccess, Task};
+use forebay_storage::{SignedAccess, Storage};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -33,8 +33,11 @@ pub struct Options {
     pub interval: Duration,
     /// How long an operation may take.
     pub timeout: Duration,
-    /// The storage of databases whose jobs need one.
+    /// The storage of databases whose jobs need one, with rights to all of it.
     pub storage: Option<Storage>,
+    /// What follows names in storage that the owner of a job has signed. Where it can, the worker goes by them, and not by
+    /// rights of its own.
+    pub signed: Option<SignedAccess>,
     /// Where threads are lent that have work of their own: how many of them do that now.
     pub occupied: Option<Occupied>,
     /// The clock.
@@ -49,6 +52,7 @@ impl Default for Options {
             interval: Duration::from_millis(10),
             timeout: Duration::from_secs(5),
             storage: None,
+            signed: None,
             occupied: None,
             clock: SystemClock::shared(),
         }
@@ -235,7 +239,7 @@ impl SteppedWorker {
 
 impl Shared {
     fn new(nodes: Vec<Reach>, scheduler: Arc<Reach>, options: Options) -> Result<Arc<Self>, Error> {
-        let storage = options.storage.clone().map(Reached::new).transpose()?;
+        let storage = Reached::new(options.storage.clone(), options.signed.clone())?;
         Ok(Arc::new(Self {
             nodes,
             scheduler,
@@ -403,7 +407,8 @@ impl Talk {
         if let Some(Occupied(count)) = &self.shared.options.occupied {
             self.executor.occupy(count());
         }
-        let beat = self.executor.beat(self.throughput.per_second, bandwidth, self.shared.storage.is_some());
+        let storage = self.shared.storage.as_ref().map_or_else(StorageAccess::default, Reached::access);
+        let beat = self.executor.beat(self.throughput.per_second, bandwidth, storage);
         let beat = Letter::Beat(beat);
         let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();
         // Who does not answer may not schedule any more; then somebody else does.

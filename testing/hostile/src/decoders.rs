@@ -257,7 +257,8 @@ pub fn letters(bytes: &[u8]) {
 /// # Panics
 /// When what was decoded is not encoded as it was.
 pub fn stored_places(bytes: &[u8]) {
-    for bytes in [bytes, &repaired(bytes, 20..22, 22)] {
+    // Such as have signed names are as long as those say.
+    for bytes in [bytes, &repaired(bytes, 20..22, 22), &repaired(bytes, 0..0, 0)] {
         if let Ok((place, length)) = StoredPlace::decode(bytes) {
             let mut again = Vec::new();
             place.encode(&mut again);

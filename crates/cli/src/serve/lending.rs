@@ -3,7 +3,7 @@
 use crate::arguments::NodeAddresses;
 use crate::failure::Failure;
 use crate::stores::EngineArguments;
-use crate::worker;
+use crate::worker::{self, SignedNames};
 use forebay::{Options, Store};
 use forebay_worker::{Occupied, Worker};
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub fn lend(
         threads: count(options.background_threads),
         queue_limit: 0,
         storage: options.storage.clone(),
+        signed: SignedNames::Https.access(),
         occupied: Some(Occupied::by(move || count(db.working_threads()))),
         ..forebay_worker::Options::default()
     };

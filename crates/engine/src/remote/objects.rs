@@ -13,15 +13,16 @@ use bytes::Bytes;
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::HashSet;
 use forebay_env::sync::{Mutex, lock};
-use forebay_offload::StoredPlace;
+use forebay_offload::{MAX_SIGNED_NAMES, SignedName, SignedNames, StorageNeed, StoredPlace};
 use forebay_storage::{
     BlockCache, BlockEncoder, BlockObject, BlockOptions, BlockWriter, Compression, History, NumberedObjects,
-    ObjectName, ObjectNumber, ObjectStorage, Storage,
+    ObjectName, ObjectNumber, ObjectStorage, Permit, Storage,
 };
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An object up to this long is put as a whole; a longer one in pieces of this length.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -224,15 +225,49 @@ impl Objects {
         Ok(())
     }
 
-    /// What an executor of a job must know of this shard's objects.
-    pub(crate) fn place(&self, has_outputs: bool) -> StoredPlace {
+    /// What an executor of a job must know of this shard's objects. If the storage can sign names, this allows it to read and write
+    /// those that are given, for so long; else it needs rights of its own.
+    pub(crate) fn place(
+        &self,
+        has_outputs: bool,
+        reads: &[&str],
+        writes: impl Iterator<Item = SegmentId>,
+        lifetime: Duration,
+    ) -> StoredPlace {
         let (compression, level) = match self.layout.compression {
             Compression::None => (0, 0),
             Compression::Lz4 => (1, 0),
             Compression::Zstd { level } => (2, level),
         };
         let (prefix, block_bytes) = (self.prefix.as_str().to_owned(), self.layout.block_bytes);
-        StoredPlace { prefix, epoch: self.epoch, has_outputs, compression, level, block_bytes }
+        let signed = self.signed(reads, writes, lifetime).unwrap_or_else(|error| {
+            tracing::debug!(%error, "an executor needs rights of its own");
+            SignedNames::default()
+        });
+        StoredPlace { prefix, epoch: self.epoch, has_outputs, compression, level, block_bytes, signed }
+    }
+
+    /// Signs what a job is to read and write.
+    fn signed(
+        &self,
+        reads: &[&str],
+        writes: impl Iterator<Item = SegmentId>,
+        lifetime: Duration,
+    ) -> Result<SignedNames> {
+        let sign = |permit, names: Vec<String>| -> Result<Vec<_>> {
+            let objects = names.iter().map(ObjectName::new).collect::<forebay_storage::Result<Vec<_>>>()?;
+            let urls = self.storage.sign(permit, &objects, lifetime)?;
+            Ok(names.into_iter().zip(urls).map(|(name, url)| SignedName { name, url: url.into_secret() }).collect())
+        };
+        // One more than there may be is as many as too many.
+        let writes: Vec<_> = writes.take(MAX_SIGNED_NAMES + 1).map(|id| self.name_of(id)).collect::<Result<_>>()?;
+        let too_many = || Error::new(ErrorKind::Unsupported, "a job has more objects than can be signed");
+        if reads.len() + writes.len() > MAX_SIGNED_NAMES {
+            return Err(too_many());
+        }
+        let reads = reads.iter().map(|&name| name.to_owned()).collect();
+        let signed = SignedNames { reads: sign(Permit::Read, reads)?, writes: sign(Permit::Write, writes)? };
+        if signed.are_within_limits() { Ok(signed) } else { Err(too_many()) }
     }
 
     /// The name of the object of a segment that this owner writes, or an executor for it.
@@ -351,6 +386,11 @@ pub(crate) fn is_stored(info: &SegmentInfo) -> bool {
     info.placements.iter().all(|placement| matches!(placement, Placement::Storage { .. }))
 }
 
+/// What an executor needs of the storage to run a job with these objects.
+pub(crate) fn need_of(place: &StoredPlace) -> StorageNeed {
+    if place.signed.is_empty() { StorageNeed::Own } else { StorageNeed::Signed }
+}
+
 /// The name of the object that holds a copy, if one does.
 pub(crate) fn object_of(placements: &[Placement]) -> Option<&str> {
     placements.iter().find_map(|placement| match placement {
@@ -362,19 +402,108 @@ pub(crate) fn object_of(placements: &[Placement]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_storage::{BlockCacheOptions, MemoryObjects, ObjectFault, PutMode, StorageOptions};
+    use forebay_storage::{
+        BlockCacheOptions, MemoryObjects, ObjectFault, ObjectInfo, ObjectReader, ObjectWriter, PutMode, SignedUrl,
+        StorageOptions,
+    };
 
     const EPOCH: u64 = 7;
+
+    /// Objects in memory, whose names are signed: a URL says what it allows, and for how long, after so many bytes.
+    #[derive(Debug)]
+    struct Signing(MemoryObjects, usize);
+
+    impl ObjectStorage for Signing {
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+
+        fn keeps_conditions(&self) -> bool {
+            self.0.keeps_conditions()
+        }
+
+        fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> forebay_storage::Result<()> {
+            self.0.put(name, bytes, mode)
+        }
+
+        fn writer(&self, name: &ObjectName) -> forebay_storage::Result<Box<dyn ObjectWriter>> {
+            self.0.writer(name)
+        }
+
+        fn get(&self, name: &ObjectName) -> forebay_storage::Result<Bytes> {
+            self.0.get(name)
+        }
+
+        fn open(&self, name: &ObjectName) -> forebay_storage::Result<Arc<dyn ObjectReader>> {
+            self.0.open(name)
+        }
+
+        fn size(&self, name: &ObjectName) -> forebay_storage::Result<u64> {
+            self.0.size(name)
+        }
+
+        fn sign(
+            &self,
+            permit: Permit,
+            names: &[ObjectName],
+            lifetime: Duration,
+        ) -> forebay_storage::Result<Vec<SignedUrl>> {
+            let start = "x".repeat(self.1);
+            let url = |name: &ObjectName| SignedUrl::new(format!("{start}{permit:?} {name} {}", lifetime.as_secs()));
+            Ok(names.iter().map(url).collect())
+        }
+
+        fn delete(&self, name: &ObjectName) -> forebay_storage::Result<()> {
+            self.0.delete(name)
+        }
+
+        fn list(&self, prefix: Option<&ObjectName>) -> forebay_storage::Result<Vec<ObjectInfo>> {
+            self.0.list(prefix)
+        }
+    }
 
     /// A shard's objects, its storage, and that of an executor.
     fn objects() -> (Objects, MemoryObjects, NumberedObjects) {
         let memory = MemoryObjects::new();
-        let storage = Storage::of_objects(Arc::new(memory.clone()), StorageOptions::default());
+        let (objects, executor) = objects_in(Arc::new(memory.clone()), &memory);
+        (objects, memory, executor)
+    }
+
+    fn objects_in(storage: Arc<dyn ObjectStorage>, memory: &MemoryObjects) -> (Objects, NumberedObjects) {
+        let storage = Storage::of_objects(storage, StorageOptions::default());
         let (prefix, commits) = (ObjectName::new("db/segment").unwrap(), ObjectName::new("db/commit").unwrap());
         let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() }).unwrap();
         let executor = NumberedObjects::new(Arc::new(memory.handle()), prefix.clone());
         let (layout, kept) = (BlockOptions::default(), Arc::default());
-        (Objects::new(&storage, (prefix, commits), EPOCH, Arc::new(cache), layout, kept), memory, executor)
+        (Objects::new(&storage, (prefix, commits), EPOCH, Arc::new(cache), layout, kept), executor)
+    }
+
+    #[test]
+    fn what_a_job_reads_and_writes_is_signed_where_that_is_possible() {
+        let place = |signing: Option<usize>, writes: u64| {
+            let memory = MemoryObjects::new();
+            let storage: Arc<dyn ObjectStorage> = match signing {
+                Some(start) => Arc::new(Signing(memory.clone(), start)),
+                None => Arc::new(memory.clone()),
+            };
+            let (objects, _) = objects_in(storage, &memory);
+            let reads = ["other/segment/1/2/3"];
+            let place = objects.place(true, &reads, (0..writes).map(SegmentId), Duration::from_secs(90));
+            let need = need_of(&place);
+            (place.signed, need)
+        };
+        let (signed, need) = place(Some(0), 2);
+        let urls = |names: &[SignedName]| names.iter().map(|name| name.url.clone()).collect::<Vec<_>>();
+        let written = |number| format!("Write db/segment/{EPOCH:020}/{number:020} 90");
+        assert_eq!(urls(&signed.reads), ["Read other/segment/1/2/3 90"]);
+        assert_eq!((urls(&signed.writes), need), (vec![written(0), written(1)], StorageNeed::Signed));
+        assert_eq!(signed.writes[1].name, format!("db/segment/{EPOCH:020}/{:020}", 1));
+        // As many as there may be, and one more; a URL that is too long; storage that cannot.
+        let most = MAX_SIGNED_NAMES as u64 - 1;
+        assert_eq!(place(Some(0), most).1, StorageNeed::Signed);
+        for (signing, writes) in [(Some(0), most + 1), (Some(0), u64::MAX), (Some(9000), 2), (None, 2)] {
+            assert_eq!(place(signing, writes), (SignedNames::default(), StorageNeed::Own), "{signing:?} {writes}");
+        }
     }
 
     fn put(executor: &NumberedObjects, number: u64) {

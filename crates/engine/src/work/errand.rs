@@ -25,7 +25,7 @@ use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, checksum};
 use forebay_env::Random;
 use forebay_memory_client::{Purpose, ShardHandle};
-use forebay_offload::{JobName, Order, Outcome, Package, Reason, Span, Ticket};
+use forebay_offload::{JobName, Order, Outcome, Package, Reason, Span, StorageNeed, Ticket};
 use forebay_table::SegmentKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,8 @@ pub(crate) struct Errand {
     pub(crate) job: u64,
     /// All that the executor must know.
     pub(crate) arguments: Vec<u8>,
-    pub(crate) needs_storage: bool,
+    /// What the executor needs of the storage.
+    pub(crate) storage: StorageNeed,
     /// Bytes of its inputs, in memory and in storage.
     pub(crate) memory_bytes: u64,
     pub(crate) storage_bytes: u64,
@@ -148,7 +149,7 @@ fn package(
     let place = place.ok_or_else(|| Error::corrupt("the arguments of a job are nowhere"))?;
     Ok(Package {
         kind: errand.kind,
-        needs_storage: errand.needs_storage,
+        storage: errand.storage,
         ticket: Ticket { node: here.node, incarnation: here.incarnation, job: number, secret },
         arguments: Span { extent: place.extent.0, offset: place.offset, length, checksum: *checksum },
         memory_bytes: errand.memory_bytes,

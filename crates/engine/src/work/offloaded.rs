@@ -3,7 +3,7 @@
 
 use crate::plan::tiers::Tier;
 use crate::remote::node_part::NodePart;
-use crate::remote::objects::is_stored;
+use crate::remote::objects::{is_stored, need_of, object_of};
 use crate::remote::offloading::Offloading;
 use crate::remote::pipeline::read_range;
 use crate::remote::segment::Remote;
@@ -12,13 +12,14 @@ use crate::terms::{Error, Result};
 use crate::work::errand::Errand;
 use crate::work::near_data::{Made, NotThere, outputs, patience};
 use crate::work::shard::Shard;
-use forebay_base::{ErrorKind, checksum};
+use forebay_base::{ErrorKind, SegmentId, checksum};
 use forebay_memory_client::{ExtentId, ExtentRange, ShardHandle};
-use forebay_offload::{Outcome, Span, StoredPlace};
+use forebay_offload::{Attempt, Outcome, Span, StorageNeed, StoredPlace};
 use forebay_proto::job_kind;
 use forebay_table::SegmentKind;
 use forebay_table::job::{CompactionJob, CompactionResult, JobInput};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Shard {
     /// Has an executor run a compaction.
@@ -34,7 +35,8 @@ impl Shard {
         self.tree.check_open()?;
         job.output_segments = self.tree.next_segments();
         Self::address(&shard, job);
-        let stored = self.stored_place(job, tier);
+        let patience = patience(job.segments.values());
+        let stored = self.stored_place(job, tier, patience);
         let mut arguments = Vec::new();
         stored.iter().for_each(|stored| stored.encode(&mut arguments));
         job.encode(&mut arguments).map_err(Error::from)?;
@@ -47,10 +49,10 @@ impl Shard {
             kind: job_kind::COMPACTION,
             job: job.identity.job,
             arguments,
-            needs_storage: stored.is_some(),
+            storage: stored.as_ref().map_or(StorageNeed::None, need_of),
             memory_bytes: bytes(false) + job.stretches.iter().map(|stretch| stretch.length).sum::<u64>(),
             storage_bytes: bytes(true),
-            patience: patience(job.segments.values()),
+            patience,
             // Writers wait for flushes.
             must_not_wait: !job.stretches.is_empty(),
         };
@@ -76,11 +78,15 @@ impl Shard {
         }
     }
 
-    /// Where the job's objects lie, if it has any.
-    fn stored_place(&self, job: &CompactionJob, tier: Tier) -> Option<StoredPlace> {
+    /// Where the job's objects lie, if it has any, and what an attempt may do with them within `patience`.
+    fn stored_place(&self, job: &CompactionJob, tier: Tier, patience: Duration) -> Option<StoredPlace> {
         let has_outputs = tier == Tier::Storage;
-        let needs_storage = has_outputs || job.segments.values().any(is_stored);
-        self.tree.remote.objects().filter(|_| needs_storage).map(|objects| objects.place(has_outputs))
+        let inputs = job.segments.values().filter(|info| is_stored(info));
+        let reads: Vec<_> = inputs.filter_map(|info| object_of(&info.placements)).collect();
+        let objects = self.tree.remote.objects().filter(|_| has_outputs || !reads.is_empty())?;
+        let most_outputs = if has_outputs { job.most_outputs() } else { 0 };
+        let writes = Attempt::all_numbers(&job.output_segments, most_outputs).map(SegmentId);
+        Some(objects.place(has_outputs, &reads, writes, patience))
     }
 
     /// Adopts what an attempt made, and reads what it says of it.

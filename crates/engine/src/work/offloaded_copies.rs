@@ -5,7 +5,7 @@
 //! matter which of them did. What counts is that all copies are in this node's storage before a commit names them: that is asked
 //! here, whatever an executor says.
 
-use crate::remote::objects::Objects;
+use crate::remote::objects::{Objects, need_of};
 use crate::remote::segment::Segment;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics;
@@ -34,19 +34,22 @@ impl Shard {
         self.tree.check_open()?;
         // Whatever attempts leave goes with the segment.
         let names: Vec<_> = segments.iter().map(|segment| objects.name_of(segment.id())).collect::<Result<_>>()?;
+        let patience = patience(segments.iter().map(|segment| segment.info()));
         segments.iter().zip(&names).for_each(|(segment, name)| segment.kept_as(name));
         let job = CopyJob { segments: segments.iter().map(|segment| (segment.id(), segment.info().clone())).collect() };
         let mut arguments = Vec::new();
-        objects.place(true).encode(&mut arguments);
+        // All attempts put the same objects.
+        let place = objects.place(true, &[], segments.iter().map(|segment| segment.id()), patience);
+        place.encode(&mut arguments);
         job.encode(&mut arguments)?;
         let errand = Errand {
             kind: job_kind::COPY,
             job: self.tree.next_table().0,
             arguments,
-            needs_storage: true,
+            storage: need_of(&place),
             memory_bytes: job.segments.values().map(|info| info.length).sum(),
             storage_bytes: 0,
-            patience: patience(job.segments.values()),
+            patience,
             must_not_wait: false,
         };
         match self.offload(offloading, (remote, &part.shard()), &errand, |_| all_are_there(objects, &names)) {

@@ -238,7 +238,8 @@ fn tickets_end_with_the_epoch_and_with_either_session() {
 #[test]
 fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
     use forebay_offload::{
-        Attempt, Beat, Body, JobName, Letter, Load, Message as Said, Package, Reason, Span, Term, Ticket,
+        Attempt, Beat, Body, JobName, Letter, Load, Message as Said, Package, Reason, Span, StorageAccess, StorageNeed,
+        Term, Ticket,
     };
     let (mut world, _) = World::new(1);
     let exchange = |world: &mut World, peer: u64, letter: Option<Letter>| {
@@ -251,11 +252,11 @@ fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
         Ok::<_, Refusal>((Term(term), Letter::decode_all(&letters.0).unwrap()))
     };
     let idle = Load { threads: 1, ..Load::default() };
-    let beat = Letter::Beat(Beat { term: Term(0), load: idle, reaches_storage: false, running: Vec::new() });
+    let beat = Letter::Beat(Beat { term: Term(0), load: idle, storage: StorageAccess::default(), running: Vec::new() });
     let span = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
     let ticket = Ticket { node: 9, incarnation: 1, job: 1, secret: 1 };
     let package =
-        Package { kind: 16, needs_storage: false, ticket, arguments: span, memory_bytes: 1, storage_bytes: 0 };
+        Package { kind: 16, storage: StorageNeed::None, ticket, arguments: span, memory_bytes: 1, storage_bytes: 0 };
     let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
     let body = Body::Prepare { package, home: Load::default() };
     let prepare = Letter::Message(Said { term: Term(0), name, attempt: Attempt::default(), body });

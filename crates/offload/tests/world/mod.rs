@@ -4,7 +4,7 @@
 use forebay_offload::planted::{Bug, Planted};
 use forebay_offload::{
     Attempt, Body, Election, Executor, JobName, Letter, Load, Message, Order, Outcome, Owner, Package, Party, Policy,
-    Question, Scheduler, Span, Task, Term, Ticket,
+    Question, Scheduler, Span, StorageAccess, StorageNeed, Task, Term, Ticket,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,7 +123,7 @@ pub struct World {
 
 fn package(name: JobName) -> Package {
     let ticket = Ticket { node: 1, incarnation: 1, job: name.job, secret: 9 };
-    Package { kind: 16, needs_storage: false, ticket, arguments: SPAN, memory_bytes: 1000, storage_bytes: 0 }
+    Package { kind: 16, storage: StorageNeed::None, ticket, arguments: SPAN, memory_bytes: 1000, storage_bytes: 0 }
 }
 
 /// How busy owners are: so much that an idle executor has the least cost.
@@ -497,7 +497,7 @@ impl World {
         let (party, now) = (self.party(End::Executor(i)), self.now);
         let Some(decider) = &mut self.schedulers[leader].decider else { return };
         let Some(executor) = &mut self.executors[i].decider else { return };
-        decider.receive(now, party, &[Letter::Beat(executor.beat(0, 0, true))]);
+        decider.receive(now, party, &[Letter::Beat(executor.beat(0, 0, StorageAccess { own: true, signed: false }))]);
         executor.meet(decider.term());
         self.executors[i].heard = self.executors[i].heard.max(decider.term());
         self.scheduler_acts(leader);

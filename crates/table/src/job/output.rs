@@ -26,13 +26,16 @@
 //! are not.
 //!
 //! A merge within level 0 gives one table, however large, because the tables are in order of their sequence numbers.
+//!
+//! So [`CompactionJob::most_outputs`] can say before how many segments there will be at most, where each finds a piece that is long
+//! enough, as in storage.
 
 use super::input::Io;
 use super::result::OutputTable;
 use super::sources::Source;
-use super::{CompactionJob, GatherRead, JobInput};
+use super::{CompactionJob, GatherRead, JobInput, JobLimits};
 use crate::builder::{BuiltTable, TableBuilder};
-use crate::entry::{IndexEntry, RangeTombstone, RecordAddress};
+use crate::entry::{IndexEntry, RangeTombstone, RecordAddress, UNIT_BYTES};
 use crate::error::{Error, RecordMismatch, Result};
 use crate::point_index::key_hash;
 use crate::properties::{Creation, TableProperties};
@@ -217,9 +220,8 @@ impl<'a> Output<'a> {
     /// held until then.
     #[inline]
     fn is_run_full(&self, entry: &IndexEntry<'_>) -> bool {
-        let most_made = (self.job.limits.read_bytes as usize).saturating_mul(MADE_READS).min(MAX_VALUE_BYTES);
         self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes
-            || self.made.len() >= most_made
+            || self.made.len() >= most_made(&self.job.limits)
             || self.noted.len() >= MOST_NOTED
     }
 
@@ -257,18 +259,12 @@ impl<'a> Output<'a> {
         let is_full = self.builder.entries() >= self.job.limits.table_entries
             || self.builder.image_bytes() > self.most_image_bytes
             || bytes > self.most_bytes(self.job.limits.table_bytes)
-            || self.builder.held_bytes() > self.most_bytes(self.wanted_index_bytes());
+            || self.builder.held_bytes() > self.most_bytes(wanted_index_bytes(&self.job.limits));
         if is_full && self.job.output_level > 0 || self.builder.entries() == 0 {
             self.begin_table(&mut io.borrow_mut(), entry)?;
         }
         self.starts_resident = false;
         Ok(())
-    }
-
-    /// Bytes of index that a table is to take while it is built. What it becomes is not longer, but for a key in each
-    /// level of it.
-    fn wanted_index_bytes(&self) -> u64 {
-        INDEX_BYTES.min((self.job.limits.table_bytes / 4 * 3).max(LEAST_PIECE_BYTES))
     }
 
     /// Bytes at which the table ends before the current entry, where `wanted` are.
@@ -386,6 +382,41 @@ impl<'a> Output<'a> {
         self.builder.end_run(run);
         Ok(())
     }
+}
+
+impl CompactionJob {
+    /// Segments that the outputs have at most, if each may be as long as it is to be. Each table but the last is full, or ends
+    /// where a resident starts; each run but a table's last is full. A merge operator that makes more than it is given may make
+    /// more runs.
+    #[must_use]
+    pub fn most_outputs(&self) -> u64 {
+        let properties = || self.inputs.iter().map(|input| &input.table.properties);
+        let stretches = self.stretches.iter().map(|stretch| stretch.length).fold(0, u64::saturating_add);
+        let bytes = properties().map(|table| table.record_bytes).fold(stretches, u64::saturating_add);
+        let entries = properties().map(|table| table.entries()).fold(stretches / UNIT_BYTES, u64::saturating_add);
+        let images = self.inputs.iter().map(|input| input.table.image.length).fold(0, u64::saturating_add);
+        let index = images.saturating_add(entries.saturating_mul(size_of::<Noted>() as u64));
+        let fill = |all: u64, one: u64| all / one.max(1);
+        let full_tables = fill(bytes, self.limits.table_bytes)
+            .saturating_add(fill(entries, self.limits.table_entries))
+            .saturating_add(fill(index, wanted_index_bytes(&self.limits)));
+        let residents = self.inputs.iter().filter(|input| resident_bytes(self, input).is_some()).count() as u64;
+        let tables = if self.output_level > 0 { full_tables.saturating_add(residents) } else { 0 }.saturating_add(1);
+        let made = if self.merge_operator.is_empty() { 0 } else { fill(bytes, most_made(&self.limits) as u64) };
+        let full_runs = fill(bytes, self.limits.table_bytes).saturating_add(fill(entries, MOST_NOTED as u64));
+        tables.saturating_mul(2).saturating_add(full_runs).saturating_add(made)
+    }
+}
+
+/// Bytes of index that a table is to take while it is built. What it becomes is not longer, but for a key in each level of
+/// it.
+fn wanted_index_bytes(limits: &JobLimits) -> u64 {
+    INDEX_BYTES.min((limits.table_bytes / 4 * 3).max(LEAST_PIECE_BYTES))
+}
+
+/// Bytes of records that were made at which a run ends.
+fn most_made(limits: &JobLimits) -> usize {
+    (limits.read_bytes as usize).saturating_mul(MADE_READS).min(MAX_VALUE_BYTES)
 }
 
 /// Maximum bytes of an index: it needs another piece once a run or another job has taken the longest.

@@ -420,6 +420,8 @@ impl Store {
         job.limits.table_bytes = 200 + random.below(3_000);
         job.limits.read_bytes = 100 + random.below(2_000) as u32;
         let result = run_compaction(&job, self).unwrap();
+        let (outputs, most) = (result.segments.len() as u64, job.most_outputs());
+        assert!(outputs <= most || self.longest_piece < u64::MAX, "{outputs} segments, at most {most} were expected");
         self.install(&job, &result, level);
     }
 
