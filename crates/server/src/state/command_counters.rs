@@ -6,7 +6,7 @@
 //!
 //! So a time is known but for one part in 128, as in a histogram of two significant digits, and rows end at powers of two.
 
-use crate::state::counters::Counter;
+use crate::state::counter::Counter;
 use forebay_env::Nanos;
 use std::sync::OnceLock;
 

@@ -8,11 +8,11 @@
 //! So a command that is counted costs no lock, and nothing that another thread waits for.
 
 use crate::state::command_counters::{CommandCounters, Counted};
+use crate::state::counter::Counter;
 use crate::state::durations::{DurationCounters, Durations};
 use forebay_env::Nanos;
 use forebay_env::sync::{Mutex, lock};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Samples of the number of commands that are kept: those of a second and a half.
@@ -22,22 +22,6 @@ const MAX_CODES: usize = 128;
 const MAX_CODE_BYTES: usize = 64;
 /// The code of an error that has none of its own.
 const NO_CODE: &str = "ERR";
-
-/// A count that one thread changes and any thread reads.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds to it. Only its own thread may do that: what two threads add at the same time may be lost.
-    pub fn add(&self, number: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
-    }
-
-    /// The count.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! How long runs of commands took, by what they do.
 
-use crate::state::counters::Counter;
+use crate::state::counter::Counter;
 use forebay_env::Nanos;
 
 /// Upper bounds of the buckets, microseconds. One more bucket has no bound.

@@ -20,6 +20,7 @@ pub mod channels;
 pub mod clients;
 pub mod command_counters;
 pub mod config;
+pub mod counter;
 pub mod counters;
 pub mod durations;
 pub mod latencies;

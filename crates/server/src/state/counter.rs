@@ -1,0 +1,19 @@
+//! A count of one thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that one thread changes and any thread reads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it. Only its own thread may do that: what two threads add at the same time may be lost.
+    pub fn add(&self, number: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
+    }
+
+    /// The count.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
