@@ -3,24 +3,19 @@
 
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
+use forebay_env::thread::spawn;
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::mpsc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Runtime {
-    runtime: Option<tokio::runtime::Runtime>,
     handle: tokio::runtime::Handle,
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        // Without waiting: the last handle may be dropped by a thread of another runtime.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
+    /// The thread ends when this is dropped. Nobody waits for it: that may happen on a thread of another runtime.
+    _stop: oneshot::Sender<Infallible>,
 }
 
 impl Runtime {
@@ -29,14 +24,18 @@ impl Runtime {
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn new(url: &str) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("storage")
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(|cause| Error::io("open", url, &cause))?;
-        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+        let failed = |cause| Error::io("open", url, &cause);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = runtime.map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        // The library panics when the system gives it no thread.
+        let run = move || {
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        };
+        spawn("storage", run).map_err(|cause| Error::io("start", format!("a thread for {url}"), &cause))?;
+        Ok(Self { handle, _stop: stop })
     }
 
     /// Where a library may run futures of its own.
