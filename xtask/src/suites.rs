@@ -518,6 +518,8 @@ pub(crate) const SUITES: &[Suite] = &[
             "--exclude",
             "forebay-processes",
             "--exclude",
+            "forebay-raw-client",
+            "--exclude",
             "forebay-redis-differential",
             "--exclude",
             "forebay-seeds",

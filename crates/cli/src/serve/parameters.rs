@@ -92,10 +92,21 @@ fn with(text: &str, name: &str, value: &str) -> Result<String, String> {
     let rest = text.get(last..).unwrap_or_default();
     let (before, after) = text.split_at(last + rest.find('\n').unwrap_or(rest.len()));
     let changed = format!("{before}\n{line}{after}");
-    // In a table within a line there is no place for another line.
-    DeTable::parse(&changed)
-        .map_err(|_| format!("{PARAMETERS} is a table within a line: write it as [{PARAMETERS}]"))?;
-    Ok(changed)
+    // In a table within a line, or of dotted keys, there is no place for another line.
+    if has(&changed, name) {
+        Ok(changed)
+    } else {
+        Err(format!("{PARAMETERS} is a table within a line: write it as [{PARAMETERS}]"))
+    }
+}
+
+/// Whether the text of a file says something of a parameter.
+fn has(text: &str, name: &str) -> bool {
+    let Ok(file) = DeTable::parse(text) else { return false };
+    let mut tables = file.get_ref().iter().filter(|(key, _)| key.get_ref() == PARAMETERS);
+    tables.any(|(_, value)| {
+        matches!(value.get_ref(), DeValue::Table(parameters) if parameters.keys().any(|key| key.get_ref() == name))
+    })
 }
 
 #[cfg(test)]
@@ -125,6 +136,7 @@ mod tests {
             ("threads = ", "string values must be quoted"),
             ("parameters = 3", "no table"),
             ("parameters = { b = 1 }", "within a line"),
+            ("parameters.b = 1\n", "within a line"),
         ] {
             let error = with(broken, "timeout", "5").unwrap_err();
             assert!(error.contains(why) || broken.starts_with("threads"), "{error}");
