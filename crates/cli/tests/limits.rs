@@ -12,7 +12,7 @@ fn threads_that_cannot_be_started_are_errors() {
         "bench --num 1000 --local-memory-size 64MiB --threads 24",
     ] {
         // From the first of its threads to one of the last.
-        for most in [1, 2, 3, 4, 5, 6, 8, 12, 20] {
+        for most in [1, 3, 6, 20] {
             let ended = start_with_threads(line, most).wait();
             assert_eq!(ended.code, Some(1), "{line} with {most}: {ended:?}");
             assert!(!ended.error.contains("panicked"), "{line} with {most}: {ended:?}");
