@@ -4,7 +4,7 @@ use forebay_redis_differential::families::FAMILIES;
 use forebay_redis_differential::run::{self, Pair};
 use forebay_server::ServerOptions;
 
-const COMMANDS: u64 = 4000;
+const COMMANDS: u64 = 2500;
 
 fn agree(pair: &Pair, seeds: std::ops::RangeInclusive<u64>) {
     for family in FAMILIES {
