@@ -22,6 +22,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `text` | numbers, patterns, and bytes made safe to show |
+//! | `file` | files that are written anew while they are in use |
 //! | `protocol` | requests and replies |
 //! | `keyspace` | keys, types and expiries over ordered keys; locks |
 //! | `script` | Lua without what it may call |
@@ -43,6 +44,7 @@ pub mod acl;
 pub mod commands;
 mod dialogue;
 mod execute;
+mod file;
 pub mod keyspace;
 pub mod local;
 mod network;
@@ -53,6 +55,7 @@ mod server;
 pub mod state;
 pub mod text;
 
+pub use file::replace_file;
 pub use keyspace::layout::shard_bounds;
 pub use keyspace::spaces::is_served;
 pub use observer::{Figures, Observer, SlowCommand};

@@ -5,12 +5,11 @@
 
 use crate::configuration::{PARAMETERS, written};
 use forebay_env::sync::{Mutex, lock};
-use forebay_server::ConfigFile;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use forebay_server::{ConfigFile, replace_file};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// A parameter and its value.
@@ -44,13 +43,7 @@ impl ParameterFile {
         // A link stays one.
         let path = self.path.canonicalize()?;
         let mode = std::fs::metadata(&path)?.permissions().mode();
-        let mut new = path.clone().into_os_string();
-        new.push(".new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        replace_file(&path, text.as_bytes(), mode)
     }
 }
 
@@ -75,7 +68,7 @@ impl ConfigFile for ParameterFile {
 fn with(text: &str, name: &str, value: &str) -> Result<String, String> {
     let line = format!("{name} = {}", written(value));
     let file = DeTable::parse(text).map_err(|error| error.message().to_owned())?;
-    let Some((key, parameters)) = file.get_ref().iter().find(|(key, _)| key.get_ref() == PARAMETERS) else {
+    let Some((key, parameters)) = file.get_ref().get_key_value(PARAMETERS) else {
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         let space = if text.is_empty() { "" } else { "\n" };
         return Ok(format!("{text}{end}{space}[{PARAMETERS}]\n{line}\n"));
@@ -93,20 +86,11 @@ fn with(text: &str, name: &str, value: &str) -> Result<String, String> {
     let (before, after) = text.split_at(last + rest.find('\n').unwrap_or(rest.len()));
     let changed = format!("{before}\n{line}{after}");
     // In a table within a line, or of dotted keys, there is no place for another line.
-    if has(&changed, name) {
-        Ok(changed)
-    } else {
-        Err(format!("{PARAMETERS} is a table within a line: write it as [{PARAMETERS}]"))
+    let has = |file: Spanned<DeTable<'_>>| Some(file.get_ref().get(PARAMETERS)?.get_ref().get(name).is_some());
+    match DeTable::parse(&changed).ok().and_then(has) {
+        Some(true) => Ok(changed),
+        _ => Err(format!("{PARAMETERS} is a table within a line: write it as [{PARAMETERS}]")),
     }
-}
-
-/// Whether the text of a file says something of a parameter.
-fn has(text: &str, name: &str) -> bool {
-    let Ok(file) = DeTable::parse(text) else { return false };
-    let mut tables = file.get_ref().iter().filter(|(key, _)| key.get_ref() == PARAMETERS);
-    tables.any(|(_, value)| {
-        matches!(value.get_ref(), DeValue::Table(parameters) if parameters.keys().any(|key| key.get_ref() == name))
-    })
 }
 
 #[cfg(test)]

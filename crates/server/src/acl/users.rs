@@ -6,12 +6,12 @@ use crate::acl::catalogue::Catalogue;
 use crate::acl::denials::Denials;
 use crate::acl::modifiers::{apply, describe, empty_selector, join};
 use crate::acl::user::{Rules, User, digest_of};
+use crate::file::replace_file;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -218,17 +218,9 @@ impl Users {
     /// Those of the system.
     pub fn save(&self) -> std::io::Result<()> {
         let Some(path) = &self.file else { return Ok(()) };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut new = path.clone().into_os_string();
-        new.push(".new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        for line in self.lines() {
-            file.write_all(&line)?;
-            file.write_all(b"\n")?;
-        }
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        File::open(folder)?.sync_all()
+        let mut lines = self.lines();
+        lines.iter_mut().for_each(|line| line.push(b'\n'));
+        replace_file(path, &lines.concat(), 0o600)
     }
 }
 

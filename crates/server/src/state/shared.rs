@@ -177,8 +177,11 @@ impl Shared {
         }
         let mut own = if keys.is_of_all() { self.tracking.all_changed(by, &self.clients) } else { Vec::new() };
         let touched = keys.touched();
-        let names: Vec<&Bytes> = touched.iter().map(|(_, key)| key).collect();
-        own.extend(self.tracking.changed(by, &names, &self.clients));
+        // Most runs only read.
+        if !touched.is_empty() {
+            let names: Vec<&Bytes> = touched.iter().map(|(_, key)| key).collect();
+            own.extend(self.tracking.changed(by, &names, &self.clients));
+        }
         own
     }
 
