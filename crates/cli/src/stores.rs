@@ -82,6 +82,9 @@ pub struct EngineArguments {
     /// default 8.
     #[arg(long, value_name = "MEMTABLES")]
     storage_lag: Option<usize>,
+    /// Move at most so many bytes a second to storage, and as many from it: for a link that others share. By default no limit.
+    #[arg(long, value_parser = units::size_in(1..=u64::MAX), value_name = "SIZE")]
+    storage_rate: Option<u64>,
     /// The weight of this database's share of its memory nodes, beside those of other databases; by default 1.
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
     pool_share: Option<u32>,
@@ -349,6 +352,7 @@ impl EngineArguments {
         let flags = [
             ("--storage-from-level", self.storage_from_level.is_some()),
             ("--storage-lag", self.storage_lag.is_some()),
+            ("--storage-rate", self.storage_rate.is_some()),
             ("--block-cache", self.block_cache.is_some()),
             ("--memory-cache", self.memory_cache.is_some()),
             ("--memory-cache-after", self.memory_cache_after.is_some()),
@@ -415,6 +419,7 @@ impl EngineArguments {
                 Copied::Auto => Replication::Automatic,
             },
             scrub_bytes_per_second: self.scrub_rate,
+            storage_bytes_per_second: self.storage_rate.unwrap_or(usual.storage_bytes_per_second),
             compaction_style: match self.compaction_style {
                 Style::Clustered => CompactionStyle::Clustered,
                 Style::Unclustered => CompactionStyle::Unclustered,

@@ -1,8 +1,10 @@
-//! What is done to storage, counted where it passes: objects and their bytes, and syncs of a disk. What fails because the
-//! place of the objects is not there is told from an object that is not there, and a read that finds nothing asks once more.
+//! What is done to storage, counted where it passes: objects and their bytes, and syncs of a disk. It goes over the
+//! [link](crate::link) here. What fails because the place of the objects is not there is told from an object that is not there,
+//! and a read that finds nothing asks once more.
 
 use crate::disk::{Disk, DiskEntry, DiskFile};
 use crate::error::Result;
+use crate::link::{Direction, Link};
 use crate::name::ObjectName;
 use crate::objects::{
     ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, Permit, PutMode, ReadRequest, SignedUrl, Unfinished,
@@ -77,6 +79,15 @@ fn asked_twice<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
 pub(crate) struct CountedObjects {
     pub(crate) objects: Arc<dyn ObjectStorage>,
     pub(crate) counters: Arc<Counters>,
+    /// None where the objects are files, which go over it themselves.
+    pub(crate) link: Option<Arc<Link>>,
+}
+
+/// Waits until the link, if there is one, has carried so many bytes.
+fn carry(link: Option<&Arc<Link>>, direction: Direction, bytes: usize) {
+    if let Some(link) = link {
+        link.carry(direction, bytes);
+    }
 }
 
 impl ObjectStorage for CountedObjects {
@@ -90,6 +101,7 @@ impl ObjectStorage for CountedObjects {
 
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
         let length = bytes.len();
+        carry(self.link.as_ref(), Direction::ToStorage, length);
         self.objects.put(name, bytes, mode).map_err(no_place)?;
         add(&self.counters.objects_written, 1);
         add(&self.counters.bytes_written, length);
@@ -98,11 +110,12 @@ impl ObjectStorage for CountedObjects {
 
     fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>> {
         let writer = self.objects.writer(name).map_err(no_place)?;
-        Ok(Box::new(CountedWriter { writer, bytes: 0, counters: Arc::clone(&self.counters) }))
+        Ok(Box::new(CountedWriter { writer, bytes: 0, counters: Arc::clone(&self.counters), link: self.link.clone() }))
     }
 
     fn get(&self, name: &ObjectName) -> Result<Bytes> {
         let bytes = asked_twice(|| self.objects.get(name))?;
+        carry(self.link.as_ref(), Direction::FromStorage, bytes.len());
         add(&self.counters.objects_read, 1);
         add(&self.counters.bytes_read, bytes.len());
         Ok(bytes)
@@ -111,7 +124,7 @@ impl ObjectStorage for CountedObjects {
     fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
         let reader = asked_twice(|| self.objects.open(name))?;
         add(&self.counters.objects_read, 1);
-        Ok(Arc::new(CountedReader { reader, counters: Arc::clone(&self.counters) }))
+        Ok(Arc::new(CountedReader { reader, counters: Arc::clone(&self.counters), link: self.link.clone() }))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64> {
@@ -151,11 +164,13 @@ struct CountedWriter {
     writer: Box<dyn ObjectWriter>,
     bytes: usize,
     counters: Arc<Counters>,
+    link: Option<Arc<Link>>,
 }
 
 impl ObjectWriter for CountedWriter {
     fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.bytes += bytes.len();
+        carry(self.link.as_ref(), Direction::ToStorage, bytes.len());
         self.writer.write(bytes).map_err(no_place)
     }
 
@@ -171,18 +186,22 @@ impl ObjectWriter for CountedWriter {
 struct CountedReader {
     reader: Arc<dyn ObjectReader>,
     counters: Arc<Counters>,
+    link: Option<Arc<Link>>,
 }
 
 impl ObjectReader for CountedReader {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         asked_twice(|| self.reader.read_at(offset, out))?;
+        carry(self.link.as_ref(), Direction::FromStorage, out.len());
         add(&self.counters.bytes_read, out.len());
         Ok(())
     }
 
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
         asked_twice(|| self.reader.read_many(requests))?;
-        add(&self.counters.bytes_read, requests.iter().map(|request| request.out.len()).sum());
+        let bytes = requests.iter().map(|request| request.out.len()).sum();
+        carry(self.link.as_ref(), Direction::FromStorage, bytes);
+        add(&self.counters.bytes_read, bytes);
         Ok(())
     }
 }
@@ -192,11 +211,12 @@ impl ObjectReader for CountedReader {
 pub(crate) struct CountedDisk {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) link: Arc<Link>,
 }
 
 impl CountedDisk {
     fn counted(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(CountedFile { file, counters: Arc::clone(&self.counters) })
+        Arc::new(CountedFile { file, counters: Arc::clone(&self.counters), link: Arc::clone(&self.link) })
     }
 }
 
@@ -248,19 +268,24 @@ impl Disk for CountedDisk {
 struct CountedFile {
     file: Arc<dyn DiskFile>,
     counters: Arc<Counters>,
+    link: Arc<Link>,
 }
 
 impl DiskFile for CountedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.link.carry(Direction::ToStorage, bytes.len());
         self.file.write_at(offset, bytes)
     }
 
     fn write_parts_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
+        self.link.carry(Direction::ToStorage, parts.iter().map(|part| part.len()).sum());
         self.file.write_parts_at(offset, parts)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.file.read_at(offset, out)
+        let read = self.file.read_at(offset, out)?;
+        self.link.carry(Direction::FromStorage, read);
+        Ok(read)
     }
 
     fn length(&self) -> Result<u64> {

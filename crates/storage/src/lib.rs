@@ -28,6 +28,7 @@ pub mod blocks;
 mod counts;
 pub mod disk;
 pub mod error;
+mod link;
 pub mod log;
 pub mod name;
 pub mod numbered;

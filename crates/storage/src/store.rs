@@ -3,12 +3,14 @@
 use crate::counts::{CountedDisk, CountedObjects, Counters, StorageCounts};
 use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
+use crate::link::Link;
 use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, Rescued, check_log, delete_log, open_log, rescue_log};
 use crate::name::ObjectName;
 use crate::objects::{DirectoryObjects, LayeredObjects, MemoryObjects, ObjectStorage};
 use crate::options::StorageOptions;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ pub struct Storage {
     objects: Arc<dyn ObjectStorage>,
     disk: Option<Arc<dyn Disk>>,
     counters: Arc<Counters>,
+    link: Arc<Link>,
     options: StorageOptions,
 }
 
@@ -72,17 +75,24 @@ impl Storage {
     /// Storage on a disk: objects and logs are files. `nonce` as for [`DirectoryObjects::new`].
     #[must_use]
     pub fn of_disk(disk: Arc<dyn Disk>, nonce: u64, options: StorageOptions) -> Self {
-        let counters = Arc::<Counters>::default();
-        let disk = CountedDisk { disk, counters: Arc::clone(&counters) };
+        Self::over_link(Link::new(), disk, nonce, options)
+    }
+
+    fn over_link(link: Link, disk: Arc<dyn Disk>, nonce: u64, options: StorageOptions) -> Self {
+        let (counters, link) = (Arc::<Counters>::default(), Arc::new(link));
+        let disk = CountedDisk { disk, counters: Arc::clone(&counters), link: Arc::clone(&link) };
         let objects = DirectoryObjects::new(Arc::new(disk), nonce);
-        let disk = Arc::clone(objects.disk());
-        Self::counted(Arc::new(objects), Some(disk), counters, options)
+        let disk = Some(Arc::clone(objects.disk()));
+        let objects = CountedObjects { objects: Arc::new(objects), counters: Arc::clone(&counters), link: None };
+        Self { objects: Arc::new(objects), disk, counters, link, options }
     }
 
     /// Storage that has objects only: logs are objects as well.
     #[must_use]
     pub fn of_objects(objects: Arc<dyn ObjectStorage>, options: StorageOptions) -> Self {
-        Self::counted(objects, None, Arc::default(), options)
+        let (counters, link) = (Arc::<Counters>::default(), Arc::new(Link::new()));
+        let objects = CountedObjects { objects, counters: Arc::clone(&counters), link: Some(Arc::clone(&link)) };
+        Self { objects: Arc::new(objects), disk: None, counters, link, options }
     }
 
     /// This storage to be read. What is written lies in memory beside it, and ends with the result. Lists show what was
@@ -92,14 +102,10 @@ impl Storage {
         Self::of_objects(Arc::new(LayeredObjects::over(Arc::clone(&self.objects))), self.options.clone())
     }
 
-    fn counted(
-        objects: Arc<dyn ObjectStorage>,
-        disk: Option<Arc<dyn Disk>>,
-        counters: Arc<Counters>,
-        options: StorageOptions,
-    ) -> Self {
-        let objects = Arc::new(CountedObjects { objects, counters: Arc::clone(&counters) });
-        Self { objects, disk, counters, options }
+    /// From now on, this and all its clones together move at most so many bytes a second to the storage, and as many from it:
+    /// objects and logs, one behind the other in the order in which they are asked for. `None` is no limit, as in the beginning.
+    pub fn limit(&self, bytes_per_second: Option<NonZeroU64>) {
+        self.link.limit(bytes_per_second);
     }
 
     /// What was done through this and all its clones.
@@ -180,6 +186,9 @@ fn invalid(url: &str, detail: &str) -> Error {
 mod tests {
     use super::*;
     use crate::disk::{DiskFault, SimDisk};
+    use crate::objects::PutMode;
+    use bytes::Bytes;
+    use forebay_env::{Clock, ManualClock};
 
     /// The second time, the folder is there and its sync succeeds.
     #[test]
@@ -197,6 +206,32 @@ mod tests {
         assert_eq!(create(&storage, 2), Err(ErrorKind::Closed));
         let again = Storage::of_disk(Arc::new(disk), 2, StorageOptions::default());
         assert_eq!(create(&again, 2), Ok(()));
+    }
+
+    /// Each byte goes over the link once, also those of objects that are files.
+    #[test]
+    fn a_limited_storage_takes_its_time() {
+        let clock = Arc::new(ManualClock::new());
+        let link = Link::of_clock(Arc::clone(&clock) as _);
+        let storage = Storage::over_link(link, Arc::new(SimDisk::new()), 1, StorageOptions::default());
+        let seconds = || clock.now() / 1_000_000_000;
+        let object = ObjectName::new("object").unwrap();
+        let put = || storage.objects().put(&object, Bytes::from(vec![7; 1000]), PutMode::Replace).unwrap();
+        put();
+        assert_eq!(seconds(), 0);
+        storage.clone().limit(NonZeroU64::new(500));
+        put();
+        assert_eq!(seconds(), 2);
+        assert_eq!(storage.objects().get(&object).unwrap().len(), 1000);
+        assert_eq!(seconds(), 4);
+        let log = storage.create_log(&ObjectName::new("logs/1").unwrap(), 7).unwrap();
+        let position = log.append(1, 1, b"0123456789").unwrap();
+        log.sync(position).unwrap();
+        assert!(clock.now() > 4_000_000_000, "logs are carried too");
+        storage.limit(None);
+        let now = clock.now();
+        put();
+        assert_eq!(clock.now(), now);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use forebay_base::ErrorKind;
 use forebay_env::thread::spawn;
 use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_table::StoreConfig;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX); on the nodes that have parts of it, if
@@ -36,6 +37,9 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Ar
     let options = options.clone().fitted_to(smallest);
     if options.name.is_some() {
         named::check_differ(clients)?;
+    }
+    if let (Some(storage), Some(rate)) = (&options.storage, NonZeroU64::new(options.storage_bytes_per_second)) {
+        storage.limit(Some(rate));
     }
     let time = Arc::new(ExpiryClock::new(Arc::clone(&options.clock)));
     let (used, unused) = clients.split_at(options.shards.min(clients.len()));

@@ -267,6 +267,10 @@ pub struct Options {
     /// reads: it finds damage before a second copy of the same bytes is damaged or lost. It is off by default, as all that is looked
     /// at goes over the network to this process, and servers' memory corrects single bits by itself.
     pub scrub_bytes_per_second: u64,
+    /// Bytes a second that this process moves to the storage at most, and as many from it, for this database and what else uses the
+    /// same [`Storage`]; zero for no limit. It leaves room on a link that others share. Writes wait where their log does not
+    /// get through.
+    pub storage_bytes_per_second: u64,
     /// Who places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
     pub scheduler: Option<Arc<Reach>>,
     /// The memory nodes of a database with several copies in memory, for when they are lost: those that can be reached again are
@@ -378,6 +382,7 @@ impl Default for Options {
             compaction_place: CompactionPlace::default(),
             replication: Replication::default(),
             scrub_bytes_per_second: 0,
+            storage_bytes_per_second: 0,
             scheduler: None,
             memory_nodes: Vec::new(),
             cached_index_bytes: None,

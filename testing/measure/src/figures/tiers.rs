@@ -26,6 +26,8 @@ pub(super) struct Layout {
     pub(super) storage_from: u64,
     /// Where compactions run.
     pub(super) place: &'static str,
+    /// Bytes a second that a database moves to the storage at most, and as many from it; none for no limit.
+    pub(super) storage_rate: Option<u64>,
     /// Who builds the indexes of flushes.
     pub(super) flush_place: &'static str,
 }
@@ -39,6 +41,7 @@ impl Default for Layout {
             table_mib: 1,
             storage_from: 2,
             place: "memory",
+            storage_rate: None,
             flush_place: "compute",
         }
     }
@@ -46,7 +49,7 @@ impl Default for Layout {
 
 impl Layout {
     pub(super) fn flags(&self, storage: &Path) -> Vec<String> {
-        vec![
+        let mut flags = vec![
             format!("--value_size={}", self.value_bytes),
             format!("--max_write_buffer_number={}", self.memtables),
             format!("--storage-from-level={}", self.storage_from),
@@ -63,7 +66,9 @@ impl Layout {
             format!("--level0_stop_writes_trigger={}", self.level0_tables * 3 / 2),
             "--max_background_jobs=4".into(),
             "--verify=false".into(),
-        ]
+        ];
+        flags.extend(self.storage_rate.map(|rate| format!("--storage-rate={rate}")));
+        flags
     }
 
     /// Memory of a node that all writes of a run would fit into, bytes.
