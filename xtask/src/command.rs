@@ -59,6 +59,14 @@ impl Workspace {
     pub(crate) fn program(&self, name: impl AsRef<OsStr>) -> Step {
         let mut command = Command::new(name);
         command.current_dir(&self.root).stdin(Stdio::null()).env("CARGO_BUILD_JOBS", jobs().to_string());
+        // What cargo tells this program of its own package. A build script may look at variables of these names, and then all that
+        // depends on its crate is built anew whenever another program asks for it.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         Step { command }
     }

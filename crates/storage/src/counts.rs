@@ -4,7 +4,7 @@
 
 use crate::disk::{Disk, DiskEntry, DiskFile};
 use crate::error::Result;
-use crate::link::{Direction, Link};
+use crate::link::{Direction, Link, Rank};
 use crate::name::ObjectName;
 use crate::objects::{
     ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, Permit, PutMode, ReadRequest, SignedUrl, Unfinished,
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use forebay_base::ErrorKind;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What was done to storage: monotonic counts of what succeeded, and of what was not deleted.
@@ -81,12 +81,14 @@ pub(crate) struct CountedObjects {
     pub(crate) counters: Arc<Counters>,
     /// None where the objects are files, which go over it themselves.
     pub(crate) link: Option<Arc<Link>>,
+    /// Of what is written.
+    pub(crate) rank: Rank,
 }
 
 /// Waits until the link, if there is one, has carried so many bytes.
-fn carry(link: Option<&Arc<Link>>, direction: Direction, bytes: usize) {
+fn carry(link: Option<&Arc<Link>>, direction: Direction, rank: Rank, bytes: usize) {
     if let Some(link) = link {
-        link.carry(direction, bytes);
+        link.carry(direction, rank, bytes);
     }
 }
 
@@ -101,7 +103,7 @@ impl ObjectStorage for CountedObjects {
 
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
         let length = bytes.len();
-        carry(self.link.as_ref(), Direction::ToStorage, length);
+        carry(self.link.as_ref(), Direction::ToStorage, self.rank, length);
         self.objects.put(name, bytes, mode).map_err(no_place)?;
         add(&self.counters.objects_written, 1);
         add(&self.counters.bytes_written, length);
@@ -115,7 +117,7 @@ impl ObjectStorage for CountedObjects {
 
     fn get(&self, name: &ObjectName) -> Result<Bytes> {
         let bytes = asked_twice(|| self.objects.get(name))?;
-        carry(self.link.as_ref(), Direction::FromStorage, bytes.len());
+        carry(self.link.as_ref(), Direction::FromStorage, Rank::Bulk, bytes.len());
         add(&self.counters.objects_read, 1);
         add(&self.counters.bytes_read, bytes.len());
         Ok(bytes)
@@ -170,7 +172,7 @@ struct CountedWriter {
 impl ObjectWriter for CountedWriter {
     fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.bytes += bytes.len();
-        carry(self.link.as_ref(), Direction::ToStorage, bytes.len());
+        carry(self.link.as_ref(), Direction::ToStorage, Rank::Bulk, bytes.len());
         self.writer.write(bytes).map_err(no_place)
     }
 
@@ -192,7 +194,7 @@ struct CountedReader {
 impl ObjectReader for CountedReader {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         asked_twice(|| self.reader.read_at(offset, out))?;
-        carry(self.link.as_ref(), Direction::FromStorage, out.len());
+        carry(self.link.as_ref(), Direction::FromStorage, Rank::Bulk, out.len());
         add(&self.counters.bytes_read, out.len());
         Ok(())
     }
@@ -200,7 +202,7 @@ impl ObjectReader for CountedReader {
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
         asked_twice(|| self.reader.read_many(requests))?;
         let bytes = requests.iter().map(|request| request.out.len()).sum();
-        carry(self.link.as_ref(), Direction::FromStorage, bytes);
+        carry(self.link.as_ref(), Direction::FromStorage, Rank::Bulk, bytes);
         add(&self.counters.bytes_read, bytes);
         Ok(())
     }
@@ -216,7 +218,12 @@ pub(crate) struct CountedDisk {
 
 impl CountedDisk {
     fn counted(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(CountedFile { file, counters: Arc::clone(&self.counters), link: Arc::clone(&self.link) })
+        Arc::new(CountedFile {
+            file,
+            counters: Arc::clone(&self.counters),
+            link: Arc::clone(&self.link),
+            goes_first: AtomicBool::new(false),
+        })
     }
 }
 
@@ -269,22 +276,29 @@ struct CountedFile {
     file: Arc<dyn DiskFile>,
     counters: Arc<Counters>,
     link: Arc<Link>,
+    goes_first: AtomicBool,
+}
+
+impl CountedFile {
+    fn rank(&self) -> Rank {
+        if self.goes_first.load(Ordering::Relaxed) { Rank::First } else { Rank::Bulk }
+    }
 }
 
 impl DiskFile for CountedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.link.carry(Direction::ToStorage, bytes.len());
+        self.link.carry(Direction::ToStorage, self.rank(), bytes.len());
         self.file.write_at(offset, bytes)
     }
 
     fn write_parts_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
-        self.link.carry(Direction::ToStorage, parts.iter().map(|part| part.len()).sum());
+        self.link.carry(Direction::ToStorage, self.rank(), parts.iter().map(|part| part.len()).sum());
         self.file.write_parts_at(offset, parts)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         let read = self.file.read_at(offset, out)?;
-        self.link.carry(Direction::FromStorage, read);
+        self.link.carry(Direction::FromStorage, self.rank(), read);
         Ok(read)
     }
 
@@ -302,6 +316,11 @@ impl DiskFile for CountedFile {
 
     fn take(&self) -> Result<bool> {
         self.file.take()
+    }
+
+    fn go_first(&self) {
+        self.goes_first.store(true, Ordering::Relaxed);
+        self.file.go_first();
     }
 
     fn let_cool(&self) {

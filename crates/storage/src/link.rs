@@ -1,5 +1,5 @@
 //! The link to storage. It carries as many bytes a second as it is told to, in each direction, so that a database leaves room
-//! on a network that others share.
+//! on a network that others share. What goes to a log goes first: writers wait for it. Other transfers share what is left.
 
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, Nanos, SystemClock};
@@ -11,11 +11,32 @@ use std::time::Duration;
 /// Shorter than this nobody waits: a sleep is not exact to less.
 const SHORTEST_WAIT: Duration = Duration::from_micros(100);
 
+/// Bytes of a transfer after which others have their turn.
+const TURN_BYTES: usize = 1 << 20;
+
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToStorage,
     FromStorage,
+}
+
+/// Who goes before whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// What others wait for.
+    First,
+    /// All else.
+    Bulk,
+}
+
+/// When a direction will be free.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Of what goes first.
+    first: Nanos,
+    /// Of all that was given to it.
+    all: Nanos,
 }
 
 /// See the module.
@@ -24,8 +45,7 @@ pub(crate) struct Link {
     clock: Arc<dyn Clock>,
     /// Zero without a limit.
     bytes_per_second: AtomicU64,
-    /// When all that was given to it will have arrived, for each direction.
-    free_at: [Mutex<Nanos>; 2],
+    queues: [Mutex<Queue>; 2],
 }
 
 impl Link {
@@ -35,7 +55,7 @@ impl Link {
     }
 
     pub(crate) fn of_clock(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, bytes_per_second: AtomicU64::new(0), free_at: Default::default() }
+        Self { clock, bytes_per_second: AtomicU64::new(0), queues: Default::default() }
     }
 
     /// From now on it carries so many bytes a second in each direction.
@@ -43,20 +63,39 @@ impl Link {
         self.bytes_per_second.store(bytes_per_second.map_or(0, NonZeroU64::get), Ordering::Relaxed);
     }
 
-    /// Waits until so many bytes have arrived, behind those that were given to it before.
-    pub(crate) fn carry(&self, direction: Direction, bytes: usize) {
-        let Some(rate) = NonZeroU64::new(self.bytes_per_second.load(Ordering::Relaxed)) else { return };
-        let takes = (bytes as u128 * 1_000_000_000).div_ceil(u128::from(rate.get()));
-        let now = self.clock.now();
-        let arrives = {
-            let mut free_at = lock(&self.free_at[direction as usize]);
-            *free_at = (*free_at).max(now).saturating_add(u64::try_from(takes).unwrap_or(u64::MAX));
-            *free_at
-        };
-        let wait = Duration::from_nanos(arrives.saturating_sub(now));
-        if wait >= SHORTEST_WAIT {
-            self.clock.sleep(wait);
+    /// Waits until so many bytes have arrived, behind those of their rank that were given to it before.
+    pub(crate) fn carry(&self, direction: Direction, rank: Rank, bytes: usize) {
+        let mut left = bytes;
+        while left > 0 {
+            let Some(rate) = NonZeroU64::new(self.bytes_per_second.load(Ordering::Relaxed)) else { return };
+            let turn = if rank == Rank::First { left } else { left.min(TURN_BYTES) };
+            left -= turn;
+            let takes = (turn as u128 * 1_000_000_000).div_ceil(u128::from(rate.get()));
+            let takes = u64::try_from(takes).unwrap_or(u64::MAX);
+            let now = self.clock.now();
+            let arrives = {
+                let mut queue = lock(&self.queues[direction as usize]);
+                queue.all = queue.all.max(now).saturating_add(takes);
+                if rank == Rank::First {
+                    queue.first = queue.first.max(now).saturating_add(takes);
+                    queue.first
+                } else {
+                    queue.all
+                }
+            };
+            let wait = Duration::from_nanos(arrives.saturating_sub(now));
+            if wait >= SHORTEST_WAIT {
+                self.clock.sleep(wait);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+impl Link {
+    /// Has it be busy until then, as with a transfer that another thread waits for.
+    pub(crate) fn be_busy(&self, direction: Direction, until: Nanos) {
+        lock(&self.queues[direction as usize]).all = until;
     }
 }
 
@@ -69,19 +108,32 @@ mod tests {
     fn bytes_wait_for_those_before_them() {
         let clock = Arc::new(ManualClock::new());
         let link = Link::of_clock(Arc::clone(&clock) as _);
-        link.carry(Direction::ToStorage, usize::MAX);
+        link.carry(Direction::ToStorage, Rank::Bulk, usize::MAX);
         assert_eq!(clock.now(), 0);
         link.limit(NonZeroU64::new(1_000_000));
         // Nobody waits for 60 us, but whoever comes next waits for both.
-        link.carry(Direction::ToStorage, 60);
+        link.carry(Direction::ToStorage, Rank::Bulk, 60);
         assert_eq!(clock.now(), 0);
-        link.carry(Direction::ToStorage, 60);
+        link.carry(Direction::ToStorage, Rank::Bulk, 60);
         assert_eq!(clock.now(), 120_000);
         // The other direction is free, and time that has passed is not made up for.
         clock.advance(Duration::from_secs(1));
-        link.carry(Direction::FromStorage, 1000);
+        link.carry(Direction::FromStorage, Rank::Bulk, 1000);
         assert_eq!(clock.now(), 1_001_120_000);
-        link.carry(Direction::ToStorage, 1000);
+        link.carry(Direction::ToStorage, Rank::Bulk, 1000);
         assert_eq!(clock.now(), 1_002_120_000);
+    }
+
+    #[test]
+    fn a_log_goes_before_what_came_earlier() {
+        let clock = Arc::new(ManualClock::new());
+        let link = Arc::new(Link::of_clock(Arc::clone(&clock) as _));
+        link.limit(NonZeroU64::new(1_000_000));
+        link.be_busy(Direction::ToStorage, 10_000_000_000);
+        link.carry(Direction::ToStorage, Rank::First, 1_000_000);
+        assert_eq!(clock.now(), 1_000_000_000);
+        // The others have waited for it.
+        link.carry(Direction::ToStorage, Rank::Bulk, 1_000_000);
+        assert_eq!(clock.now(), 12_000_000_000);
     }
 }

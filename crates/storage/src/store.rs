@@ -3,7 +3,7 @@
 use crate::counts::{CountedDisk, CountedObjects, Counters, StorageCounts};
 use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
-use crate::link::Link;
+use crate::link::{Link, Rank};
 use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, Rescued, check_log, delete_log, open_log, rescue_log};
 use crate::name::ObjectName;
 use crate::objects::{DirectoryObjects, LayeredObjects, MemoryObjects, ObjectStorage};
@@ -18,6 +18,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Storage {
     objects: Arc<dyn ObjectStorage>,
+    /// The same, for logs.
+    logs: Arc<dyn ObjectStorage>,
     disk: Option<Arc<dyn Disk>>,
     counters: Arc<Counters>,
     link: Arc<Link>,
@@ -83,16 +85,27 @@ impl Storage {
         let disk = CountedDisk { disk, counters: Arc::clone(&counters), link: Arc::clone(&link) };
         let objects = DirectoryObjects::new(Arc::new(disk), nonce);
         let disk = Some(Arc::clone(objects.disk()));
-        let objects = CountedObjects { objects: Arc::new(objects), counters: Arc::clone(&counters), link: None };
-        Self { objects: Arc::new(objects), disk, counters, link, options }
+        Self::counted(Arc::new(objects), disk, (counters, link), options)
     }
 
     /// Storage that has objects only: logs are objects as well.
     #[must_use]
     pub fn of_objects(objects: Arc<dyn ObjectStorage>, options: StorageOptions) -> Self {
-        let (counters, link) = (Arc::<Counters>::default(), Arc::new(Link::new()));
-        let objects = CountedObjects { objects, counters: Arc::clone(&counters), link: Some(Arc::clone(&link)) };
-        Self { objects: Arc::new(objects), disk: None, counters, link, options }
+        Self::counted(objects, None, (Arc::default(), Arc::new(Link::new())), options)
+    }
+
+    fn counted(
+        objects: Arc<dyn ObjectStorage>,
+        disk: Option<Arc<dyn Disk>>,
+        (counters, link): (Arc<Counters>, Arc<Link>),
+        options: StorageOptions,
+    ) -> Self {
+        let ranked = |rank| {
+            let link = disk.is_none().then(|| Arc::clone(&link));
+            Arc::new(CountedObjects { objects: Arc::clone(&objects), counters: Arc::clone(&counters), link, rank })
+        };
+        let (objects, logs) = (ranked(Rank::Bulk), ranked(Rank::First));
+        Self { objects, logs, disk, counters, link, options }
     }
 
     /// This storage to be read. What is written lies in memory beside it, and ends with the result. Lists show what was
@@ -102,8 +115,8 @@ impl Storage {
         Self::of_objects(Arc::new(LayeredObjects::over(Arc::clone(&self.objects))), self.options.clone())
     }
 
-    /// From now on, this and all its clones together move at most so many bytes a second to the storage, and as many from it:
-    /// objects and logs, one behind the other in the order in which they are asked for. `None` is no limit, as in the beginning.
+    /// From now on, this and all its clones together move at most so many bytes a second to the storage, and as many from it.
+    /// What goes to logs goes first, and the rest takes turns. `None` is no limit, as in the beginning.
     pub fn limit(&self, bytes_per_second: Option<NonZeroU64>) {
         self.link.limit(bytes_per_second);
     }
@@ -140,7 +153,7 @@ impl Storage {
     pub fn create_log(&self, name: &ObjectName, log: u64) -> Result<Arc<dyn Log>> {
         Ok(match &self.disk {
             Some(disk) => Arc::new(FileLog::create(Arc::clone(disk), name, log, self.options.file_log)?),
-            None => Arc::new(ObjectLog::create(Arc::clone(&self.objects), name, log, self.options.object_log)?),
+            None => Arc::new(ObjectLog::create(Arc::clone(&self.logs), name, log, self.options.object_log)?),
         })
     }
 
@@ -186,6 +199,7 @@ fn invalid(url: &str, detail: &str) -> Error {
 mod tests {
     use super::*;
     use crate::disk::{DiskFault, SimDisk};
+    use crate::link::Direction;
     use crate::objects::PutMode;
     use bytes::Bytes;
     use forebay_env::{Clock, ManualClock};
@@ -224,10 +238,13 @@ mod tests {
         assert_eq!(seconds(), 2);
         assert_eq!(storage.objects().get(&object).unwrap().len(), 1000);
         assert_eq!(seconds(), 4);
+        storage.limit(NonZeroU64::new(1 << 20));
+        storage.link.be_busy(Direction::ToStorage, u64::MAX);
         let log = storage.create_log(&ObjectName::new("logs/1").unwrap(), 7).unwrap();
-        let position = log.append(1, 1, b"0123456789").unwrap();
+        let before = clock.now();
+        let position = log.append(1, 1, &[7; 1 << 20]).unwrap();
         log.sync(position).unwrap();
-        assert!(clock.now() > 4_000_000_000, "logs are carried too");
+        assert_eq!((clock.now() - before) / 1_000_000_000, 1, "a log goes first");
         storage.limit(None);
         let now = clock.now();
         put();

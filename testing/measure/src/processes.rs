@@ -32,7 +32,15 @@ impl Forebay {
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let arguments = ["build", "--release", "--package", "forebay-cli", "--message-format=json-render-diagnostics"];
-        let output = Command::new(cargo)
+        let mut command = Command::new(cargo);
+        // As in `xtask/src/command.rs`: else what is built here is built anew there.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
+        let output = command
             .args(arguments)
             .stderr(Stdio::inherit())
             .output()

@@ -149,6 +149,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// `Unsupported` where files cannot be taken, `Io`.
     fn take(&self) -> Result<bool>;
 
+    /// Says that others wait for what is written to the file, so it goes before what is written to other files.
+    fn go_first(&self) {}
+
     /// Says that nobody will read the file soon, so memory need not hold what was synced of it.
     fn let_cool(&self) {}
 }

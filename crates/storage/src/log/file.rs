@@ -340,6 +340,7 @@ fn begin_segment(
     header: SegmentHeader,
     options: &FileLogOptions,
 ) -> std::result::Result<Segment, (Error, bool)> {
+    file.go_first();
     let reserved = reserve(&*file, 0, SEGMENT_HEADER_BYTES as u64, options).map_err(|error| (error, true))?;
     file.write_at(0, &header.encode()).map_err(|error| (error, true))?;
     let synced = file.sync();
