@@ -115,8 +115,8 @@ impl Program {
     }
 }
 
-/// Runs all of them: one more at a time than there are cores, with as many threads each. Many tests wait for processes, for the
-/// disk, or for time to pass.
+/// Runs all of them: as many at a time as there are cores, with as many threads each. Many tests wait for processes, for the disk, or
+/// for time to pass. With one more at a time, processes that poll for a moment before they sleep take the cores from each other.
 pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) -> Vec<Ended> {
     let cores = cores();
     let programs = longest_first(programs);
@@ -129,7 +129,7 @@ pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) ->
         ended
     };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..=cores).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
     })
 }
