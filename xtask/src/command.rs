@@ -160,12 +160,11 @@ impl Step {
 
     /// The command as one would type it, with the variables that change what is built.
     fn line(&self) -> String {
-        let variables = self
-            .command
-            .get_envs()
-            .filter(|(name, _)| !["CARGO_BUILD_JOBS", "TMPDIR"].contains(&&*name.to_string_lossy()));
+        // What is taken away is not shown.
+        let variables = self.command.get_envs().filter_map(|(name, value)| Some((name.to_string_lossy(), value?)));
         let mut words: Vec<String> = variables
-            .map(|(name, value)| format!("{}={:?}", name.display(), value.unwrap_or_default().display().to_string()))
+            .filter(|(name, _)| !["CARGO_BUILD_JOBS", "TMPDIR"].contains(&&**name))
+            .map(|(name, value)| format!("{name}={:?}", value.display().to_string()))
             .collect();
         let program = Path::new(self.command.get_program());
         words.push(program.file_name().map_or_else(OsString::new, OsString::from).display().to_string());
