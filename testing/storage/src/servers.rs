@@ -61,10 +61,14 @@ pub fn scratch(what: &str) -> PathBuf {
     folder
 }
 
-/// Ports of which nobody uses any.
+/// Ports of which nobody uses any. They lie below those that systems give to connections: a server takes a while to bind all of
+/// its ports, and other tests connect meanwhile.
 fn free_ports<const N: usize>() -> [u16; N] {
+    let mut random = Random::seeded(Random::secret().expect("the system has randomness") as u64);
+    let mut port = || 10_000 + random.below(20_000) as u16;
+    let mut free = || std::iter::repeat_with(&mut port).find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
     // All are held until all are known, so no two are the same.
-    let held = [(); N].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a port is free"));
+    let held = [(); N].map(|()| free().expect("a port is free"));
     held.each_ref().map(|listener| listener.local_addr().expect("it is bound").port())
 }
 
