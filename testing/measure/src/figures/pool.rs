@@ -20,7 +20,7 @@ const RATE: u64 = 10_000;
 const BURST: u64 = 10;
 /// Parts of a run, of which the first one fills the database and does not count.
 const PARTS: usize = 8;
-/// MiB of a memtable and of a table.
+/// MiB of a memtable and of a table: half an extent, to which they are fitted.
 const TABLE_MIB: u64 = 2;
 /// Bytes a second that the link between each database and the storage carries: the log of the one that bursts, and a quarter
 /// more, so that what is to be moved down meanwhile piles up in memory.
