@@ -116,7 +116,7 @@ impl Program {
 }
 
 /// Runs all of them: as many at a time as there are cores, with as many threads each. Many tests wait for processes, for the disk, or
-/// for time to pass, so more at a time looked faster: but on two cores three took longer than two, and tests of processes twice as long.
+/// for time to pass: their threads share the cores.
 pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) -> Vec<Ended> {
     let cores = cores();
     let programs = longest_first(programs);
