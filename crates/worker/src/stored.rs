@@ -29,11 +29,15 @@ pub(crate) struct Reached {
 
 impl Reached {
     /// By rights of its own, and by signed names; `None` if in neither way.
-    pub fn new(own: Option<Storage>, signed: Option<SignedAccess>) -> Result<Option<Self>, Error> {
+    pub fn new(
+        own: Option<Storage>,
+        signed: Option<SignedAccess>,
+        cache: BlockCacheOptions,
+    ) -> Result<Option<Self>, Error> {
         if own.is_none() && signed.is_none() {
             return Ok(None);
         }
-        Ok(Some(Self { own, signed, cache: Arc::new(BlockCache::new(BlockCacheOptions::default())?) }))
+        Ok(Some(Self { own, signed, cache: Arc::new(BlockCache::new(cache)?) }))
     }
 
     /// In which ways.
@@ -181,7 +185,7 @@ mod tests {
     fn reached() -> (MemoryObjects, Reached) {
         let memory = MemoryObjects::new();
         let own = Storage::of_objects(Arc::new(memory.clone()), StorageOptions::default());
-        (memory, Reached::new(Some(own), None).unwrap().unwrap())
+        (memory, Reached::new(Some(own), None, BlockCacheOptions::default()).unwrap().unwrap())
     }
 
     #[test]

@@ -13,7 +13,7 @@ use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{EndpointOptions, NodeIdentity, Traffic};
 use forebay_memory_client::{MemoryClient, Reach};
 use forebay_offload::{Attempt, Executor, JobName, Letter, Outcome, Package, Reason, StorageAccess, Task};
-use forebay_storage::{SignedAccess, Storage};
+use forebay_storage::{BlockCacheOptions, SignedAccess, Storage};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -38,6 +38,8 @@ pub struct Options {
     /// What follows names in storage that the owner of a job has signed. Where it can, the worker goes by them, and not by
     /// rights of its own.
     pub signed: Option<SignedAccess>,
+    /// The cache of blocks that its jobs read from storage.
+    pub block_cache: BlockCacheOptions,
     /// Where threads are lent that have work of their own: how many of them do that now.
     pub occupied: Option<Occupied>,
     /// The clock.
@@ -53,6 +55,7 @@ impl Default for Options {
             timeout: Duration::from_secs(5),
             storage: None,
             signed: None,
+            block_cache: BlockCacheOptions::default(),
             occupied: None,
             clock: SystemClock::shared(),
         }
@@ -211,7 +214,7 @@ impl std::fmt::Debug for SteppedWorker {
 }
 
 impl SteppedWorker {
-    /// A worker as [`Worker::start`] starts one. Its cache of what it reads from storage may have threads.
+    /// A worker as [`Worker::start`] starts one. Only its cache of blocks has threads, as many as its options say.
     ///
     /// # Errors
     /// [`Error::Storage`].
@@ -239,7 +242,7 @@ impl SteppedWorker {
 
 impl Shared {
     fn new(nodes: Vec<Reach>, scheduler: Arc<Reach>, options: Options) -> Result<Arc<Self>, Error> {
-        let storage = Reached::new(options.storage.clone(), options.signed.clone())?;
+        let storage = Reached::new(options.storage.clone(), options.signed.clone(), options.block_cache)?;
         Ok(Arc::new(Self {
             nodes,
             scheduler,

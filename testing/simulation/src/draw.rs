@@ -128,8 +128,13 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
     };
     // A call inside the only step cannot wait for memory, or for the log that the step ships.
     let calls_inside = !may_be_full && !kept.has_copies() && random.one_in(1, 2);
-    // Workers do not reach the storage.
-    let workers = if kept == Kept::InMemory { pick(random, [0, 0, 1, 2]) } else { 0 };
+    // Drawn apart where they reach the storage, so that the other options of a seed are what they were.
+    let mut apart = Random::seeded(random.clone().word());
+    let workers = match kept {
+        Kept::InMemory => pick(random, [0, 0, 1, 2]),
+        Kept::InCopies { .. } => 0,
+        Kept::OnDisk | Kept::InObjects => pick(&mut apart, [0, 0, 1, 2]),
+    };
     let engine = engine(random, kept, &habits, calls_inside);
     let compaction_place = if workers > 0 { CompactionPlace::Pool } else { engine.compaction_place };
     Drawn {
@@ -137,7 +142,11 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         habits,
         engine: Options { compaction_place, ..engine },
         workers,
-        node_threads: if workers > 0 { pick(random, [0, 0, 1]) } else { 1 },
+        node_threads: match workers {
+            0 => 1,
+            _ if kept.is_stored() => pick(&mut apart, [0, 0, 1]),
+            _ => pick(random, [0, 0, 1]),
+        },
         faults: faults(random, kept),
         nodes,
         memory_bytes: if may_be_full { pick(random, [3 << 19, 2 << 20]) } else { 24 << 20 },

@@ -61,6 +61,8 @@ pub struct Report {
     pub near_data_compactions: u64,
     /// Compactions that workers ran.
     pub offloaded_compactions: u64,
+    /// Segments in memory whose copies workers put into storage.
+    pub offloaded_copies: u64,
     /// Workers killed.
     pub worker_kills: u64,
     /// Memory nodes crashed deliberately.
@@ -92,6 +94,7 @@ impl Report {
         self.compactions += other.compactions;
         self.near_data_compactions += other.near_data_compactions;
         self.offloaded_compactions += other.offloaded_compactions;
+        self.offloaded_copies += other.offloaded_copies;
         self.worker_kills += other.worker_kills;
         self.crashes += other.crashes;
         self.kills += other.kills;
@@ -108,6 +111,7 @@ impl Report {
         self.compactions += statistics.compactions;
         self.near_data_compactions += statistics.near_data_compactions;
         self.offloaded_compactions += statistics.offloaded_compactions;
+        self.offloaded_copies += statistics.offloaded_copies;
     }
 
     fn add_calls(&mut self, calls: &Calls) {

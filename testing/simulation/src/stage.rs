@@ -173,7 +173,8 @@ impl Stage {
             losses_left: drawn.survivable_losses(),
             losses: 0,
         };
-        let workers = Workers::new(network.clone(), 1..drawn.nodes + 1, drawn.workers, CALL_TIMEOUT);
+        let reached = store.as_ref().filter(|_| drawn.kept.is_stored()).map(Store::handle);
+        let workers = Workers::new(network.clone(), 1..drawn.nodes + 1, reached, drawn.workers, CALL_TIMEOUT);
         let clock = Arc::new(DayClock::new(network.clock(), time_ms));
         let neighbour = drawn.has_neighbour.then(|| {
             let random = Random::seeded(seed.wrapping_add(1));
@@ -242,8 +243,9 @@ impl Stage {
         }
     }
 
-    /// The storage loses power.
+    /// The storage loses power, and with it the workers.
     pub(crate) fn lose_power(&self, random: &mut Random) {
+        self.workers.kill_all();
         self.store.iter().for_each(|store| store.lose_power(random));
     }
 

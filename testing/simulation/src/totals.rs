@@ -49,13 +49,13 @@ impl Totals {
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { operations, failed, full, flushes, compactions, near_data_compactions, .. } = self.sum;
-        let Report { offloaded_compactions, worker_kills, power_losses, .. } = self.sum;
+        let Report { offloaded_compactions, offloaded_copies, worker_kills, power_losses, .. } = self.sum;
         let Report { crashes, kills, takeovers, recoveries, losses, nested_steps, nested_calls, .. } = self.sum;
         writeln!(
             f,
             "{operations} calls ({failed} failed, {full} of them for want of memory), {flushes} flushes, \
-             {compactions} compactions ({near_data_compactions} near the data, {offloaded_compactions} by workers, of \
-             which {worker_kills} were killed)"
+             {compactions} compactions ({near_data_compactions} near the data, {offloaded_compactions} by workers, which \
+             made {offloaded_copies} copies in storage and were killed {worker_kills} times)"
         )?;
         writeln!(
             f,

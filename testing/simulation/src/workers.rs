@@ -1,13 +1,18 @@
 //! Workers: processes that run jobs of the database, each with sessions of its own, while somebody waits.
 //!
+//! Where the database lies in storage, each of them has a handle on it of its own, which ends with it. So an output that a
+//! worker had begun stays half written, and one that it puts late comes when nobody waits for it any more.
+//!
 //! A worker is struck in the middle of what it does: it is killed, and another one comes, or it sleeps for so long that its
 //! jobs are given to others and its sessions lapse, and goes on as if nothing had happened.
 
+use crate::store::Store;
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::Link;
 use forebay_fabric::sim::SimNetwork;
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
+use forebay_storage::BlockCacheOptions;
 use forebay_worker::{Options, SteppedWorker};
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,27 +35,52 @@ pub(crate) enum WorkerStrike {
 struct Actor {
     /// Locked while it is on the stack.
     worker: Mutex<Option<SteppedWorker>>,
+    /// Its handle on the storage.
+    store: Mutex<Option<Store>>,
     sessions: Sessions,
     is_killed: AtomicBool,
+}
+
+impl Actor {
+    /// It has ended: nothing of what it does has an effect any more. The next time, another one begins in its place.
+    fn end(&self) {
+        self.is_killed.store(true, Ordering::Relaxed);
+        lock(&self.store).iter().for_each(Store::end);
+        lock(&self.sessions).drain(..).for_each(|(link, _)| link.close());
+    }
 }
 
 /// See the module.
 pub(crate) struct Workers {
     network: SimNetwork,
     nodes: Range<u32>,
+    store: Option<Store>,
     call_timeout: Duration,
     actors: Vec<Actor>,
     /// The one that does something, if any.
     busy: Mutex<Option<usize>>,
+    starts: AtomicU64,
     kills: AtomicU64,
 }
 
 impl Workers {
-    /// So many workers for the databases on these nodes, whose calls may take so long.
-    pub(crate) fn new(network: SimNetwork, nodes: Range<u32>, count: u32, call_timeout: Duration) -> Self {
-        let actor = |_| Actor { worker: Mutex::default(), sessions: Arc::default(), is_killed: AtomicBool::new(false) };
+    /// So many workers for the databases on these nodes and in this storage. Their calls may take so long.
+    pub(crate) fn new(
+        network: SimNetwork,
+        nodes: Range<u32>,
+        store: Option<Store>,
+        count: u32,
+        call_timeout: Duration,
+    ) -> Self {
+        let actor = |_| Actor {
+            worker: Mutex::default(),
+            store: Mutex::default(),
+            sessions: Arc::default(),
+            is_killed: AtomicBool::new(false),
+        };
         let actors = (0..count).map(actor).collect();
-        Self { network, nodes, call_timeout, actors, busy: Mutex::default(), kills: AtomicU64::new(0) }
+        let (starts, kills) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { network, nodes, store, call_timeout, actors, busy: Mutex::default(), starts, kills }
     }
 
     /// One of them does something, unless one is doing something.
@@ -64,7 +94,7 @@ impl Workers {
         if actor.is_killed.swap(false, Ordering::Relaxed) {
             drop(worker.take());
         }
-        worker.get_or_insert_with(|| self.start(&actor.sessions)).step();
+        worker.get_or_insert_with(|| self.start(actor)).step();
         drop(worker);
         lock(&actor.sessions).retain(|(_, client)| client.check().is_ok());
         *lock(&self.busy) = None;
@@ -90,8 +120,13 @@ impl Workers {
     pub(crate) fn kill(&self) {
         let Some(actor) = lock(&self.busy).and_then(|which| self.actors.get(which)) else { return };
         self.kills.fetch_add(1, Ordering::Relaxed);
-        actor.is_killed.store(true, Ordering::Relaxed);
-        lock(&actor.sessions).drain(..).for_each(|(link, _)| link.close());
+        actor.end();
+    }
+
+    /// Kills all of them. None may be on the stack.
+    pub(crate) fn kill_all(&self) {
+        self.kills.fetch_add(self.count(), Ordering::Relaxed);
+        self.actors.iter().for_each(Actor::end);
     }
 
     /// Their sessions, without those of the one that sleeps.
@@ -109,17 +144,25 @@ impl Workers {
     pub(crate) fn leave(&self) -> u64 {
         for actor in &self.actors {
             drop(lock(&actor.worker).take());
-            lock(&actor.sessions).drain(..).for_each(|(link, _)| link.close());
+            actor.end();
         }
         self.kills.load(Ordering::Relaxed)
     }
 
-    fn start(&self, sessions: &Sessions) -> SteppedWorker {
-        let nodes = self.nodes.clone().map(|number| self.reach(number, sessions)).collect();
-        let scheduler = Arc::new(self.reach(self.nodes.start, sessions));
-        let options =
-            Options { timeout: Duration::from_millis(100), clock: self.network.clock(), ..Options::default() };
-        SteppedWorker::new(nodes, scheduler, options).expect("a worker without storage starts")
+    fn start(&self, actor: &Actor) -> SteppedWorker {
+        let nodes = self.nodes.clone().map(|number| self.reach(number, &actor.sessions)).collect();
+        let scheduler = Arc::new(self.reach(self.nodes.start, &actor.sessions));
+        let store = self.store.as_ref().map(Store::handle);
+        let nonce = self.starts.fetch_add(1, Ordering::Relaxed);
+        let options = Options {
+            timeout: Duration::from_millis(100),
+            clock: self.network.clock(),
+            storage: store.as_ref().map(|store| store.storage(nonce)),
+            block_cache: BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() },
+            ..Options::default()
+        };
+        *lock(&actor.store) = store;
+        SteppedWorker::new(nodes, scheduler, options).expect("no thread is started")
     }
 
     fn reach(&self, number: u32, sessions: &Sessions) -> Reach {

@@ -20,7 +20,7 @@ const RATE: u64 = 10_000;
 const BURST: u64 = 10;
 /// Parts of a run, of which the first one fills the database and does not count.
 const PARTS: usize = 8;
-/// MiB of a memtable and of a table: half an extent, to which they are fitted.
+/// MiB of a memtable and of a table: half an extent.
 const TABLE_MIB: u64 = 2;
 /// Bytes a second that the link between each database and the storage carries: the log of the one that bursts, and a quarter
 /// more, so that what is to be moved down meanwhile piles up in memory.
@@ -125,8 +125,13 @@ fn run(own: &Bench, node: &MemoryNode, database: usize) -> Outcome<Parts> {
     ];
     let storage = storage()?;
     // Memory alone makes writers wait.
-    let layout =
-        Layout { value_bytes: 256, table_mib: 8, level0_tables: 10_000, storage_rate: Some(LINK), ..Layout::default() };
+    let layout = Layout {
+        value_bytes: 256,
+        table_mib: TABLE_MIB,
+        level0_tables: 10_000,
+        storage_rate: Some(LINK),
+        ..Layout::default()
+    };
     let parts = on_node(own, node, &storage, &layout, &benchmarks.join(","), &flags)?;
     Ok(parts.into_iter().skip(1).collect())
 }
