@@ -5,14 +5,15 @@ use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::LogArguments;
+use crate::storage_flags::{self, NamedStorage};
 use crate::{output, placement, worker};
 use forebay::{ListenOptions, NodeAddress};
 use forebay_env::sync::lock;
 use forebay_env::{Clock, SystemClock};
 use forebay_memory_client::NodeLoad;
 use forebay_memory_node::{Handle, MemoryNode, Options};
-use forebay_offload::{Election, Load, Policy};
-use forebay_worker::NodeRegister;
+use forebay_offload::{Election, Load, Policy, Register};
+use forebay_worker::{NodeRegister, StoredRegister};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,10 +36,13 @@ pub struct Arguments {
     /// Where to listen: shm:<path> or tcp://<host>:<port>; port 0 lets the system choose.
     #[arg(long)]
     listen: NodeAddress,
-    /// Memory nodes, separated by commas. The first one knows who schedules: it is the same for all candidates. All of them are asked how
-    /// busy they are, and get jobs of their own databases; others get none.
+    /// Memory nodes, separated by commas. All of them are asked how busy they are, and get jobs of their own databases; others get none.
+    /// Without --register the first one knows who schedules: it is the same for all candidates.
     #[arg(long)]
     memory: NodeAddresses,
+    /// A directory or a bucket that knows who schedules, as a URL: the same for all candidates. It outlives memory nodes.
+    #[arg(long, value_name = "URL", value_parser = storage_flags::lasting)]
+    register: Option<NamedStorage>,
     #[command(flatten)]
     access: AccessArguments,
     /// Allow TCP addresses that are not loopback although connections are not encrypted, or clients do not prove who
@@ -70,7 +74,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     arguments.log.start()?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("scheduler")?;
-    let register = worker::reach(arguments.memory.first())?;
+    let node = worker::reach(arguments.memory.first())?;
+    let storage = arguments.register.as_ref().map(|register| register.open("--register")).transpose();
+    let storage = storage.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let admission = AdmissionArguments::default().load()?;
     let listen_options = ListenOptions { admission, allow_remote: arguments.allow_remote, ..ListenOptions::default() };
     let failed = |stage| move |error: forebay_memory_node::Error| Failure::new(error.kind(), stage, error);
@@ -87,7 +93,15 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let handle = Arc::new(MemoryNode::start(listener, options).map_err(failed(Stage::Start))?);
     let _looks =
         arguments.memory.all().iter().map(|node| Looks::start(node, &handle)).collect::<Result<Vec<_>, _>>()?;
-    let mut register = NodeRegister::new(register, handle.address().into());
+    let clock = SystemClock::shared();
+    let address = handle.address().to_string();
+    let mut register: Box<dyn Register<Error = forebay_worker::Error>> = match storage {
+        None => Box::new(NodeRegister::new(node, address)),
+        Some(storage) => Box::new(
+            StoredRegister::new(storage, address, TERM, Arc::clone(&clock))
+                .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?,
+        ),
+    };
     let mut election = Election::new(TERM);
     output::announce(&format!("ready {}", handle.address()))?;
     let led = Arc::new(Mutex::new(None));
@@ -96,9 +110,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         admin::show_scheduler(admin, handle.address(), move || *lock(&led));
     }
     admin::announce(admin.as_ref())?;
-    let clock = SystemClock::new();
     while handle.is_running() && signals.pending().next().is_none() {
-        if let Err(error) = election.ask(clock.now(), &mut register) {
+        if let Err(error) = election.ask(clock.now(), &mut *register) {
             tracing::debug!(%error, "the register does not answer");
         }
         let leads = election.leads(clock.now());

@@ -269,19 +269,22 @@ fn a_scheduler_sends_jobs_to_memory_nodes_that_are_idle() {
     }
 }
 
-/// Two would schedule. The one that does is killed, or sleeps until the other one has been elected and goes on then.
+/// Two would schedule, elected by a memory node or by a directory. The one that does is killed, or sleeps until the other one has
+/// been elected and goes on then.
 #[test]
 fn another_scheduler_takes_over() {
-    for signal in [Signal::KILL, Signal::STOP] {
+    let by_directory = format!(" --register={}", fresh_path("-register").display());
+    for (signal, register) in [(Signal::KILL, ""), (Signal::STOP, ""), (Signal::STOP, &by_directory)] {
         let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0 --lease=400ms");
-        let (first, first_address) = scheduler(&address);
+        let scheduler = || scheduler(&format!("{address}{register}"));
+        let (first, first_address) = scheduler();
         // It is elected before there is another one.
         let addresses = [first_address.parse::<NodeAddress>().unwrap()];
         let clock = SystemClock::new();
         while forebay::reach_scheduler(&addresses, "test").client().is_err() {
             clock.sleep(Duration::from_millis(10));
         }
-        let (second, second_address) = scheduler(&address);
+        let (second, second_address) = scheduler();
         let mut worker = start(&format!("worker --memory {address} --scheduler {first_address},{second_address}"));
         worker.until(|out| out == "ready\n");
         let both = [first_address, second_address].map(|address| address.parse::<NodeAddress>().unwrap());
@@ -421,4 +424,5 @@ fn a_worker_says_what_is_wrong() {
     run("worker --memory tcp://127.0.0.1:1").expect(3);
     run("worker").expect(2);
     run("worker --memory local").expect(2);
+    run("scheduler --listen tcp://127.0.0.1:0 --memory tcp://127.0.0.1:1 --register memory:").expect(2);
 }

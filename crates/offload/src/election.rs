@@ -80,7 +80,7 @@ impl Election {
     ///
     /// # Errors
     /// When it does not answer. Then a term that is held runs out in the end.
-    pub fn ask<R: Register>(&mut self, now: Nanos, register: &mut R) -> Result<(), R::Error> {
+    pub fn ask<R: Register + ?Sized>(&mut self, now: Nanos, register: &mut R) -> Result<(), R::Error> {
         let held = match self.question(now) {
             None => return Ok(()),
             Some(Question::Claim) => register.claim()?,

@@ -6,7 +6,7 @@
 //! | `attempt` | one attempt at a job: joins the ticket, runs the job function of `table`, leaves the result in memory |
 //! | `io` | the job's reads and writes: one-sided, with keys for that attempt alone |
 //! | `stored` | its objects in storage, under names of that attempt: by what the owner of the job has signed, or by rights of the worker's own |
-//! | [`NodeRegister`] | who schedules, as a memory node's directory knows it: for those who would |
+//! | [`NodeRegister`], [`StoredRegister`] | who schedules, as a memory node's directory or a storage knows it: for those who would |
 //!
 //! What is decided is decided in [`forebay_offload::Executor`]. A worker that is stopped for so long that its sessions
 //! lapse finds, when it goes on, that its keys open nothing any more: its attempts fail, and it opens new sessions.
@@ -18,10 +18,12 @@ mod error;
 mod io;
 mod register;
 mod stored;
+mod stored_register;
 mod throughput;
 mod worker;
 
 pub use error::Error;
 pub use forebay_storage::{Follow, SignedAccess};
 pub use register::NodeRegister;
+pub use stored_register::StoredRegister;
 pub use worker::{Occupied, Options, Statistics, SteppedWorker, Worker};

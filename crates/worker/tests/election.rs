@@ -1,11 +1,16 @@
-//! Candidates for scheduling, elected by the directory of a memory node.
+//! Candidates for scheduling, elected by the directory of a memory node or by a storage.
 
+use forebay_base::ErrorKind;
+use forebay_engine::{Storage, StorageOptions};
+use forebay_env::{Clock, ManualClock, Nanos};
 use forebay_fabric::inprocess;
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach, ShardId};
 use forebay_memory_node::{MemoryNode, Options};
 use forebay_offload::{Election, Register, Term};
-use forebay_worker::NodeRegister;
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage};
+use forebay_worker::{NodeRegister, StoredRegister};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 type Client = Arc<Mutex<Option<Arc<MemoryClient>>>>;
 
@@ -45,4 +50,77 @@ fn one_at_a_time_and_each_with_a_later_term() {
     let client = MemoryClient::connect(connector.connect().unwrap(), "reader", ClientOptions::default()).unwrap();
     let root = client.open_store("forebay.scheduler").unwrap().root(ShardId(0)).unwrap();
     assert_eq!(root.map(|(_, address)| address).as_deref(), Some(&b"second"[..]));
+}
+
+/// How long a term lasts in storage, nanoseconds.
+const LEASE: Nanos = 600;
+
+/// A candidate's register in storage, which it reaches by a handle of its own.
+fn stored(objects: &MemoryObjects, clock: &Arc<ManualClock>, address: &str) -> (StoredRegister, MemoryObjects) {
+    let handle = objects.handle();
+    let storage = Storage::of_objects(Arc::new(handle.clone()), StorageOptions::default());
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    (StoredRegister::new(storage, address.into(), LEASE, clock).unwrap(), handle)
+}
+
+#[test]
+fn a_term_in_storage_lasts_while_it_is_renewed() {
+    let (objects, clock) = (MemoryObjects::new(), Arc::new(ManualClock::default()));
+    let (mut first, _) = stored(&objects, &clock, "first");
+    let (mut second, _) = stored(&objects, &clock, "second");
+    assert_eq!(first.claim().unwrap(), Some(Term(1)));
+    for _ in 0..20 {
+        clock.advance(Duration::from_nanos(LEASE / 3));
+        assert_eq!(first.renew(Term(1)).unwrap(), Some(Term(1)));
+        assert_eq!(second.claim().unwrap(), None);
+    }
+    // Earlier commits are deleted.
+    assert!(objects.list(None).unwrap().len() <= 2);
+    // Nobody renews it any more. The second one counts from when it saw the last renewal.
+    clock.advance(Duration::from_nanos(LEASE - 1));
+    assert_eq!(second.claim().unwrap(), None);
+    clock.advance(Duration::from_nanos(LEASE / 3));
+    assert_eq!(second.claim().unwrap(), Some(Term(2)));
+    // Whoever slept through that holds no term, and is a candidate again.
+    assert_eq!(first.renew(Term(1)).unwrap(), None);
+    assert_eq!(first.renew(Term(1)).unwrap(), None);
+    assert_eq!(first.claim().unwrap(), None);
+    assert_eq!(second.renew(Term(2)).unwrap(), Some(Term(2)));
+}
+
+#[test]
+fn candidates_do_not_ask_the_storage_at_every_turn() {
+    let (objects, clock) = (MemoryObjects::new(), Arc::new(ManualClock::default()));
+    let (mut first, _) = stored(&objects, &clock, "first");
+    let (mut second, asked) = stored(&objects, &clock, "second");
+    first.claim().unwrap();
+    for _ in 0..LEASE {
+        assert_eq!(second.claim().unwrap(), None);
+        clock.advance(Duration::from_nanos(1));
+    }
+    // A list and a read each time.
+    assert!(asked.steps() <= 12, "{} operations within a term", asked.steps());
+}
+
+#[test]
+fn storage_that_fails_ends_no_term_before_its_time() {
+    let (objects, clock) = (MemoryObjects::new(), Arc::new(ManualClock::default()));
+    let (mut first, storage) = stored(&objects, &clock, "first");
+    let mut election = Election::new(LEASE);
+    election.ask(0, &mut first).unwrap();
+    // The renewal is refused, and then it is made, and its reply lost: it is recognised.
+    for fault in [ObjectFault::Refused(ErrorKind::Unavailable), ObjectFault::ReplyLost] {
+        storage.fail_at(storage.steps(), fault);
+        clock.advance(Duration::from_nanos(LEASE / 2));
+        assert!(election.ask(clock.now(), &mut first).is_err(), "{fault:?}");
+        election.ask(clock.now(), &mut first).unwrap();
+        assert_eq!(election.leads(clock.now()), Some(Term(1)));
+    }
+    let (mut second, storage) = stored(&objects, &clock, "second");
+    assert_eq!(second.claim().unwrap(), None);
+    clock.advance(Duration::from_nanos(LEASE));
+    storage.fail_at(storage.steps(), ObjectFault::Refused(ErrorKind::Unavailable));
+    assert_eq!(second.claim().unwrap_err().kind(), ErrorKind::Unavailable);
+    clock.advance(Duration::from_nanos(LEASE));
+    assert_eq!(second.claim().unwrap(), Some(Term(2)));
 }

@@ -374,7 +374,7 @@ impl Run {
         if self.drawn.habits.may_be_full {
             process = self.make_room(process);
         }
-        while self.stage.step(&process.db) {}
+        self.stage.settle(&process.db);
         self.stage.call(|calls| calls.check_all(&process.db));
         self.stage.call(|calls| {
             calls.compact_all(&process.db);
@@ -406,7 +406,7 @@ impl Run {
                 }
             }
             process = if self.drawn.habits.storage_fails { self.open_again(process) } else { self.go_on(process) };
-            while self.stage.step(&process.db) {}
+            self.stage.settle(&process.db);
             self.stage.network.clock().sleep(std::time::Duration::from_millis(100));
         }
         panic!("the memory stays full: {:?}", process.db.statistics());
@@ -416,7 +416,7 @@ impl Run {
     fn leave_and_return(&mut self, process: Process) -> Process {
         self.stage.call(|calls| calls.flush(&process.db));
         let next = self.open_again(process);
-        while self.stage.step(&next.db) {}
+        self.stage.settle(&next.db);
         self.stage.call(|calls| calls.check_all(&next.db));
         let figures = next.db.statistics();
         let own = self.drawn.engine.shards as u64 * OWN_BYTES;

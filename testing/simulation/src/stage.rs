@@ -499,8 +499,17 @@ impl Stage {
 
     /// Runs a step of background work. Returns false when there was nothing to do.
     pub(crate) fn step(&self, db: &Db) -> bool {
+        self.step_among_calls(db, CALLS_INSIDE_STEP)
+    }
+
+    /// Runs steps until there is nothing to do. Nobody makes calls meanwhile: what they write may be more than a step does.
+    pub(crate) fn settle(&self, db: &Db) {
+        while self.step_among_calls(db, 0) {}
+    }
+
+    fn step_among_calls(&self, db: &Db, calls: u32) -> bool {
         let before = self.enter(Running::Step);
-        lock(&self.inside).calls_left = CALLS_INSIDE_STEP;
+        lock(&self.inside).calls_left = calls;
         let done = db.run_background_step();
         self.enter(before);
         done
