@@ -15,7 +15,7 @@ use forebay_server::local::{LocalConnection, LocalServer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// They run in a thread of their own, or change what the checks depend on.
+/// They run in a thread of their own, reach for other servers, or change what the checks depend on.
 const WITHOUT: &[&str] = &[
     "acl",
     "client",
@@ -27,6 +27,7 @@ const WITHOUT: &[&str] = &[
     "fcall",
     "fcall_ro",
     "function",
+    "migrate",
     "script",
     "shutdown",
 ];

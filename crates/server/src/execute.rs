@@ -6,6 +6,7 @@
 //!                     ├─ a command that goes alone ─────► a run of one
 //!                     ├─ one that takes many steps ─────► nothing of it is kept; a job of the thread of scripts, which has its
 //!                     │                                   keys reserved meanwhile
+//!                     ├─ MIGRATE ───────────────────────► a job of threads that wait for other servers (see `migrations`)
 //!                     ├─ a command in a transaction ────► the queue; EXEC makes one run of it
 //!                     ├─ a refusal ─────────────────────► its error
 //!                     └─ a request of HTTP ─────────────► the connection ends
@@ -19,6 +20,8 @@
 //! but everybody sees it, so whatever follows from it happens as for any other.
 
 mod jobs;
+mod migrations;
+mod target;
 mod transactions;
 mod waiters;
 
@@ -237,7 +240,7 @@ impl<'s> Executor<'s> {
                 Run::Flow(Flow::Multi | Flow::Exec | Flow::Discard | Flow::Watch | Flow::Reset | Flow::Quit) => {
                     Planned::Alone(command)
                 }
-                _ if command.has(flags::NO_MULTI) => {
+                _ if command.has(flags::NO_MULTI) || matches!(command.run, Run::Flow(Flow::Migrate)) => {
                     Planned::Refused(Failure::text("ERR Command not allowed inside a transaction"))
                 }
                 _ => Planned::Queued(command),
@@ -308,6 +311,10 @@ impl<'s> Executor<'s> {
                 queued
             }
             Planned::Together(command) | Planned::Alone(command) => match command.run {
+                Run::Flow(Flow::Migrate) if place == Place::Here => {
+                    Self::leave_to(&self.shared.migrations, session, arguments, out, None);
+                    return true;
+                }
                 Run::Flow(flow) => {
                     let begun = self.shared.clock.now();
                     // The commands of a transaction come before its end.
@@ -735,6 +742,7 @@ impl<'s> Executor<'s> {
                 Ok(())
             }
             Flow::Exec => self.exec(session, out, place),
+            Flow::Migrate => self.migrate(session, arguments, out),
             Flow::Watch if session.queue.is_some() => failed("ERR WATCH inside MULTI is not allowed"),
             Flow::Watch => {
                 self.watch(session, arguments)?;

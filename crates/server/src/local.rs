@@ -1,7 +1,8 @@
 //! A server without sockets and threads: bytes of requests in, bytes of replies out, in the caller's thread. For tests
 //! that need the commands and no network, such as fuzzing.
 //!
-//! There is no thread of jobs: commands that run scripts, or take long, wait until [`LocalServer::carry_out_jobs`].
+//! There are no threads of jobs: commands that run scripts, take long, or reach for another server wait until
+//! [`LocalServer::carry_out_jobs`].
 
 use crate::acl::users::Users;
 use crate::commands::command::Registry;
@@ -95,7 +96,8 @@ impl LocalServer {
     /// Carries out the jobs that wait, and returns how many.
     pub fn carry_out_jobs(&self) -> usize {
         let executor = self.executor();
-        std::iter::from_fn(|| self.shared.scripts.take()).map(|job| executor.carry_out(job)).count()
+        let jobs = std::iter::from_fn(|| self.shared.scripts.jobs.take()).map(|job| executor.carry_out(job)).count();
+        jobs + std::iter::from_fn(|| self.shared.migrations.take()).map(|job| executor.answer(job)).count()
     }
 
     /// Removes keys that have expired.

@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// Most threads that serve connections.
 const MAX_THREADS: usize = 64;
+/// Threads that wait for servers to which keys go.
+const MIGRATING_THREADS: usize = 4;
 
 /// How a server behaves.
 #[derive(Debug, Clone)]
@@ -215,15 +217,18 @@ impl Server {
             let thread = spawn(format!("forebay-serve-{number}"), move || event_loop.run());
             self.threads.push(thread.map_err(Error::io("starting a thread"))?);
         }
-        let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&registry));
-        let scripts = spawn("forebay-scripts".to_owned(), move || {
-            let counters = shared.counts.of_thread(registry.numbers());
-            let executor = Executor { shared: &shared, registry: &registry, counters: &counters };
-            while let Some(job) = shared.scripts.next() {
-                executor.carry_out(job);
-            }
-        });
-        self.threads.push(scripts.map_err(Error::io("starting a thread"))?);
+        let mut start = |name: String, work: fn(&Executor<'_>)| {
+            let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&registry));
+            let thread = spawn(name, move || {
+                let counters = shared.counts.of_thread(registry.numbers());
+                work(&Executor { shared: &shared, registry: &registry, counters: &counters });
+            });
+            thread.map(|thread| self.threads.push(thread)).map_err(Error::io("starting a thread"))
+        };
+        start("forebay-scripts".to_owned(), |executor| executor.carry_out_jobs())?;
+        for number in 0..MIGRATING_THREADS {
+            start(format!("forebay-migrate-{number}"), |executor| executor.carry_out_migrations())?;
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@ mod dumps;
 mod events;
 mod forms;
 mod long;
+mod migrate;
 mod scripts;
 mod short;
 mod tracking;

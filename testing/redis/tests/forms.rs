@@ -325,6 +325,8 @@ fn keys_of_requests_have_the_flags_of_redis() {
         "COPY a b",
         "RESTORE a 0 x",
         "SMOVE a b c",
+        "MIGRATE h 1 a 0 0",
+        "MIGRATE h 1  0 0 COPY KEYS a b",
         "PING x",
         "SPUBLISH a b",
     ] {

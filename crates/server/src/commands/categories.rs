@@ -13,6 +13,7 @@ const OWN: &[(&str, &[&str])] = &[
     ("info", &["dangerous"]),
     ("keys", &["keyspace", "dangerous"]),
     ("lastsave", &["admin", "dangerous"]),
+    ("migrate", &["keyspace", "dangerous"]),
     ("pubsub|help", &[]),
     ("restore", &["keyspace", "dangerous"]),
     ("role", &["admin", "dangerous"]),

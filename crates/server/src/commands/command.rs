@@ -89,6 +89,8 @@ pub enum Keys {
     After(&'static [&'static str], usize),
     /// They are the first half of what follows the word STREAMS, which is looked for from a place on.
     Streams(usize),
+    /// One is at place 3. If it is empty, they are what follows the word KEYS, if that is there.
+    Migrated,
 }
 
 /// Which arguments of a command are elements of the collection at its first key, so that a run can fetch the elements
@@ -189,7 +191,7 @@ pub enum Run {
     Flow(Flow),
 }
 
-/// Commands that decide what is done with other commands.
+/// Commands that decide what is done with other commands, or wait for another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// A transaction begins.
@@ -198,6 +200,8 @@ pub enum Flow {
     Exec,
     /// A transaction is given up.
     Discard,
+    /// Keys go to another server.
+    Migrate,
     /// The next transaction depends on keys.
     Watch,
     /// The connection becomes as it was at first.
@@ -331,6 +335,14 @@ impl Command {
         self
     }
 
+    /// Adds that the key is at place 3, or that keys follow the word KEYS.
+    #[must_use]
+    pub const fn keys_to_migrate(mut self) -> Self {
+        self.keys = Keys::Migrated;
+        self.flags |= flags::MOVABLEKEYS;
+        self
+    }
+
     /// Adds the version of Redis, and one line.
     #[must_use]
     pub const fn doc(mut self, since: &'static str, summary: &'static str) -> Self {
@@ -446,6 +458,20 @@ impl Command {
                 }
                 let first = words.place();
                 into.extend(first..first + (arguments.len() - first) / 2);
+            }
+            Keys::Migrated => {
+                let mut words = arguments.words(6);
+                let is_one = !arguments.at(3).is_empty();
+                while !is_one && !words.is_done() {
+                    if words.take("KEYS") {
+                        return into.extend(words.place()..arguments.len());
+                    }
+                    // A password may be any word.
+                    let is_passed =
+                        words.take_with_values::<2>("AUTH2").is_some() || words.take_with_value("AUTH").is_some();
+                    words.skip(usize::from(!is_passed));
+                }
+                into.push(3);
             }
         }
     }

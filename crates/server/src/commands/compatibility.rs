@@ -7,7 +7,6 @@ use std::fmt::Write;
 /// Commands of Redis 7.0 that are not here, by family. They get the error for an unknown command.
 const MISSING: &[(&str, &[&str])] = &[
     ("cluster", &["asking", "cluster", "readonly", "readwrite"]),
-    ("generic", &["migrate"]),
     ("scripting", &["script debug"]),
     ("server", &["debug", "failover", "module", "psync", "replicaof", "slaveof", "sync"]),
 ];

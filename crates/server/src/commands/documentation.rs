@@ -99,8 +99,8 @@ pub struct KeySpecification {
 pub enum Begin {
     /// At a place.
     At(usize),
-    /// Behind a word, which is looked for from a place on.
-    Behind(&'static str, usize),
+    /// Behind a word, which is looked for from a place on; from a negative one, which counts from the end, backwards.
+    Behind(&'static str, i64),
     /// That cannot be said.
     Unknown,
 }
@@ -151,7 +151,13 @@ impl KeySpecification {
         let first = match self.begin {
             Begin::At(place) => Some(place),
             Begin::Behind(word, from) => {
-                (from..arguments.len()).find(|place| arguments.is(*place, word)).map(|place| place + 1)
+                let is_word = |place: &usize| arguments.is(*place, word);
+                let from_start = usize::try_from(from).map(|from| (from..arguments.len()).find(is_word));
+                let from_end = || {
+                    let from = arguments.len().checked_add_signed(isize::try_from(from).ok()?)?;
+                    (1..=from).rev().find(is_word)
+                };
+                from_start.unwrap_or_else(|_| from_end()).map(|place| place + 1)
             }
             Begin::Unknown => None,
         };
@@ -245,7 +251,8 @@ impl Reader {
             return self.takes("]").then_some(Argument { is_optional: true, ..argument });
         }
         let word = self.until(|letter| " ()[]|@.".contains(letter));
-        let is_token = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        let is_token = word.starts_with(|letter: char| letter.is_ascii_uppercase())
+            && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
         let is_before_another = self.0.strip_prefix(' ').is_some_and(|rest| !rest.starts_with(['|', '[']));
         if is_token && is_before_another {
             let _ = self.takes(" ");
@@ -334,6 +341,7 @@ mod tests {
             "del a b c",
             "exists a",
             "set a 1 get",
+            "migrate host 6379 a 0 0 copy",
         ] {
             let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
             let arguments = Arguments::new(&words);

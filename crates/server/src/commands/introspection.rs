@@ -14,6 +14,8 @@ const SEEN: u32 = LOADING | STALE;
 const FAMILY: Family = Family::Server;
 /// The last flag of a key with which a command does what its other arguments say.
 const VARIES: &str = "variable_flags";
+/// The last flag of a key specification that does not find all keys. Of a key it says nothing.
+const INCOMPLETE: &str = "incomplete";
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command::new(FAMILY, "command", -1, SEEN, all)
@@ -72,6 +74,7 @@ const fn legacy_keys(keys: Keys) -> (i64, i64, i64) {
         Keys::None | Keys::Counted(_, false) | Keys::Streams(_) => (0, 0, 0),
         Keys::Range(first, last, step) => (first, last, step),
         Keys::Counted(_, true) | Keys::After(..) => (1, 1, 1),
+        Keys::Migrated => (3, 3, 1),
     }
 }
 
@@ -111,7 +114,7 @@ fn key_specifications(specifications: &[KeySpecification], out: &mut Reply) {
         out.bulk("begin_search");
         match *begin {
             Begin::At(place) => search("index", None, &[("index", place as i64)], out),
-            Begin::Behind(word, from) => search("keyword", Some(word), &[("startfrom", from as i64)], out),
+            Begin::Behind(word, from) => search("keyword", Some(word), &[("startfrom", from)], out),
             Begin::Unknown => search("unknown", None, &[], out),
         }
         out.bulk("find_keys");
@@ -284,11 +287,11 @@ fn get_keys_and_flags(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Out
 
 /// What a request does with a key of which its command says this.
 fn flags_in<'f>(command: &Command, request: Arguments<'_>, flags: &'f [&'static str]) -> &'f [&'static str] {
-    let Some((&VARIES, flags)) = flags.split_last() else { return flags };
     let changes = || (2..request.len()).any(|place| request.is(place, "SET") || request.is(place, "INCRBY"));
-    match command.name {
-        "set" if command.is_overwriting(request) => &["OW", "update"],
-        "bitfield" if !changes() => &["RO", "access"],
+    match flags.split_last() {
+        Some((&VARIES, _)) if command.name == "set" && command.is_overwriting(request) => &["OW", "update"],
+        Some((&VARIES, _)) if command.name == "bitfield" && !changes() => &["RO", "access"],
+        Some((&(VARIES | INCOMPLETE), flags)) => flags,
         _ => flags,
     }
 }

@@ -32,6 +32,7 @@ pub mod lcs;
 pub mod lists;
 pub mod lolwut;
 pub mod memory;
+pub mod migrate;
 pub mod monitored;
 pub mod permission;
 pub mod persistence;

@@ -2,6 +2,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, flags};
+use crate::commands::migrate;
 use crate::state::session::Session;
 use crate::state::shared::Shared;
 
@@ -39,6 +40,7 @@ fn secrets(command: &Command, arguments: Arguments<'_>) -> std::ops::Range<usize
             }
             0..0
         }
+        "migrate" => migrate::secrets(arguments),
         _ => 0..0,
     }
 }

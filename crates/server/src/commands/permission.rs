@@ -55,6 +55,7 @@ const READ_TOO: &[&str] = &[
     "incrbyfloat",
     "lmpop",
     "lpop",
+    "migrate",
     "move",
     "rpop",
     "setbit",

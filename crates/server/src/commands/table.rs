@@ -10,8 +10,8 @@ use crate::commands::sorted_sets::{algebra, basic, pops, ranges};
 use crate::commands::streams::{self, claims, group_commands, reading};
 use crate::commands::{
     acl, bitfield, bitmaps, blocking, checkpoints, client, connection, diagnostics, expiry, hashes, info,
-    introspection, keys, lcs, lists, lolwut, memory, persistence, pubsub, scan, scripting, server, set_algebra, sets,
-    sorting, strings, transactions,
+    introspection, keys, lcs, lists, lolwut, memory, migrate, persistence, pubsub, scan, scripting, server,
+    set_algebra, sets, sorting, strings, transactions,
 };
 use std::sync::LazyLock;
 
@@ -37,6 +37,7 @@ const TABLES: &[&[Command]] = &[
     lists::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    migrate::COMMANDS,
     persistence::COMMANDS,
     places::COMMANDS,
     pops::COMMANDS,

@@ -1,10 +1,10 @@
-//! Requests that the thread of jobs carries out, and those that are held because of one.
+//! Requests that other threads carry out, and those that are held because of one.
 
 use super::{Executor, Place, Planned, Stopped};
 use crate::commands::arguments::Arguments;
 use crate::keyspace::failure::Failure;
 use crate::protocol::reply::Reply;
-use crate::state::scripts::{Job, Transacted};
+use crate::state::jobs::{Job, Jobs, Transacted};
 use crate::state::session::{Replies, Session};
 use crate::state::waiting::Waiter;
 use bytes::Bytes;
@@ -37,6 +37,17 @@ impl Executor<'_> {
         out: &Reply,
         transaction: Option<Transacted>,
     ) {
+        Self::leave_to(&self.shared.scripts.jobs, session, arguments, out, transaction);
+    }
+
+    /// Lets those threads carry out a request that take these jobs. The connection waits for it.
+    pub(super) fn leave_to(
+        jobs: &Jobs,
+        session: &mut Session,
+        arguments: Arguments<'_>,
+        out: &Reply,
+        transaction: Option<Transacted>,
+    ) {
         let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
         let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
         let waiter = Waiter::new(Arc::clone(&client), database, protocol);
@@ -49,37 +60,48 @@ impl Executor<'_> {
         let shown = std::mem::take(&mut session.shown);
         let tracked = session.tracked;
         session.end_choice("");
-        self.shared.scripts.submit(Job {
-            client,
-            user,
-            database,
-            protocol,
-            replies,
-            request,
-            transaction,
-            shown,
-            tracked,
-        });
+        jobs.submit(Job { client, user, database, protocol, replies, request, transaction, shown, tracked });
+    }
+
+    /// Does what reserves keys, or runs a script. Nobody else does so meanwhile. Lets those go on then whom it has held up.
+    pub(super) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        let turn = self.shared.scripts.turn();
+        let done = work();
+        drop(turn);
+        self.shared.scripts.release();
+        self.serve_missed();
+        done
+    }
+
+    /// Carries jobs out until there are no more. For the one thread of jobs.
+    pub fn carry_out_jobs(&self) {
+        while let Some(job) = self.shared.scripts.jobs.next() {
+            self.carry_out(job);
+        }
+    }
+
+    /// Carries migrations out until there are no more. For threads that may wait for other servers.
+    pub fn carry_out_migrations(&self) {
+        while let Some(job) = self.shared.migrations.next() {
+            self.answer(job);
+        }
     }
 
     /// Carries out a request in the thread of jobs.
     pub fn carry_out(&self, job: Job) {
+        self.in_turn(|| self.answer(job));
+    }
+
+    /// Carries out a request in a thread that serves no connections.
+    pub fn answer(&self, mut job: Job) {
+        let mut session = job.take_session();
         // Its connection was ended before this has begun.
         if job.client.is_killed() {
-            job.transaction
-                .and_then(|(_, watched)| watched)
-                .into_iter()
-                .for_each(|watched| watched.end(&self.shared.watches));
+            self.unwatch(&mut session);
             return;
         }
         let words: Vec<&[u8]> = job.request.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
-        let mut session = Session::new(Arc::clone(&job.client), job.user);
-        (session.database, session.replies, session.shown) = (job.database, job.replies, job.shown);
-        session.tracked = job.tracked;
-        if let Some((queue, watched)) = job.transaction {
-            (session.queue, session.watched) = (Some(queue), watched);
-        }
         let mut out = Reply::new(job.protocol);
         match self.registry.resolve(arguments) {
             Ok(command) => {
@@ -88,15 +110,13 @@ impl Executor<'_> {
             }
             Err(failure) => self.fail(&mut out, 0, &failure),
         }
-        self.shared.scripts.release();
         job.client.unblock(out.take());
-        self.serve_missed();
     }
 
     /// Answers those whose jobs wait for a script that is busy.
     pub fn turn_jobs_away(&self) {
         let Some(busy) = self.shared.scripts.progress.busy() else { return };
-        for job in self.shared.scripts.take_waiting() {
+        for job in self.shared.scripts.jobs.take_all() {
             let mut out = Reply::new(job.protocol);
             let mut failure = Failure::text(busy.busy());
             if let Some((_, watched)) = job.transaction {

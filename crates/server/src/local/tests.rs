@@ -544,7 +544,7 @@ fn monitors_are_shown_what_redis_shows() {
         let mut connection = server.connect();
         connection.dialogue.requests.push(format!("{}\r\n", requests.replace("; ", "\r\n")).as_bytes());
         while connection.may_go_on() && connection.dialogue.carry_out(&executor) {}
-        server.shared.scripts.take_waiting().into_iter().for_each(|job| executor.carry_out(job));
+        server.carry_out_jobs();
         let sent = server.mailbox.take().into_iter().filter_map(|message| match message {
             Message::Send { client, letter } if client == watches => Some(letter.bytes().to_vec()),
             _ => None,
@@ -568,6 +568,10 @@ fn monitors_are_shown_what_redis_shows() {
         (
             "HELLO 3 SETNAME AUTH AUTH default secret; HELLO 2",
             "HELLO 3 SETNAME AUTH AUTH (redacted) (redacted); HELLO 2",
+        ),
+        (
+            "MIGRATE host 1 nothing 0 10 COPY AUTH2 user secret",
+            "MIGRATE host 1 nothing 0 10 COPY AUTH2 (redacted) (redacted)",
         ),
         ("CLIENT LIST; CLIENT ID; ACL SETUSER u; ACL DELUSER u; LATENCY LATEST; GET", "CLIENT ID"),
         (

@@ -12,6 +12,7 @@
 //! | `latencies` | events that took long |
 //! | `watches` | keys that transactions depend on |
 //! | `tracking` | keys that clients hold, and are told of |
+//! | `jobs` | requests that other threads carry out |
 //! | `scripts` | the machine of scripts, and what is to be carried out on it |
 //! | `session` | what one connection has said about itself |
 //! | `shared` | all of it together with the store |
@@ -23,6 +24,7 @@ pub mod config;
 pub mod counter;
 pub mod counters;
 pub mod durations;
+pub mod jobs;
 pub mod latencies;
 pub mod mailbox;
 pub mod monitors;

@@ -8,47 +8,19 @@
 //!
 //! Other commands that turn out to take long become jobs of the same thread. They reserve their keys and no others
 //! (`keyspace::locks`), so connections are served meanwhile. Those that need one of these keys are held until the job is done.
+//!
+//! Keys that go to another server (`execute::migrations`) are reserved for moments by other threads. So whoever reserves keys, or runs a
+//! script in a thread of its own, has the turn.
 
-use crate::acl::user::User;
 use crate::keyspace::locks::Locks;
-use crate::protocol::reply::Protocol;
 use crate::script::machine::{Machine, UseOfMemory};
 use crate::script::progress::Progress;
 use crate::state::clients::Client;
-use crate::state::session::{Queue, Replies, Watched};
-use crate::state::tracking::Tracked;
-use bytes::Bytes;
+use crate::state::jobs::Jobs;
 use forebay_env::Clock;
-use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
-use std::collections::VecDeque;
+use forebay_env::sync::{Mutex, MutexGuard, lock};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
-
-/// A request that is carried out in the thread of scripts.
-#[derive(Debug)]
-pub struct Job {
-    /// The client, which waits.
-    pub client: Arc<Client>,
-    /// The user that it is.
-    pub user: Option<Arc<User>>,
-    /// The database that it uses.
-    pub database: usize,
-    /// The version of the protocol.
-    pub protocol: Protocol,
-    /// Which replies it wants.
-    pub replies: Replies,
-    /// Its request.
-    pub request: Vec<Bytes>,
-    /// The transaction that it ends.
-    pub transaction: Option<Transacted>,
-    /// So many of its commands were shown to those who watch all.
-    pub shown: usize,
-    /// Whether the client holds keys that it reads.
-    pub tracked: Option<Tracked>,
-}
-
-/// A transaction, and what it depends on.
-pub type Transacted = (Queue, Option<Watched>);
 
 /// Scripts. See the module.
 #[derive(Debug)]
@@ -56,8 +28,9 @@ pub struct Scripts {
     /// The script that runs.
     pub progress: Arc<Progress>,
     machine: Mutex<Option<Machine>>,
-    jobs: Mutex<Jobs>,
-    changed: Condvar,
+    /// What the thread of scripts is to carry out.
+    pub jobs: Jobs,
+    turn: Mutex<()>,
     /// Somebody could not carry out the commands of those who wait for keys, because of a script.
     missed: AtomicBool,
     /// Clients whose commands are held until the keys are free that a job has reserved.
@@ -70,12 +43,6 @@ pub struct Scripts {
     counts: (AtomicUsize, AtomicUsize),
 }
 
-#[derive(Debug, Default)]
-struct Jobs {
-    waiting: VecDeque<Job>,
-    is_stopping: bool,
-}
-
 impl Scripts {
     /// Nothing to do.
     #[must_use]
@@ -83,14 +50,19 @@ impl Scripts {
         Self {
             progress: Arc::new(Progress::new(clock)),
             machine: Mutex::new(None),
-            jobs: Mutex::default(),
-            changed: Condvar::new(),
+            jobs: Jobs::default(),
+            turn: Mutex::default(),
             missed: AtomicBool::new(false),
             held: Mutex::default(),
             doubted: AtomicBool::new(false),
             use_of_memory: Mutex::default(),
             counts: Default::default(),
         }
+    }
+
+    /// The right to reserve keys, and to run scripts in a thread of their own. Only one thread has it. The caller has nothing locked.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        lock(&self.turn)
     }
 
     /// The machine, which does not exist before it is needed. The caller has keys locked.
@@ -137,44 +109,13 @@ impl Scripts {
         (self.counts.0.load(Ordering::Relaxed), self.counts.1.load(Ordering::Relaxed))
     }
 
-    /// Adds a job.
-    pub fn submit(&self, job: Job) {
-        lock(&self.jobs).waiting.push_back(job);
-        self.changed.notify_one();
-    }
-
-    /// Waits for a job; `None` when there is to be no more.
-    pub fn next(&self) -> Option<Job> {
-        let mut jobs = lock(&self.jobs);
-        loop {
-            if jobs.is_stopping {
-                return None;
-            }
-            if let Some(job) = jobs.waiting.pop_front() {
-                return Some(job);
-            }
-            jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Takes all jobs that wait.
-    pub fn take_waiting(&self) -> VecDeque<Job> {
-        std::mem::take(&mut lock(&self.jobs).waiting)
-    }
-
     /// Ends the script that runs; there are no more jobs.
     pub fn stop(&self) {
         self.progress.end(crate::script::progress::Ending::Stopping);
-        lock(&self.jobs).is_stopping = true;
-        self.changed.notify_all();
+        self.jobs.stop();
     }
 
-    /// Takes a job, if one waits.
-    pub fn take(&self) -> Option<Job> {
-        lock(&self.jobs).waiting.pop_front()
-    }
-
-    /// A client's command is held until the job that runs is done. False when none has reserved keys: then nobody may come to let
+    /// A client's command is held until whoever has the turn is done. False when nobody has reserved keys: then nobody may come to let
     /// it go on.
     pub fn hold(&self, client: &Arc<Client>, locks: &Locks) -> bool {
         let mut held = lock(&self.held);

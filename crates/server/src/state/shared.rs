@@ -11,6 +11,7 @@ use crate::state::channels::{Channels, Topic};
 use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
 use crate::state::counters::Counts;
+use crate::state::jobs::Jobs;
 use crate::state::latencies::Latencies;
 use crate::state::monitors::Monitors;
 use crate::state::pause::Pause;
@@ -62,6 +63,8 @@ pub struct Shared {
     pub monitors: Monitors,
     /// Scripts.
     pub scripts: Scripts,
+    /// Keys that are to go to other servers.
+    pub migrations: Jobs,
     /// Commands that took long.
     pub slow_log: SlowLog,
     /// Events that took long.
@@ -130,6 +133,7 @@ impl Shared {
             pause: Pause::default(),
             monitors: Monitors::default(),
             scripts: Scripts::new(Arc::clone(&clock)),
+            migrations: Jobs::default(),
             slow_log: SlowLog::default(),
             latencies: Latencies::default(),
             started_ms: clock.wall_ms(),
@@ -226,6 +230,7 @@ impl Shared {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.scripts.stop();
+        self.migrations.stop();
     }
 
     /// Whether the server is to stop.

@@ -36,7 +36,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "fractions", prefix: "s", tables: &[strings::FRACTIONS, OTHERS] },
     Family { name: "bitmaps", prefix: "s", tables: &[strings::BITS, strings::BITS_QUIET, OTHERS] },
     Family { name: "hyperloglog", prefix: "s", tables: &[hyperloglog::TABLE, OTHERS] },
-    Family { name: "keys", prefix: "s", tables: &[generic::TABLE, OTHERS] },
+    Family { name: "keys", prefix: "s", tables: &[generic::TABLE, generic::MIGRATION, OTHERS] },
     Family { name: "hashes", prefix: "h", tables: &[hashes::TABLE, OTHERS] },
     Family { name: "sets", prefix: "t", tables: &[sets::TABLE, OTHERS] },
     Family { name: "lists", prefix: "l", tables: &[lists::TABLE, OTHERS] },

@@ -26,12 +26,21 @@ fn dump(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         cx.out.null();
         return Ok(());
     };
+    let dumped = dumped(cx, &header)?;
+    cx.out.bulk(dumped);
+    Ok(())
+}
+
+/// What a key holds that has this header, as bytes.
+///
+/// # Errors
+/// Those of the database.
+pub(crate) fn dumped(cx: &mut Context<'_, '_>, header: &Header) -> Outcome<Vec<u8>> {
     let value = match &header.content {
         Content::Stream(stream) => streams::write(&WholeStream::read(cx, stream)?),
-        _ => Whole::read(cx, &header)?.map(|whole| values::write(&whole)).unwrap_or_default(),
+        _ => Whole::read(cx, header)?.map(|whole| values::write(&whole)).unwrap_or_default(),
     };
-    cx.out.bulk(payload::seal(value));
-    Ok(())
+    Ok(payload::seal(value))
 }
 
 /// What a dump holds.

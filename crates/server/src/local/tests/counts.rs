@@ -155,12 +155,15 @@ fn keys_are_told_with_what_is_done_with_them() {
     };
     let all = |keys: &[String]| format!("*{}\r\n{}", keys.len(), keys.concat());
     let (reads, writes, changes) = (["RO", "access"], ["OW", "update"], ["RW", "access", "update"]);
+    let moves = ["RW", "access", "delete"];
     for (request, keys) in [
         ("SET a 1", vec![of("a", &writes)]),
         ("SET a 1 GET", vec![of("a", &changes)]),
         ("MGET a b", vec![of("a", &reads), of("b", &reads)]),
         ("BITFIELD a GET u8 0", vec![of("a", &reads)]),
         ("BITFIELD a INCRBY u8 0 1", vec![of("a", &changes)]),
+        ("MIGRATE h 1 a 0 0 COPY", vec![of("a", &moves)]),
+        ("MIGRATE h 1 \"\" 0 0 AUTH KEYS KEYS a b", vec![of("a", &moves), of("b", &moves)]),
         ("SORT a BY w_* STORE b", vec![of("a", &reads), of("b", &writes)]),
     ] {
         assert_eq!(told(&server, &format!("COMMAND GETKEYSANDFLAGS {request}")), all(&keys), "{request}");

@@ -1,0 +1,197 @@
+//! A server to which keys go: requests out, short replies in.
+//!
+//! Nothing that it sends is trusted: a reply is a line of bounded length, and whatever is neither `+OK` nor an error breaks the
+//! connection. A wait ends when the target has done nothing for the time-out, or the migration is given up.
+
+use crate::keyspace::failure::Failure;
+use crate::text::shown;
+use forebay_env::{Clock, Nanos};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+const SOCKET: Token = Token(0);
+/// How often whoever waits looks whether the migration is given up.
+const LOOK: Duration = Duration::from_millis(100);
+/// Longest reply.
+const MAX_LINE_BYTES: usize = 1024;
+/// Longest name of a host.
+const MAX_HOST_BYTES: usize = 255;
+
+/// Where a migration broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// The target was not reached.
+    Connecting,
+    /// It did not take what it was sent.
+    Writing,
+    /// It did not reply, or not what a server replies.
+    Reading,
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        Self::text(match broken {
+            Broken::Connecting => "IOERR error or timeout connecting to the client",
+            Broken::Writing => "IOERR error or timeout writing to target instance",
+            Broken::Reading => "IOERR error or timeout reading to target instance",
+        })
+    }
+}
+
+impl Broken {
+    /// The system's error stays in the log.
+    fn by(self) -> impl FnOnce(Error) -> Self {
+        move |error| {
+            tracing::debug!(at = ?self, %error, "a server to which keys are to go");
+            self
+        }
+    }
+}
+
+/// What the target replied: that it did as it was asked, or its error.
+pub type Answer = std::result::Result<(), String>;
+
+/// See the module.
+pub struct Target<'a> {
+    socket: TcpStream,
+    poll: Poll,
+    events: Events,
+    /// What was received behind the replies that were read.
+    received: Vec<u8>,
+    timeout: Duration,
+    clock: &'a dyn Clock,
+    is_given_up: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Target<'a> {
+    /// Connects to a server, at the first of its addresses that is reached within the time-out. The name is looked up by the system,
+    /// for as long as it takes.
+    ///
+    /// # Errors
+    /// [`Broken::Connecting`].
+    pub fn connect(
+        (host, port): (&[u8], &[u8]),
+        timeout: Duration,
+        clock: &'a dyn Clock,
+        is_given_up: &'a dyn Fn() -> bool,
+    ) -> std::result::Result<Self, Broken> {
+        let reach = |address| Self::reach(address, timeout, clock, is_given_up).map_err(Broken::Connecting.by()).ok();
+        let mut addresses = addresses(host, port).map_err(Broken::Connecting.by())?;
+        addresses.find_map(reach).ok_or(Broken::Connecting)
+    }
+
+    fn reach(
+        address: SocketAddr,
+        timeout: Duration,
+        clock: &'a dyn Clock,
+        is_given_up: &'a dyn Fn() -> bool,
+    ) -> Result<Self> {
+        let (poll, mut socket) = (Poll::new()?, TcpStream::connect(address)?);
+        poll.registry().register(&mut socket, SOCKET, Interest::READABLE | Interest::WRITABLE)?;
+        let (events, received) = (Events::with_capacity(1), Vec::new());
+        let mut target = Self { socket, poll, events, received, timeout, clock, is_given_up };
+        let until = target.deadline();
+        loop {
+            target.wait(until)?;
+            if let Some(error) = target.socket.take_error()? {
+                return Err(error);
+            }
+            match target.socket.peer_addr() {
+                Err(error) if error.kind() == ErrorKind::NotConnected => {}
+                Err(error) => return Err(error),
+                Ok(_) => break,
+            }
+        }
+        target.socket.set_nodelay(true)?;
+        Ok(target)
+    }
+
+    /// Sends requests.
+    ///
+    /// # Errors
+    /// [`Broken::Writing`]. The target may have some of them.
+    pub fn send(&mut self, requests: &[u8]) -> std::result::Result<(), Broken> {
+        self.write_all(requests).map_err(Broken::Writing.by())
+    }
+
+    /// The reply to the next request.
+    ///
+    /// # Errors
+    /// [`Broken::Reading`].
+    pub fn answer(&mut self) -> std::result::Result<Answer, Broken> {
+        let line = self.line().map_err(Broken::Reading.by())?;
+        match line.split_first() {
+            Some((b'+', b"OK")) => Ok(Ok(())),
+            Some((b'-', text)) => Ok(Err(shown::short(text, MAX_LINE_BYTES))),
+            _ => Err(Broken::Reading.by()(ErrorKind::InvalidData.into())),
+        }
+    }
+
+    fn write_all(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match self.socket.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(self.deadline())?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// A line without its end.
+    fn line(&mut self) -> Result<Vec<u8>> {
+        let until = self.deadline();
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.received) {
+                let mut line: Vec<u8> = self.received.drain(..=end).collect();
+                let is_end = line.ends_with(b"\r\n");
+                line.truncate(line.len().saturating_sub(2));
+                return if is_end { Ok(line) } else { Err(ErrorKind::InvalidData.into()) };
+            }
+            if self.received.len() >= MAX_LINE_BYTES {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            let mut room = [0; MAX_LINE_BYTES];
+            match self.socket.read(&mut room) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.received.extend_from_slice(room.get(..read).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(until)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn deadline(&self) -> Nanos {
+        let timeout = u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.clock.now().saturating_add(timeout)
+    }
+
+    /// Waits until the socket tells of something.
+    fn wait(&mut self, until: Nanos) -> Result<()> {
+        loop {
+            let left = Duration::from_nanos(until.saturating_sub(self.clock.now()));
+            if left.is_zero() || (self.is_given_up)() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            match self.poll.poll(&mut self.events, Some(left.min(LOOK))) {
+                Ok(()) if !self.events.is_empty() => return Ok(()),
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The addresses of a host.
+fn addresses(host: &[u8], port: &[u8]) -> Result<impl Iterator<Item = SocketAddr>> {
+    let host = std::str::from_utf8(host).ok().filter(|host| host.len() <= MAX_HOST_BYTES);
+    let port = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
+    let (Some(host), Some(port)) = (host, port) else { return Err(ErrorKind::InvalidInput.into()) };
+    (host, port).to_socket_addrs()
+}
