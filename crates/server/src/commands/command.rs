@@ -136,6 +136,14 @@ pub mod flags {
     /// It is no command that writes, and may write or tell others something: a pause of writes holds it. Clients do not see
     /// this one.
     pub const MAY_REPLICATE: u32 = 1 << 14;
+    /// It is not possible while a server takes in other data beside what it has. Here none does.
+    pub const NO_ASYNC_LOADING: u32 = 1 << 15;
+    /// It may be called without keys.
+    pub const NO_MANDATORY_KEYS: u32 = 1 << 16;
+    /// Whoever watches all commands is also shown those that it calls.
+    pub const SKIP_MONITOR: u32 = 1 << 17;
+    /// It is never remembered as slow: what it carries out may be.
+    pub const SKIP_SLOWLOG: u32 = 1 << 18;
 
     /// The flags by name.
     pub const NAMES: &[(u32, &str)] = &[
@@ -153,6 +161,10 @@ pub mod flags {
         (ALLOW_BUSY, "allow_busy"),
         (NO_MULTI, "no_multi"),
         (MOVABLEKEYS, "movablekeys"),
+        (NO_ASYNC_LOADING, "no_async_loading"),
+        (NO_MANDATORY_KEYS, "no_mandatory_keys"),
+        (SKIP_MONITOR, "skip_monitor"),
+        (SKIP_SLOWLOG, "skip_slowlog"),
     ];
 }
 

@@ -1,12 +1,15 @@
 //! What `COMMAND` says of commands beyond what the table of commands knows: how the time that they take grows, their arguments,
-//! what they do with their keys, and hints for clients. `documentation.txt` has it, a few lines for each command:
+//! what they do with their keys, hints for clients, and what came with later versions. `documentation.txt` has it, a few lines for
+//! each command:
 //!
 //! ```text
 //!   NAME: COMPLEXITY
 //!     ARGUMENT ARGUMENT …
 //!     keys WHERE: FLAG FLAG …        a key specification
+//!     note TEXT                      what the one above does not say
 //!     tips TIP TIP …
 //!     deprecated VERSION INSTEAD     or     syscmd
+//!     since VERSION TEXT             what is new from a version on
 //!
 //!   WHERE: 1           the first argument            WORD@3   what follows this word, looked for from place 3 on
 //!          1..-1       from there to the last one    1..-1/2  every second of these      1..-1*2  the first half of these
@@ -50,6 +53,8 @@ pub struct Documentation {
     pub arguments: Vec<Argument>,
     /// Where its keys are, and what it does with them.
     pub keys: Vec<KeySpecification>,
+    /// What it can do from later versions on: the version, and what is new, the oldest first.
+    pub history: Vec<(&'static str, &'static str)>,
     /// Hints for clients.
     pub tips: Vec<&'static str>,
     /// The version that it is deprecated from, and what there is instead.
@@ -92,6 +97,8 @@ pub struct KeySpecification {
     pub find: Find,
     /// What is done with them, in Redis's words.
     pub flags: Vec<&'static str>,
+    /// What this does not say.
+    pub note: Option<&'static str>,
 }
 
 /// Where the search for keys begins.
@@ -142,7 +149,7 @@ impl KeySpecification {
             None if begin == "?" => Begin::Unknown,
             None => Begin::At(begin.parse().ok()?),
         };
-        Some(Self { begin, find, flags })
+        Some(Self { begin, find, flags, note: None })
     }
 
     /// The places of these keys among the arguments of a request; nothing where that cannot be said.
@@ -195,6 +202,10 @@ fn read(text: &'static str) -> Option<HashMap<&'static str, Documentation>> {
                 command.deprecated = Some(deprecated.split_once(' ')?);
             } else if let Some(keys) = line.strip_prefix("keys ") {
                 command.keys.push(KeySpecification::read(keys)?);
+            } else if let Some(note) = line.strip_prefix("note ") {
+                command.keys.last_mut()?.note = Some(note);
+            } else if let Some(change) = line.strip_prefix("since ") {
+                command.history.push(change.split_once(' ')?);
             } else if let Some(tips) = line.strip_prefix("tips ") {
                 command.tips = tips.split(' ').collect();
             } else if line == "syscmd" {
@@ -311,6 +322,27 @@ mod tests {
         // What needs an argument beside its name has one.
         for command in registry.all().iter().filter(|command| command.subcommands.is_empty()) {
             assert!(command.arity.abs() == 1 || !all[command.name].arguments.is_empty(), "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn changes_and_notes_are_sentences_in_order() {
+        let all = read(TEXT).unwrap();
+        let version = |text: &str| -> Vec<u32> { text.split('.').map(|part| part.parse().unwrap()).collect() };
+        for (name, command) in &all {
+            let versions: Vec<_> = command.history.iter().map(|(since, _)| version(since)).collect();
+            assert!(versions.is_sorted() && versions.iter().all(|version| version.len() == 3), "{name}");
+            let notes = command.keys.iter().filter_map(|keys| keys.note);
+            let mut texts = command.history.iter().map(|(_, text)| *text).chain(notes);
+            assert!(texts.all(|text| text.ends_with('.') && text.len() > 10), "{name}");
+        }
+        let set = &all["set"];
+        assert_eq!(set.history.first(), Some(&("2.6.12", "Takes `EX`, `PX`, `NX` and `XX`.")));
+        assert_eq!(set.keys[0].note, Some("With `GET`, the former value is read."));
+        let sort: Vec<_> = all["sort"].keys.iter().map(|keys| keys.note.is_some()).collect();
+        assert_eq!(sort, [false, true, true]);
+        for broken in ["note of no key", "since 7.0.0"] {
+            assert!(read(Box::leak(format!("x: O(1)\n  {broken}").into_boxed_str())).is_none(), "{broken}");
         }
     }
 

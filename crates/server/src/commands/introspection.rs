@@ -3,8 +3,8 @@
 use crate::acl::catalogue::CATEGORIES;
 use crate::commands::arguments::Arguments;
 use crate::commands::categories::categories;
-use crate::commands::command::flags::{LOADING, NAMES, PUBSUB, STALE};
-use crate::commands::command::{Command, Context, Family, Keys, Run};
+use crate::commands::command::flags::{LOADING, NAMES, NO_MANDATORY_KEYS, PUBSUB, STALE};
+use crate::commands::command::{Command, Context, Family, Keys};
 use crate::commands::documentation::{self, Argument, Begin, Find, KeySpecification};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Reply;
@@ -106,8 +106,9 @@ fn describe(command: &Command, out: &mut Reply) {
 
 fn key_specifications(specifications: &[KeySpecification], out: &mut Reply) {
     out.set(specifications.len());
-    for KeySpecification { begin, find, flags } in specifications {
-        out.map(3);
+    for KeySpecification { begin, find, flags, note } in specifications {
+        out.map(3 + usize::from(note.is_some()));
+        say(out, &[("notes", *note)]);
         out.bulk("flags");
         out.set(flags.len());
         flags.iter().for_each(|flag| out.simple(flag));
@@ -168,7 +169,8 @@ fn document(command: &Command, out: &mut Reply) {
     let instead =
         [("deprecated_since", deprecated.map(|(since, _)| since)), ("replaced_by", deprecated.map(|(_, by)| by))];
     let arguments = told.map_or(&[][..], |told| &told.arguments[..]);
-    let parts = [!doc_flags.is_empty(), !arguments.is_empty(), !command.subcommands.is_empty()];
+    let history = told.map_or(&[][..], |told| &told.history[..]);
+    let parts = [!doc_flags.is_empty(), !history.is_empty(), !arguments.is_empty(), !command.subcommands.is_empty()];
     let texts_in = |texts: &[(&str, Option<&str>)]| texts.iter().filter(|(_, text)| text.is_some()).count();
     out.map(texts_in(&texts) + texts_in(&instead) + parts.iter().filter(|is_there| **is_there).count());
     say(out, &texts);
@@ -178,6 +180,15 @@ fn document(command: &Command, out: &mut Reply) {
         doc_flags.iter().for_each(|flag| out.simple(flag));
     }
     say(out, &instead);
+    if !history.is_empty() {
+        out.bulk("history");
+        out.set(history.len());
+        for (version, change) in history {
+            out.array(2);
+            out.bulk(version);
+            out.bulk(change);
+        }
+    }
     if !arguments.is_empty() {
         out.bulk("arguments");
         list_arguments(arguments, out);
@@ -309,8 +320,8 @@ fn keys_of(cx: &Context<'_, '_>, request: Arguments<'_>) -> Outcome<(&'static Co
         return Err(Failure::text("ERR The command has no key arguments"));
     }
     let places = command.key_places(request);
-    // A script need not have keys, and what it has must not make sense.
-    if places.is_empty() && !matches!(command.run, Run::Script(_)) {
+    // What a script has as keys must not make sense.
+    if places.is_empty() && !command.has(NO_MANDATORY_KEYS) {
         return Err(Failure::text("ERR Invalid arguments specified for command"));
     }
     Ok((command, places))

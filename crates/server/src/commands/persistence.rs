@@ -3,7 +3,7 @@
 //! another one.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ADMIN, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE};
+use crate::commands::command::flags::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::state::counters::Count;
@@ -13,13 +13,13 @@ const FAMILY: Family = Family::Server;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    Command::alone(FAMILY, "bgrewriteaof", 1, ADMIN | NOSCRIPT, rewrite)
+    Command::alone(FAMILY, "bgrewriteaof", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, rewrite)
         .doc("1.0.0", "Says that there is no append-only file."),
-    Command::alone(FAMILY, "bgsave", -1, ADMIN | NOSCRIPT, background_save)
+    Command::alone(FAMILY, "bgsave", -1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, background_save)
         .doc("1.0.0", "Brings what was written to the storage."),
     Command::alone(FAMILY, "lastsave", 1, LOADING | STALE | FAST, last_save)
         .doc("1.0.0", "Returns when data was last saved."),
-    Command::alone(FAMILY, "save", 1, ADMIN | NOSCRIPT | NO_MULTI, save)
+    Command::alone(FAMILY, "save", 1, ADMIN | NOSCRIPT | NO_MULTI | NO_ASYNC_LOADING, save)
         .doc("1.0.0", "Brings what was written to the storage."),
 ];
 

@@ -1,7 +1,7 @@
 //! Transactions. What these commands do is where commands are carried out (`execute`), as they are about commands.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ALLOW_BUSY, FAST, LOADING, NOSCRIPT, STALE};
+use crate::commands::command::flags::{ALLOW_BUSY, FAST, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE};
 use crate::commands::command::{Command, Context, Family, Flow, Run};
 use crate::keyspace::failure::Outcome;
 
@@ -12,7 +12,8 @@ const SEEN: u32 = NOSCRIPT | LOADING | STALE;
 pub const COMMANDS: &[Command] = &[
     Command::with(FAMILY, "discard", 1, SEEN | FAST | ALLOW_BUSY, Run::Flow(Flow::Discard))
         .doc("2.0.0", "Gives a transaction up."),
-    Command::with(FAMILY, "exec", 1, SEEN, Run::Flow(Flow::Exec)).doc("1.2.0", "Carries a transaction out."),
+    Command::with(FAMILY, "exec", 1, SEEN | SKIP_SLOWLOG, Run::Flow(Flow::Exec))
+        .doc("1.2.0", "Carries a transaction out."),
     Command::with(FAMILY, "multi", 1, SEEN | FAST | ALLOW_BUSY, Run::Flow(Flow::Multi))
         .doc("1.2.0", "Begins a transaction."),
     Command::alone(FAMILY, "unwatch", 1, SEEN | FAST | ALLOW_BUSY, unwatch).doc("2.2.0", "Forgets watched keys."),

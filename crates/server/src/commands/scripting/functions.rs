@@ -4,7 +4,9 @@
 //! changed is changed in both; when the store fails, the machine reads them again.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, NOSCRIPT, READONLY, STALE, WRITE};
+use crate::commands::command::flags::{
+    ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE, WRITE,
+};
 use crate::commands::command::{Command, Context, Family, Run, container, unknown_form};
 use crate::commands::dump::{payload, reader};
 use crate::commands::scripting::calls;
@@ -19,7 +21,7 @@ use crate::text::{number, pattern};
 use std::collections::BTreeMap;
 
 const FAMILY: Family = Family::Scripting;
-const CALL: u32 = NOSCRIPT | STALE;
+const CALL: u32 = NOSCRIPT | STALE | NO_MANDATORY_KEYS | SKIP_MONITOR;
 /// What stands before the text of a library in a dump.
 const LIBRARY: u8 = 245;
 

@@ -1,7 +1,9 @@
 //! `EVAL` and its like, `SCRIPT`.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ALLOW_BUSY, LOADING, MAY_REPLICATE, NOSCRIPT, READONLY, STALE};
+use crate::commands::command::flags::{
+    ALLOW_BUSY, LOADING, MAY_REPLICATE, NO_MANDATORY_KEYS, NOSCRIPT, READONLY, SKIP_MONITOR, STALE,
+};
 use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::commands::scripting::run::{self, parts, with_machine};
 use crate::keyspace::failure::{Failure, Outcome};
@@ -9,7 +11,7 @@ use crate::script::machine::{Callee, Digest, Machine};
 use crate::script::progress::Kind;
 
 const FAMILY: Family = Family::Scripting;
-const SCRIPT: u32 = NOSCRIPT | STALE;
+const SCRIPT: u32 = NOSCRIPT | STALE | NO_MANDATORY_KEYS | SKIP_MONITOR;
 /// A script's name is the digest of its text, in hexadecimal digits.
 const NAME_BYTES: usize = 40;
 const NO_SCRIPT: Failure = Failure::text("NOSCRIPT No matching script. Please use EVAL.");

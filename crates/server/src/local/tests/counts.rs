@@ -168,6 +168,19 @@ fn keys_are_told_with_what_is_done_with_them() {
     ] {
         assert_eq!(told(&server, &format!("COMMAND GETKEYSANDFLAGS {request}")), all(&keys), "{request}");
     }
+    for (request, part) in [
+        (
+            "COMMAND INFO GETEX",
+            "*1\r\n*8\r\n$5\r\nnotes\r\n$45\r\nThe time at which the key expires may change.\r\n$5\r\nflags\r\n",
+        ),
+        ("COMMAND INFO EXEC", "+skip_slowlog\r\n"),
+        ("COMMAND INFO EVAL", "+no_mandatory_keys\r\n+skip_monitor\r\n"),
+        ("COMMAND INFO SAVE", "+no_async_loading\r\n"),
+        ("COMMAND DOCS HSET", "$7\r\nhistory\r\n*1\r\n*2\r\n$5\r\n4.0.0\r\n"),
+    ] {
+        let said = told(&server, request);
+        assert!(said.contains(part), "{request}: {said}");
+    }
     assert_eq!(told(&server, "COMMAND GETKEYSANDFLAGS PING x"), "-ERR The command has no key arguments\r\n");
 }
 
