@@ -312,6 +312,7 @@ impl<'s> Executor<'s> {
             }
             Planned::Together(command) | Planned::Alone(command) => match command.run {
                 Run::Flow(Flow::Migrate) if place == Place::Here => {
+                    Self::describe(session, command, self.shared.clock.wall_ms());
                     Self::leave_to(&self.shared.migrations, session, arguments, out, None);
                     return true;
                 }

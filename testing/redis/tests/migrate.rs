@@ -7,6 +7,7 @@ use forebay_redis_differential::run::{self, Pair};
 use forebay_server::{Server, ServerOptions};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 const CONNECTING: &str = "-IOERR error or timeout connecting to the client";
@@ -266,6 +267,7 @@ fn nobody_else_waits_for_the_target() {
     let id = said(&mut source, &["CLIENT", "ID"]).replace(':', "");
     ask(&mut source, &["MIGRATE", "127.0.0.1", &port, "k", "0", PATIENCE_MS]);
     let (accepted, _) = silent.accept().unwrap();
+    assert!(said(&mut other, &["CLIENT", "LIST", "ID", &id]).contains("cmd=migrate"));
     assert_eq!(said(&mut other, &["APPEND", "k", "w"]), ":2");
     assert_eq!(said(&mut other, &["EVAL", "return redis.call('get', 'k')", "0"]), "\"vw\"");
     assert_eq!(said(&mut other, &["SORT", "k", "BY", "x*"]).get(..10), Some("-WRONGTYPE"));
@@ -340,6 +342,43 @@ fn servers_migrate_to_each_other_and_to_themselves() {
         said(&mut client, &["SELECT", "5"]);
         assert_eq!(said(&mut client, &["LLEN", &format!("list{number}")]), ":9");
     }
+}
+
+/// What is counted here while the count goes to another server is counted once: there, or here where a key has changed on its way.
+#[test]
+fn no_change_is_lost_or_doubled() {
+    const CHANGES: i64 = 2000;
+    let (here, there) = (serve(2), serve(1));
+    let port = there.address().port();
+    let (mut source, mut target) = (connect(&here), connect(&there));
+    let has_ended = AtomicBool::new(false);
+    let (mut arrived, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = connect(&here);
+            (0..CHANGES).for_each(|_| assert!(said(&mut client, &["INCR", "count"]).starts_with(':')));
+            has_ended.store(true, Ordering::Release);
+        });
+        loop {
+            let is_last = has_ended.load(Ordering::Acquire);
+            match &*migrate(&mut source, port, &["count", "0", PATIENCE_MS, "REPLACE"]) {
+                "+OK" => {
+                    let Value::Bulk(count) = target.call(&["GETDEL", "count"]).unwrap() else { panic!("no count") };
+                    arrived += String::from_utf8(count).unwrap().parse::<i64>().unwrap();
+                }
+                "+NOKEY" => {}
+                reply => {
+                    assert!(reply.starts_with("-ERR a key changed while it was sent"), "{reply}");
+                    refused += 1;
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+    });
+    assert_eq!(arrived, CHANGES, "{refused} times the key had changed");
+    assert_eq!(said(&mut source, &["DBSIZE"]), ":0");
 }
 
 #[test]
