@@ -96,7 +96,8 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let mut reservation = lock(&self.0.reservation);
         *reservation = None;
-        self.0.is_reserved.store(false, Ordering::Relaxed);
+        // Pairs with `try_lock`: whoever sees the end sees what was done meanwhile, such as marks that were left.
+        self.0.is_reserved.store(false, Ordering::Release);
     }
 }
 
@@ -129,8 +130,8 @@ impl Locks {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(NotLocked::Whole),
         };
-        // A reservation begins while nobody has `all`, whose lock makes it visible.
-        if self.is_reserved.load(Ordering::Relaxed)
+        // A reservation begins while nobody has `all`, whose lock makes it visible. Its end pairs with this.
+        if self.is_reserved.load(Ordering::Acquire)
             && lock(&self.reservation).as_ref().is_some_and(|reserved| reserved.keeps_from(hashes, writes))
         {
             return Err(NotLocked::Reserved);
