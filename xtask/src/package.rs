@@ -10,6 +10,10 @@ const FOLDER: &str = "target/release/package";
 const PACKAGES: &str = "target/debian";
 /// For which shells, with the name of the file.
 const SHELLS: &[(&str, &str)] = &[("bash", "forebay"), ("fish", "forebay.fish"), ("zsh", "_forebay")];
+/// What the command is built with: all storage that it knows, and traces.
+const FEATURES: &str = "s3,gs,az,hdfs,traces";
+/// Storage that the packaged command has to know.
+const STORAGE: &[&str] = &["s3://bucket/folder", "gs://bucket/folder", "az://container/folder", "hdfs://host:9000/folder"];
 const UNITS: &[&str] = &["forebay-serve", "forebay-memory-node"];
 
 /// Builds the package, and looks at what is in it.
@@ -35,7 +39,8 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
 
 /// Builds the command, and has it make its manual pages and completions.
 fn make_files(workspace: &Workspace, folder: &Path) -> Outcome {
-    workspace.cargo().arguments(["build", "--release", "--locked", "--package", "forebay-cli"]).run()?;
+    let build = ["build", "--release", "--locked", "--package", "forebay-cli", "--features", FEATURES];
+    workspace.cargo().arguments(build).run()?;
     let forebay = || workspace.program(workspace.root().join("target/release/forebay"));
     let (pages, completions) = (folder.join("man"), folder.join("completions"));
     for folder in [&pages, &completions] {
@@ -77,7 +82,11 @@ fn look_at(workspace: &Workspace, package: &Path) -> Outcome {
     if let Some(missing) = wanted.iter().find(|path| !unpacked.join(path).exists()) {
         return Err(Failure::Failed(format!("{missing} is not in the package")));
     }
-    workspace.program(unpacked.join("usr/bin/forebay")).arguments(["version"]).run()?;
+    let forebay = || workspace.program(unpacked.join("usr/bin/forebay"));
+    forebay().arguments(["version"]).run()?;
+    for url in STORAGE {
+        forebay().arguments(["serve", "--check-config", "--storage", url]).run()?;
+    }
     let units = UNITS.iter().map(|unit| unpacked.join(format!("usr/lib/systemd/system/{unit}.service")));
     let units: Vec<_> = units.collect();
     let verify = program("systemd-analyze").arguments(["verify", "--man=no", "--recursive-errors=no"]);
