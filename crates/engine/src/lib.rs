@@ -76,6 +76,7 @@ pub use api::db_iterator::{DbIterator, IterOptions};
 pub use api::file::{OutputFile, PartialFile};
 pub use api::keyspace::{Keyspace, KeyspaceBatch, KeyspaceIterator};
 pub use api::keyspaces::Keyspaces;
+pub use api::requests::{Answer, Request, Requests};
 pub use api::snapshot::Snapshot;
 pub use api::stored_checkpoint::BackupSummary;
 pub use forebay_storage::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};

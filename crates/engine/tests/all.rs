@@ -27,6 +27,7 @@ mod near_data;
 mod newer;
 mod range_deletes;
 mod replication;
+mod requests;
 mod rot;
 mod salvage;
 mod salvage_merges;

@@ -46,6 +46,28 @@
 //! # }
 //! ```
 //!
+//! After an error from a write, nobody knows whether it took effect. A write that names its request ([`Requests`]) can be tried again, also
+//! by the process that opens the database next, and takes effect once:
+//!
+//! ```
+//! # fn main() -> Result<(), forebay::Error> {
+//! # let store = forebay::Store::embedded(64 << 20, forebay::Options::default())?;
+//! use forebay::{Keyspaces, Request, WriteBatch};
+//!
+//! let keyspaces = Keyspaces::open(store.db())?;
+//! let (orders, requests) = (keyspaces.create("orders")?, keyspaces.requests());
+//! let mut batch = WriteBatch::new();
+//! batch.within(&orders).put(b"1001", b"a compass");
+//! let request = Request { client: b"ada", number: 1 };
+//! let first = requests.write(request, &batch, b"order 1001")?;
+//! assert!(!first.is_repeated);
+//! // As if the answer had been lost.
+//! let again = requests.write(request, &batch, b"")?;
+//! assert!(again.is_repeated && again.result == b"order 1001");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! For a memory node in another process, use [`Store::connect`]. A [`Store`] has all of [`Db`]'s
 //! methods. With the feature `async` there is an `AsyncStore` for asynchronous code. A store belongs to the process that opened it: a child that was forked later may neither use nor drop it ([`process`]).
 
@@ -74,12 +96,12 @@ pub use forebay_base::{ErrorKind, KeyOrder};
 /// An error of the database itself.
 pub use forebay_engine::Error as EngineError;
 pub use forebay_engine::{
-    BackupSummary, BatchWrite, CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator,
-    Delegation, DelegationStatistics, Durability, Entry, FlushOrder, FlushPlace, Gathering, IndexCacheStatistics,
-    IterOptions, Keyspace, KeyspaceBatch, KeyspaceIterator, Keyspaces, LevelStatistics, LogCut, LogStatistics,
-    MAX_BATCH_BYTES, MergeOperator, MergeOperators, Options, OutputFile, PartialFile, Recovery, Replication,
-    ShardBounds, ShardRecovery, SizeClasses, Snapshot, Stalls, StallsByCause, Stamp, Statistics, Syncing, WriteBatch,
-    WriteOptions,
+    Answer, BackupSummary, BatchWrite, CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db,
+    DbIterator, Delegation, DelegationStatistics, Durability, Entry, FlushOrder, FlushPlace, Gathering,
+    IndexCacheStatistics, IterOptions, Keyspace, KeyspaceBatch, KeyspaceIterator, Keyspaces, LevelStatistics, LogCut,
+    LogStatistics, MAX_BATCH_BYTES, MergeOperator, MergeOperators, Options, OutputFile, PartialFile, Recovery,
+    Replication, Request, Requests, ShardBounds, ShardRecovery, SizeClasses, Snapshot, Stalls, StallsByCause, Stamp,
+    Statistics, Syncing, WriteBatch, WriteOptions,
 };
 /// Where a database keeps what survives everything else.
 pub use forebay_engine::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};

@@ -474,7 +474,7 @@ impl Db {
 
     /// Whether a write has to wait until it is durable.
     #[inline]
-    fn is_durable(&self, options: &WriteOptions) -> Result<bool> {
+    pub(super) fn is_durable(&self, options: &WriteOptions) -> Result<bool> {
         self.check_writable()?;
         let Inner { log, options: of_database, .. } = &*self.inner;
         let durability = match options.durability {

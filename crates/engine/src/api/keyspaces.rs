@@ -12,6 +12,7 @@
 //!  "i"                 →  u32 number of the next keyspace
 //!  "n", name           →  u32 number of the keyspace with this name
 //!  "d", u32            →  empty: the keyspace with this number was dropped, and may have been written to since
+//!  "r", client         →  entry of the table of requests (`docs/formats/requests.md`)
 //! ```
 //!
 //! Integers are little-endian, but for the number at the front. No key continues a number with another byte than zero, so a
@@ -35,6 +36,7 @@
 use crate::api::db::Db;
 use crate::api::db_iterator::IterOptions;
 use crate::api::keyspace::{Keyspace, PREFIX_BYTES};
+use crate::api::requests::Requests;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::{Error, Result};
 use crate::write::batch::WriteBatch;
@@ -232,6 +234,13 @@ impl Keyspaces {
     #[must_use]
     pub const fn db(&self) -> &Db {
         &self.db
+    }
+
+    /// The table of clients' requests, which no keyspace shows. It lies in the catalogue, so in a database of several shards a request that
+    /// writes to others crosses shards ([`Requests::under`] has the choice).
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        Requests::under(&self.db, &catalogue_key(b'r', &[]))
     }
 
     /// Creates a keyspace. When this returns, it is as durable as the database can make it, whatever

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const SHARDS: usize = 3;
 
 /// Options of a database of three shards, which nothing is done for in the background.
-fn options(copies: usize, register: &Storage) -> Options {
+pub fn options(copies: usize, register: &Storage) -> Options {
     let bounds = ["k1", "k2"].map(|key| key.as_bytes().to_vec());
     Options {
         name: Some("db".to_owned()),
@@ -30,7 +30,7 @@ fn options(copies: usize, register: &Storage) -> Options {
 }
 
 /// A key of a shard.
-fn key(shard: usize, name: &str) -> Vec<u8> {
+pub fn key(shard: usize, name: &str) -> Vec<u8> {
     format!("k{shard}{name}").into_bytes()
 }
 
@@ -77,7 +77,7 @@ impl Written {
     }
 }
 
-fn start(network: &SimNetwork, node: u32) -> Handle {
+pub fn start(network: &SimNetwork, node: u32) -> Handle {
     let options = forebay_memory_node::Options {
         extent_bytes: Some(128 << 10),
         ..forebay_memory_node::Options::with_memory(32 << 20)
@@ -86,7 +86,7 @@ fn start(network: &SimNetwork, node: u32) -> Handle {
 }
 
 /// Links to all nodes, with their clients.
-fn connect(network: &SimNetwork, nodes: u32) -> (Vec<Arc<dyn Link>>, Vec<Arc<MemoryClient>>) {
+pub fn connect(network: &SimNetwork, nodes: u32) -> (Vec<Arc<dyn Link>>, Vec<Arc<MemoryClient>>) {
     let links: Vec<Arc<dyn Link>> = (1..=nodes).map(|node| network.connect(node).unwrap() as Arc<dyn Link>).collect();
     let options = ClientOptions { renew: false, ..ClientOptions::default() };
     let client = |link: &Arc<dyn Link>| MemoryClient::connect(Arc::clone(link), "owner", options.clone()).unwrap();
