@@ -1,10 +1,12 @@
-//! `forebay inspect`: what lies in storage.
+//! `forebay inspect`: what lies in storage, or on memory nodes.
 
+use crate::access::AccessArguments;
+use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
-use crate::findings;
 use crate::output::Format;
 use crate::place::StoredArguments;
-use forebay::Shown;
+use crate::{findings, nodes};
+use forebay::{EngineError, MemoryDatabase, Report, Shown};
 
 /// What is to be shown.
 #[derive(Debug, clap::Args)]
@@ -15,13 +17,13 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// The commits, and what they say: versions, logs, tables, segments.
+    /// The commits, and what they say: versions, logs, tables, segments. In memory, the manifests of shards.
     Manifest(Common),
-    /// The frames of one log, or of all.
+    /// The frames of one log, or of all. In memory, the parts of the log of each shard.
     Log {
         #[command(flatten)]
         common: Common,
-        /// The log, as `inspect manifest` names it: EPOCH/SERIAL.
+        /// The log, as `inspect manifest` names it: EPOCH/SERIAL. Those in memory have no names.
         #[arg(value_parser = log_name)]
         log: Option<LogNumbers>,
     },
@@ -35,11 +37,11 @@ enum What {
         /// The table's number, as `inspect manifest` has it.
         table: u64,
     },
-    /// The records, or the image of a table, in the object of a segment.
+    /// The records, or the image of a table, in the object of a segment, or in a segment in memory.
     Segment {
         #[command(flatten)]
         common: Common,
-        /// The object's name, as `inspect manifest` has it.
+        /// The object's name, as `inspect manifest` has it. In memory SHARD/SEGMENT.
         object: String,
     },
 }
@@ -48,6 +50,12 @@ enum What {
 struct Common {
     #[command(flatten)]
     stored: StoredArguments,
+    /// Memory nodes on which the database lies, in place of storage: shm:<path> or tcp://<host>:<port>; several are separated by
+    /// commas.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["path", "storage"])]
+    memory: Option<NodeAddresses>,
+    #[command(flatten)]
+    access: AccessArguments,
     /// Rows of a long list that are shown.
     #[arg(long, default_value_t = 1000, value_name = "ROWS")]
     limit: usize,
@@ -66,6 +74,42 @@ fn log_name(text: &str) -> Result<LogNumbers, String> {
     numbers.ok_or_else(|| "a log is EPOCH/SERIAL, such as 1/1".to_owned())
 }
 
+impl Arguments {
+    /// Lets the addresses know how they are to be reached.
+    ///
+    /// # Errors
+    /// When a node is of this process, or flags are of no use there.
+    pub fn resolve(&mut self) -> Result<(), Failure> {
+        let (What::Manifest(common)
+        | What::Log { common, .. }
+        | What::Table { common, .. }
+        | What::Segment { common, .. }) = &mut self.what;
+        match &mut common.memory {
+            Some(memory) => {
+                memory.check_remote("--memory")?;
+                memory.set_access(&common.access)
+            }
+            None if common.access.is_given() => {
+                Err(Failure::usage("certificates and secrets are for memory nodes: name those with --memory"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Common {
+    /// Shows a part of the database, where it lies.
+    fn show(&self, shown: &Shown) -> Result<Report, Failure> {
+        let failed = |stage| move |error: EngineError| Failure::new(error.kind(), stage, error);
+        let Some(memory) = &self.memory else {
+            return self.stored.database()?.show(shown, self.limit).map_err(failed(Stage::Running));
+        };
+        let clients = memory.all().iter().map(|memory| nodes::session(memory, "forebay inspect"));
+        let database = MemoryDatabase::new(&clients.collect::<Result<Vec<_>, _>>()?, &self.stored.db);
+        database.map_err(failed(Stage::Start))?.show(shown, self.limit).map_err(failed(Stage::Running))
+    }
+}
+
 /// Shows it. Damage that is met is shown too, and gives exit code 6.
 ///
 /// # Errors
@@ -77,9 +121,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         What::Table { common, shard, table } => (common, Shown::Table { shard: *shard, table: *table }),
         What::Segment { common, object } => (common, Shown::Segment(object.clone())),
     };
-    let database = common.stored.database()?;
-    let report = database.show(&shown, common.limit);
-    let report = report.map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
+    let report = common.show(&shown)?;
     findings::print(&report, common.format)?;
     findings::damage(&report, "what is shown is damaged", "forebay verify tells all that is").map_or(Ok(()), Err)
 }

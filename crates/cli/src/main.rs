@@ -109,7 +109,7 @@ enum Command {
     Load(Box<load::Arguments>),
     /// Delete a database and all that it holds.
     Drop(drop::Arguments),
-    /// Show what lies in storage, without opening it: manifest, logs, tables, segments.
+    /// Show what lies in storage, or on memory nodes, without opening it: manifest, logs, tables, segments.
     Inspect(inspect::Arguments),
     /// Read all of a database, and check that it is what was written.
     Verify(verify::Arguments),
@@ -150,10 +150,10 @@ impl Command {
             Self::Tenants(tenants::Arguments { memory, access, .. })
             | Self::Pool(pool::Arguments { memory, access, .. }) => (memory, &*access),
             Self::Worker(arguments) => return arguments.resolve(),
+            Self::Inspect(arguments) => return arguments.resolve(),
             Self::MemoryNode(_)
             | Self::Backup(_)
             | Self::Top(_)
-            | Self::Inspect(_)
             | Self::Repair(_)
             | Self::Completions(_)
             | Self::Man(_)

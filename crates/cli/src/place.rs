@@ -53,8 +53,8 @@ impl CopiesArguments {
 #[derive(Debug, Clone, clap::Args)]
 pub struct StoredArguments {
     /// Directory in which the database lies, as of `bench --path`.
-    #[arg(long, value_name = "DIRECTORY", value_parser = named_directory, conflicts_with_all = ["db", "storage"],
-          required_unless_present = "storage")]
+    #[arg(long, value_name = "DIRECTORY", value_parser = named_directory,
+          conflicts_with_all = ["db", "storage"])]
     path: Option<NamedStorage>,
     /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
     /// az://container/prefix or hdfs://host:port/prefix.

@@ -8,6 +8,7 @@ mod damage;
 mod dump;
 mod durable;
 mod end_to_end;
+mod inspect_memory;
 mod kill;
 mod limits;
 mod local;

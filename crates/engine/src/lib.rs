@@ -82,6 +82,7 @@ pub use api::stored_checkpoint::BackupSummary;
 pub use forebay_storage::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
 pub use forebay_table::job::SizeClasses;
 pub use forebay_table::{MergeOperator, MergeOperators};
+pub use inspect::in_memory::MemoryDatabase;
 pub use inspect::report::{Cell, Finding, Report, Section, Step};
 pub use inspect::salvage::{Salvage, SalvagedEntry};
 pub use inspect::show::Shown;

@@ -12,6 +12,7 @@ mod crossings;
 mod delegation;
 mod dropping;
 mod expiry;
+mod in_memory;
 mod index_budget;
 mod iteration;
 mod keyspaces;

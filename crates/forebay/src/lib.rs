@@ -105,8 +105,10 @@ pub use forebay_engine::{
 };
 /// Where a database keeps what survives everything else.
 pub use forebay_engine::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
-/// What lies in storage, looked at without opening it.
-pub use forebay_engine::{Cell, Finding, Report, Salvage, SalvagedEntry, Section, Shown, Step, StoredDatabase};
+/// What lies in storage, or on memory nodes, looked at without opening it.
+pub use forebay_engine::{
+    Cell, Finding, MemoryDatabase, Report, Salvage, SalvagedEntry, Section, Shown, Step, StoredDatabase,
+};
 /// Who may connect to a memory node, and how both sides prove who they are.
 pub use forebay_fabric::admission;
 pub use forebay_fabric::{Counts, LinkModel};

@@ -26,6 +26,7 @@ use std::sync::Arc;
 const FINISHED: ShardId = ShardId(u32::MAX - 1);
 
 /// A database's store on one of its nodes.
+#[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) store: StoreHandle,
     pub(crate) config: StoreConfig,
@@ -343,6 +344,20 @@ pub(crate) fn copies_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec
     }
     found.retain(|part| part.config.copies > 1);
     Ok(found)
+}
+
+/// The parts that memory nodes have of the database `name`, in the order of the nodes.
+///
+/// # Errors
+/// `NotFound` when there is none; `Invalid` when they are of several databases; `Unavailable`.
+pub(crate) fn parts(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec<Part>> {
+    let found = clients.iter().map(|client| find(client, name)).collect::<Result<Vec<_>>>()?;
+    let parts: Vec<_> = found.into_iter().flatten().collect();
+    if parts.is_empty() {
+        let message = format!("there is no database {name:?} on these memory nodes");
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    check_are_one(name, &parts).map(|()| parts)
 }
 
 fn find(client: &Arc<MemoryClient>, name: &str) -> Result<Option<Part>> {

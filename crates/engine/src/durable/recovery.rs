@@ -36,7 +36,7 @@ use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{run_all, spawn};
-use forebay_fabric::{Endpoint, EndpointOptions};
+use forebay_fabric::{Endpoint, EndpointOptions, RemoteAddress};
 use forebay_memory_client::{
     AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardKey, StoreHandle, SubAllocator,
 };
@@ -410,18 +410,13 @@ impl Found {
         let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, None, (number, serving)));
         let mut segments = Vec::new();
         let mut parts = Vec::new();
-        for LogPart { segment: id, last } in version.log_parts() {
+        for part in version.log_parts() {
+            let id = part.segment;
             let info = version.segment(id).ok_or_else(|| Error::corrupt(format!("{id} of the log is not there")))?;
             let segment = held(&remote, id, info)?;
-            let mut endpoint = remote.background()?;
-            // Before the records: a copy that an earlier owner had begun may end meanwhile.
-            let mark = read_range(&mut endpoint, segment.at(mark::place(info.length))?, mark::BYTES)?;
-            let mark = mark.first_chunk().map(|mark| u64::from_le_bytes(*mark));
-            let marked = mark.and_then(|mark| mark::decode(mark, id, version.last_sequence()));
-            let mut part = Part::new(id, last, marked);
-            read_while(&mut endpoint, segment.at(0)?, info.length, |bytes| part.add(bytes))?;
+            let (base, flushed) = (segment.at(0)?, version.last_sequence());
+            parts.push(read_part(&mut *remote.background()?, base, part, info.length, flushed)?);
             segments.push(segment);
-            parts.push(part);
         }
         let replay = replay::replay(&parts, version.last_sequence(), SequenceNumber::MAX)?;
         Ok(Self { owner: Arc::clone(owner), remote, root, version, outputs, segments, parts, replay })
@@ -539,7 +534,7 @@ pub(crate) fn acquire_shard(
 }
 
 /// Reads the log that a root names. Who does so need not own the shard.
-pub(super) fn read_version(
+pub(crate) fn read_version(
     client: &Arc<MemoryClient>,
     shard: ShardKey,
     root: &ManifestRoot,
@@ -558,8 +553,24 @@ pub(super) fn read_version(
     Ok(Version::replay(root.edits(&bytes)?).map_err(forebay_table::Error::from)?)
 }
 
+/// Reads a part of a log, of `length` bytes from `base`, where tables hold all records up to `flushed`.
+pub(crate) fn read_part(
+    endpoint: &mut Endpoint,
+    base: RemoteAddress,
+    LogPart { segment, last }: LogPart,
+    length: u64,
+    flushed: SequenceNumber,
+) -> Result<Part> {
+    // Before the records: a copy that an earlier owner had begun may end meanwhile.
+    let mark = read_range(endpoint, base.add(mark::place(length)), mark::BYTES.min(length))?;
+    let mark = mark.first_chunk().map(|mark| u64::from_le_bytes(*mark));
+    let mut part = Part::new(segment, last, mark.and_then(|mark| mark::decode(mark, segment, flushed)));
+    read_while(endpoint, base, length, |bytes| part.add(bytes))?;
+    Ok(part)
+}
+
 /// An endpoint that reads what is left at a node.
-pub(super) fn reader(client: &MemoryClient, options: &Options) -> Result<Endpoint> {
+pub(crate) fn reader(client: &MemoryClient, options: &Options) -> Result<Endpoint> {
     let endpoint = EndpointOptions { clock: Arc::clone(&options.clock), ..EndpointOptions::background() };
     Ok(client.link().endpoint(EndpointOptions { timeout: options.fabric_timeout, ..endpoint })?)
 }

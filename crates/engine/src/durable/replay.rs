@@ -59,6 +59,16 @@ impl Part {
         }
     }
 
+    /// The first and the last number of the records that verify and follow each other.
+    pub(crate) fn numbers(&self) -> Option<(SequenceNumber, SequenceNumber)> {
+        self.chain.map(|chain| (chain.first, chain.last))
+    }
+
+    /// The last number that was shipped there, if it is known.
+    pub(crate) const fn shipped(&self) -> Option<SequenceNumber> {
+        self.marked
+    }
+
     /// The records that count, if those of the parts before do.
     ///
     /// # Errors

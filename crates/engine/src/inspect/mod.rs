@@ -1,7 +1,7 @@
-//! Looks at what lies in storage without opening it: shows it, verifies it, and saves what is left of it.
+//! Looks at what lies in storage, or on memory nodes, without opening it: shows it, verifies it, and saves what is left of it.
 //!
 //! Owns nothing that lasts. Reads what `durable` wrote, by the same names and codecs, and changes nothing: no register is
-//! claimed, no log sealed, no object deleted. May use the rooms below it. Never here: a write, or an end at the first
+//! claimed, no shard acquired, no log sealed, no object deleted. May use the rooms below it. Never here: a write, or an end at the first
 //! damage. What is damaged is told, with the object's name, and the rest is gone on with.
 //!
 //! | | |
@@ -12,13 +12,17 @@
 //! | [`stored`] | a database in storage as it lies |
 //! | [`verify`] | all of a database |
 //! | [`show`] | a part of it |
+//! | [`in_memory`] | a part of a database on memory nodes as it lies |
+//! | [`rows`] | what versions, images and records say |
 //! | [`numbers`], [`records`], [`remains`], [`salvage`] | what can be saved when the register, or objects, are gone |
 
 pub(crate) mod check;
+pub(crate) mod in_memory;
 pub(crate) mod numbers;
 pub(crate) mod records;
 pub(crate) mod remains;
 pub(crate) mod report;
+pub(crate) mod rows;
 pub(crate) mod salvage;
 pub(crate) mod show;
 pub(crate) mod source;

@@ -15,6 +15,11 @@ pub(crate) struct Remains {
 }
 
 impl Remains {
+    /// Bytes of which none is missing.
+    pub(crate) const fn whole(bytes: Vec<u8>) -> Self {
+        Self { bytes, holes: Vec::new() }
+    }
+
     /// Reads an object block by block.
     pub(crate) fn read(object: &BlockObject) -> Self {
         let directory = object.directory();

@@ -1,25 +1,23 @@
 //! Shows parts of a database in storage, damaged or not.
 
 use crate::durable::groups;
-use crate::inspect::check::for_each_entry;
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
 use crate::inspect::report::{Cell, Report, Section};
+use crate::inspect::rows::{push_limited, show_contents, show_image, show_properties, show_versions, yes_or_no};
 use crate::inspect::stored::StoredDatabase;
 use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
-use forebay_base::{ErrorKind, Kind, Record};
+use forebay_base::ErrorKind;
 use forebay_storage::{Commit, CommitKind, ObjectName, Recovery};
-use forebay_table::{
-    CachedTable, DatabaseCommit, LogName, Placement, SegmentKind, TableMetadata, TableProperties, Version,
-};
+use forebay_table::{DatabaseCommit, LogName};
 
 /// What is to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
-    /// The commits, and what they say: versions, tables, segments.
+    /// The commits, or the manifests in memory, and what they say: versions, tables, segments.
     Manifest,
-    /// The frames of a log, by epoch and serial number; of all logs without.
+    /// The frames of a log, by epoch and serial number; of all logs without. In memory, the parts of all logs, which have no numbers.
     Log(Option<(u64, u64)>),
     /// The index of a table of a shard.
     Table {
@@ -28,39 +26,17 @@ pub enum Shown {
         /// The table's number.
         table: u64,
     },
-    /// What is in the object of a segment.
+    /// What is in the object of a segment, by its name; in memory in a segment, by SHARD/SEGMENT.
     Segment(String),
 }
 
 const DATABASE: &[&str] = &["name", "number", "epoch", "last_commit", "shards", "key_order", "memory_store"];
 const COMMITS: &[&str] = &["number", "kind", "epoch", "claim", "bytes", "edits", "state"];
 const LOGS: &[&str] = &["log", "bytes", "needed"];
-const SHARDS: &[&str] =
-    &["shard", "tables", "segments", "last_sequence", "next_table", "next_segment", "next_job", "first_key"];
-const TABLES: &[&str] = &[
-    "shard",
-    "level",
-    "table",
-    "entries",
-    "range_deletions",
-    "record_bytes",
-    "smallest",
-    "largest",
-    "first_sequence",
-    "last_sequence",
-    "job",
-    "image",
-];
-const SEGMENTS: &[&str] = &["shard", "segment", "kind", "bytes", "tables", "in_memory", "object"];
 const OBJECTS: &[&str] = &["shard", "epoch", "number", "bytes"];
 const PARTS: &[&str] = &["log", "object", "position", "bytes", "frames", "state"];
 const FRAMES: &[&str] = &["log", "position", "group", "shard", "goes_on", "bytes", "records", "first", "last"];
-const PROPERTIES: &[&str] =
-    &["entries", "puts", "deletions", "range_deletions", "record_bytes", "smallest", "largest", "job", "level"];
-const USES: &[&str] = &["ordinal", "segment", "run", "entries", "live_bytes"];
-const ENTRIES: &[&str] = &["key", "sequence", "kind", "segment", "offset", "bytes", "expiry_ms"];
 const OBJECT: &[&str] = &["object", "holds", "bytes", "object_bytes", "blocks", "block_bytes", "bad_blocks"];
-const RECORDS: &[&str] = &["offset", "key", "sequence", "kind", "value_bytes", "expiry_ms"];
 
 impl StoredDatabase {
     /// Shows a part of the database. Long lists end after `limit` rows, which is noted.
@@ -106,7 +82,7 @@ impl StoredDatabase {
         }
         report.sections.push(logs);
         match committed {
-            Some(committed) => show_versions(&committed.versions, report),
+            Some(committed) => show_versions((0..).zip(&committed.versions), report),
             None => {
                 let mut objects = Section::new("objects", OBJECTS);
                 for object in self.listed()? {
@@ -240,13 +216,7 @@ impl StoredDatabase {
         let object = info.and_then(|info| object_of(&info.placements));
         let object = object.ok_or_else(|| Error::corrupt(format!("{} has no image in storage", table.id)))?;
         let Some(remains) = self.remains_of(shard, object, report)? else { return Ok(()) };
-        match remains.table() {
-            Some(Ok(cached)) => show_entries(&remains, &cached, limit, object, report),
-            Some(Err(error)) => {
-                report.problem(object, error.kind(), format!("the image of the table cannot be read: {error}"));
-            }
-            None => report.problem(object, ErrorKind::Corrupt, "the image of the table cannot be read"),
-        }
+        show_image(&remains, limit, object, report);
         Ok(())
     }
 
@@ -287,157 +257,11 @@ impl StoredDatabase {
             return Err(Error::new(ErrorKind::NotFound, message));
         }
         let Some(remains) = self.remains_of(0, object, report)? else { return Ok(()) };
-        if let Some(Ok(cached)) = remains.table() {
-            show_properties(cached.properties(), report);
-            show_entries(&remains, &cached, limit, object, report);
-            return Ok(());
-        }
-        let mut section = Section::new("records", RECORDS);
-        for (range, record) in records::find(&remains.bytes) {
-            let Record { tag, expiry_ms, key, value } = record;
-            section.rows.push(vec![
-                range.start.into(),
-                key.into(),
-                tag.sequence().0.into(),
-                kind_name(tag.kind()).into(),
-                value.len().into(),
-                expiry_ms.into(),
-            ]);
-        }
-        push_limited(section, limit, report);
+        show_contents(&remains, limit, object, report);
         Ok(())
     }
-}
-
-fn show_versions(versions: &[Version], report: &mut Report) {
-    let mut shards = Section::new("shards", SHARDS);
-    let mut tables = Section::new("tables", TABLES);
-    let mut segments = Section::new("segments", SEGMENTS);
-    for (version, shard) in versions.iter().zip(0_u64..) {
-        shards.rows.push(vec![
-            shard.into(),
-            version.levels().iter().map(Vec::len).sum::<usize>().into(),
-            version.segments().len().into(),
-            version.last_sequence().0.into(),
-            version.next_table().into(),
-            version.next_segment().into(),
-            version.next_job().into(),
-            version.first_key().into(),
-        ]);
-        for (found, level) in version.levels().iter().zip(0_u64..) {
-            tables.rows.extend(found.iter().map(|table| table_row(shard, level, table)));
-        }
-        for (id, entry) in version.segments() {
-            let kind = match entry.info.kind {
-                SegmentKind::MemtableBlock => "block of a memtable",
-                SegmentKind::Run => "run",
-                SegmentKind::TableImage => "image",
-            };
-            let in_memory = entry.info.placements.iter().any(|place| matches!(place, Placement::Memory { .. }));
-            segments.rows.push(vec![
-                shard.into(),
-                (*id).into(),
-                kind.into(),
-                entry.info.length.into(),
-                u64::from(entry.references).into(),
-                yes_or_no(in_memory).into(),
-                object_of(&entry.info.placements).into(),
-            ]);
-        }
-    }
-    report.sections.extend([shards, tables, segments]);
-}
-
-fn table_row(shard: u64, level: u64, table: &TableMetadata) -> Vec<Cell> {
-    let properties = &table.properties;
-    vec![
-        shard.into(),
-        level.into(),
-        table.id.0.into(),
-        properties.entries().into(),
-        properties.range_deletions.into(),
-        properties.record_bytes.into(),
-        properties.smallest.user_key.as_slice().into(),
-        properties.largest.user_key.as_slice().into(),
-        properties.smallest_sequence.0.into(),
-        properties.largest_sequence.0.into(),
-        properties.creation.job.into(),
-        table.image.segment.into(),
-    ]
-}
-
-fn show_properties(properties: &TableProperties, report: &mut Report) {
-    let mut section = Section::new("properties", PROPERTIES);
-    section.rows.push(vec![
-        properties.entries().into(),
-        properties.puts.into(),
-        properties.deletions.into(),
-        properties.range_deletions.into(),
-        properties.record_bytes.into(),
-        properties.smallest.user_key.as_slice().into(),
-        properties.largest.user_key.as_slice().into(),
-        properties.creation.job.into(),
-        u64::from(properties.creation.level).into(),
-    ]);
-    let mut uses = Section::new("segments", USES);
-    for (used, ordinal) in properties.segments.iter().zip(0_u64..) {
-        uses.rows.push(vec![
-            ordinal.into(),
-            used.id.into(),
-            yes_or_no(used.is_run).into(),
-            used.entries.into(),
-            used.live_bytes.into(),
-        ]);
-    }
-    report.sections.extend([section, uses]);
-}
-
-fn show_entries(remains: &Remains, cached: &CachedTable, limit: usize, object: &str, report: &mut Report) {
-    let mut section = Section::new("entries", ENTRIES);
-    let shown = for_each_entry(&remains.bytes, cached.sparse_index(), |entry| {
-        let place = cached.properties().locate(entry).map(|(_, address)| address);
-        let place = place.ok();
-        section.rows.push(vec![
-            entry.key.user_key.into(),
-            entry.key.tag.sequence().0.into(),
-            kind_name(entry.key.tag.kind()).into(),
-            place.map(|place| place.segment).into(),
-            place.map(|place| place.offset).into(),
-            u64::from(entry.length).into(),
-            entry.expiry_ms.into(),
-        ]);
-        Ok(())
-    });
-    if let Err(error) = shown {
-        report.problem(object, error.kind(), error);
-    }
-    push_limited(section, limit, report);
-}
-
-fn push_limited(mut section: Section, limit: usize, report: &mut Report) {
-    let all = section.rows.len();
-    if all > limit {
-        section.rows.truncate(limit);
-        report.note(section.name, format!("{limit} of {all} rows are shown: --limit says how many"));
-    }
-    report.sections.push(section);
 }
 
 fn log_name(log: LogName) -> String {
     format!("{}/{}", log.epoch, log.serial)
-}
-
-const fn yes_or_no(is_so: bool) -> &'static str {
-    if is_so { "yes" } else { "no" }
-}
-
-const fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Delete => "delete",
-        Kind::Put => "put",
-        Kind::RangeDelete => "range delete",
-        Kind::Merge => "merge",
-        Kind::Nothing => "nothing",
-        Kind::Crossing => "crossing",
-    }
 }
