@@ -200,20 +200,29 @@ fn of_two_threads_with_the_same_request_one_writes() {
             let (db, requests, barrier) = (&db, &requests, &barrier);
             let threads = [0, 1].map(|_| {
                 scope.spawn(move || {
-                    let mut written = 0;
-                    for number in 0..ROUNDS {
+                    // What is wrong is told at the end: the other thread waits for this one.
+                    let round = |number| {
                         barrier.wait();
-                        let answer = add(requests, number).unwrap();
-                        written += u64::from(!answer.is_repeated);
+                        let answer = requests.write(request(number), &addition(), &number.to_le_bytes());
                         // Whoever has the answer sees the whole batch.
-                        let seen = COUNTERS.map(|counter| value_of(db.get(counter).unwrap()));
-                        assert_eq!(seen, [number as i64 + 1; 2]);
+                        let seen = COUNTERS.map(|counter| db.get(counter).map(value_of));
                         barrier.wait();
-                    }
-                    written
+                        (answer, seen)
+                    };
+                    (0..ROUNDS).map(round).collect::<Vec<_>>()
                 })
             });
-            threads.map(|thread| thread.join().unwrap())
+            let found = threads.map(|thread| thread.join().unwrap());
+            found.map(|rounds| {
+                let mut written = 0;
+                for (number, (answer, seen)) in (0..ROUNDS).zip(rounds) {
+                    let answer = answer.unwrap();
+                    assert_eq!(answer.result, number.to_le_bytes());
+                    written += u64::from(!answer.is_repeated);
+                    assert_eq!(seen.map(Result::unwrap), [number as i64 + 1; 2], "request {number}");
+                }
+                written
+            })
         });
         assert_eq!(written.iter().sum::<u64>(), ROUNDS, "{written:?}");
         assert_eq!(counted(&db), ROUNDS as i64);
