@@ -78,7 +78,7 @@ impl Arguments {
     /// Lets the addresses know how they are to be reached.
     ///
     /// # Errors
-    /// When a node is of this process, or flags are of no use there.
+    /// When a node is of this process, flags are of no use there, or nothing says where the database lies.
     pub fn resolve(&mut self) -> Result<(), Failure> {
         let (What::Manifest(common)
         | What::Log { common, .. }
@@ -91,6 +91,9 @@ impl Arguments {
             }
             None if common.access.is_given() => {
                 Err(Failure::usage("certificates and secrets are for memory nodes: name those with --memory"))
+            }
+            None if !common.stored.is_given() => {
+                Err(Failure::usage("say where the database lies: --path, --storage or --memory"))
             }
             None => Ok(()),
         }

@@ -66,6 +66,11 @@ pub struct StoredArguments {
 }
 
 impl StoredArguments {
+    /// Whether they say where it lies.
+    pub const fn is_given(&self) -> bool {
+        self.path.is_some() || self.storage.is_some()
+    }
+
     /// The storage in which it lies.
     ///
     /// # Errors

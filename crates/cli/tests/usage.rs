@@ -39,6 +39,7 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("restore --memory tcp://127.0.0.1:1 --db=x --shards 4294967296 /nowhere", "4294967296 is not in 1..=256"),
         ("bench --durability storage=sync", "--path or --storage"),
         ("bench --durability memory", "--db"),
+        ("inspect manifest", "--path, --storage or --memory"),
         ("bench --storage memory: --db a/b", "\"a/b\" is no name for a database: use 1 to 102 letters"),
         ("bench --storage ftp://x", "--storage"),
         ("bench --register s3:x", "--register"),
