@@ -18,7 +18,8 @@ pub const RECORDS: u64 = 1_000_000;
 
 pub const ABOUT: &str = "Only O3-LSM's own curves: its baselines are other systems. Keys have 16 B and values 64 B unless a figure \
 says otherwise, as in the paper. A run has RECORDS writes instead of 50 million, with memtables and tables of 1 MiB instead of 64 MB \
-and a cache of blocks of 10 MiB instead of 512 MB; memtables and the upper levels lie in a memory node over shared memory, lower \
+and a cache of blocks of 10 MiB instead of 512 MB. Behind it the memory node keeps blocks, as it does by default where the storage takes \
+30 us or longer for one. Memtables and the upper levels lie in a memory node over shared memory, lower \
 levels in a directory, and writes survive the compute node by a log in that directory, synced once a second. Measured rates are of \
 processes on two cores. Modelled rates are the measured ones, but at most what the network to the storage carries: bytes that the \
 compute node read from the storage or wrote to it, log included, whichever are more, over its bandwidth.";
@@ -95,9 +96,9 @@ fn figure_7(own: &Bench) -> Figure {
         paper: "writes of 64 B reach 0.415 million/s at 2.5 Gb/s, reads about 0.25 and the mix about 0.25 million/s; all fall with \
                 the value's size, because the network carries so many bytes, and are lower at 1 Gb/s",
         remarks: "Writes have the paper's shape where the network decides: as many fewer as values are longer, and 2.5 times as many \
-                  at 2.5 Gb/s. Reads come after all is quiet; a read that misses the cache of blocks brings a block of 16 KiB from the \
-                  storage, so their rate hardly depends on the value, and is what the network carries of such blocks. The mix is half \
-                  reads, on what the reads left.",
+                  at 2.5 Gb/s. Reads come after all is quiet; a read that misses the cache of blocks, and what the memory node \
+                  keeps behind it, brings a block of 16 KiB from the storage. So they are what the network carries of such blocks, until the \
+                  memory node has those that are read. The mix is half reads, on what the reads left.",
         header: vec![
             "workload",
             "value, B",
