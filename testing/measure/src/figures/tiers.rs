@@ -20,8 +20,10 @@ pub(super) struct Layout {
     pub(super) memtables: u64,
     /// Tables of level 0 at which writers are slowed down; they wait at half as many more (O3-LSM 5.1).
     pub(super) level0_tables: u64,
-    /// MiB of a memtable and of a table; level 1 has four times as much.
+    /// MiB of a memtable and of a table.
     pub(super) table_mib: u64,
+    /// So many tables fill level 1.
+    pub(super) level1_tables: u64,
     /// First level in storage.
     pub(super) storage_from: u64,
     /// Where compactions run.
@@ -39,6 +41,7 @@ impl Default for Layout {
             memtables: 8,
             level0_tables: 32,
             table_mib: 1,
+            level1_tables: 4,
             storage_from: 2,
             place: "memory",
             storage_rate: None,
@@ -63,7 +66,7 @@ impl Layout {
             "--memory-cache-after=0s".into(),
             format!("--write_buffer_size={}MiB", self.table_mib),
             format!("--target_file_size_base={}MiB", self.table_mib),
-            format!("--max_bytes_for_level_base={}MiB", self.table_mib * 4),
+            format!("--max_bytes_for_level_base={}MiB", self.table_mib * self.level1_tables),
             format!("--level0_slowdown_writes_trigger={}", self.level0_tables),
             format!("--level0_stop_writes_trigger={}", self.level0_tables * 3 / 2),
             "--max_background_jobs=4".into(),
