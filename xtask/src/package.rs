@@ -13,7 +13,8 @@ const SHELLS: &[(&str, &str)] = &[("bash", "forebay"), ("fish", "forebay.fish"),
 /// What the command is built with: all storage that it knows, and traces.
 const FEATURES: &str = "s3,gs,az,hdfs,traces";
 /// Storage that the packaged command has to know.
-const STORAGE: &[&str] = &["s3://bucket/folder", "gs://bucket/folder", "az://container/folder", "hdfs://host:9000/folder"];
+const STORAGE: &[&str] =
+    &["s3://bucket/folder", "gs://bucket/folder", "az://container/folder", "hdfs://host:9000/folder"];
 const UNITS: &[&str] = &["forebay-serve", "forebay-memory-node"];
 
 /// Builds the package, and looks at what is in it.

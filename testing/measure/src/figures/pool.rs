@@ -129,7 +129,8 @@ fn run(own: &Bench, node: &MemoryNode, database: usize) -> Outcome<Parts> {
     // Memory alone makes writers wait.
     let layout = Layout {
         value_bytes: 256,
-        table_mib: TABLE_MIB, level1_tables: LEVEL1_TABLES,
+        table_mib: TABLE_MIB,
+        level1_tables: LEVEL1_TABLES,
         level0_tables: 10_000,
         storage_rate: Some(LINK),
         ..Layout::default()
