@@ -74,9 +74,6 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     arguments.log.start()?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("scheduler")?;
-    let node = worker::reach(arguments.memory.first())?;
-    let storage = arguments.register.as_ref().map(|register| register.open("--register")).transpose();
-    let storage = storage.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let admission = AdmissionArguments::default().load()?;
     let listen_options = ListenOptions { admission, allow_remote: arguments.allow_remote, ..ListenOptions::default() };
     let failed = |stage| move |error: forebay_memory_node::Error| Failure::new(error.kind(), stage, error);
@@ -94,14 +91,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _looks =
         arguments.memory.all().iter().map(|node| Looks::start(node, &handle)).collect::<Result<Vec<_>, _>>()?;
     let clock = SystemClock::shared();
-    let address = handle.address().to_string();
-    let mut register: Box<dyn Register<Error = forebay_worker::Error>> = match storage {
-        None => Box::new(NodeRegister::new(node, address)),
-        Some(storage) => Box::new(
-            StoredRegister::new(storage, address, TERM, Arc::clone(&clock))
-                .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?,
-        ),
-    };
+    let mut register = register(arguments, handle.address().into(), &clock)?;
     let mut election = Election::new(TERM);
     output::announce(&format!("ready {}", handle.address()))?;
     let led = Arc::new(Mutex::new(None));
@@ -127,6 +117,20 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     drop(admin);
     handle.shutdown().map_err(failed(Stage::Running))
+}
+
+/// What elects schedulers: the storage of `--register`, for which no memory node need be there, or else the first memory node.
+fn register(
+    arguments: &Arguments,
+    address: String,
+    clock: &Arc<dyn Clock>,
+) -> Result<Box<dyn Register<Error = forebay_worker::Error>>, Failure> {
+    let Some(register) = &arguments.register else {
+        return Ok(Box::new(NodeRegister::new(worker::reach(arguments.memory.first())?, address)));
+    };
+    let storage = register.open("--register").map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    let stored = StoredRegister::new(storage, address, TERM, Arc::clone(clock));
+    Ok(Box::new(stored.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?))
 }
 
 /// A thread that asks a memory node how busy it is, and tells the scheduler. It ends when this is dropped.

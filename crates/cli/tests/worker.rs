@@ -309,6 +309,17 @@ fn another_scheduler_takes_over() {
     }
 }
 
+#[test]
+fn a_directory_elects_a_scheduler_where_no_memory_node_is() {
+    let register = fresh_path("-register");
+    let (_scheduler, address) = scheduler(&format!("tcp://127.0.0.1:1 --register={}", register.display()));
+    let addresses = [address.parse::<NodeAddress>().unwrap()];
+    let clock = SystemClock::new();
+    while forebay::reach_scheduler(&addresses, "test").client().is_err() {
+        clock.sleep(Duration::from_millis(10));
+    }
+}
+
 /// The only scheduler is killed, or does not answer, while jobs are under way, and its memory node goes on. The database
 /// compacts by itself, and takes up the scheduler when there is one again.
 #[test]
