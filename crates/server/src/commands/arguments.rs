@@ -2,6 +2,7 @@
 
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::text::number;
+use std::ops::Range;
 
 /// The arguments of a request; the first one is the command's name.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +121,13 @@ impl<'a> Words<'a> {
         let values = self.arguments.0.get(self.at + 1..)?.first_chunk().filter(|_| self.arguments.is(self.at, word))?;
         self.at += 1 + N;
         Some(*values)
+    }
+
+    /// Takes what says who asks: `AUTH` and a password, or `AUTH2`, a user and a password. Returns the places of these.
+    pub fn take_login(&mut self) -> Option<Range<usize>> {
+        let first = self.at + 1;
+        let is_login = self.take_with_value("AUTH").is_some() || self.take_with_values::<2>("AUTH2").is_some();
+        is_login.then_some(first..self.at)
     }
 
     /// Number of arguments that are left.

@@ -479,9 +479,9 @@ impl Command {
                         return into.extend(words.place()..arguments.len());
                     }
                     // A password may be any word.
-                    let is_passed =
-                        words.take_with_values::<2>("AUTH2").is_some() || words.take_with_value("AUTH").is_some();
-                    words.skip(usize::from(!is_passed));
+                    if words.take_login().is_none() {
+                        words.skip(1);
+                    }
                 }
                 into.push(3);
             }

@@ -49,15 +49,12 @@ impl<'a> Migration<'a> {
         let (mut words, mut copies, mut replaces) = (arguments.words(OPTIONS), false, false);
         let (mut login, mut keys) = (&[][..], arguments.range(3, 4));
         while !words.is_done() {
-            let value = words.place() + 1;
             if words.take("COPY") {
                 copies = true;
             } else if words.take("REPLACE") {
                 replaces = true;
-            } else if words.take_with_value("AUTH").is_some() {
-                login = arguments.range(value, value + 1);
-            } else if words.take_with_values::<2>("AUTH2").is_some() {
-                login = arguments.range(value, value + 2);
+            } else if let Some(places) = words.take_login() {
+                login = arguments.range(places.start, places.end);
             } else if words.take("KEYS") {
                 if !arguments.at(3).is_empty() {
                     return Err(Failure::text(KEY_AND_KEYS));
@@ -87,12 +84,11 @@ impl<'a> Migration<'a> {
 pub fn secrets(arguments: Arguments<'_>) -> Range<usize> {
     let (mut words, mut secrets) = (arguments.words(OPTIONS), 0..0);
     while !words.is_done() && !words.take("KEYS") {
-        let value = words.place() + 1;
-        if words.take_with_values::<2>("AUTH2").is_none() && words.take_with_value("AUTH").is_none() {
-            words.skip(1);
-            continue;
+        match words.take_login() {
+            None => words.skip(1),
+            Some(places) if secrets.is_empty() => secrets = places,
+            Some(places) => secrets.end = places.end,
         }
-        secrets = if secrets.is_empty() { value..words.place() } else { secrets.start..words.place() };
     }
     secrets
 }
