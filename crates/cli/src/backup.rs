@@ -129,8 +129,7 @@ impl Place {
     }
 
     fn storage(&self) -> Result<Storage, Failure> {
-        let found = place::existing(self.path.as_ref(), self.storage.as_ref())?;
-        found.ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
+        place::named(self.path.as_ref(), self.storage.as_ref())
     }
 
     /// Names of the checkpoints of the database, or of its backup.

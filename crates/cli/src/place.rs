@@ -76,8 +76,7 @@ impl StoredArguments {
     /// # Errors
     /// Those of the storage.
     pub fn storage(&self) -> Result<Storage, Failure> {
-        let found = existing(self.path.as_ref(), self.storage.as_ref())?;
-        found.ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
+        named(self.path.as_ref(), self.storage.as_ref())
     }
 
     /// The database.
@@ -105,10 +104,18 @@ pub fn advice(kind: ErrorKind) -> String {
 ///
 /// # Errors
 /// Those of the storage.
-pub fn existing(path: Option<&NamedStorage>, storage: Option<&NamedStorage>) -> Result<Option<Storage>, Failure> {
+fn existing(path: Option<&NamedStorage>, storage: Option<&NamedStorage>) -> Result<Option<Storage>, Failure> {
     let (flag, named) = if path.is_some() { ("--path", path) } else { ("--storage", storage) };
     let opened = named.map(|named| named.open_existing(flag)).transpose();
     opened.map_err(|error| Failure::new(error.kind(), Stage::Start, format_args!("{error}{}", advice(error.kind()))))
+}
+
+/// The same, where a flag must name one.
+///
+/// # Errors
+/// Those of the storage; when none does.
+pub fn named(path: Option<&NamedStorage>, storage: Option<&NamedStorage>) -> Result<Storage, Failure> {
+    existing(path, storage)?.ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
 }
 
 fn stored(storage: &Storage, name: &str) -> Result<StoredDatabase, Failure> {
