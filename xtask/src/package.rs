@@ -10,8 +10,6 @@ const FOLDER: &str = "target/release/package";
 const PACKAGES: &str = "target/debian";
 /// For which shells, with the name of the file.
 const SHELLS: &[(&str, &str)] = &[("bash", "forebay"), ("fish", "forebay.fish"), ("zsh", "_forebay")];
-/// What the command is built with: all storage that it knows, and traces.
-const FEATURES: &str = "s3,gs,az,hdfs,traces";
 /// Storage that the packaged command has to know.
 const STORAGE: &[&str] =
     &["s3://bucket/folder", "gs://bucket/folder", "az://container/folder", "hdfs://host:9000/folder"];
@@ -40,7 +38,7 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
 
 /// Builds the command, and has it make its manual pages and completions.
 fn make_files(workspace: &Workspace, folder: &Path) -> Outcome {
-    let build = ["build", "--release", "--locked", "--package", "forebay-cli", "--features", FEATURES];
+    let build = ["build", "--release", "--locked", "--package", "forebay-cli", "--features", "full"];
     workspace.cargo().arguments(build).run()?;
     let forebay = || workspace.program(workspace.root().join("target/release/forebay"));
     let (pages, completions) = (folder.join("man"), folder.join("completions"));
