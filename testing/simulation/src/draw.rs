@@ -90,6 +90,12 @@ impl Drawn {
         }
     }
 
+    /// Whether a call may hold a lock while it waits for the network: a step inside it would wait for that lock for ever. A change of
+    /// members holds one, and so does who leases memory for a job, which a call does for copies that a worker makes in storage.
+    pub(crate) fn calls_hold_locks(&self) -> bool {
+        self.kept.is_registered_in_nodes() || (self.kept.is_stored() && self.workers > 0)
+    }
+
     /// Whether the only faults are deliberate ones.
     pub(crate) fn is_faultless(&self) -> bool {
         let Faults { lose_completion, break_endpoint, close_link, crash_node } = self.faults;

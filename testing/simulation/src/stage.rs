@@ -609,10 +609,7 @@ impl Stage {
             return self.strike_inside(strike);
         }
         let chance = match running {
-            // A change of members holds its lock while it calls nodes: a step inside would wait for it.
-            Running::Call if self.drawn.kept.is_registered_in_nodes() => return,
-            // So does whoever leases memory for a job, which a call does for copies that a worker makes.
-            Running::Call if self.drawn.kept.is_stored() && self.workers.count() > 0 => return,
+            Running::Call if self.drawn.calls_hold_locks() => return,
             Running::Call => 16,
             Running::Step if self.drawn.calls_inside && inside.calls_left > 0 => 2,
             _ => return,
