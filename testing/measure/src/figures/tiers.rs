@@ -62,7 +62,7 @@ impl Layout {
             "--durability=storage=interval:1s".into(),
             "--compression=none".into(),
             "--block-cache=10MiB".into(),
-            // A block takes longer over the networks that are modelled than memory nodes take to be worth asking.
+            // Over the networks that are modelled a block takes longer than the 30 us from which memory nodes keep it.
             "--memory-cache-after=0s".into(),
             format!("--write_buffer_size={}MiB", self.table_mib),
             format!("--target_file_size_base={}MiB", self.table_mib),
