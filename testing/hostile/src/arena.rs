@@ -112,22 +112,14 @@ impl Arena {
         7
     }
 
-    /// Leases an extent. What the hostile one gave back is cleaned first, and until then the node may say that it is busy.
     fn lease(&self) -> Vec<ExtentId> {
-        let mut leased = None;
-        eventually("it gets memory", || match self.victim.lease(1, Purpose::Flush) {
-            Err(error) if error.kind() == ErrorKind::Busy => false,
-            answer => {
-                leased = Some(answer.expect("it gets memory"));
-                true
-            }
-        });
-        leased.unwrap_or_default()
+        once_cleaned("it gets memory", || self.victim.lease(1, Purpose::Flush))
     }
 
     fn job(&self, length: usize) {
         let arguments = vec![5; length];
-        let result = self.shard.submit_job(length as u64, job_kind::ECHO, &arguments, PATIENCE).expect("its job runs");
+        let submit = || self.shard.submit_job(length as u64, job_kind::ECHO, &arguments, PATIENCE);
+        let result = once_cleaned("its job runs", submit);
         let (range, echoed) = result.split_at(20);
         assert_eq!(echoed, arguments);
         let word = |at: usize| u64::from_le_bytes(range[at..at + 8].try_into().expect("eight bytes"));
@@ -187,6 +179,20 @@ fn session(address: &str) -> Result<Arc<MemoryClient>, Error> {
     let options = ClientOptions { timeout: PATIENCE, ..ClientOptions::default() };
     let link: Arc<dyn Link> = tcp::connect(address, tcp::Options::default())?;
     MemoryClient::connect(link, "honest", options)
+}
+
+/// Asks for memory until it is there. Extents that were given back, also by the hostile one, are cleaned first, and until
+/// then the node may say that it is busy.
+fn once_cleaned<T>(what: &str, mut asks: impl FnMut() -> Result<T, Error>) -> T {
+    let mut given = None;
+    eventually(what, || {
+        match asks() {
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            answer => given = Some(answer.expect(what)),
+        }
+        given.is_some()
+    });
+    given.expect("what was waited for")
 }
 
 /// Waits for something that other threads bring about.

@@ -117,21 +117,26 @@ fn a_flood_of_gathers() {
     let (_link, mut endpoint) = hostile(&arena);
     let shard = endpoint.shard().unwrap();
     let arguments = jobs::gather(&[Range { extent: shard.extent.extent, offset: 0, length: 2 << 20 }]);
-    let mut reader = endpoint.stream.try_clone().unwrap();
+    let (mut reader, socket) = (endpoint.stream.try_clone().unwrap(), endpoint.stream.try_clone().unwrap());
     // It reads all that comes, so that it is served as fast as can be.
     let reads = forebay_env::thread::spawn("reads", move || while read_frame(&mut reader).is_ok() {}).unwrap();
-    for attempt in 0..1000 {
-        endpoint.send_call(&shard.job(attempt, jobs::GATHER, &arguments)).unwrap();
-    }
+    // It asks for as long as the connection is there.
+    let asks = forebay_env::thread::spawn("asks", move || {
+        (0..).find(|attempt| endpoint.send_call(&shard.job(*attempt, jobs::GATHER, &arguments)).is_err())
+    });
+    let asks = asks.unwrap();
+    eventually("gathers run", || arena.figures("hostile").completed_jobs > 0);
     let before = arena.figures("hostile").completed_jobs;
     let mut calls = 0;
     for _ in 0..10 {
         calls += arena.use_it();
     }
+    assert!(!asks.is_finished(), "the flood goes on until here");
     let meanwhile = arena.figures("hostile").completed_jobs - before;
     assert!(meanwhile <= 20 * calls, "{meanwhile} gathers of 2 MiB while the honest one made {calls} calls");
     arena.check();
-    endpoint.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    socket.shutdown(std::net::Shutdown::Both).unwrap();
+    asks.join().unwrap();
     reads.join().unwrap();
 }
 
