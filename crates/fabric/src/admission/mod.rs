@@ -41,6 +41,7 @@ pub(crate) const FEW_CONNECTIONS: usize = 16;
 
 use crate::{Denial, Error};
 use certificates::Pair;
+pub(crate) use certificates::RECORD_BYTES;
 use forebay_env::sync::lock;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;

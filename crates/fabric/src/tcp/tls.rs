@@ -17,6 +17,7 @@
 
 use super::buffer::Buffer;
 use super::socket::{Broken, Received, Socket};
+use crate::admission::RECORD_BYTES;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
@@ -25,9 +26,7 @@ use rustls::{ClientConfig, Error, ServerConfig};
 use std::sync::Arc;
 
 /// Bytes that are encrypted at a time: whole records.
-const CHUNK_BYTES: usize = 3 * RECORD_BYTES;
-/// Bytes of a full record.
-const RECORD_BYTES: usize = 16 << 10;
+const CHUNK_BYTES: usize = 6 * RECORD_BYTES;
 /// Encrypted bytes that are held at a time.
 const INPUT_BYTES: usize = 64 << 10;
 /// The same before the handshake is complete.
