@@ -226,24 +226,6 @@ impl Core {
         changed.map(|()| Called::Reply(Done {}.encode())).map_err(failed)
     }
 
-    /// Flips bits of a byte, as memory that rots does: for tests of whoever reads it.
-    pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), forebay_fabric::Error> {
-        let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));
-        let region = self.region(extent).ok_or_else(missing)?;
-        let mut byte = [0];
-        region.read(offset, &mut byte)?;
-        region.write(offset, &[byte[0] ^ mask])
-    }
-
-    /// The bytes of an extent; none where there is no such extent.
-    pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
-        let mut bytes = vec![0; self.settings.extent_bytes as usize];
-        match self.region(extent).map(|region| region.read(0, &mut bytes)) {
-            Some(Ok(())) => bytes,
-            _ => Vec::new(),
-        }
-    }
-
     /// A call came and must wait for its turn.
     pub fn call_waits(&self, peer: PeerId) -> Result<Waiting, CallError> {
         let mut inner = lock(&self.inner);

@@ -18,7 +18,7 @@ use forebay_env::{HashMap, Nanos};
 use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, Place, rpc};
 use forebay_offload::{Load, Term};
 use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
-use forebay_proto::{ExtentId, Procedure, Request};
+use forebay_proto::{Procedure, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -117,20 +117,6 @@ impl std::fmt::Debug for MemoryNode {
 }
 
 impl MemoryNode {
-    /// As [`Handle::rot`].
-    ///
-    /// # Errors
-    /// As [`Handle::rot`].
-    pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), Error> {
-        self.core.rot(extent, offset, mask).map_err(|cause| Error::Fabric { what: "flipping bits", cause })
-    }
-
-    /// As [`Handle::bytes_of`].
-    #[must_use]
-    pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
-        self.core.bytes_of(extent)
-    }
-
     /// A node without threads: the caller calls [`MemoryNode::step`].
     ///
     /// # Errors
@@ -663,20 +649,6 @@ impl Handle {
         Ok(())
     }
 
-    /// Flips the bits `mask` of the byte at `offset` of an extent, as memory that rots does: for tests of whoever reads it.
-    ///
-    /// # Errors
-    /// [`Error::Fabric`] when there is no such byte.
-    pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), Error> {
-        self.core.rot(extent, offset, mask).map_err(|cause| Error::Fabric { what: "flipping bits", cause })
-    }
-
-    /// The bytes of an extent, whoever uses it, for tests too; none where there is no such extent.
-    #[must_use]
-    pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
-        self.core.bytes_of(extent)
-    }
-
     /// False when the node has stopped, by itself or because it was told to.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -705,5 +677,7 @@ impl Drop for Handle {
     }
 }
 
+#[cfg(any(test, feature = "rot"))]
+mod rot;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,56 @@
+//! Memory that rots, and a look at it: for tests of whoever reads it. An ordinary build has none of this.
+
+use super::Handle;
+use crate::Error;
+use forebay_proto::ExtentId;
+
+impl Handle {
+    /// Flips the bits `mask` of the byte at `offset` of an extent, as memory that rots does.
+    ///
+    /// # Errors
+    /// [`Error::Fabric`] when there is no such byte.
+    pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), Error> {
+        let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));
+        let flip = || {
+            let region = self.core.region(extent).ok_or_else(missing)?;
+            let mut byte = [0];
+            region.read(offset, &mut byte)?;
+            region.write(offset, &byte.map(|bits| bits ^ mask))
+        };
+        flip().map_err(|cause| Error::Fabric { what: "flipping bits", cause })
+    }
+
+    /// The bytes of an extent, whoever uses it; none where there is no such extent.
+    #[must_use]
+    pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
+        let mut bytes = vec![0; self.core.extent_bytes() as usize];
+        match self.core.region(extent).map(|region| region.read(0, &mut bytes)) {
+            Some(Ok(())) => bytes,
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{MemoryNode, Options};
+    use forebay_proto::ExtentId;
+
+    #[test]
+    fn bits_flip_and_flip_back_and_only_where_there_is_memory() {
+        let (listener, _connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let node = MemoryNode::start(Box::new(listener), Options::with_memory(16 << 20)).unwrap();
+        let extent = ExtentId(0);
+        let zeroed = node.bytes_of(extent);
+        assert!(!zeroed.is_empty());
+        node.rot(extent, 9, 0b101).unwrap();
+        let mut flipped = zeroed.clone();
+        flipped[9] ^= 0b101;
+        assert_eq!(node.bytes_of(extent), flipped);
+        node.rot(extent, 9, 0b101).unwrap();
+        assert_eq!(node.bytes_of(extent), zeroed);
+        assert!(node.rot(extent, zeroed.len() as u64, 1).is_err());
+        assert!(node.rot(ExtentId(u32::MAX), 0, 1).is_err());
+        assert!(node.bytes_of(ExtentId(u32::MAX)).is_empty());
+    }
+}
