@@ -261,6 +261,8 @@ impl Tenant {
             most_memory_bytes: bytes(figures.most_extents),
             reserve_bytes: bytes(figures.reserve_extents),
             links: figures.links,
+            endpoints: figures.endpoints,
+            most_endpoints: Some(figures.most_endpoints).filter(|&most| most < u64::MAX),
             sessions: figures.sessions,
             stores: figures.stores,
             shards: figures.shards,

@@ -500,6 +500,10 @@ const TENANTS: Things<Tenant> = Things {
         now("forebay_tenant_most_memory_bytes", "Memory that it may have.", |tenant| tenant.most_memory_bytes),
         now("forebay_tenant_reserve_bytes", "Memory that it owes the reserve.", |tenant| tenant.reserve_bytes),
         now("forebay_tenant_links", "Links.", |tenant| tenant.links),
+        now("forebay_tenant_endpoints", "Endpoints, over all links.", |tenant| tenant.endpoints),
+        level("forebay_tenant_most_endpoints", "Endpoints that it may have; infinite without a limit.", |tenant| {
+            tenant.most_endpoints.map_or(f64::INFINITY, |most| most as f64)
+        }),
         now("forebay_tenant_sessions", "Sessions.", |tenant| tenant.sessions),
         now("forebay_tenant_stores", "Stores.", |tenant| tenant.stores),
         now("forebay_tenant_shards", "Shards.", |tenant| tenant.shards),

@@ -385,6 +385,10 @@ pub struct Tenant {
     pub reserve_bytes: u64,
     /// Links.
     pub links: u64,
+    /// Endpoints, over all links.
+    pub endpoints: u64,
+    /// How many it may have; `None` where there is no limit.
+    pub most_endpoints: Option<u64>,
     /// Sessions.
     pub sessions: u64,
     /// Stores.

@@ -86,11 +86,13 @@ impl Connections {
 
 fn table(report: &Report) -> Result<(), Failure> {
     output::line(&format!(
-        "{:<24} {:>11} {:>11} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
+        "{:<24} {:>11} {:>11} {:>5} {:>9} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
         "tenant",
         "memory MiB",
         "of MiB",
         "links",
+        "endpoints",
+        "of",
         "sessions",
         "stores",
         "shards",
@@ -104,11 +106,13 @@ fn table(report: &Report) -> Result<(), Failure> {
     ))?;
     for tenant in &report.tenants {
         output::line(&format!(
-            "{:<24} {:>11} {:>11} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
+            "{:<24} {:>11} {:>11} {:>5} {:>9} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
             escaped(&tenant.name),
             tenant.memory_bytes >> 20,
             tenant.most_memory_bytes >> 20,
             tenant.links,
+            tenant.endpoints,
+            tenant.most_endpoints.map_or_else(|| "–".to_owned(), |most| most.to_string()),
             tenant.sessions,
             tenant.stores,
             tenant.shards,

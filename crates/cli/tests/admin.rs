@@ -141,6 +141,13 @@ fn a_memory_node_shows_its_tenants_and_a_worker_its_jobs() {
     let metrics = get(&admin, "/metrics");
     lint(&metrics);
     assert!(value(&metrics, "forebay_tenant_sessions{tenant=\"anonymous\"}") >= 1.0);
+    assert!(value(&metrics, "forebay_tenant_endpoints{tenant=\"anonymous\"}") >= 1.0);
+    assert_eq!(value(&metrics, "forebay_tenant_most_endpoints{tenant=\"anonymous\"}"), f64::INFINITY);
+    let shown = run(&format!("tenants --memory {address} --format json")).expect(0).json();
+    assert!(shown["tenants"][0]["endpoints"].as_u64().unwrap() >= 1, "{shown}");
+    assert!(shown["tenants"][0]["most_endpoints"].is_null(), "{shown}");
+    let shown = run(&format!("tenants --memory {address}")).expect(0).out;
+    assert!(shown.contains("endpoints    of"), "{shown}");
     assert!(value(&metrics, "forebay_connections_total{outcome=\"admitted\"}") >= 1.0);
     let metrics = get(&admin_of_worker, "/metrics");
     lint(&metrics);

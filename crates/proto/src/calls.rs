@@ -750,12 +750,14 @@ mod tests {
             [granted]
         );
         assert_eq!(Statistics::decode(&[1; 1 + 27 * 8]).map(|s| s.uptime_ms), Ok(0x0101_0101_0101_0101));
-        let figures = [1; 1 + 2 + 4 + 22 * 8];
+        let figures = [1; 1 + 2 + 4 + 24 * 8];
         assert_eq!(TenantFigures::decode(&figures).map(|figures| figures.busy_us), Ok(0x0101_0101_0101_0101));
         let door = DoorFigures { admitted: 1, refused: 2, shown_out: 3, late: 4, crowded: 5, withdrawn: 6 };
         let page = TenantPage { tenants: vec![TenantFigures::decode(&figures).unwrap()], more: true, door };
         let words: String = (1..=6u64).map(|word| hex(&word.to_le_bytes())).collect();
-        assert_eq!(hex(&page.encode()), format!("010100{}01{words}", hex(&figures[1..])));
+        assert_eq!(hex(&page.encode()), format!("020100{}01{words}", hex(&figures[1..])));
+        let earlier = [&[1], &page.encode()[1..]].concat();
+        assert_eq!(TenantPage::decode(&earlier), Err(DecodeError::BadValue { what: "message version", found: 1 }));
     }
 
     #[test]

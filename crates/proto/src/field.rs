@@ -1,7 +1,7 @@
 //! Coding of message bodies.
 //!
 //! ```text
-//!  body     1 version (1) │ fields in the order of the struct
+//!  body     1 version (1, unless the message says another) │ fields in the order of the struct
 //!  integer  little-endian, its own width; a flag is one byte, 0 or 1
 //!  text     1 length │ UTF-8, at most 255 bytes
 //!  blob     2 length │ bytes, at most 4096
@@ -19,7 +19,6 @@ use forebay_base::{DecodeError, Reader, Writer};
 use forebay_fabric::rpc::{get_key, put_key};
 use forebay_fabric::{AccessKey, Rights};
 
-const BODY_VERSION: u8 = 1;
 /// Length of the longest text in bytes.
 pub const MAX_TEXT_BYTES: usize = 255;
 /// Length of the longest blob in bytes.
@@ -40,10 +39,13 @@ pub trait Field: Sized {
 
 /// The body of a request or a reply.
 pub trait Message: Field {
+    /// Version of the layout of its fields.
+    const VERSION: u8 = 1;
+
     /// The body's bytes.
     #[must_use]
     fn encode(&self) -> Vec<u8> {
-        let mut out = vec![BODY_VERSION];
+        let mut out = vec![Self::VERSION];
         self.put(&mut out);
         out
     }
@@ -55,7 +57,7 @@ pub trait Message: Field {
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8()?;
-        if version != BODY_VERSION {
+        if version != Self::VERSION {
             return Err(DecodeError::BadValue { what: "message version", found: version.into() });
         }
         let message = Self::take(&mut reader)?;
@@ -276,9 +278,9 @@ impl Field for Rest {
     }
 }
 
-/// Declares a message: a struct whose fields are coded in the order of their declaration.
+/// Declares a message: a struct whose fields are coded in the order of their declaration. Its version is 1 if it names none.
 macro_rules! message {
-    ($(#[$about:meta])* $name:ident { $($(#[$field_about:meta])* $field:ident: $type:ty,)* }) => {
+    ($(#[$about:meta])* $name:ident $(= $version:literal)? { $($(#[$field_about:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct $name {
@@ -296,7 +298,9 @@ macro_rules! message {
             }
         }
 
-        impl $crate::field::Message for $name {}
+        impl $crate::field::Message for $name {
+            $(const VERSION: u8 = $version;)?
+        }
     };
 }
 pub(crate) use message;

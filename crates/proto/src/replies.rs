@@ -280,6 +280,10 @@ message! {
         reserve_extents: u64,
         /// Links.
         links: u64,
+        /// Endpoints, over all links.
+        endpoints: u64,
+        /// How many it may have; `u64::MAX` where there is no limit.
+        most_endpoints: u64,
         /// Sessions.
         sessions: u64,
         /// Stores.
@@ -399,8 +403,8 @@ message! {
 }
 
 message! {
-    /// A page of the node's tenants.
-    TenantPage {
+    /// A page of the node's tenants. Version 1 said nothing of endpoints.
+    TenantPage = 2 {
         /// In ascending order of names.
         tenants: Vec<TenantFigures>,
         /// Whether there are more behind the last.

@@ -381,6 +381,8 @@ fn endpoints_of_all_identities_of_a_tenant() {
     for endpoint in &mut endpoints {
         assert!(endpoint.call(&get_statistics(9)).unwrap().is_err());
     }
+    let of = |name: &str| site.node.tenants().into_iter().find(|it| it.name.as_str() == name).unwrap();
+    assert_eq!((of("hostile").endpoints, of("hostile").most_endpoints), (5, 5));
     let busy = code(ErrorKind::Busy);
     for link in &links {
         let refused = link.endpoint().unwrap_err().to_string();
@@ -388,8 +390,7 @@ fn endpoints_of_all_identities_of_a_tenant() {
         assert!(refused.starts_with(&format!("refused ({busy}): {named}")), "{refused}");
         assert!(refused.contains("raise \"endpoints\" of this tenant"), "{refused}");
     }
-    let limited = |name: &str| site.node.tenants().iter().find(|it| it.name.as_str() == name).unwrap().limited_calls;
-    assert_eq!((limited("hostile"), limited("honest")), (2, 0));
+    assert_eq!((of("hostile").limited_calls, of("honest").limited_calls), (2, 0));
     site.use_it();
     // Whoever lets go of one has room for another, whichever identity it was.
     drop(endpoints.pop());

@@ -2,7 +2,7 @@
 //! them.
 
 use forebay_proto::calls::*;
-use forebay_proto::replies::{self, StoreEntry, StorePage};
+use forebay_proto::replies::{self, DoorFigures, StoreEntry, StorePage, TenantFigures, TenantPage};
 use forebay_proto::{
     Blob, Epoch, ExtentId, ExtentRange, GrantedExtent, Message, PROTOCOL_VERSION, Procedure, Purpose, Rest, SessionId,
     ShardId, ShardKey, StoreId, Text, gather, job_kind,
@@ -75,6 +75,18 @@ fn replies_are_as_the_node_writes_them() {
     assert!(calls::StoreOpened::of(&opened[..opened.len() - 1]).is_none());
     assert!(calls::StoreOpened::of(&[&opened[..], &[0]].concat()).is_none());
     assert!(calls::Done::of(&replies::Done {}.encode()).is_some());
+    // Fields of the values 1, 2, 3 and so on: none is where another one should be.
+    let numbers = (1..=24u64).flat_map(u64::to_le_bytes);
+    let figures: Vec<u8> = [1, 1, b't', 9, 0, 0, 0].into_iter().chain(numbers).collect();
+    let door = DoorFigures { admitted: 1, refused: 2, shown_out: 3, late: 4, crowded: 5, withdrawn: 6 };
+    let figures = TenantFigures::decode(&figures).unwrap();
+    let read =
+        calls::TenantPage::of(&TenantPage { tenants: vec![figures.clone()], more: false, door }.encode()).unwrap();
+    let [tenant] = &read.tenants[..] else { panic!("{read:?}") };
+    assert_eq!((&tenant.name[..], tenant.weight, tenant.busy_us), ("t", 9, 24));
+    assert_eq!((tenant.endpoints, tenant.most_endpoints), (5, 6));
+    assert_eq!((figures.endpoints, figures.most_endpoints), (5, 6));
+    assert_eq!((read.more, read.admitted, read.withdrawn), (false, 1, 6));
 }
 
 #[test]

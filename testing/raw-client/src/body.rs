@@ -1,8 +1,8 @@
 //! Bodies of calls and replies, as `docs/formats/node-messages.md` says that they are coded: a version byte, and fields one
 //! behind the other.
 
-/// The version of bodies.
-const VERSION: u8 = 1;
+/// The version of bodies, but for those of replies that say another.
+pub const VERSION: u8 = 1;
 
 /// A shard of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,13 +125,11 @@ macro_rules! read_integers {
 }
 
 impl<'a> Fields<'a> {
-    /// Those behind the version.
+    /// Those behind the version, which must be this one.
     #[must_use]
-    pub fn of(body: &'a [u8]) -> Option<Self> {
-        match body.split_first() {
-            Some((&VERSION, fields)) => Some(Self(fields)),
-            _ => None,
-        }
+    pub fn of(body: &'a [u8], version: u8) -> Option<Self> {
+        let (&found, fields) = body.split_first()?;
+        (found == version).then_some(Self(fields))
     }
 
     fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {

@@ -1,7 +1,7 @@
 //! Calls of a memory node and their replies, as far as attacks need them: procedures and fields as the pages that
 //! `docs/formats/node-messages.md` leads to list them.
 
-use crate::body::{Body, Fields, Granted, Shard};
+use crate::body::{Body, Fields, Granted, Shard, VERSION};
 use std::marker::PhantomData;
 
 /// The version of the calls' meaning.
@@ -132,18 +132,21 @@ pub fn get_statistics(session: u64) -> Call<Statistics> {
 
 /// Lists tenants behind this name.
 #[must_use]
-pub fn list_tenants(session: u64, after: &str) -> Call<Unread> {
+pub fn list_tenants(session: u64, after: &str) -> Call<TenantPage> {
     call(81, |body| body.u64(session).text(after))
 }
 
 /// What answers a call.
 pub trait Reply: Sized {
+    /// The version of its body.
+    const VERSION: u8 = VERSION;
+
     /// Reads the fields; `None` when they are others.
     fn read(fields: &mut Fields<'_>) -> Option<Self>;
 
     /// Reads a body, all of it.
     fn of(body: &[u8]) -> Option<Self> {
-        let mut fields = Fields::of(body)?;
+        let mut fields = Fields::of(body, Self::VERSION)?;
         Self::read(&mut fields).filter(|_| fields.is_empty())
     }
 }
@@ -154,7 +157,7 @@ fn next<'a, T>(fields: &mut Fields<'a>, read: impl FnOnce(&mut Fields<'a>) -> Op
 
 /// Declares a reply by its fields, in their order.
 macro_rules! replies {
-    ($($(#[$about:meta])* $name:ident { $($field:ident: $type:ty = $read:expr,)* })*) => {$(
+    ($($(#[$about:meta])* $name:ident $(version $version:literal)? { $($field:ident: $type:ty = $read:expr,)* })*) => {$(
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[allow(missing_docs, reason = "named as on the page")]
@@ -163,6 +166,8 @@ macro_rules! replies {
         }
 
         impl Reply for $name {
+            $(const VERSION: u8 = $version;)?
+
             fn read(fields: &mut Fields<'_>) -> Option<Self> {
                 let _ = &fields;
                 $(let $field = next(fields, $read)?;)*
@@ -249,8 +254,44 @@ replies! {
         cpu_us: u64 = Fields::u64,
         uptime_ms: u64 = Fields::u64,
     }
-    /// What no attack reads.
-    Unread {
-        bytes: Vec<u8> = |fields| Some(fields.rest()),
+    /// A tenant.
+    Tenant {
+        name: String = Fields::text,
+        weight: u32 = Fields::u32,
+        extents: u64 = Fields::u64,
+        most_extents: u64 = Fields::u64,
+        reserve_extents: u64 = Fields::u64,
+        links: u64 = Fields::u64,
+        endpoints: u64 = Fields::u64,
+        most_endpoints: u64 = Fields::u64,
+        sessions: u64 = Fields::u64,
+        stores: u64 = Fields::u64,
+        shards: u64 = Fields::u64,
+        keys: u64 = Fields::u64,
+        ranges: u64 = Fields::u64,
+        jobs: u64 = Fields::u64,
+        waiting_calls: u64 = Fields::u64,
+        calls: u64 = Fields::u64,
+        refused_calls: u64 = Fields::u64,
+        limited_calls: u64 = Fields::u64,
+        denied_calls: u64 = Fields::u64,
+        malformed_messages: u64 = Fields::u64,
+        lapsed_sessions: u64 = Fields::u64,
+        closed_links: u64 = Fields::u64,
+        completed_jobs: u64 = Fields::u64,
+        failed_jobs: u64 = Fields::u64,
+        moved_bytes: u64 = Fields::u64,
+        busy_us: u64 = Fields::u64,
+    }
+    /// Tenants, and connections since the node began to listen, by what became of them.
+    TenantPage version 2 {
+        tenants: Vec<Tenant> = |fields| fields.list(Tenant::read),
+        more: bool = Fields::flag,
+        admitted: u64 = Fields::u64,
+        refused: u64 = Fields::u64,
+        shown_out: u64 = Fields::u64,
+        late: u64 = Fields::u64,
+        crowded: u64 = Fields::u64,
+        withdrawn: u64 = Fields::u64,
     }
 }

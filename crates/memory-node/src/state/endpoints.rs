@@ -13,11 +13,15 @@ pub struct Endpoints {
     count: Mutex<Count>,
 }
 
-#[derive(Debug, Default)]
-struct Count {
-    used: u64,
-    most: u64,
-    refused: u64,
+/// How many endpoints there are, may be, and were refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Those that are there.
+    pub used: u64,
+    /// How many may be there.
+    pub most: u64,
+    /// How many were refused.
+    pub refused: u64,
 }
 
 impl Endpoints {
@@ -53,9 +57,9 @@ impl Endpoints {
         count.used = count.used.saturating_sub(1);
     }
 
-    /// How many were refused.
-    pub fn refused(&self) -> u64 {
-        lock(&self.count).refused
+    /// How many there are now.
+    pub fn count(&self) -> Count {
+        *lock(&self.count)
     }
 }
 
@@ -71,7 +75,8 @@ mod tests {
         assert!(endpoints.take().is_ok() && endpoints.take().is_ok());
         endpoints.bound(1);
         let (refusal, refused) = endpoints.take().unwrap_err();
-        assert_eq!((refusal.kind(), refused, endpoints.refused()), (ErrorKind::Busy, 1, 1));
+        assert_eq!((refusal.kind(), refused), (ErrorKind::Busy, 1));
+        assert_eq!(endpoints.count(), Count { used: 2, most: 1, refused: 1 });
         let said = refusal.to_string();
         let named = said.contains("tenant reports has its most endpoints: 1;") && said.contains("\"endpoints\"");
         assert!(named && said.len() <= 256, "{said}");

@@ -120,6 +120,7 @@ impl State {
 
     fn figures_of(&self, id: TenantId, tenant: &Tenant) -> TenantFigures {
         let Tenant { figures, used, limits, .. } = tenant;
+        let endpoints = tenant.endpoints.count();
         TenantFigures {
             name: tenant.name.clone(),
             weight: tenant.weight,
@@ -127,6 +128,8 @@ impl State {
             most_extents: limits.of(Resource::Extents),
             reserve_extents: used.of(Resource::Reserve),
             links: used.of(Resource::Links),
+            endpoints: endpoints.used,
+            most_endpoints: endpoints.most,
             sessions: used.of(Resource::Sessions),
             stores: used.of(Resource::Stores),
             shards: used.of(Resource::Shards),
@@ -136,7 +139,7 @@ impl State {
             waiting_calls: used.of(Resource::Calls),
             calls: figures.calls,
             refused_calls: figures.refused_calls,
-            limited_calls: figures.limited + tenant.endpoints.refused(),
+            limited_calls: figures.limited + endpoints.refused,
             denied_calls: figures.denied,
             malformed_messages: figures.malformed_messages,
             lapsed_sessions: figures.lapsed_sessions,
