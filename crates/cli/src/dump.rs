@@ -17,7 +17,7 @@ pub struct Arguments {
     copies: CopiesArguments,
     /// As it was at this checkpoint, which `forebay backup create` or FOREBAY.CHECKPOINT CREATE has made. Another process may have
     /// the database open.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = names::checkpoint)]
     checkpoint: Option<String>,
     /// Only this keyspace, with its keys as it knows them. Without, all keys as the database has them.
     #[arg(long, value_name = "NAME", value_parser = names::keyspace)]

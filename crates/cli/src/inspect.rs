@@ -78,8 +78,10 @@ impl Arguments {
     /// Lets the addresses know how they are to be reached.
     ///
     /// # Errors
-    /// When a node is of this process, flags are of no use there, or nothing says where the database lies.
+    /// When a node is of this process, flags are of no use there, nothing says where the database lies, or what is to be shown has
+    /// a name that nothing has there.
     pub fn resolve(&mut self) -> Result<(), Failure> {
+        let shown = self.shown();
         let (What::Manifest(common)
         | What::Log { common, .. }
         | What::Table { common, .. }
@@ -87,6 +89,7 @@ impl Arguments {
         match &mut common.memory {
             Some(memory) => {
                 memory.check_remote("--memory")?;
+                MemoryDatabase::check(&shown).map_err(Failure::usage)?;
                 memory.set_access(&common.access)
             }
             None if common.access.is_given() => {
@@ -97,6 +100,23 @@ impl Arguments {
             }
             None => Ok(()),
         }
+    }
+
+    fn shown(&self) -> Shown {
+        match &self.what {
+            What::Manifest(_) => Shown::Manifest,
+            What::Log { log, .. } => Shown::Log(log.map(|LogNumbers(epoch, serial)| (epoch, serial))),
+            What::Table { shard, table, .. } => Shown::Table { shard: *shard, table: *table },
+            What::Segment { object, .. } => Shown::Segment(object.clone()),
+        }
+    }
+
+    const fn common(&self) -> &Common {
+        let (What::Manifest(common)
+        | What::Log { common, .. }
+        | What::Table { common, .. }
+        | What::Segment { common, .. }) = &self.what;
+        common
     }
 }
 
@@ -118,13 +138,8 @@ impl Common {
 /// # Errors
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let (common, shown) = match &arguments.what {
-        What::Manifest(common) => (common, Shown::Manifest),
-        What::Log { common, log } => (common, Shown::Log(log.map(|LogNumbers(epoch, serial)| (epoch, serial)))),
-        What::Table { common, shard, table } => (common, Shown::Table { shard: *shard, table: *table }),
-        What::Segment { common, object } => (common, Shown::Segment(object.clone())),
-    };
-    let report = common.show(&shown)?;
+    let common = arguments.common();
+    let report = common.show(&arguments.shown())?;
     findings::print(&report, common.format)?;
     findings::damage(&report, "what is shown is damaged", "forebay verify tells all that is").map_or(Ok(()), Err)
 }

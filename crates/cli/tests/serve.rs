@@ -79,6 +79,8 @@ fn a_server_is_backed_up_while_it_runs() {
     assert!(then.contains("before") && !then.contains("after"), "{then}");
     let wrong = run(&format!("dump --checkpoint=monday --memory=tcp://127.0.0.1:1 {at}")).expect(2);
     assert!(wrong.error.contains("no --memory"), "{wrong:?}");
+    let wrong = run(&format!("dump --path=/nowhere --checkpoint={}", "x".repeat(300))).expect(2);
+    assert!(wrong.error.contains("is no name of a checkpoint"), "{wrong:?}");
     let refused = run(&format!("backup create {at} tuesday")).expect(1);
     assert!(refused.error.contains("FOREBAY.CHECKPOINT CREATE"), "{refused:?}");
     assert_eq!(run(&format!("backup list {at}")).expect(0).out, "monday\n");

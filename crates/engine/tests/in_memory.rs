@@ -234,6 +234,7 @@ fn what_is_not_there_is_an_error() {
     for (shown, kind) in [(&missing[..], ErrorKind::NotFound), (&invalid[..], ErrorKind::Invalid)] {
         for what in shown {
             assert_eq!(database.show(what, LIMIT).unwrap_err().kind(), kind, "{what:?}");
+            assert_eq!(MemoryDatabase::check(what).is_err(), kind == ErrorKind::Invalid, "{what:?}");
         }
     }
     let limited = database.show(&Shown::Segment("0/1".to_owned()), 0);

@@ -75,13 +75,27 @@ impl MemoryDatabase {
         Ok(Self { name: name.to_owned(), parts: named::parts(clients, name)?, options: Options::default() })
     }
 
+    /// Checks that a database in memory can have what is named so, wherever it lies.
+    ///
+    /// # Errors
+    /// `Invalid` for a log by its number, and for a segment whose name is not SHARD/SEGMENT.
+    pub fn check(shown: &Shown) -> Result<()> {
+        match shown {
+            Shown::Log(Some(_)) => {
+                Err(Error::invalid("a log in memory has no number: without one, those of all shards are shown"))
+            }
+            Shown::Segment(name) => segment_numbers(name).map(drop),
+            Shown::Manifest | Shown::Log(None) | Shown::Table { .. } => Ok(()),
+        }
+    }
+
     /// Shows a part of the database. Long lists end after `limit` rows, which is noted.
     ///
     /// # Errors
-    /// `NotFound` for a table or a segment that is not there; `Invalid` for a log by its number, and for a segment whose name is not
-    /// SHARD/SEGMENT; `Busy` when the owner changes it again and again, and something else seems to be wrong; `Unavailable`. Damage is no
-    /// error, but a problem of the report.
+    /// Those of [`MemoryDatabase::check`]; `NotFound` for a table or a segment that is not there; `Busy` when the owner changes it again
+    /// and again, and something else seems to be wrong; `Unavailable`. Damage is no error, but a problem of the report.
     pub fn show(&self, shown: &Shown, limit: usize) -> Result<Report> {
+        Self::check(shown)?;
         let mut looked = Ok(Report::default());
         for _ in 0..MOST_LOOKS {
             let roots = self.roots()?;
@@ -134,12 +148,7 @@ impl MemoryDatabase {
         self.note(&manifests, report);
         match shown {
             Shown::Manifest => self.show_manifests(&manifests, report),
-            Shown::Log(None) => self.show_logs(&manifests, limit, report)?,
-            Shown::Log(Some(_)) => {
-                return Err(Error::invalid(
-                    "a log in memory has no number: without one, those of all shards are shown",
-                ));
-            }
+            Shown::Log(_) => self.show_logs(&manifests, limit, report)?,
             Shown::Table { shard, table } => self.show_table(&manifests, *shard, *table, limit, report)?,
             Shown::Segment(name) => self.show_segment(&manifests, name, limit, report)?,
         }
@@ -258,10 +267,8 @@ impl MemoryDatabase {
     }
 
     fn show_segment(&self, manifests: &[Manifest<'_>], name: &str, limit: usize, report: &mut Report) -> Result<()> {
-        let numbers = name.split_once('/').and_then(|(shard, id)| Some((shard.parse().ok()?, id.parse().ok()?)));
-        let (shard, id) =
-            numbers.ok_or_else(|| Error::invalid("a segment in memory is SHARD/SEGMENT, such as 0/12"))?;
-        let (manifest, id) = (self.of_shard(manifests, shard, report)?, SegmentId(id));
+        let (shard, id) = segment_numbers(name)?;
+        let manifest = self.of_shard(manifests, shard, report)?;
         let Some(remains) = self.remains_of(manifest, id, report)? else { return Ok(()) };
         let is_image = manifest.version()?.segment(id).is_some_and(|info| info.kind == SegmentKind::TableImage);
         if is_image && !matches!(remains.table(), Some(Ok(_))) {
@@ -352,6 +359,12 @@ fn choose(manifests: &mut [Manifest<'_>]) {
 
 fn segment_name(shard: u64, id: SegmentId) -> String {
     format!("{shard}/{}", id.0)
+}
+
+/// The shard and the segment that a name names.
+fn segment_numbers(name: &str) -> Result<(u64, SegmentId)> {
+    let numbers = name.split_once('/').and_then(|(shard, id)| Some((shard.parse().ok()?, SegmentId(id.parse().ok()?))));
+    numbers.ok_or_else(|| Error::invalid("a segment in memory is SHARD/SEGMENT, such as 0/12"))
 }
 
 impl<'a> Manifest<'a> {
