@@ -386,6 +386,8 @@ impl Shard {
         let ShardLog::Memory(log) = &self.log else { return Ok(None) };
         self.tree.check_open()?;
         let mut looked = Looked::default();
+        // Of the versions of this moment. A round may take hours: one version over all of it would keep the memory of what is replaced
+        // meanwhile, and know nothing of what comes. Beside the bytes of all copies of a segment, this costs little.
         let looking = Looking::new(&self.tree, log, Mend::Repair);
         if after.is_none() {
             self.commits.look(&self.tree, Mend::Repair, &mut looked)?;
