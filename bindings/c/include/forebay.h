@@ -9,9 +9,9 @@
  *            is. forebay_error_kind() has the kind of the thread's last error.
  * Memory.    What a function returns belongs to the caller, who frees it with
  *            leveldb_free, or with the destroy or release function of its type.
- * Threads.   Databases, snapshots, comparators, caches and environments may be
- *            used by any number of threads. One thread at a time may use an
- *            options object, an iterator or a batch.
+ * Threads.   Databases, snapshots, tables of requests, comparators, caches and
+ *            environments may be used by any number of threads. One thread at a
+ *            time may use an options object, an iterator or a batch.
  * NULL.      Where an object is needed, NULL is an error, never a crash. NULL
  *            for options means the defaults.
  * Fork.      A database belongs to the process that opened it. In a child that is
@@ -47,6 +47,7 @@ typedef struct leveldb_readoptions_t leveldb_readoptions_t;
 typedef struct leveldb_snapshot_t leveldb_snapshot_t;
 typedef struct leveldb_writebatch_t leveldb_writebatch_t;
 typedef struct leveldb_writeoptions_t leveldb_writeoptions_t;
+typedef struct forebay_requests_t forebay_requests_t;
 
 /* Databases. */
 
@@ -229,6 +230,31 @@ void forebay_delete_range(leveldb_t *db, const leveldb_writeoptions_t *options, 
                           size_t fromlen, const char *to, size_t tolen, char **errptr);
 void forebay_writebatch_delete_range(leveldb_writebatch_t *batch, const char *from, size_t fromlen,
                                      const char *to, size_t tolen);
+
+/* Writes that may be tried again. After most errors nobody knows whether a write
+ * took effect. One that names its client and request takes effect once, however
+ * often it is tried, and by whichever process has the database open. */
+
+/* How long the table keeps a client's last request: a day. */
+#define FOREBAY_REQUESTS_LIFETIME_MS UINT64_C(86400000)
+/* A table of requests whose keys begin with `prefix`; keep other keys from there.
+ * All tables of a prefix are the same one. A request that is tried again more
+ * than `lifetime_ms` after its client's last one takes effect again. */
+forebay_requests_t *forebay_requests_create(leveldb_t *db, const char *prefix, size_t prefixlen,
+                                            uint64_t lifetime_ms, char **errptr);
+/* Ends the handle; the table stays. */
+void forebay_requests_destroy(forebay_requests_t *requests);
+/* Writes the batch as request `number` of a client, which has a name of 1 to 255
+ * bytes and numbers that grow, or finds that it was written. Returns the result of
+ * the try that was written: `result` of this one, or that of an earlier one, when
+ * `is_repeated` gets 1 and nothing is written. A number before that of a request
+ * that was written is FOREBAY_ERROR_INVALID. After any other error the same call
+ * can be made again, also by another process. */
+char *forebay_requests_write(forebay_requests_t *requests, const leveldb_writeoptions_t *options,
+                             const char *client, size_t clientlen, uint64_t number, leveldb_writebatch_t *batch,
+                             const char *result, size_t resultlen, uint8_t *is_repeated, size_t *answerlen,
+                             char **errptr);
+
 /* Brings what was written to the memory nodes. */
 void forebay_flush(leveldb_t *db, char **errptr);
 /* As leveldb_compact_range, with errors. */

@@ -24,6 +24,11 @@ pub struct leveldb_t {
 impl leveldb_t {
     /// The store, unless this process was forked after it was opened.
     pub(crate) fn store(&self) -> Result<&Store, Failure> {
+        Ok(self.shared_store()?)
+    }
+
+    /// The same, for what keeps it.
+    pub(crate) fn shared_store(&self) -> Result<&Arc<Store>, Failure> {
         Ok(self.store.get()?)
     }
 }

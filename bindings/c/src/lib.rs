@@ -10,7 +10,7 @@
 //!
 //! 1. A handle (`leveldb_t *` and the like) is `NULL` or came from this library, and was not destroyed.
 //! 2. While a function runs on an options object, an iterator or a batch, no other thread uses that object. Databases,
-//!    snapshots, comparators, caches and environments may be used by any number of threads.
+//!    snapshots, tables of requests, comparators, caches and environments may be used by any number of threads.
 //! 3. A pointer and a length name that many readable bytes, which nobody changes during the call. Strings end with a
 //!    zero byte. An array has as many elements as the function's count says.
 //! 4. An error pointer is `NULL`, or points to `NULL` or to a string that `malloc` gave.
@@ -36,6 +36,7 @@ mod hints;
 mod iterator;
 mod options;
 mod process;
+mod requests;
 mod snapshot;
 
 pub use batch::*;
@@ -46,4 +47,5 @@ pub use extensions::*;
 pub use hints::*;
 pub use iterator::*;
 pub use options::*;
+pub use requests::*;
 pub use snapshot::*;

@@ -3,8 +3,8 @@
 use crate::bytes::Bytes;
 use crate::errors::Raised;
 use crate::shared::SharedStore;
-use forebay::WriteBatch;
 use forebay::process::Owned;
+use forebay::{EngineError, WriteBatch, WriteOptions};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +21,29 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn new(store: Owned<SharedStore>, sync: bool) -> Self {
         Self { store, sync, writes: Mutex::default() }
+    }
+
+    /// Whether it is of this database.
+    pub(crate) fn is_of(&self, store: &SharedStore) -> PyResult<bool> {
+        Ok(self.store.get().raised()?.is_same(store))
+    }
+
+    /// Has the batch written, and empties it if that succeeds.
+    pub(crate) fn written<T: Send>(
+        &self,
+        py: Python<'_>,
+        write: impl FnOnce(&WriteBatch, &WriteOptions) -> Result<T, EngineError> + Send,
+    ) -> PyResult<T> {
+        let options = self.store.get().raised()?.write_options(self.sync);
+        let mut writes = std::mem::take(&mut *self.writes());
+        let written = py.detach(|| write(&writes, &options)).raised();
+        if written.is_err() {
+            // What another thread added meanwhile comes behind.
+            let mut now = self.writes();
+            writes.append(&now);
+            *now = writes;
+        }
+        written
     }
 
     fn writes(&self) -> MutexGuard<'_, WriteBatch> {
@@ -68,16 +91,7 @@ impl Batch {
     /// Writes the batch, and empties it if that succeeds.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store.get().raised()?;
-        let mut writes = std::mem::take(&mut *self.writes());
-        let options = store.write_options(self.sync);
-        let written = py.detach(|| store.write_with(&writes, &options)).raised();
-        if written.is_err() {
-            // What another thread added meanwhile comes behind.
-            let mut now = self.writes();
-            writes.append(&now);
-            *now = writes;
-        }
-        written
+        self.written(py, |writes, options| store.write_with(writes, options))
     }
 
     fn __len__(&self) -> usize {

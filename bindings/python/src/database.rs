@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::bytes::{Bytes, Keys, slices, values};
 use crate::entries::{Entries, Show};
 use crate::errors::{Raised, raise};
+use crate::requests::Requests;
 use crate::shared::SharedStore;
 use crate::snapshot::Snapshot;
 use forebay::process::Owned;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 /// An open database: an ordered map from bytes to bytes. Any number of threads may use it, but of processes the one that opened it,
 /// and none that is forked later.
@@ -225,6 +227,13 @@ impl Database {
     #[pyo3(signature = (*, sync=None))]
     fn batch(&self, sync: Option<bool>) -> PyResult<Batch> {
         Ok(Batch::new(Owned::new(self.store()?), sync.unwrap_or(self.sync)))
+    }
+
+    /// The table of requests whose keys begin with `prefix`, from which other keys are to be kept. A request that is tried again more
+    /// than `lifetime` after its client's last one takes effect again; by default a day.
+    #[pyo3(signature = (prefix, *, lifetime=None))]
+    fn requests(&self, prefix: Bytes<'_>, lifetime: Option<Duration>) -> PyResult<Requests> {
+        Ok(Requests::new(self.store()?, prefix.as_slice(), lifetime))
     }
 
     /// The present moment, to read at. A context manager.

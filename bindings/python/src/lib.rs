@@ -11,6 +11,7 @@ mod bytes;
 mod database;
 mod entries;
 mod errors;
+mod requests;
 mod shared;
 mod snapshot;
 
@@ -26,6 +27,8 @@ mod _forebay {
     #[pymodule_export]
     use crate::entries::Entries;
     use crate::errors::Raised;
+    #[pymodule_export]
+    use crate::requests::{Answer, Requests};
     #[pymodule_export]
     use crate::snapshot::Snapshot;
     use pyo3::prelude::*;

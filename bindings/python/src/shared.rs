@@ -15,6 +15,11 @@ impl SharedStore {
         forebay::process::remember(&store);
         Self(Some(store))
     }
+
+    /// Whether both are the same store.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        std::ptr::eq::<Store>(&**self, &**other)
+    }
 }
 
 impl Deref for SharedStore {

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,63 @@ def test_a_batch_with_conditions(db: forebay.Database) -> None:
         batch.require_present(b"key")
         batch.put(b"other", b"1")
     assert db[b"other"] == b"1"
+
+
+def test_a_request_takes_effect_once(db: forebay.Database) -> None:
+    requests, same = db.requests(b"r/"), db.requests(bytearray(b"r/"))
+
+    def request(number: int, value: bytes, table: forebay.Requests = requests) -> tuple[bytes, bool]:
+        batch = db.batch()
+        batch.put(b"key", value)
+        answer = table.write(b"client", number, batch, result=value)
+        assert len(batch) == 0
+        return answer.result, answer.is_repeated
+
+    assert request(7, b"first") == (b"first", False)
+    assert request(7, b"second") == (b"first", True) and request(7, b"third", same) == (b"first", True)
+    assert db[b"key"] == b"first" and list(db.keys(prefix=b"r/")) == [b"r/client"]
+    with pytest.raises(forebay.InvalidError, match="request 6 of the client"):
+        request(6, b"late")
+    assert request(9, b"next", same) == (b"next", False) and db[b"key"] == b"next"
+    assert repr(requests.write(b"client", 9, db.batch())) == "Answer(result=b'next', is_repeated=True)"
+
+
+def test_a_request_that_is_not_written_stays_open(db: forebay.Database) -> None:
+    requests = db.requests(b"r/")
+    batch = db.batch(sync=True)
+    batch.require_present(b"key")
+    batch.put(b"other", b"1")
+    with pytest.raises(forebay.ConflictError):
+        requests.write(b"client", 1, batch)
+    assert len(batch) == 1
+    db[b"key"] = b""
+    answer = requests.write(b"client", 1, batch)
+    assert answer.result == b"" and not answer.is_repeated and db[b"other"] == b"1"
+
+
+def test_requests_that_are_wrong(db: forebay.Database, tmp_path: Path) -> None:
+    requests, batch = db.requests(b"r/"), db.batch()
+    for client in (b"", bytes(256)):
+        with pytest.raises(forebay.InvalidError, match="name no client"):
+            requests.write(client, 1, batch)
+    for number in (-1, 1 << 64):
+        with pytest.raises(OverflowError):
+            requests.write(b"client", number, batch)
+    with pytest.raises(ValueError, match="negative"):
+        db.requests(b"r/", lifetime=timedelta(seconds=-1))
+    with forebay.open(str(tmp_path / "other"), memory_bytes=MEMORY_BYTES) as other:
+        with pytest.raises(forebay.InvalidError, match="of another database"):
+            requests.write(b"client", 1, other.batch())
+    db.close()
+    with pytest.raises(forebay.ClosedError):
+        requests.write(b"client", 1, batch)
+
+
+def test_a_request_is_forgotten_after_its_lifetime(db: forebay.Database) -> None:
+    requests = db.requests(b"r/", lifetime=timedelta())
+    assert not requests.write(b"client", 1, db.batch()).is_repeated
+    # It is found again for a millisecond at most.
+    assert any(not requests.write(b"client", 1, db.batch()).is_repeated for _ in range(1_000_000))
 
 
 def test_ranges_in_both_directions(db: forebay.Database) -> None:
@@ -398,7 +456,9 @@ def test_other_threads_run_while_the_engine_works(db: forebay.Database) -> None:
     assert steps > 100
 
 
-@pytest.mark.parametrize("keep", [forebay.Database.snapshot, forebay.Database.batch])
+@pytest.mark.parametrize(
+    "keep", [forebay.Database.snapshot, forebay.Database.batch, lambda db: db.requests(b"r/")]
+)
 def test_other_threads_run_while_what_is_left_of_a_database_closes_it(
     path: str, keep: Callable[[forebay.Database], object]
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_child_is_refused(db: forebay.Database, path: str, tmp_path: Path) -> 
     db[b"key"] = b"value"
     batch, snapshot, items, begun = db.batch(), db.snapshot(), db.items(), db.keys()
     batch.put(b"child", b"")
+    requests = db.requests(b"r/")
     for number in range(10):
         db[b"%d" % number] = b""
     ahead = db.keys()
@@ -95,6 +96,8 @@ def test_a_child_is_refused(db: forebay.Database, path: str, tmp_path: Path) -> 
             lambda: b"key" in snapshot,
             lambda: snapshot.multi_get([b"key"]),
             lambda: list(snapshot),
+            lambda: db.requests(b"r/"),
+            lambda: requests.write(b"client", 1, batch),
         ]
         for call in calls:
             with pytest.raises(forebay.InvalidError, match="opened before a fork"):

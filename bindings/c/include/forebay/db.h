@@ -10,6 +10,7 @@
 #include <forebay/filter_policy.h>
 #include <forebay/iterator.h>
 #include <forebay/options.h>
+#include <forebay/requests.h>
 #include <forebay/slice.h>
 #include <forebay/status.h>
 #include <forebay/write_batch.h>
@@ -80,6 +81,10 @@ public:
     virtual Status Merge(const WriteOptions &options, const Slice &key, const Slice &operand) = 0;
     // Removes the keys from `from` to before `to`.
     virtual Status DeleteRange(const WriteOptions &options, const Slice &from, const Slice &to) = 0;
+    // Puts the table of requests whose keys begin with `prefix` into `*requests`, where the caller deletes it; keep other keys from
+    // there. A request that is tried again more than `lifetime_ms` after its client's last one takes effect again.
+    virtual Status NewRequests(const Slice &prefix, Requests **requests,
+                               uint64_t lifetime_ms = FOREBAY_REQUESTS_LIFETIME_MS) = 0;
     // Brings what was written to the memory nodes.
     virtual Status Flush() = 0;
     // Closes the database and says what failed. Only deleting it is allowed afterwards.
@@ -140,15 +145,6 @@ inline ReadHandle ForC(const ReadOptions &options) {
     forebay_readoptions_set_bounds(made.get(), lower == nullptr ? nullptr : lower->data(),
                                    lower == nullptr ? 0 : lower->size(), upper == nullptr ? nullptr : upper->data(),
                                    upper == nullptr ? 0 : upper->size());
-    return made;
-}
-
-inline WriteHandle ForC(const WriteOptions &options) {
-    if (!options.sync) {
-        return nullptr;
-    }
-    WriteHandle made(leveldb_writeoptions_create());
-    leveldb_writeoptions_set_sync(made.get(), 1);
     return made;
 }
 
@@ -266,6 +262,14 @@ public:
         const WriteHandle c = ForC(options);
         char *error = nullptr;
         forebay_delete_range(db_, c.get(), from.data(), from.size(), to.data(), to.size(), &error);
+        return Status::Take(error);
+    }
+
+    Status NewRequests(const Slice &prefix, Requests **requests, uint64_t lifetime_ms) override {
+        char *error = nullptr;
+        forebay_requests_t *made =
+            forebay_requests_create(db_, prefix.data(), prefix.size(), lifetime_ms, &error);
+        *requests = made == nullptr ? nullptr : new Table(made);
         return Status::Take(error);
     }
 

@@ -3,6 +3,7 @@
 #define FOREBAY_DETAIL_H
 
 #include <forebay.h>
+#include <forebay/options.h>
 
 #include <exception>
 #include <memory>
@@ -21,7 +22,18 @@ using OptionsHandle = std::unique_ptr<leveldb_options_t, Ended<leveldb_options_t
 using ReadHandle = std::unique_ptr<leveldb_readoptions_t, Ended<leveldb_readoptions_t, leveldb_readoptions_destroy>>;
 using WriteHandle =
     std::unique_ptr<leveldb_writeoptions_t, Ended<leveldb_writeoptions_t, leveldb_writeoptions_destroy>>;
+using RequestsHandle = std::unique_ptr<forebay_requests_t, Ended<forebay_requests_t, forebay_requests_destroy>>;
 using BatchHandle = std::unique_ptr<leveldb_writebatch_t, Ended<leveldb_writebatch_t, leveldb_writebatch_destroy>>;
+
+// Null, which means the defaults, where nothing else is asked for.
+inline WriteHandle ForC(const WriteOptions &options) {
+    if (!options.sync) {
+        return nullptr;
+    }
+    WriteHandle made(leveldb_writeoptions_create());
+    leveldb_writeoptions_set_sync(made.get(), 1);
+    return made;
+}
 
 // Carries an exception past a function of C, which must not see one.
 class Carried {

@@ -21,11 +21,24 @@ from ._errors import (
     UnavailableError,
     UnsupportedError,
 )
-from ._forebay import Batch, Database, Entries, Snapshot, __version__, _forked, _sync_open, destroy, open
+from ._forebay import (
+    Answer,
+    Batch,
+    Database,
+    Entries,
+    Requests,
+    Snapshot,
+    __version__,
+    _forked,
+    _sync_open,
+    destroy,
+    open,
+)
 
 __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
+    "Answer",
     "Batch",
     "BusyError",
     "ClosedError",
@@ -39,6 +52,7 @@ __all__ = [
     "InvalidError",
     "IoError",
     "NotFoundError",
+    "Requests",
     "Snapshot",
     "TimedOutError",
     "UnavailableError",

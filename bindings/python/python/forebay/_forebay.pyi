@@ -1,4 +1,5 @@
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from os import PathLike
 from types import TracebackType
 from typing import Any, Generic, TypeVar, final, overload
@@ -8,7 +9,19 @@ from typing_extensions import Buffer
 _T = TypeVar("_T")
 _E = TypeVar("_E", covariant=True)
 
-__all__ = ["Batch", "Database", "Entries", "Snapshot", "__version__", "_forked", "_sync_open", "destroy", "open"]
+__all__ = [
+    "Answer",
+    "Batch",
+    "Database",
+    "Entries",
+    "Requests",
+    "Snapshot",
+    "__version__",
+    "_forked",
+    "_sync_open",
+    "destroy",
+    "open",
+]
 
 __version__: str
 
@@ -48,6 +61,7 @@ class Database:
     def merge(self, key: Buffer, operand: Buffer, *, sync: bool | None = None) -> None: ...
     def delete_range(self, start: Buffer, stop: Buffer, *, sync: bool | None = None) -> None: ...
     def batch(self, *, sync: bool | None = None) -> Batch: ...
+    def requests(self, prefix: Buffer, *, lifetime: timedelta | None = None) -> Requests: ...
     def snapshot(self) -> Snapshot: ...
     def items(
         self, start: Buffer | None = None, stop: Buffer | None = None, *, prefix: Buffer | None = None,
@@ -123,6 +137,17 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+@final
+class Requests:
+    def write(self, client: Buffer, number: int, batch: Batch, *, result: Buffer | None = None) -> Answer: ...
+
+@final
+class Answer:
+    @property
+    def result(self) -> bytes: ...
+    @property
+    def is_repeated(self) -> bool: ...
 
 @final
 class Entries(Generic[_E]):

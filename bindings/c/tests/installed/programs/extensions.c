@@ -124,6 +124,11 @@ static void nonsense(void) {
     forebay_multi_get(NULL, NULL, 1, NULL, NULL, &no_value, &length, &error);
     CHECK(no_value == NULL);
     CHECK_ERROR(error, "NULL");
+    CHECK(forebay_requests_create(NULL, "r/", 2, 1, &error) == NULL);
+    CHECK_ERROR(error, "leveldb_t is NULL");
+    CHECK(forebay_requests_write(NULL, NULL, "c", 1, 1, NULL, NULL, 0, NULL, NULL, &error) == NULL);
+    CHECK_ERROR(error, "forebay_requests_t is NULL");
+    forebay_requests_destroy(NULL);
 }
 
 static void orders(void) {
@@ -216,6 +221,67 @@ static void batches_and_seeks(leveldb_t *db) {
     CHECK_NO_ERROR(error);
 }
 
+/* A request of the client "client": puts `key`, and gives "done" as its result. Returns whether an earlier try was written. */
+static int request(forebay_requests_t *requests, uint64_t number, const char *key) {
+    leveldb_writebatch_t *batch = leveldb_writebatch_create();
+    uint8_t is_repeated = 9;
+    size_t length = 9;
+    char *answer;
+    leveldb_writebatch_put(batch, key, strlen(key), "1", 1);
+    answer = forebay_requests_write(requests, NULL, "client", 6, number, batch, key, strlen(key), &is_repeated, &length,
+                                    &error);
+    leveldb_writebatch_destroy(batch);
+    if (answer == NULL) {
+        CHECK(length == 0 && is_repeated == 0 && error != NULL);
+        return -1;
+    }
+    CHECK_NO_ERROR(error);
+    CHECK(length == 5 && memcmp(answer, "first", 5) == 0);
+    leveldb_free(answer);
+    return is_repeated;
+}
+
+/* A request takes effect once, however often it is tried, through whichever handle of its table. */
+static void requests_that_are_tried_again(leveldb_t *db) {
+    forebay_requests_t *requests, *same, *brief;
+    leveldb_writebatch_t *batch = leveldb_writebatch_create();
+    char value[16];
+    int tries = 0;
+    start("requests that are tried again");
+    requests = forebay_requests_create(db, "r/", 2, FOREBAY_REQUESTS_LIFETIME_MS, &error);
+    CHECK_NO_ERROR(error);
+    same = forebay_requests_create(db, "r/", 2, FOREBAY_REQUESTS_LIFETIME_MS, &error);
+    CHECK_NO_ERROR(error);
+    CHECK(request(requests, 7, "first") == 0);
+    CHECK(request(requests, 7, "other") == 1 && request(same, 7, "other") == 1);
+    CHECK(get(db, "first", value) && !get(db, "other", value));
+    CHECK(request(requests, 6, "other") == -1 && forebay_error_kind() == FOREBAY_ERROR_INVALID);
+    CHECK_ERROR(error, "request 6 of the client");
+    CHECK(!get(db, "other", value));
+
+    /* Neither result nor places for what is returned are needed, and a batch that lacks a write is not written. */
+    leveldb_writebatch_put(batch, "k", 1, NULL, 1);
+    CHECK(forebay_requests_write(requests, NULL, "client", 6, 8, batch, NULL, 0, NULL, NULL, &error) == NULL);
+    CHECK_ERROR(error, "NULL");
+    leveldb_writebatch_clear(batch);
+    leveldb_free(forebay_requests_write(requests, NULL, "client", 6, 8, batch, NULL, 0, NULL, NULL, &error));
+    CHECK_NO_ERROR(error);
+    CHECK(forebay_requests_write(requests, NULL, "", 0, 1, batch, NULL, 0, NULL, NULL, &error) == NULL);
+    CHECK_ERROR(error, "name no client");
+    leveldb_writebatch_destroy(batch);
+    forebay_requests_destroy(same);
+    forebay_requests_destroy(requests);
+
+    /* An entry that lives for no time is found again for a millisecond at most. */
+    brief = forebay_requests_create(db, "brief/", 6, 0, &error);
+    CHECK_NO_ERROR(error);
+    CHECK(request(brief, 7, "first") == 0);
+    while (request(brief, 7, "first") != 0) {
+        CHECK(++tries < 1000000);
+    }
+    forebay_requests_destroy(brief);
+}
+
 /* A database of two shards opens with both when no number was set, and not with another one. */
 static void shards_that_are_there(void) {
     leveldb_options_t *options = leveldb_options_create();
@@ -301,6 +367,7 @@ static void reads_and_writes(void) {
     leveldb_put(db, NULL, NULL, 3, "v", 1, &error);
     CHECK_ERROR(error, "a pointer to 3 bytes is NULL");
     batches_and_seeks(db);
+    requests_that_are_tried_again(db);
     CHECK(forebay_get(db, NULL, "a", 1, NULL, NULL, &error) == 0);
     CHECK_ERROR(error, "the function that takes the value is NULL");
     {

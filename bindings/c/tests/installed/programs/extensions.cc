@@ -97,8 +97,26 @@ int main() {
     CHECK(db->Write(write, &batch).ok());
     CHECK(db->Get(forebay::ReadOptions(), "m", &value).ok() && value == "12");
     CHECK(db->Write(write, nullptr).IsInvalidArgument());
+
+    forebay::Requests *made = nullptr;
+    CHECK(db->NewRequests("r/", &made).ok());
+    const std::unique_ptr<forebay::Requests> requests(made);
+    forebay::WriteBatch counted;
+    counted.Merge("n", "1");
+    forebay::Answer answer;
+    CHECK(requests->Write(write, "client", 7, &counted, "first", &answer).ok());
+    CHECK(answer.result == "first" && !answer.is_repeated);
+    CHECK(requests->Write(write, "client", 7, &counted, "second", &answer).ok());
+    CHECK(answer.result == "first" && answer.is_repeated);
+    CHECK(requests->Write(write, "client", 7, &counted, "", nullptr).ok());
+    CHECK(db->Get(forebay::ReadOptions(), "n", &value).ok() && value == "1");
+    status = requests->Write(write, "client", 6, &counted, "", &answer);
+    CHECK(status.IsInvalidArgument() && answer.result == "first");
+    CHECK(requests->Write(write, "client", 8, nullptr, "", &answer).IsInvalidArgument());
     CHECK(db->Close().ok());
     CHECK(db->Put(write, "a", "after the end").IsInvalidArgument());
+    CHECK(requests->Write(write, "client", 7, &counted, "", &answer).kind() == FOREBAY_ERROR_CLOSED);
+    CHECK(db->NewRequests("r/", &made).IsInvalidArgument() && made == nullptr);
     db.reset();
 
     options.memory_nodes = "nonsense";

@@ -69,7 +69,7 @@ static void found(void *state, const char *value, size_t length) {
 
 /* All functions, on a database that the parent has opened. */
 static void everything(leveldb_t *db, leveldb_readoptions_t *at, leveldb_iterator_t *iterator,
-                       leveldb_writebatch_t *batch) {
+                       leveldb_writebatch_t *batch, forebay_requests_t *requests) {
     const char *key = "key", *limit = "l";
     const size_t length = 3, limit_length = 1;
     size_t copied = 9;
@@ -81,6 +81,10 @@ static void everything(leveldb_t *db, leveldb_readoptions_t *at, leveldb_iterato
     leveldb_delete(db, NULL, key, 3, &error);
     CHECK_REFUSED();
     leveldb_write(db, synced, batch, &error);
+    CHECK_REFUSED();
+    CHECK(forebay_requests_create(db, "r/", 2, 1, &error) == NULL);
+    CHECK_REFUSED();
+    CHECK(forebay_requests_write(requests, NULL, key, 3, 1, batch, NULL, 0, NULL, NULL, &error) == NULL);
     CHECK_REFUSED();
     forebay_merge(db, NULL, key, 3, "1", 1, &error);
     CHECK_REFUSED();
@@ -125,6 +129,7 @@ static void children_are_refused(void) {
     leveldb_writebatch_t *batch = leveldb_writebatch_create();
     leveldb_iterator_t *iterator;
     const leveldb_snapshot_t *snapshot;
+    forebay_requests_t *requests;
     pid_t child;
     start("children are refused");
     put(db, "key", &error);
@@ -134,10 +139,12 @@ static void children_are_refused(void) {
     CHECK(leveldb_iter_valid(iterator));
     snapshot = leveldb_create_snapshot(db);
     leveldb_readoptions_set_snapshot(at, snapshot);
+    requests = forebay_requests_create(db, "r/", 2, FOREBAY_REQUESTS_LIFETIME_MS, &error);
+    CHECK_NO_ERROR(error);
     leveldb_writebatch_put(batch, "child", 5, "", 0);
     child = begin();
     if (child == 0) {
-        everything(db, at, iterator, batch);
+        everything(db, at, iterator, batch, requests);
         /* It is the parent's. */
         CHECK(open_one(name) == NULL && forebay_error_kind() == FOREBAY_ERROR_BUSY);
         CHECK_ERROR(error, "open already");
@@ -161,6 +168,7 @@ static void children_are_refused(void) {
         leveldb_readoptions_destroy(at);
         leveldb_release_snapshot(db, snapshot);
         leveldb_writebatch_destroy(batch);
+        forebay_requests_destroy(requests);
         forebay_close(db, &error);
         CHECK_NO_ERROR(error);
         exit(0);
@@ -183,6 +191,7 @@ static void children_are_refused(void) {
     leveldb_readoptions_destroy(at);
     leveldb_release_snapshot(db, snapshot);
     leveldb_writebatch_destroy(batch);
+    forebay_requests_destroy(requests);
     forebay_close(db, &error);
     CHECK_NO_ERROR(error);
     db = open_fine(name);
