@@ -5,7 +5,7 @@ use crate::common::process::Process;
 use crate::common::stored::{of_objects, options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options, SalvagedEntry, ShardBounds, Step, StoredDatabase, Syncing};
-use forebay_storage::{MemoryObjects, ObjectName, ObjectStorage};
+use forebay_storage::{MemoryObjects, ObjectName, ObjectStorage, PutMode};
 use std::collections::BTreeSet;
 
 const KEYS: u64 = 400;
@@ -106,4 +106,26 @@ fn nothing_is_saved_from_under_an_owner_who_goes_on() {
     };
     let report = owner.stored().salvage(&mut |_| ()).unwrap().save(count).unwrap();
     assert_eq!((report.problems, saved), (vec![], 2 * KEYS));
+}
+
+/// Also objects that nothing names, of shards that are not there.
+#[test]
+fn objects_are_listed_together_whichever_shards_they_are_of() {
+    let owner = Owner::new();
+    owner.db.close().unwrap();
+    let look = || {
+        let handle = owner.objects.handle();
+        let database = StoredDatabase::new(&of_objects(&handle), "db").unwrap();
+        let begun = handle.steps();
+        database.salvage(&mut |_: Step| ()).unwrap();
+        let salvaged = handle.steps();
+        let notes = database.verify(&mut |_: Step| ()).unwrap().notes.len();
+        ([salvaged - begun, handle.steps() - salvaged], notes)
+    };
+    let (steps, notes) = look();
+    for shard in 10..18 {
+        let name = ObjectName::new(format!("db/segment/{shard:020}/{:020}/{:020}", 1, 1)).unwrap();
+        owner.objects.put(&name, vec![7; 100].into(), PutMode::Replace).unwrap();
+    }
+    assert_eq!(look(), (steps, notes + 8));
 }

@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::name::{ObjectName, number};
-use crate::objects::{ObjectReader, ObjectStorage, ObjectWriter};
+use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -16,6 +16,15 @@ pub struct ObjectNumber {
     pub epoch: u64,
     /// The number.
     pub number: u64,
+}
+
+impl ObjectNumber {
+    /// That of an object whose name is `prefix/EPOCH/NUMBER`.
+    #[must_use]
+    pub fn of(name: &ObjectName, prefix: &ObjectName) -> Option<Self> {
+        let (epoch, numbered) = name.after(prefix)?.split_once('/')?;
+        Some(Self { epoch: number(epoch)?, number: number(numbered)? })
+    }
 }
 
 /// Objects under numbers.
@@ -79,11 +88,8 @@ impl NumberedObjects {
     /// As for [`ObjectStorage::list`].
     pub fn list(&self) -> Result<Vec<(ObjectNumber, u64)>> {
         let listed = self.storage.list(Some(&self.prefix))?;
-        let found = listed.iter().filter_map(|object| {
-            let (epoch, numbered) = object.name.after(&self.prefix)?.split_once('/')?;
-            Some((ObjectNumber { epoch: number(epoch)?, number: number(numbered)? }, object.size_bytes))
-        });
-        Ok(found.collect())
+        let found = |object: &ObjectInfo| Some((ObjectNumber::of(&object.name, &self.prefix)?, object.size_bytes));
+        Ok(listed.iter().filter_map(found).collect())
     }
 
     /// The objects of epochs before `epoch`, the caller's own, that no version needs, with their sizes in bytes. Those of

@@ -166,7 +166,7 @@ impl StoredDatabase {
     pub fn salvage(&self, progress: &mut dyn FnMut(Step)) -> Result<Salvage> {
         let contents = self.contents()?;
         let mut report = Report::default();
-        let listed = self.listed()?;
+        let listed = self.segments_in(&contents)?;
         let committed = self.committed(&mut report);
         report.check_known()?;
         let mut salvage = Salvage {

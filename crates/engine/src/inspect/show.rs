@@ -85,7 +85,7 @@ impl StoredDatabase {
             Some(committed) => show_versions((0..).zip(&committed.versions), report),
             None => {
                 let mut objects = Section::new("objects", OBJECTS);
-                for object in self.listed()? {
+                for object in self.segments_in(&self.contents()?)? {
                     let numbers = [object.shard, object.number.epoch, object.number.number, object.bytes];
                     objects.rows.push(numbers.map(Into::into).to_vec());
                 }

@@ -8,10 +8,9 @@ use crate::remote::objects::Objects;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_storage::{
-    BlockCache, BlockCacheOptions, BlockOptions, Cut, NumberedObjects, ObjectInfo, ObjectName, ObjectNumber, Storage,
+    BlockCache, BlockCacheOptions, BlockOptions, Cut, ObjectInfo, ObjectName, ObjectNumber, Storage,
 };
 use forebay_table::LogName;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Memory for blocks of objects that are read again soon.
@@ -105,24 +104,22 @@ impl StoredDatabase {
         format!("{}/commit", self.name)
     }
 
-    /// The objects of all segments.
+    /// The objects of all segments among these, by shards and numbers.
     ///
     /// # Errors
-    /// Those of the storage.
-    pub(crate) fn listed(&self) -> Result<Vec<Listed>> {
-        let objects = self.place.storage.objects();
+    /// None for a database that can be.
+    pub(crate) fn segments_in(&self, contents: &[ObjectInfo]) -> Result<Vec<Listed>> {
         let prefix = self.place.all_segments()?;
-        let listed = objects.list(Some(&prefix))?;
-        let shard = |name: &ObjectName| name.after(&prefix)?.split_once('/')?.0.parse().ok();
-        let shards: BTreeSet<u64> = listed.iter().filter_map(|object| shard(&object.name)).collect();
-        let mut found = Vec::with_capacity(listed.len());
-        for shard in shards {
-            let numbered = NumberedObjects::new(Arc::clone(objects), self.place.segments(shard)?);
-            for (number, bytes) in numbered.list()? {
-                found.push(Listed { shard, number, name: numbered.name(number)?, bytes });
+        let shard_of = |name: &ObjectName| name.after(&prefix)?.split_once('/')?.0.parse().ok();
+        let mut listed = Vec::new();
+        for object in contents {
+            let Some(shard) = shard_of(&object.name) else { continue };
+            if let Some(number) = ObjectNumber::of(&object.name, &self.place.segments(shard)?) {
+                listed.push(Listed { shard, number, name: object.name.clone(), bytes: object.size_bytes });
             }
         }
-        Ok(found)
+        listed.sort_unstable_by_key(|object| (object.shard, object.number));
+        Ok(listed)
     }
 
     /// A cache to read objects through.

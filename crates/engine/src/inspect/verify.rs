@@ -14,6 +14,7 @@ use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
 use forebay_base::ErrorKind;
 use forebay_env::HashSet;
+use forebay_storage::ObjectInfo;
 use forebay_table::LogName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,18 +85,18 @@ impl StoredDatabase {
     /// `NotFound` when the database was dropped; those of the storage when nothing can be listed. Damage is no error.
     pub fn verify(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
         self.check_not_dropped()?;
-        let mut before = self.contents()?;
-        let mut report = self.verify_once(progress)?;
+        let mut contents = self.contents()?;
+        let mut report = self.verify_once(&contents, progress)?;
         for _ in 1..MAX_PASSES {
             if report.problems.is_empty() {
                 break;
             }
             let now = self.contents()?;
-            if now == before {
+            if now == contents {
                 break;
             }
-            before = now;
-            let mut again = self.verify_once(progress)?;
+            contents = now;
+            let mut again = self.verify_once(&contents, progress)?;
             let is_found_again = |problem: &Finding| report.problems.iter().any(|found| found.object == problem.object);
             again.problems.retain(is_found_again);
             report = again;
@@ -103,11 +104,11 @@ impl StoredDatabase {
         Ok(report)
     }
 
-    /// Verifies what the commits and checkpoints name now.
-    fn verify_once(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
+    /// Verifies what the commits and checkpoints name now. The objects were listed just before.
+    fn verify_once(&self, contents: &[ObjectInfo], progress: &mut dyn FnMut(Step)) -> Result<Report> {
         let mut report = Report::default();
-        let listed = self.listed()?;
-        let commits = self.place.storage.objects().list(Some(&self.place.commits()?))?.len() as u64;
+        let (listed, commits) = (self.segments_in(contents)?, self.place.commits()?);
+        let commits = contents.iter().filter(|object| object.name.after(&commits).is_some()).count() as u64;
         let moments = self.moments(commits > 0, &mut report)?;
         let named = moments.segments();
         let is_unnamed = |object: &&Listed| !named.contains_key(object.name.as_str());
