@@ -10,8 +10,6 @@ use crate::processes::{MemoryNode, Running, memory_flag};
 use crate::scratch::Scratch;
 use forebay_env::{Clock, SystemClock};
 use forebay_workload::PhaseReport;
-use std::fs::File;
-use std::io::Write;
 use std::time::Duration;
 
 /// Flags of every run with tables in storage, as RocksDB has no compression either.
@@ -23,8 +21,6 @@ const VALUE_BYTES: u64 = 400;
 const RECORD_BYTES: u64 = KEY_BYTES + VALUE_BYTES;
 /// A record in a log or a table, with its header and its share of an index, bytes at most.
 const STORED_BYTES: u64 = RECORD_BYTES + 40;
-/// What a program that only writes gives to the system at once, bytes.
-const PLAIN_BYTES: usize = 1 << 20;
 /// Memory of the smallest memory node, bytes.
 const SMALLEST_NODE: u64 = 2 << 30;
 /// Threads for jobs at the memory node, as RocksDB's sub-compactions.
@@ -142,10 +138,7 @@ fn fills(bench: &Bench, findings: &mut Findings) -> Outcome {
             let row = Row::new(of(&format!("fillrandom, {durability}")), Unit::PerSecond, fill.ops_per_second);
             findings.rows.push(row.beside("none", none).with_goal(Goal::TimesAtLeast(goal)));
         };
-        let stored = run.in_storage("fillrandom", SYNCED_EACH_SECOND)?;
-        row("storage=interval:1s", &stored, 0.75);
-        let bytes = stored.log.as_ref().ok_or("the fill has no log")?.bytes;
-        let rate = stored.operations as f64 / plain_writes(bench, bytes)?.as_secs_f64();
+        row("storage=interval:1s", &run.in_storage("fillrandom", SYNCED_EACH_SECOND)?, 0.75);
         let register = Scratch::below(&bench.folder, "register")?;
         let mut sent = Vec::new();
         for (copies, goal) in [(1, 0.8), (2, 0.6)] {
@@ -160,37 +153,12 @@ fn fills(bench: &Bench, findings: &mut Findings) -> Outcome {
             let each = fill.fabric.bytes_written as f64 / (fill.operations * u64::from(copies)) as f64;
             sent.push((copies, each / RECORD_BYTES as f64));
         }
-        let label = of("fillrandom, storage=interval:1s, beside a program that only writes the log's bytes");
-        findings.rows.push(Row::new(label, Unit::PerSecond, stored.ops_per_second).beside("write and fdatasync", rate));
         for (copies, times) in sent {
             let label = of(&format!("bytes sent to each copy for the log, times keys and values, memory={copies}"));
             findings.rows.push(Row::new(label, Unit::Times, times).with_goal(Goal::AtMost(1.05)));
         }
     }
     Ok(())
-}
-
-/// What it takes to write so many bytes to a file beside the databases, synced once a second. The disk makes no fill with a log
-/// faster than this.
-fn plain_writes(bench: &Bench, bytes: u64) -> Outcome<Duration> {
-    let folder = Scratch::below(&bench.folder, "plain")?;
-    let piece = vec![0xa5; PLAIN_BYTES];
-    let clock = SystemClock::new();
-    let write = || -> std::io::Result<Duration> {
-        let mut file = File::create(folder.path().join("log"))?;
-        let began = clock.now();
-        let since = |then| Duration::from_nanos(clock.now().saturating_sub(then));
-        let mut synced = began;
-        for _ in 0..bytes / PLAIN_BYTES as u64 {
-            file.write_all(&piece)?;
-            if since(synced) >= Duration::from_secs(1) {
-                file.sync_data()?;
-                synced = clock.now();
-            }
-        }
-        Ok(since(began))
-    };
-    write().map_err(|error| format!("{}: {error}", folder.path().display()))
 }
 
 /// Fills with a log, beside RocksDB's: unsynced, synced, and many threads that share syncs.
