@@ -34,11 +34,23 @@ impl TreeClient {
     /// [`Error`].
     pub fn memory(&mut self) -> Result<TreeMemory, Error> {
         let tree = Arc::clone(self.tree());
-        let mut sum = TreeMemory::default();
+        let mut sum = TreeMemory { used_bytes: self.used_bytes()?, free_bytes: 0 };
+        for node in 0..tree.memory.nodes.len() {
+            self.free_blocks(node, |block| sum.free_bytes += block.class.bytes(&tree.memory.cut.geometry))?;
+        }
+        Ok(sum)
+    }
+
+    /// Bytes of the tree's memory that were ever used, at all its nodes: one read of each.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn used_bytes(&mut self) -> Result<u64, Error> {
+        let tree = Arc::clone(self.tree());
+        let mut sum = 0;
         for (node, memory) in tree.memory.nodes.iter().enumerate() {
             let (index, chunk) = self.cursor(node)?;
-            sum.used_bytes += index * memory.client.extent_bytes() + chunk * CHUNK_BYTES;
-            self.free_blocks(node, |block| sum.free_bytes += block.class.bytes(&tree.memory.cut.geometry))?;
+            sum += index * memory.client.extent_bytes() + chunk * CHUNK_BYTES;
         }
         Ok(sum)
     }

@@ -2,8 +2,8 @@
 
 use crate::TreeOptions;
 use crate::cache::Cache;
-use crate::class::Cut;
-use crate::layout::Geometry;
+use crate::class::{CHUNK_BYTES, CHUNK_HEADER_BYTES, Cut};
+use crate::layout::{BLOCK_HEADER_BYTES, Geometry};
 use crate::memory::{Memory, NodeMemory};
 use crate::word::Child;
 use forebay_env::sync::RwLock;
@@ -53,6 +53,16 @@ impl Tree {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Most bytes that a key and its value may have together: what a block at any of the nodes holds.
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        let most = |node: &NodeMemory| {
+            let chunks = (node.client.extent_bytes() / CHUNK_BYTES).saturating_sub(1);
+            (chunks * CHUNK_BYTES).saturating_sub(CHUNK_HEADER_BYTES + BLOCK_HEADER_BYTES as u64)
+        };
+        self.memory.nodes.iter().map(most).min().unwrap_or(0)
     }
 
     /// Bytes of memory that remembered inner nodes take.
