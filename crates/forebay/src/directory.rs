@@ -90,7 +90,7 @@ impl Store {
         }
         let path = absolute(path.as_ref())?;
         // What is refused leaves nothing behind: a directory is made for options that are right.
-        let node = Node::start(memory_bytes, &database)?;
+        let node = Node::start(memory_bytes, &database.clock)?;
         let storage = Storage::open("memory:", StorageOptions::default()).map_err(forebay_engine::Error::from)?;
         let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
         options.check()?;

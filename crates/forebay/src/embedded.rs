@@ -2,6 +2,7 @@
 
 use crate::Error;
 use forebay_engine::Options;
+use forebay_env::Clock;
 use forebay_fabric::inprocess::{self, Connector};
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
 use forebay_memory_node::{Handle, MemoryNode};
@@ -17,14 +18,19 @@ pub(crate) struct Node {
 
 impl Node {
     /// Starts a node that offers `memory_bytes`.
-    pub(crate) fn start(memory_bytes: u64, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn start(memory_bytes: u64, clock: &Arc<dyn Clock>) -> Result<Self, Error> {
         let (listener, connector) = inprocess::listen(0)?;
         let node_options = forebay_memory_node::Options {
-            clock: Arc::clone(&options.clock),
+            clock: Arc::clone(clock),
             ..forebay_memory_node::Options::with_memory(memory_bytes)
         };
         let handle = MemoryNode::start(Box::new(listener), node_options)?;
         Ok(Self { connector, _handle: Arc::new(handle) })
+    }
+
+    /// A session at the node.
+    pub(crate) fn session(&self, options: ClientOptions) -> Result<Arc<MemoryClient>, Error> {
+        Ok(MemoryClient::connect(self.connector.connect()?, NAME, options)?)
     }
 
     /// A session at the node, for a database with these options.

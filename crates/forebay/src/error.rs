@@ -80,4 +80,4 @@ macro_rules! from_below {
     )*};
 }
 
-from_below!(forebay_fabric::Error, forebay_memory_client::Error, forebay_memory_node::Error);
+from_below!(forebay_fabric::Error, forebay_memory_client::Error, forebay_memory_node::Error, forebay_tree::Error);

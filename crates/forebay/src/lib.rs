@@ -82,6 +82,7 @@ mod entries;
 mod error;
 mod fork;
 mod lock;
+mod owned_tree;
 pub mod process;
 mod reach;
 mod store;
@@ -116,10 +117,11 @@ pub use forebay_fabric::{Counts, LinkModel};
 pub use forebay_memory_client::Reach;
 /// A session at a memory node, for creating and opening a [`Tree`].
 pub use forebay_memory_client::{ClientOptions, MemoryClient};
-pub use forebay_memory_node::{MemoryNode, Options as MemoryNodeOptions};
+pub use forebay_memory_node::{Handle as MemoryNodeHandle, MemoryNode, Options as MemoryNodeOptions};
 /// The shared tree: an index that any number of clients read and write with one-sided operations.
 pub use forebay_tree as tree;
 pub use forebay_tree::{Tree, TreeClient, TreeOptions};
 pub use lock::DEFAULT_NAME;
+pub use owned_tree::OwnedTree;
 pub use reach::{reach, reach_scheduler};
 pub use store::{NodeStatistics, Store};

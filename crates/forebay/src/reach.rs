@@ -40,7 +40,8 @@ pub fn reach_scheduler(addresses: &[NodeAddress], name: &str) -> Arc<Reach> {
     }))
 }
 
-fn open(address: &NodeAddress, name: &str, options: ClientOptions) -> Result<Arc<MemoryClient>, Error> {
+/// A session at the node now.
+pub(crate) fn open(address: &NodeAddress, name: &str, options: ClientOptions) -> Result<Arc<MemoryClient>, Error> {
     let link =
         connect(address).map_err(|error| Error::Unreachable { kind: error.kind(), message: error.to_string() })?;
     MemoryClient::connect(link, name, ClientOptions { address: address.to_string(), ..options })

@@ -35,7 +35,7 @@ impl Store {
     /// machine that a process has open, unless it is to be taken over.
     pub fn embedded(memory_bytes: u64, options: Options) -> Result<Self, Error> {
         let lock = lock(&options)?;
-        Self::embedded_on(Node::start(memory_bytes, &options)?, options, lock)
+        Self::embedded_on(Node::start(memory_bytes, &options.clock)?, options, lock)
     }
 
     /// As [`Store::embedded`], on a node that was started and under a lock that was taken.
@@ -180,7 +180,7 @@ impl Store {
             (Some(storage), Some(name), None) => DirectoryLock::share_stored(storage, name)?,
             _ => None,
         };
-        let node = Node::start(memory_bytes, &options)?;
+        let node = Node::start(memory_bytes, &options.clock)?;
         let reach = node.reach(&options);
         let clients = [reach.client()?];
         let db = match checkpoint {
