@@ -284,7 +284,7 @@ impl Rig {
                 assert_eq!(ask(&[b"DEL", &key]), b":1\r\n", "{}", key.escape_ascii());
             }
         }
-        let mut left = self.server.store().iter().expect("an iterator");
+        let mut left = self.server.records().lsm().expect("an LSM database").iter().expect("an iterator");
         left.seek_to_first().expect("a place");
         while left.valid() {
             // Records of the server itself.

@@ -211,7 +211,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "redis-differential",
-        about: "random commands to a real Redis and to the server: a million of each family (--family NAME)",
+        about: "random commands to a real Redis and to the server: a million of each family (--family NAME, --engine tree)",
         folder: "testing/redis",
         toolchain: Toolchain::Program("redis-server", "redis-server"),
         environment: &[],

@@ -2,12 +2,12 @@
 
 use crate::status::{
     Bucket, Cache, Clients, Compactions, Database, Extents, Fabric, Latency, Level, Log, MemoryNode, Objects,
-    Operations, Process, Slow, Stalls, Tenant, Visitors, Worker,
+    Operations, Process, SharedTree, Slow, Stalls, Tenant, Visitors, Worker,
 };
 use forebay::{Counts, LevelStatistics, Options, Store};
 use forebay_env::{Clock, Nanos, cpu, process};
 use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
-use forebay_server::{Durations, Observer};
+use forebay_server::{Durations, Observer, TreeRecords};
 use std::collections::BTreeMap;
 
 /// Slow commands that are shown.
@@ -185,6 +185,25 @@ impl Database {
             },
             caches: caches.map(|(cache, hits, misses)| Cache { cache: cache.to_owned(), hits, misses }).into(),
             bound_moves: statistics.bound_moves,
+        }
+    }
+}
+
+impl SharedTree {
+    /// The tree of a server whose clients have so many keys.
+    #[must_use]
+    pub fn of(records: &TreeRecords, keys: u64) -> Self {
+        let (figures, tree) = (records.figures(), records.tree());
+        let [foreground, background] = tree.counts();
+        Self {
+            name: tree.tree().name().to_owned(),
+            keys,
+            used_bytes: figures.used_bytes,
+            live_bytes: figures.live_bytes,
+            cached_bytes: figures.cached_bytes,
+            journals: figures.journals,
+            unfinished: figures.unfinished,
+            fabric: vec![fabric("foreground", &foreground), fabric("background", &background)],
         }
     }
 }

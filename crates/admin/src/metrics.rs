@@ -5,7 +5,7 @@
 
 use crate::status::{
     Cache, Clients, Compactions, Database, Extents, Fabric, Latency, Level, MemoryNode, Operations, Process, Scheduler,
-    Stalls, Status, Tenant, Visitors, Worker,
+    SharedTree, Stalls, Status, Tenant, Visitors, Worker,
 };
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
@@ -405,10 +405,26 @@ const STALLS: Things<Stalls> = Things {
     ],
 };
 
+const TREE: Things<SharedTree> = Things {
+    title: "The shared tree of `forebay serve --engine tree`",
+    labels: &[],
+    of: |status| single(status.tree.as_ref()),
+    figures: &[
+        now("forebay_tree_keys", "Keys of clients.", |tree| tree.keys),
+        now("forebay_tree_used_bytes", "Bytes of memory nodes that the tree has used at some time.", |tree| {
+            tree.used_bytes
+        }),
+        now("forebay_tree_live_bytes", "Bytes of its nodes and values.", |tree| tree.live_bytes),
+        now("forebay_tree_cached_bytes", "Bytes of inner nodes that the server remembers.", |tree| tree.cached_bytes),
+        count("forebay_tree_journals_total", "Batches that had a journal.", |tree| tree.journals),
+        now("forebay_tree_unfinished_batches", "Batches that count and are not applied yet.", |tree| tree.unfinished),
+    ],
+};
+
 const FABRIC: Things<Fabric> = Things {
     title: "The fabric, by who waits",
     labels: &[TRAFFIC],
-    of: |status| parts(status, |database| &database.fabric, |_, fabric| vec![fabric.traffic.clone()]),
+    of: |status| status.fabric().map(|fabric| (vec![fabric.traffic.clone()], fabric)).collect(),
     figures: &[
         count("forebay_fabric_round_trips_total", "Round trips that a thread waited for.", |fabric| fabric.round_trips),
         count("forebay_fabric_read_bytes_total", "Bytes that came from memory nodes.", |fabric| fabric.read_bytes),
@@ -420,12 +436,15 @@ const OPERATIONS: Things<Operations> = Things {
     title: "Operations of the fabric",
     labels: &[TRAFFIC, KIND_OF_OPERATIONS],
     of: |status| {
-        let fabric = status.database.iter().flat_map(|database| &database.fabric);
         let labelled = |(traffic, of): (&Fabric, _)| -> Labelled<'_, Operations> {
             let of: &Operations = of;
             (vec![traffic.traffic.clone(), of.kind.clone()], of)
         };
-        fabric.flat_map(|traffic| traffic.operations.iter().map(move |of| (traffic, of))).map(labelled).collect()
+        status
+            .fabric()
+            .flat_map(|traffic| traffic.operations.iter().map(move |of| (traffic, of)))
+            .map(labelled)
+            .collect()
     },
     figures: &[count("forebay_fabric_operations_total", "Operations posted, by kind.", |of| of.count)],
 };
@@ -577,6 +596,7 @@ static GROUPS: &[&dyn Group] = &[
     &LEVELS,
     &COMPACTIONS,
     &STALLS,
+    &TREE,
     &FABRIC,
     &OPERATIONS,
     &CACHES,

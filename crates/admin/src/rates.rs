@@ -1,6 +1,6 @@
 //! What happens now: the difference of two answers of a process, a second.
 
-use crate::status::{Clients, Database, MemoryNode, Status, Worker};
+use crate::status::{Clients, Database, Fabric, MemoryNode, Status, Worker};
 use serde::Serialize;
 
 /// What happened between two answers, each a second unless its name says something else.
@@ -95,9 +95,9 @@ impl Rates {
                     change.of_database(|database| database.stalls.get(place).map_or(0.0, |stalls| stalls.seconds))
                 })
                 .collect(),
-            round_trips: change.of_database(|database| sum(&database.fabric, |fabric| fabric.round_trips)),
-            fabric_read_bytes: change.of_database(|database| sum(&database.fabric, |fabric| fabric.read_bytes)),
-            fabric_written_bytes: change.of_database(|database| sum(&database.fabric, |fabric| fabric.written_bytes)),
+            round_trips: change.of_fabric(|fabric| fabric.round_trips),
+            fabric_read_bytes: change.of_fabric(|fabric| fabric.read_bytes),
+            fabric_written_bytes: change.of_fabric(|fabric| fabric.written_bytes),
             storage_read_bytes: change.of_database(|database| database.objects.read_bytes as f64),
             storage_written_bytes: change.of_database(|database| database.objects.written_bytes as f64),
             syncs: change.of_database(|database| database.objects.syncs as f64),
@@ -133,6 +133,10 @@ impl Change<'_> {
 
     fn of_clients(&self, of: impl Fn(&Clients) -> u64) -> f64 {
         self.rate(|status| status.clients.as_ref().map_or(0.0, |clients| of(clients) as f64))
+    }
+
+    fn of_fabric(&self, of: impl Fn(&Fabric) -> u64) -> f64 {
+        self.rate(|status| status.fabric().map(&of).sum::<u64>() as f64)
     }
 
     fn of_database(&self, of: impl Fn(&Database) -> f64) -> f64 {

@@ -14,6 +14,8 @@ pub struct Status {
     pub clients: Option<Clients>,
     /// The database that it has open.
     pub database: Option<Database>,
+    /// The shared tree that it serves in place of a database.
+    pub tree: Option<SharedTree>,
     /// The memory nodes that its database uses, or the one that it is.
     pub memory_nodes: Vec<MemoryNode>,
     /// Which memory nodes do not answer, and why.
@@ -190,6 +192,36 @@ pub struct Database {
     pub caches: Vec<Cache>,
     /// Bounds between shards that were moved.
     pub bound_moves: u64,
+}
+
+/// A shared tree that a server has for itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SharedTree {
+    /// Its name.
+    pub name: String,
+    /// Keys of clients, in all databases.
+    pub keys: u64,
+    /// Bytes of the memory nodes that it has used at some time.
+    pub used_bytes: u64,
+    /// Of these, bytes of nodes and values.
+    pub live_bytes: u64,
+    /// Bytes of inner nodes that the server remembers.
+    pub cached_bytes: u64,
+    /// Batches that had a journal, as they made several changes.
+    pub journals: u64,
+    /// Batches that count and are not applied yet.
+    pub unfinished: u64,
+    /// What went over the fabric, by who waits for it.
+    pub fabric: Vec<Fabric>,
+}
+
+impl Status {
+    /// What went over the fabric, by who waits for it.
+    pub fn fabric(&self) -> impl Iterator<Item = &Fabric> {
+        let of_database = self.database.iter().flat_map(|database| &database.fabric);
+        of_database.chain(self.tree.iter().flat_map(|tree| &tree.fabric))
+    }
 }
 
 /// Compactions done at one place.

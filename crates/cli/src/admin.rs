@@ -2,11 +2,14 @@
 
 use crate::failure::{Failure, Stage};
 use crate::output;
-use forebay_admin::status::{Clients, Database, LostNode, MemoryNode, Scheduler, Status, Tenant, Visitors, Worker};
+use forebay::{NodeStatistics, Store};
+use forebay_admin::status::{
+    Clients, Database, LostNode, MemoryNode, Scheduler, SharedTree, Status, Tenant, Visitors, Worker,
+};
 use forebay_admin::{Admin, Settings};
 use forebay_memory_node::Handle;
 use forebay_offload::Term;
-use forebay_server::Observer;
+use forebay_server::{Observer, Records, TreeRecords};
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -72,45 +75,69 @@ pub fn announce(admin: Option<&Admin>) -> Result<(), Failure> {
     admin.map_or(Ok(()), |admin| output::announce(&format!("admin http://{}/", admin.address())))
 }
 
-/// Shows a server and its database, and the worker that has its idle threads.
+/// Shows a server and its database or shared tree, and the worker that has its idle threads.
 pub fn show_server(
     admin: &Admin,
     address: SocketAddr,
     server: Observer,
-    settings: Settings,
+    settings: Option<Settings>,
     lent: Option<Arc<forebay_worker::Worker>>,
 ) {
     admin.serve(format!("redis://{address}"), move |mut status| {
-        let store = server.store();
-        let database = Database::of(store, &settings);
-        if database.failed_shards > 0 {
-            let error = store.failure().map(|error| format!(": {error}")).unwrap_or_default();
-            status.process.not_ready =
-                format!("background work of {} shards has failed{error}", database.failed_shards);
-        }
-        for (place, told) in store.placed_statistics() {
-            let node = place.to_string();
-            match told {
-                Ok(statistics) => status.memory_nodes.push(MemoryNode::of(node, &statistics)),
-                Err(error) => status.lost_nodes.push(LostNode { node, cause: error.to_string() }),
-            }
-        }
-        let lost = status.lost_nodes.iter().map(|lost| format!("memory node {}: {}", lost.node, lost.cause));
-        status.unreachable = Some(lost.collect::<Vec<_>>().join("; ")).filter(|lost| !lost.is_empty());
-        if let Some(lost) = &status.unreachable {
-            status.process.not_ready.clone_from(lost);
-        } else if status.memory_nodes.is_empty() {
-            status.process.not_ready = "no memory node answers".to_owned();
-        }
-        if let Some(error) = store.log_failure() {
-            status.process.not_ready = format!("the log: {error}");
+        match (server.records(), &settings) {
+            (Records::Lsm(store), Some(settings)) => show_database(&mut status, store, settings),
+            (Records::Tree(tree), _) => show_tree(&mut status, tree, server.keys()),
+            (Records::Lsm(_), None) => {}
         }
         if !server.is_running() {
             status.process.not_ready = "it is stopping".to_owned();
         }
         let worker = lent.as_deref().map(Worker::of);
-        Status { clients: Some(Clients::of(&server)), database: Some(database), worker, ..status }
+        Status { clients: Some(Clients::of(&server)), worker, ..status }
     });
+}
+
+fn show_database(status: &mut Status, store: &Store, settings: &Settings) {
+    let database = Database::of(store, settings);
+    if database.failed_shards > 0 {
+        let error = store.failure().map(|error| format!(": {error}")).unwrap_or_default();
+        status.process.not_ready = format!("background work of {} shards has failed{error}", database.failed_shards);
+    }
+    show_nodes(status, store.placed_statistics());
+    if let Some(error) = store.log_failure() {
+        status.process.not_ready = format!("the log: {error}");
+    }
+    status.database = Some(database);
+}
+
+fn show_tree(status: &mut Status, tree: &TreeRecords, keys: u64) {
+    let shown = SharedTree::of(tree, keys);
+    if shown.unfinished > 0 {
+        status.process.not_ready = format!("{} batches wait for memory: writes are refused", shown.unfinished);
+    }
+    show_nodes(status, tree.tree().node_statistics().into_iter().enumerate().collect());
+    if let Some(error) = tree.failure() {
+        status.process.not_ready = error.to_string();
+    }
+    status.tree = Some(shown);
+}
+
+/// Shows memory nodes by their places.
+fn show_nodes(status: &mut Status, nodes: Vec<(usize, Result<NodeStatistics, forebay::Error>)>) {
+    for (place, told) in nodes {
+        let node = place.to_string();
+        match told {
+            Ok(statistics) => status.memory_nodes.push(MemoryNode::of(node, &statistics)),
+            Err(error) => status.lost_nodes.push(LostNode { node, cause: error.to_string() }),
+        }
+    }
+    let lost = status.lost_nodes.iter().map(|lost| format!("memory node {}: {}", lost.node, lost.cause));
+    status.unreachable = Some(lost.collect::<Vec<_>>().join("; ")).filter(|lost| !lost.is_empty());
+    if let Some(lost) = &status.unreachable {
+        status.process.not_ready.clone_from(lost);
+    } else if status.memory_nodes.is_empty() {
+        status.process.not_ready = "no memory node answers".to_owned();
+    }
 }
 
 /// Shows that the server opens its database again, and why.

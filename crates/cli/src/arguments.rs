@@ -11,6 +11,18 @@ use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Memory for inner nodes of a shared tree, unless a flag says something else.
+pub const TREE_CACHE_BYTES: usize = 256 << 20;
+
+/// An engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// An LSM database, which one process writes.
+    Lsm,
+    /// A shared tree, which lies in memory nodes alone.
+    Tree,
+}
+
 /// The memory that a command uses.
 #[derive(Debug, Clone, clap::Args)]
 pub struct MemoryArguments {

@@ -29,6 +29,15 @@ pub const PARAMETERS: &str = "parameters";
 /// Largest file, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
+/// What is in effect where nobody said anything.
+#[derive(Debug, Default)]
+pub struct Usual {
+    /// The values of options.
+    pub values: BTreeMap<&'static str, String>,
+    /// Options that have no use, as other ones are set.
+    pub unused: BTreeSet<String>,
+}
+
 /// Where the value of an option comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
@@ -108,16 +117,17 @@ impl Configuration {
     }
 
     /// What is in effect, as a file of this form. What `usual` says of options that nobody set is in comments: it may
-    /// follow from other options.
+    /// follow from other options. Nothing is said of options that other ones leave without a use.
     pub fn describe(
         &self,
         options: &clap::Command,
         matches: &clap::ArgMatches,
-        usual: &BTreeMap<&str, String>,
+        Usual { values: usual, unused }: &Usual,
     ) -> String {
         let mut text = String::new();
         for option in options.get_arguments() {
-            let Some(name) = option.get_long().filter(|name| is_option(name)) else { continue };
+            let named = option.get_long().filter(|name| is_option(name) && !unused.contains(*name));
+            let Some(name) = named else { continue };
             let id = option.get_id().as_str();
             if name == PARAMETER {
                 continue;

@@ -1,5 +1,6 @@
 //! `forebay drop`: deletes a database.
 
+use crate::arguments::Engine;
 use crate::failure::Failure;
 use crate::output;
 use crate::place::PlaceArguments;
@@ -9,6 +10,9 @@ use crate::place::PlaceArguments;
 pub struct Arguments {
     #[command(flatten)]
     pub place: PlaceArguments,
+    /// What it is: an LSM database, or a shared tree of a server, on the nodes of --memory.
+    #[arg(long, value_enum, default_value_t = Engine::Lsm)]
+    engine: Engine,
     /// Delete it. Without, nothing is done.
     #[arg(long)]
     yes: bool,
@@ -25,6 +29,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             "this deletes the database {name:?} with all that it holds: add --yes"
         )));
     }
-    arguments.place.destroy()?;
+    match arguments.engine {
+        Engine::Lsm => arguments.place.destroy()?,
+        Engine::Tree => arguments.place.destroy_tree()?,
+    }
     output::line(&format!("dropped: {name}"))
 }

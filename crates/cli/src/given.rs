@@ -2,6 +2,7 @@
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use std::collections::BTreeSet;
 
 /// The flags of `T`, and the names of those that the command line gives.
 #[derive(Debug, Clone)]
@@ -15,7 +16,20 @@ pub struct Given<T> {
 impl<T> Given<T> {
     /// The first flag that was given.
     pub fn first(&self) -> Option<&str> {
-        self.given.first().map(String::as_str)
+        self.first_but("")
+    }
+
+    /// The first flag that was given, but for this one.
+    pub fn first_but(&self, other: &str) -> Option<&str> {
+        self.given.iter().map(String::as_str).find(|flag| *flag != other)
+    }
+}
+
+impl<T: Args> Given<T> {
+    /// The names of all flags, without dashes in front.
+    pub fn names() -> BTreeSet<String> {
+        let group = T::augment_args(Command::new("group"));
+        group.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned)).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::failure::{Failure, Stage};
 use crate::names;
 use crate::nodes::of_opening;
 use crate::storage_flags::{NamedStorage, named_directory};
-use forebay::{DEFAULT_NAME, ErrorKind, NodeAddress, Options, Storage, Store, StoredDatabase};
+use forebay::{DEFAULT_NAME, ErrorKind, NodeAddress, Options, OwnedTree, Storage, Store, StoredDatabase};
 
 /// Where the database lies.
 #[derive(Debug, Clone, clap::Args)]
@@ -182,6 +182,20 @@ impl PlaceArguments {
             (None, None) => Store::destroy(addresses, name),
         };
         dropped.map_err(|error| self.starting(&error))
+    }
+
+    /// Drops the shared tree of this name. No server may have it.
+    ///
+    /// # Errors
+    /// As [`PlaceArguments::destroy`].
+    pub fn destroy_tree(&self) -> Result<(), Failure> {
+        let (name, memory) = (self.name()?, &self.memory.memory);
+        if self.has_storage() || memory.is_local() {
+            return Err(Failure::usage(
+                "a shared tree lies on memory nodes alone: name it with --memory ADDRESS and --db NAME",
+            ));
+        }
+        OwnedTree::destroy(memory.all(), name).map_err(|error| self.starting(&error))
     }
 
     /// Checks that the flags name a place.

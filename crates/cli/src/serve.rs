@@ -3,12 +3,16 @@
 mod lending;
 mod parameters;
 mod running;
+mod tree;
 
 use self::parameters::{Parameter, ParameterFile};
 use self::running::{Ended, Opened, Serving};
+use self::tree::TreeArguments;
 use crate::admin::{self, AdminArguments};
-use crate::arguments::{MemoryArguments, NodeAddresses};
+use crate::arguments::{Engine, MemoryArguments, NodeAddresses};
+use crate::configuration::Usual;
 use crate::failure::{Failure, Stage};
+use crate::given::Given;
 use crate::log::TracedLogArguments;
 use crate::output;
 use crate::stores::EngineArguments;
@@ -20,7 +24,7 @@ use forebay_env::{Clock, SystemClock};
 use forebay_server::{ConfigFile, ServerOptions, TlsOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -49,6 +53,12 @@ pub struct Arguments {
     /// Print the options that are in effect and where each comes from, and serve nothing.
     #[arg(long)]
     pub check_config: bool,
+    /// What the keys lie in. The shared tree has no storage: it survives this process on the memory nodes of --memory, and without, ends
+    /// with it.
+    #[arg(long, value_enum, default_value_t = Engine::Lsm)]
+    engine: Engine,
+    #[command(flatten)]
+    tree: TreeArguments,
     /// Where to listen; port 0 lets the system choose, and none serves nobody without TLS.
     #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDRESS:PORT")]
     listen: Listen,
@@ -82,7 +92,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub memory: MemoryArguments,
     #[command(flatten)]
-    engine: EngineArguments,
+    engine_options: Given<EngineArguments>,
     #[command(flatten)]
     log: TracedLogArguments,
 }
@@ -143,12 +153,16 @@ impl TlsArguments {
 ///
 /// # Errors
 /// What [`execute`] would refuse about them.
-pub fn check(arguments: &Arguments) -> Result<BTreeMap<&'static str, String>, Failure> {
+pub fn check(arguments: &Arguments) -> Result<Usual, Failure> {
     options(arguments)?;
-    let (engine, options) = placed(arguments)?;
-    engine.check(&options).map_err(starting)?;
-    let mut usual = engine.usual(&options);
-    usual.insert("admin", ADMIN.to_string());
+    let mut usual = match Placed::of(arguments)? {
+        Placed::Lsm(engine, options) => {
+            engine.check(&options).map_err(starting)?;
+            Usual { values: engine.usual(&options), unused: BTreeSet::new() }
+        }
+        Placed::Tree => tree::usual(&arguments.memory.memory),
+    };
+    usual.values.insert("admin", ADMIN.to_string());
     Ok(usual)
 }
 
@@ -160,7 +174,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("serve")?;
     // From here on a signal is only a request, so that the store can be closed.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
-    let (options, placed) = (options(arguments)?, placed(arguments)?);
+    let (options, placed) = (options(arguments)?, Placed::of(arguments)?);
     // A second server on one store would fence the first one before it finds its port taken.
     for address in arguments.listen.0.into_iter().chain(arguments.tls.tls_listen) {
         let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
@@ -176,7 +190,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     loop {
         match serving.wait(&mut signals) {
             Ended::Stopped => return serving.stop(None),
-            Ended::Fenced(error) => return serving.stop(Some(error)),
+            Ended::Lost(error) => return serving.stop(Some(error)),
             Ended::MemoryLost(cause) => {
                 let again = serving.pause(&cause);
                 let Some(opened) = opened_again(arguments, &mut signals)? else { return Ok(()) };
@@ -196,7 +210,7 @@ fn opened_again(arguments: &Arguments, signals: &mut Signals) -> Result<Option<O
         if signals.pending().any(|signal| signal != SIGHUP) {
             break;
         }
-        match open(arguments, &memory, placed(arguments)?) {
+        match open(arguments, &memory, Placed::of(arguments)?) {
             Ok(opened) => return Ok(Some(opened)),
             Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut) => {
                 tracing::warn!(error = error.message, "the store cannot be opened again yet");
@@ -238,10 +252,34 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
     Ok(options)
 }
 
+/// What is to be opened.
+#[derive(Debug)]
+enum Placed {
+    /// An LSM database: the engine's flags, which say now where it lies, and its options.
+    Lsm(Box<EngineArguments>, Box<Options>),
+    /// A shared tree.
+    Tree,
+}
+
+impl Placed {
+    fn of(arguments: &Arguments) -> Result<Self, Failure> {
+        match arguments.engine {
+            Engine::Tree => {
+                let lends = arguments.lend_threads;
+                tree::check(&arguments.memory.memory, &arguments.engine_options, lends).map(|()| Self::Tree)
+            }
+            Engine::Lsm if arguments.tree.is_given() => {
+                Err(Failure::usage("--tree-cache-size is for --engine=tree; an LSM database has --cached-index-size"))
+            }
+            Engine::Lsm => placed(arguments).map(|(engine, options)| Self::Lsm(Box::new(engine), Box::new(options))),
+        }
+    }
+}
+
 /// The engine's flags, which say now where the store lies, and its options.
 fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> {
     let memory = &arguments.memory.memory;
-    let mut engine = arguments.engine.clone();
+    let mut engine = arguments.engine_options.flags.clone();
     if memory.is_local() {
         engine.or_in(FOLDER);
     }
@@ -261,18 +299,18 @@ fn divided(options: Options) -> Options {
 }
 
 /// Opens what is served, with what its options say.
-fn open(
-    arguments: &Arguments,
-    memory: &MemoryArguments,
-    (engine, options): (EngineArguments, Options),
-) -> Result<Opened, Failure> {
-    let options = divided(engine.with_recorded_shards(&memory.memory, options).map_err(starting)?);
+fn open(arguments: &Arguments, memory: &MemoryArguments, placed: Placed) -> Result<Opened, Failure> {
+    let Placed::Lsm(engine, options) = placed else {
+        let name = arguments.engine_options.flags.name();
+        return arguments.tree.open(memory, name.as_deref()).map_err(starting);
+    };
+    let options = divided(engine.with_recorded_shards(&memory.memory, *options).map_err(starting)?);
     let options = engine.opened(options).map_err(starting)?;
     let store = engine.open(memory, options.clone()).map_err(starting)?;
     let options = Options { storage: engine.found_storage(), ..options };
     let lend = || lending::lend(&store, &memory.memory, &engine, &options);
     let lent = arguments.lend_threads.then(lend).transpose()?;
-    Ok(Opened { settings: Settings::from(&options), store, lent })
+    Ok(Opened { settings: Some(Settings::from(&options)), records: store.into(), lent })
 }
 
 fn starting(error: forebay::Error) -> Failure {

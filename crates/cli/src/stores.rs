@@ -277,6 +277,11 @@ impl EngineArguments {
         self.place.found_storage()
     }
 
+    /// The database's name.
+    pub fn name(&self) -> Option<String> {
+        self.place.name()
+    }
+
     /// Checks that the database is there when the command has ended.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! `forebay ycsb`: YCSB's workloads and profiles from published statistics.
 
-use crate::arguments::{CheckArguments, MemoryArguments, ReportArguments};
+use crate::arguments::{CheckArguments, Engine, MemoryArguments, ReportArguments, TREE_CACHE_BYTES};
 use crate::failure::{Failure, Stage};
 use crate::given::Given;
 use crate::output::{self, Format};
@@ -14,18 +14,6 @@ use forebay_workload::ycsb::{self, Distribution, Profile, Settings, Workload, YC
 use forebay_workload::{PhaseReport, Report, Run, Store, render_header, render_phase, render_summary};
 use std::cell::RefCell;
 use std::path::PathBuf;
-
-/// Memory for inner nodes, unless a flag says something else.
-const TREE_CACHE_BYTES: usize = 256 << 20;
-
-/// The engine to measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Engine {
-    /// The LSM engine: one client, which writes.
-    Lsm,
-    /// The shared tree: any number of clients.
-    Tree,
-}
 
 /// The workloads, their sizes, and their place.
 #[derive(Debug, clap::Args)]

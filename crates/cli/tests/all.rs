@@ -16,5 +16,6 @@ mod manual;
 mod pool;
 mod restart;
 mod serve;
+mod serve_tree;
 mod usage;
 mod worker;

@@ -393,7 +393,11 @@ impl<'s> Executor<'s> {
             return Ok(Locked::nothing());
         }
         let locks = &self.shared.locks;
-        let reads_others = calls.iter().any(|(command, arguments)| command.reads_others(*arguments));
+        // Without a snapshot, who looks for keys would find half of what others are writing.
+        let is_steady = self.shared.store.has_snapshots();
+        let reads_others =
+            |(command, arguments): &Call<'_>| command.reads_others(*arguments) || command.looks_around && !is_steady;
+        let reads_others = calls.iter().any(reads_others);
         let is_of_all = |(command, _): &Call<'_>| matches!(command.run, Run::Exclusive(_) | Run::Script(_));
         if calls.iter().any(is_of_all) || (reads_others && place == Place::Here) {
             return self.until(|| locks.try_lock_all());

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! ```text
-//!   server ──► network ──► dialogue ──► execute ──► commands ──► keyspace ──► the database
+//!   server ──► network ──► dialogue ──► execute ──► commands ──► keyspace ──► records ──► the engine
 //!                 │             │            │           │
 //!                 └─────────────┴────────────┴───────────┴──► state, script, acl, protocol, text
 //! ```
@@ -24,7 +24,8 @@
 //! | `text` | numbers, patterns, and bytes made safe to show |
 //! | `file` | files that are written anew while they are in use |
 //! | `protocol` | requests and replies |
-//! | `keyspace` | keys, types and expiries over ordered keys; locks |
+//! | `records` | ordered keys with their values, on either engine |
+//! | `keyspace` | keys, types and expiries over them; locks |
 //! | `script` | Lua without what it may call |
 //! | `acl` | users, and what they may do |
 //! | `state` | what connections share |
@@ -50,6 +51,7 @@ pub mod local;
 mod network;
 mod observer;
 pub mod protocol;
+pub mod records;
 pub mod script;
 mod server;
 pub mod state;
@@ -59,6 +61,8 @@ pub use file::replace_file;
 pub use keyspace::layout::shard_bounds;
 pub use keyspace::spaces::is_served;
 pub use observer::{Figures, Observer, SlowCommand};
+pub use records::store::Records;
+pub use records::tree::{TreeFigures, TreeRecords};
 pub use server::{Error, Server, ServerOptions, TlsOptions};
 pub use state::config::ConfigFile;
 pub use state::durations::Durations;

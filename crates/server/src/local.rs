@@ -11,12 +11,13 @@ use crate::dialogue::Dialogue;
 use crate::execute::Executor;
 use crate::network::event_loop::MAIL;
 use crate::network::expiry;
+use crate::records::store::Records;
 use crate::server::{Error, shared};
 use crate::state::counters::Counters;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
 use crate::state::shared::Shared;
-use forebay::{ErrorKind, Store};
+use forebay::ErrorKind;
 use forebay_env::Clock;
 use mio::{Poll, Waker};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,12 +50,12 @@ impl LocalServer {
     /// # Errors
     /// Those of the store; `Invalid` when it has keys, and no server has written them; `Io` when the system refuses what a mailbox
     /// needs.
-    pub fn new(store: Store, clock: Arc<dyn Clock>, without: &[&str]) -> Result<Self, Error> {
+    pub fn new(store: impl Into<Records>, clock: Arc<dyn Clock>, without: &[&str]) -> Result<Self, Error> {
         let io = Error::io("preparing a mailbox");
         let all = table::registry();
         let users = Users::new(table::catalogue(&all), None).map_err(|text| Error::new(ErrorKind::Invalid, text))?;
         let registry = Registry::new(all.all().iter().copied().filter(|command| !without.contains(&command.name)));
-        let shared = shared(store, users, address(), 1, clock)?;
+        let shared = shared(store.into(), users, address(), 1, clock)?;
         let counters = shared.counts.of_thread(registry.numbers());
         let poll = Poll::new().and_then(|poll| Waker::new(poll.registry(), MAIL).map(|waker| (poll, waker)));
         let (poll, waker) = poll.map_err(io)?;
@@ -70,9 +71,9 @@ impl LocalServer {
         self.registry.all().iter().map(|command| command.name)
     }
 
-    /// The store.
+    /// What it serves.
     #[must_use]
-    pub const fn store(&self) -> &Store {
+    pub const fn records(&self) -> &Records {
         &self.shared.store
     }
 

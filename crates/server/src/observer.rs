@@ -1,11 +1,12 @@
 //! What whoever runs a server sees of it.
 
+use crate::keyspace::layout::DATABASES;
+use crate::records::store::Records;
 use crate::state::counters::Count;
 use crate::state::durations::Durations;
 use crate::state::shared::Shared;
 use crate::state::slow_log;
 use crate::text::shown;
-use forebay::Store;
 use std::sync::Arc;
 
 /// Figures of a server. Counts are since it started, or since `CONFIG RESETSTAT`; durations are since it started.
@@ -66,8 +67,15 @@ impl Observer {
 
     /// What is served.
     #[must_use]
-    pub fn store(&self) -> &Store {
+    pub fn records(&self) -> &Records {
         &self.0.store
+    }
+
+    /// Number of keys of all databases, with those that have expired and were not removed yet.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        let keys = |space| u64::try_from(self.0.spaces.counts(space).keys).unwrap_or(0);
+        (0..DATABASES as u8).map(keys).sum()
     }
 
     /// Whether the server serves.

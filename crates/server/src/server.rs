@@ -4,15 +4,17 @@ use crate::acl::users::Users;
 use crate::commands::command::Registry;
 use crate::commands::table;
 use crate::execute::Executor;
+use crate::keyspace::failure::Failure;
 use crate::keyspace::spaces::is_of_others;
 use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
+use crate::records::store::Records;
 use crate::state::clients;
 use crate::state::config::{Config, ConfigFile};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::shared::{MAX_STEPS, Shared};
+use forebay::ErrorKind;
 use forebay::admission::Admission;
-use forebay::{ErrorKind, Store};
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
 use mio::net::TcpListener;
@@ -144,12 +146,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a store.
+    /// Serves a store, or a shared tree.
     ///
     /// # Errors
     /// Those of [`ServerOptions::check`]; `Io` when the address is taken, or the system refuses threads; `Invalid` when the store has
     /// keys, and no server has written them; those of the store.
-    pub fn start(store: Store, options: ServerOptions) -> Result<Self, Error> {
+    pub fn start(store: impl Into<Records>, options: ServerOptions) -> Result<Self, Error> {
         let registry = table::registry();
         let users = options.users(&registry)?;
         let mut plain = None;
@@ -167,7 +169,7 @@ impl Server {
         if let Some(password) = &options.password {
             users.set_default_password(password);
         }
-        let mut shared = shared(store, users, address, options.threads, options.clock)?;
+        let mut shared = shared(store.into(), users, address, options.threads, options.clock)?;
         shared.max_steps = options.max_steps;
         let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
         let possible = clients::possible(wanted);
@@ -250,12 +252,12 @@ impl Server {
         !self.shared.is_stopping()
     }
 
-    /// Why the store is of no use any more, if another process has taken it over. The server goes on until it is stopped,
-    /// and refuses all writes.
+    /// Why what is served is of no use any more, if another process has taken it over, or a shared tree is lost to this one. The server goes
+    /// on until it is stopped, and refuses all writes.
     #[must_use]
-    pub fn fenced(&self) -> Option<Error> {
-        let fenced = self.shared.store.failure().filter(|error| error.kind() == ErrorKind::Fenced)?;
-        Some(Error { kind: fenced.kind(), message: fenced.to_string() })
+    pub fn ended(&self) -> Option<Error> {
+        let ended = self.shared.store.ended()?;
+        Some(Error { kind: ended.kind(), message: ended.to_string() })
     }
 
     /// Sees the server while it runs.
@@ -289,19 +291,19 @@ impl Server {
 /// # Errors
 /// `Invalid` for such a store; those of the store.
 pub(crate) fn shared(
-    store: Store,
+    store: Records,
     users: Users,
     address: SocketAddr,
     threads: usize,
     clock: Arc<dyn Clock>,
 ) -> Result<Shared, Error> {
-    if is_of_others(&store).map_err(|error| Error { kind: error.kind(), message: error.to_string() })? {
+    let failed = |failure: Failure| Error { kind: failure.kind(), message: failure.message().to_owned() };
+    if is_of_others(&store).map_err(failed)? {
         let message = "the database has keys that forebay serve has not written: clients would not see them, or a part of them would \
                        be taken for keys of clients. Name another database, or an empty one";
         return Err(Error { kind: ErrorKind::Invalid, message: message.to_owned() });
     }
-    Shared::new(store, users, address, threads, clock)
-        .map_err(|failure| Error { kind: failure.kind(), message: failure.message().to_owned() })
+    Shared::new(store, users, address, threads, clock).map_err(failed)
 }
 
 fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {

@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use forebay_redis_differential::families::{FAMILIES, Family};
-use forebay_redis_differential::run::{self, Pair};
+use forebay_redis_differential::run::{self, Engine, Pair};
 use std::process::ExitCode;
 
 /// A new run begins, with an empty store and a seed of its own, after so many commands.
@@ -19,6 +19,9 @@ struct Arguments {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// What Forebay's server keeps its keys in.
+    #[arg(long, value_enum, default_value_t = Engine::Lsm)]
+    engine: Engine,
     /// Only this family.
     #[arg(long)]
     family: Option<String>,
@@ -26,7 +29,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let pair = Pair::start();
+    let pair = Pair::start(arguments.engine);
     let mut differences = 0;
     for family in FAMILIES.iter().filter(|family| arguments.family.as_deref().is_none_or(|name| name == family.name)) {
         differences += all(&pair, family, &arguments);

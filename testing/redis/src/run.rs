@@ -5,9 +5,9 @@ use crate::client::{Client, Value};
 use crate::families::Family;
 use crate::families::streams::without_times;
 use crate::real::Redis;
-use forebay::{Options, Store};
+use forebay::{Options, OwnedTree, Store, TreeOptions};
 use forebay_env::Random;
-use forebay_server::{Server, ServerOptions};
+use forebay_server::{Records, Server, ServerOptions};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -28,6 +28,15 @@ const QUEUED: &str = "+QUEUED";
 /// A command, and how its replies must agree.
 type Sent = (Agreement, Vec<Vec<u8>>);
 
+/// What Forebay's server keeps its keys in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// An LSM database.
+    Lsm,
+    /// A shared tree.
+    Tree,
+}
+
 /// Both servers.
 #[derive(Debug)]
 pub struct Pair {
@@ -43,19 +52,22 @@ impl Pair {
     /// # Panics
     /// When one does not start.
     #[must_use]
-    pub fn start() -> Self {
-        Self::start_with(ServerOptions::default())
+    pub fn start(engine: Engine) -> Self {
+        Self::start_with(engine, ServerOptions::default())
     }
 
-    /// Starts both, empty, and Forebay's with these options and an address of its own.
+    /// Starts both, empty, and Forebay's on this engine, with these options and an address of its own.
     ///
     /// # Panics
     /// When one does not start.
     #[must_use]
-    pub fn start_with(options: ServerOptions) -> Self {
-        let store = Store::embedded(MEMORY_BYTES, Options::default()).expect("a store opens");
+    pub fn start_with(engine: Engine, options: ServerOptions) -> Self {
+        let records: Records = match engine {
+            Engine::Lsm => Store::embedded(MEMORY_BYTES, Options::default()).expect("a store opens").into(),
+            Engine::Tree => OwnedTree::embedded(MEMORY_BYTES, TreeOptions::default()).expect("a tree opens").into(),
+        };
         let options = ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..options };
-        Self { redis: Redis::start(), forebay: Server::start(store, options).expect("the server starts") }
+        Self { redis: Redis::start(), forebay: Server::start(records, options).expect("the server starts") }
     }
 }
 

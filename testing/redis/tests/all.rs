@@ -12,3 +12,4 @@ mod migrate;
 mod scripts;
 mod short;
 mod tracking;
+mod tree;

@@ -4,7 +4,7 @@ use forebay_env::Random;
 use forebay_redis_differential::agreement::sorted;
 use forebay_redis_differential::client::{Client, Value};
 use forebay_redis_differential::families::FAMILIES;
-use forebay_redis_differential::run::{self, Pair};
+use forebay_redis_differential::run::{self, Engine, Pair};
 
 const COMMANDS: usize = 1500;
 
@@ -29,7 +29,7 @@ fn carry(from: &mut Client, to: &mut Client) {
 
 #[test]
 fn every_type_goes_there_and_back() {
-    let pair = Pair::start();
+    let pair = Pair::start(Engine::Lsm);
     let [mut redis, mut forebay] = connect(&pair);
     for name in ["strings", "hashes", "sets", "lists", "sorted-sets", "streams", "sorting"] {
         let templates = FAMILIES.iter().find(|family| family.name == name).unwrap().templates();

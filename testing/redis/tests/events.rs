@@ -1,7 +1,7 @@
 //! What happens to keys is told as Redis tells it.
 
 use forebay_redis_differential::client::{Client, Value};
-use forebay_redis_differential::run::Pair;
+use forebay_redis_differential::run::{Engine, Pair};
 
 /// Commands, one after another; each sees what those before it left.
 const COMMANDS: &str = "
@@ -64,7 +64,7 @@ fn told(subscriber: &mut Client, other: &mut Client) -> Vec<String> {
 
 #[test]
 fn events_are_those_of_a_real_redis() {
-    let pair = Pair::start();
+    let pair = Pair::start(Engine::Lsm);
     let ports = [pair.redis.port, pair.forebay.address().port()];
     let mut clients = ports.map(|port| Client::connect(port).unwrap());
     let mut subscribers = ports.map(subscribe);

@@ -3,7 +3,7 @@
 use crate::common::{ask, connect, said, serve, until};
 use forebay::{Options, Store};
 use forebay_redis_differential::client::{Client, Value};
-use forebay_redis_differential::run::{self, Pair};
+use forebay_redis_differential::run::{self, Engine, Pair};
 use forebay_server::{Server, ServerOptions};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -414,7 +414,7 @@ fn what_cannot_wait_cannot_migrate() {
 
 #[test]
 fn every_type_goes_to_a_real_redis_and_back() {
-    let pair = Pair::start();
+    let pair = Pair::start(Engine::Lsm);
     let ports = [pair.forebay.address().port(), pair.redis.port];
     let [mut forebay, mut redis] = ports.map(|port| Client::connect(port).unwrap());
     fill(&mut forebay);

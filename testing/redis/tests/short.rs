@@ -1,7 +1,7 @@
 //! Some thousand commands of each family; `cargo xtask redis-differential` sends a million.
 
 use forebay_redis_differential::families::FAMILIES;
-use forebay_redis_differential::run::{self, Pair};
+use forebay_redis_differential::run::{self, Engine, Pair};
 use forebay_server::ServerOptions;
 
 const COMMANDS: u64 = 2500;
@@ -18,11 +18,18 @@ fn agree(pair: &Pair, seeds: std::ops::RangeInclusive<u64>) {
 
 #[test]
 fn replies_agree_with_a_real_redis() {
-    agree(&Pair::start(), 1..=2);
+    agree(&Pair::start(Engine::Lsm), 1..=2);
+}
+
+#[test]
+fn replies_of_a_server_on_a_shared_tree_agree_with_a_real_redis() {
+    agree(&Pair::start(Engine::Tree), 4..=4);
 }
 
 /// A command of more than three words, or that passes a fourth element, takes long: it goes on in another thread.
 #[test]
 fn replies_agree_where_most_commands_take_long() {
-    agree(&Pair::start_with(ServerOptions { max_steps: 3, ..ServerOptions::default() }), 3..=3);
+    let options = || ServerOptions { max_steps: 3, ..ServerOptions::default() };
+    agree(&Pair::start_with(Engine::Lsm, options()), 3..=3);
+    agree(&Pair::start_with(Engine::Tree, options()), 3..=3);
 }

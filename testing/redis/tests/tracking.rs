@@ -1,7 +1,7 @@
 //! Clients that hold keys are told of changes as by a real Redis.
 
 use forebay_redis_differential::client::{Client, Value};
-use forebay_redis_differential::run::Pair;
+use forebay_redis_differential::run::{Engine, Pair};
 
 /// A connection, and whether it has begun a transaction.
 struct Connection {
@@ -69,7 +69,7 @@ fn transcript(port: u16, lines: &[&str]) -> Vec<String> {
 
 #[track_caller]
 fn agree(lines: &[&str]) -> Vec<String> {
-    let pair = Pair::start();
+    let pair = Pair::start(Engine::Lsm);
     let [redis, forebay] = [pair.redis.port, pair.forebay.address().port()].map(|port| transcript(port, lines));
     // Numbers of clients differ.
     let without_numbers = |lines: &[String]| -> Vec<String> {
@@ -189,7 +189,7 @@ fn clients_choose_what_they_are_told_of() {
 
 #[test]
 fn a_transaction_is_chosen_as_a_whole() {
-    let pair = Pair::start();
+    let pair = Pair::start(Engine::Lsm);
     for port in [pair.redis.port, pair.forebay.address().port()] {
         let (mut tracks, mut writes) = (Client::connect(port).unwrap(), Client::connect(port).unwrap());
         for request in

@@ -81,7 +81,7 @@ function quantile(pair, kind, share) {
 }
 
 const sumOf = (list, of) => (list ?? []).reduce((sum, part) => sum + of(part), 0);
-const fabric = (status, field) => sumOf(status?.database?.fabric, (part) => part[field]);
+const fabric = (status, field) => sumOf((status?.database ?? status?.tree)?.fabric, (part) => part[field]);
 const stalled = (status) => sumOf(status?.database?.stalls, (part) => part.seconds);
 const nodes = (status, field) => sumOf(status?.memory_nodes, (part) => part[field]);
 
@@ -228,9 +228,9 @@ function wire(there, back, note) {
 
 function topology(pair) {
   const { after } = pair;
-  const { clients, database } = after;
-  byId("topology-card").hidden = !database;
-  if (!database) return;
+  const { clients, database, tree } = after;
+  byId("topology-card").hidden = !database && !tree;
+  if (!database && !tree) return;
   const parts = [];
   if (clients) {
     parts.push(
@@ -238,12 +238,18 @@ function topology(pair) {
       wire(rate(pair, (status) => status.clients?.received_bytes), rate(pair, (status) => status.clients?.sent_bytes)),
     );
   }
-  parts.push(
-    place("Compute node", [
+  const computeNode = tree ? place("Compute node", [
+    `shared tree ${tree.name}, ${short(tree.keys)} keys`,
+    `${bytes(tree.live_bytes)} of ${bytes(tree.used_bytes)} in use`,
+    `${bytes(tree.cached_bytes)} of inner nodes remembered`,
+    ...(tree.unfinished > 0 ? [`${short(tree.unfinished)} batches wait for memory`] : []),
+  ], null, tree.unfinished > 0) : place("Compute node", [
       `${counted(database.shards, "shard")}, ${bytes(database.memtable_bytes)} in memtables`,
       `${bytes(database.cached_index_bytes)} of cached indexes`,
       `durability ${database.durability}`,
-    ], null, database.failed_shards > 0),
+    ], null, database.failed_shards > 0);
+  parts.push(
+    computeNode,
     wire(rate(pair, (status) => fabric(status, "written_bytes")), rate(pair, (status) => fabric(status, "read_bytes")),
       `${aSecond(rate(pair, (status) => fabric(status, "round_trips")))} round trips`),
   );
@@ -252,7 +258,7 @@ function topology(pair) {
   const reached = after.memory_nodes.map(held);
   reached.push(...(after.lost_nodes ?? []).map((node) => place(`Memory node ${node.node}`, [node.cause], null, true)));
   parts.push(element("div", { class: "stack" }, ...reached));
-  if (database.storage) {
+  if (database?.storage) {
     const { objects } = database;
     parts.push(
       wire(rate(pair, (status) => status.database?.objects.written_bytes), rate(pair, (status) => status.database?.objects.read_bytes),

@@ -34,6 +34,7 @@ pub fn full() -> Status {
             caches: vec![Cache { cache: "index".into(), hits: 1, misses: 2 }],
             ..Database::default()
         }),
+        tree: Some(SharedTree { name: "shop".into(), keys: 7, ..SharedTree::default() }),
         memory_nodes: vec![MemoryNode {
             node: "0".into(),
             extents: vec![Extents { state: "free".into(), bytes: 64 }],

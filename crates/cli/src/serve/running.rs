@@ -6,7 +6,7 @@ use forebay::admission::Admission;
 use forebay::{ErrorKind, Store};
 use forebay_admin::{Admin, Settings};
 use forebay_env::{Clock, SystemClock};
-use forebay_server::{Error, Server, ServerOptions};
+use forebay_server::{Error, Records, Server, ServerOptions};
 use forebay_worker::Worker;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -26,8 +26,9 @@ const LOOK_FOR_OWNER: u32 = 250;
 pub enum Ended {
     /// Somebody asked it to stop.
     Stopped,
-    /// Another process has taken the store over: what this one would still read is not what that one writes.
-    Fenced(Error),
+    /// Another process has taken the store over: what this one would still read is not what that one writes. Or a shared tree is lost to this
+    /// one, and another one may have it.
+    Lost(Error),
     /// A memory node is lost, and with it what the store had only there. Storage has everything that it promised to keep.
     MemoryLost(forebay::Error),
 }
@@ -35,10 +36,10 @@ pub enum Ended {
 /// What is served.
 #[derive(Debug)]
 pub struct Opened {
-    /// The store.
-    pub store: Store,
-    /// What it was opened with.
-    pub settings: Settings,
+    /// The store, or the shared tree.
+    pub records: Records,
+    /// What the store was opened with.
+    pub settings: Option<Settings>,
     /// The worker that has its threads while they have nothing to do, if they are lent.
     pub lent: Option<Arc<Worker>>,
 }
@@ -85,7 +86,7 @@ impl Serving {
     /// Waits until it can serve no longer. At SIGHUP, reads certificates again.
     pub fn wait(&self, signals: &mut Signals) -> Ended {
         let (clock, observer) = (SystemClock::new(), self.server.observer());
-        let store = observer.store();
+        let records = observer.records();
         let mut looked = 0u32;
         loop {
             let received: Vec<_> = signals.pending().collect();
@@ -101,7 +102,7 @@ impl Serving {
                 return Ended::Stopped;
             }
             looked = looked.wrapping_add(1);
-            if looked.is_multiple_of(LOOK_AT_STORE) {
+            if let Some(store) = records.lsm().filter(|_| looked.is_multiple_of(LOOK_AT_STORE)) {
                 write_log_again(store);
                 // What the log lacks is in this process alone.
                 if let Some(lost) = store.lost_memory().filter(|_| store.has_storage() && store.log_failure().is_none())
@@ -110,12 +111,12 @@ impl Serving {
                 }
             }
             if looked.is_multiple_of(LOOK_FOR_OWNER)
-                && let Err(error) = store.check_owner()
+                && let Err(error) = check_owner(records)
             {
                 tracing::debug!(%error, "looking for the owner");
             }
-            if let Some(fenced) = self.server.fenced() {
-                return Ended::Fenced(fenced);
+            if let Some(lost) = self.server.ended() {
+                return Ended::Lost(lost);
             }
             clock.sleep(LOOK);
         }
@@ -163,13 +164,21 @@ impl Paused {
     /// # Errors
     /// Those of [`Server::start`].
     pub fn start(self, opened: Opened) -> Result<Serving, Failure> {
-        let Opened { store, settings, lent } = opened;
-        let server = Server::start(store, self.options.clone());
+        let Opened { records, settings, lent } = opened;
+        let server = Server::start(records, self.options.clone());
         let server = server.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
         if let Some(admin) = &self.admin {
             admin::show_server(admin, server.address(), server.observer(), settings, lent.clone());
         }
         Ok(Serving { server, lent, paused: self })
+    }
+}
+
+/// Asks who owns the store. It, or the session at a memory node, remembers an answer that this process has lost it.
+fn check_owner(records: &Records) -> Result<(), forebay::Error> {
+    match records {
+        Records::Lsm(store) => Ok(store.check_owner()?),
+        Records::Tree(tree) => tree.tree().check_owner(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::figures::{bar, bytes, duration, percent, short};
 use forebay_admin::Rates;
 use forebay_admin::rates::Quantiles;
-use forebay_admin::status::{Clients, Database, MemoryNode, Process, Status};
+use forebay_admin::status::{Clients, Database, MemoryNode, Process, SharedTree, Status};
 
 /// Places of a bar.
 const BAR: usize = 20;
@@ -64,6 +64,9 @@ pub fn lines(status: &Status, rates: &Rates) -> Vec<Line> {
         levels(&mut lines, shown);
         background(&mut lines, shown, rates);
         stalls(&mut lines, shown, rates);
+    }
+    if let Some(shown) = &status.tree {
+        shared_tree(&mut lines, shown, rates);
     }
     nodes(&mut lines, status, rates);
     tenants(&mut lines, status);
@@ -155,6 +158,27 @@ fn traffic(lines: &mut Lines, status: &Status, database: &Database, rates: &Rate
         bytes(rates.log_bytes),
         database.durability
     ));
+}
+
+fn shared_tree(lines: &mut Lines, tree: &SharedTree, rates: &Rates) {
+    lines.heading("SHARED TREE");
+    lines.plain(&format!(
+        "{}: {} keys, {} of {} in use, {} of inner nodes remembered",
+        tree.name,
+        short(tree.keys as f64),
+        bytes(tree.live_bytes as f64),
+        bytes(tree.used_bytes as f64),
+        bytes(tree.cached_bytes as f64)
+    ));
+    lines.plain(&format!(
+        "{} round trips/s   {}/s there, {}/s back",
+        short(rates.round_trips),
+        bytes(rates.fabric_written_bytes),
+        bytes(rates.fabric_read_bytes)
+    ));
+    if tree.unfinished > 0 {
+        lines.add(Tone::Bad, &format!("{} batches wait for memory: free some, or add some", tree.unfinished));
+    }
 }
 
 fn levels(lines: &mut Lines, database: &Database) {
@@ -291,6 +315,13 @@ mod tests {
         let node = Status { memory_nodes: vec![MemoryNode::default()], ..Status::default() };
         let shown = text(&node, &Rates::default());
         assert!(shown.contains("MEMORY NODES") && !shown.contains("TREE"), "{shown}");
+    }
+
+    #[test]
+    fn a_shared_tree_is_shown() {
+        let tree = SharedTree { name: "shop".into(), keys: 7, unfinished: 2, ..SharedTree::default() };
+        let shown = text(&Status { tree: Some(tree), ..Status::default() }, &Rates::default());
+        assert!(shown.contains("shop: 7 keys") && shown.contains("2 batches wait for memory"), "{shown}");
     }
 
     #[test]

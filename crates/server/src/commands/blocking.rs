@@ -6,7 +6,7 @@ use crate::commands::command::{Command, Context, Family, Run, Wait};
 use crate::commands::lists::{self, End};
 use crate::commands::sets::positive;
 use crate::commands::sorted_sets::pops;
-use crate::keyspace::failure::{Failure, Outcome, of_database};
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::writes::Direction;
 use crate::protocol::reply::Reply;
@@ -179,7 +179,7 @@ fn wait_for_log(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::text(NO_LOG));
     }
     if has_log {
-        cx.shared.store.sync().map_err(of_database)?;
+        cx.shared.store.sync()?;
     }
     cx.out.array(2);
     cx.out.integer(i64::from(has_log));

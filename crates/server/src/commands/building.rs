@@ -7,6 +7,7 @@ use crate::keyspace::events::Class;
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Layout, Space};
+use crate::records::store::Records;
 use bytes::Bytes;
 
 /// A new collection. Whoever adds elements to it adds each once.
@@ -17,6 +18,7 @@ pub(crate) struct Building<'s> {
     space: Space,
     layout: Layout,
     elements: NewElements<'s>,
+    store: &'s Records,
 }
 
 impl<'s> Building<'s> {
@@ -24,7 +26,8 @@ impl<'s> Building<'s> {
     pub(crate) fn new(cx: &mut Context<'_, 's>, kind: Kind) -> Outcome<Self> {
         let (space, id) = (cx.space(), cx.keys.new_id()?);
         let (layout, elements) = (cx.keys.layout(), cx.keys.new_elements(space, id));
-        Ok(Self { kind, now: Collection { id, a: 0, b: 0 }, space, layout, elements })
+        let store = cx.keys.reads().store();
+        Ok(Self { kind, now: Collection { id, a: 0, b: 0 }, space, layout, elements, store })
     }
 
     /// Number of its elements.
@@ -44,14 +47,14 @@ impl<'s> Building<'s> {
 
     /// Adds a member of a set, or a field of a hash.
     pub(crate) fn add(&mut self, element: &[u8], value: Bytes) -> Outcome {
-        check_element(element)?;
+        check_element(self.store, element)?;
         self.now.a += 1;
         self.elements.add(self.layout.hashed_element(self.space, self.now.id, element), value)
     }
 
     /// Adds a member of a sorted set.
     pub(crate) fn add_scored(&mut self, member: &[u8], score: f64) -> Outcome {
-        check_element(member)?;
+        check_element(self.store, member)?;
         self.now.a += 1;
         let id = self.now.id;
         let value = Bytes::copy_from_slice(&layout::score_bytes(score));

@@ -7,7 +7,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, LOADING, NO_MULTI, NOSCRIPT, STALE};
 use crate::commands::command::{Command, Context, Family, container};
 use crate::keyspace::failure::{Failure, Outcome};
-use forebay::ErrorKind;
+use forebay::{ErrorKind, Store};
 use std::borrow::Cow;
 
 const FAMILY: Family = Family::Server;
@@ -37,10 +37,17 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
+fn store<'s>(cx: &Context<'s, '_>) -> Outcome<&'s Store> {
+    let none = Failure::text(
+        "ERR checkpoints lie in storage, and the shared tree lies in memory alone: serve with --engine lsm",
+    );
+    cx.shared.store.lsm().ok_or(none)
+}
+
 /// A job, as it waits for a flush.
 fn create(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.keys.reads().expect_steps(u64::MAX)?;
-    cx.shared.store.create_checkpoint(&name(arguments)).map_err(failed)?;
+    store(cx)?.create_checkpoint(&name(arguments)).map_err(failed)?;
     cx.out.ok();
     Ok(())
 }
@@ -48,13 +55,13 @@ fn create(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 /// A job, as it waits for the storage.
 fn drop_one(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.keys.reads().expect_steps(u64::MAX)?;
-    cx.shared.store.drop_checkpoint(&name(arguments)).map_err(failed)?;
+    store(cx)?.drop_checkpoint(&name(arguments)).map_err(failed)?;
     cx.out.ok();
     Ok(())
 }
 
 fn list(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    let names = cx.shared.store.checkpoints().map_err(failed)?;
+    let names = store(cx)?.checkpoints().map_err(failed)?;
     cx.out.array(names.len());
     names.iter().for_each(|name| cx.out.bulk(name.as_bytes()));
     Ok(())

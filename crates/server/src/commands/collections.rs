@@ -4,8 +4,10 @@ use crate::commands::command::Context;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Range, Space};
+use crate::keyspace::transaction::check_length;
 use crate::keyspace::writes::{Direction, PORTION_BYTES, Writes};
 use crate::protocol::reply::Reply;
+use crate::records::store::Records;
 use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -22,11 +24,8 @@ const CANDIDATES: usize = 16;
 pub(crate) const MAX_REPEATED: u64 = 10_000_000;
 
 /// Refuses an element that is too long for a key of the engine.
-pub(crate) fn check_element(element: &[u8]) -> Outcome {
-    if element.len() > layout::MAX_KEY_BYTES {
-        return Err(Failure::text("ERR a field or member is too long: at most 65472 bytes"));
-    }
-    Ok(())
+pub(crate) fn check_element(store: &Records, element: &[u8]) -> Outcome {
+    check_length(store, element, "a field or member")
 }
 
 /// The number of random elements that a command asks for; negative with repetition.

@@ -239,6 +239,8 @@ pub struct Command {
     pub overwrites: bool,
     /// Which arguments are elements of a collection.
     pub elements: Option<Elements>,
+    /// Whether it looks for keys that it does not name.
+    pub looks_around: bool,
     /// Its family.
     pub family: Family,
     /// One line about it.
@@ -275,6 +277,7 @@ impl Command {
             keys: Keys::None,
             overwrites: false,
             elements: None,
+            looks_around: false,
             family,
             summary: "",
             since: "1.0.0",
@@ -294,6 +297,13 @@ impl Command {
     #[must_use]
     pub const fn overwrites(mut self) -> Self {
         self.overwrites = true;
+        self
+    }
+
+    /// Adds that it looks for keys that it does not name.
+    #[must_use]
+    pub const fn looks_around(mut self) -> Self {
+        self.looks_around = true;
         self
     }
 

@@ -83,7 +83,7 @@ pub(crate) fn get(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<
 
 /// Sets a field. True when it was not there.
 pub(crate) fn put(cx: &mut Context<'_, '_>, hash: &mut Open, name: &[u8], value: impl Into<Bytes>) -> Outcome<bool> {
-    check_element(name)?;
+    check_element(&cx.shared.store, name)?;
     let key = cx.keys.layout().hashed_element(cx.space(), hash.now.id, name);
     let is_new = cx.keys.writes().get(&key)?.is_none();
     cx.keys.writes().put(key, value);
@@ -96,7 +96,7 @@ fn set_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, command: &str) ->
     if !rest.is_empty() {
         return Err(Failure::new(format!("ERR wrong number of arguments for '{command}' command")));
     }
-    pairs.iter().try_for_each(|[name, _]| check_element(name))?;
+    pairs.iter().try_for_each(|[name, _]| check_element(&cx.shared.store, name))?;
     let mut hash = Open::or_new(cx, arguments.at(1), Kind::Hash)?;
     let mut added = 0;
     for [name, value] in pairs {

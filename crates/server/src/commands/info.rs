@@ -101,6 +101,7 @@ fn server(cx: &Context<'_, '_>, text: &mut String) {
     put(text, "redis_version", REDIS_VERSION);
     put(text, "redis_mode", "standalone");
     put(text, "forebay_version", env!("CARGO_PKG_VERSION"));
+    put(text, "forebay_engine", shared.store.engine());
     put(text, "os", process::system());
     put(text, "arch_bits", usize::BITS);
     put(text, "monotonic_clock", "POSIX clock_gettime");
@@ -137,7 +138,7 @@ fn clients(cx: &Context<'_, '_>, text: &mut String) {
 
 fn memory(cx: &Context<'_, '_>, text: &mut String) {
     let shared = cx.shared;
-    let statistics = shared.store.statistics();
+    let figures = shared.store.figures();
     let (used_bytes, peak_bytes) = shared.memory();
     put_bytes(text, "used_memory", used_bytes);
     if let Some(resident_bytes) = process::resident_bytes() {
@@ -145,10 +146,10 @@ fn memory(cx: &Context<'_, '_>, text: &mut String) {
     }
     put_bytes(text, "used_memory_peak", peak_bytes);
     put(text, "used_memory_peak_perc", percentage(used_bytes, peak_bytes));
-    put(text, "used_memory_overhead", statistics.cached_index_bytes + statistics.memtable_bytes);
+    put(text, "used_memory_overhead", figures.local_bytes);
     put(text, "used_memory_startup", shared.started_bytes);
-    put(text, "used_memory_dataset", statistics.live_bytes);
-    put(text, "used_memory_dataset_perc", percentage(statistics.live_bytes, used_bytes));
+    put(text, "used_memory_dataset", figures.live_bytes);
+    put(text, "used_memory_dataset_perc", percentage(figures.live_bytes, used_bytes));
     if let Some(machine_bytes) = process::machine_bytes() {
         put_bytes(text, "total_system_memory", machine_bytes);
     }

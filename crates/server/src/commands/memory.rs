@@ -53,21 +53,20 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 }
 
 fn doctor(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    let statistics = cx.shared.store.statistics();
-    let dead_bytes = statistics.dead_bytes_known + statistics.dead_bytes_undiscovered;
+    let figures = cx.shared.store.figures();
     let mut text = String::new();
-    if statistics.stalls > 0 {
+    if figures.stalls > 0 {
         let _ = writeln!(
             text,
             "Writers have waited {} times for flushes and compactions: more memory or background threads help.",
-            statistics.stalls
+            figures.stalls
         );
     }
-    if dead_bytes > statistics.live_bytes {
+    if figures.dead_bytes > figures.live_bytes {
         let _ = writeln!(
             text,
-            "{dead_bytes} bytes of {} are of values that were replaced or removed: compactions do not keep up.",
-            statistics.remote_bytes
+            "{} bytes of {} are of values that were replaced or removed: compactions do not keep up.",
+            figures.dead_bytes, figures.remote_bytes
         );
     }
     if text.is_empty() {
@@ -89,11 +88,11 @@ fn purge(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 
 /// The figures of Redis's list that there are here; those of the dataset are of what lies on memory nodes.
 fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    let statistics = cx.shared.store.statistics();
+    let figures = cx.shared.store.figures();
     let (used_bytes, peak_bytes) = cx.shared.memory();
     let keys: i64 = cx.keys.databases().iter().map(|space| cx.keys.size(*space)).sum();
     let keys = u64::try_from(keys).unwrap_or(0);
-    let overhead = statistics.cached_index_bytes + statistics.memtable_bytes;
+    let overhead = figures.local_bytes;
     let counts = [
         ("peak.allocated", peak_bytes),
         ("total.allocated", used_bytes),
@@ -106,11 +105,11 @@ fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
         ("lua.caches", cx.shared.scripts.use_of_memory().text_bytes as u64),
         ("overhead.total", overhead),
         ("keys.count", keys),
-        ("keys.bytes-per-key", statistics.live_bytes.checked_div(keys).unwrap_or(0)),
-        ("dataset.bytes", statistics.live_bytes),
+        ("keys.bytes-per-key", figures.live_bytes.checked_div(keys).unwrap_or(0)),
+        ("dataset.bytes", figures.live_bytes),
     ];
     let percentages =
-        [("dataset.percentage", statistics.live_bytes, used_bytes), ("peak.percentage", used_bytes, peak_bytes)];
+        [("dataset.percentage", figures.live_bytes, used_bytes), ("peak.percentage", used_bytes, peak_bytes)];
     cx.out.map(counts.len() + percentages.len());
     for (name, count) in counts {
         cx.out.bulk(name);

@@ -5,7 +5,7 @@
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
 use crate::commands::command::{Command, Context, Family};
-use crate::keyspace::failure::{Failure, Outcome, of_database};
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::counters::Count;
 use std::sync::atomic::Ordering;
 
@@ -25,8 +25,7 @@ pub const COMMANDS: &[Command] = &[
 
 fn bring(cx: &Context<'_, '_>) -> Outcome {
     let begun = cx.shared.clock.now();
-    cx.shared.store.resume().map_err(of_database)?;
-    cx.shared.store.sync().map_err(of_database)?;
+    cx.shared.store.save()?;
     cx.shared.saved_ms.store(cx.shared.clock.wall_ms(), Ordering::Relaxed);
     let took_s = cx.shared.clock.now().saturating_sub(begun) / 1_000_000_000;
     cx.shared.save_took_s.store(i64::try_from(took_s).unwrap_or(i64::MAX), Ordering::Relaxed);

@@ -15,9 +15,15 @@ use bytes::Bytes;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    Command::new(Family::Generic, "keys", 2, READONLY, keys).doc("1.0.0", "Returns the keys that match a pattern."),
-    Command::new(Family::Generic, "randomkey", 1, READONLY, randomkey).doc("1.0.0", "Returns a random key."),
-    Command::new(Family::Generic, "scan", -2, READONLY, scan).doc("2.8.0", "Returns some keys, and where others are."),
+    Command::new(Family::Generic, "keys", 2, READONLY, keys)
+        .looks_around()
+        .doc("1.0.0", "Returns the keys that match a pattern."),
+    Command::new(Family::Generic, "randomkey", 1, READONLY, randomkey)
+        .looks_around()
+        .doc("1.0.0", "Returns a random key."),
+    Command::new(Family::Generic, "scan", -2, READONLY, scan)
+        .looks_around()
+        .doc("2.8.0", "Returns some keys, and where others are."),
 ];
 
 /// How many keys a step looks at, unless the client says otherwise.

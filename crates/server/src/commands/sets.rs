@@ -49,7 +49,7 @@ pub const COMMANDS: &[Command] = &[
 
 /// Adds a member. True when it was not there.
 pub(crate) fn add(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8]) -> Outcome<bool> {
-    check_element(member)?;
+    check_element(&cx.shared.store, member)?;
     let key = cx.keys.layout().hashed_element(cx.space(), set.now.id, member);
     let is_new = cx.keys.writes().get(&key)?.is_none();
     if is_new {
@@ -83,7 +83,7 @@ fn fetch(cx: &mut Context<'_, '_>, id: u64, members: &[&[u8]]) -> Outcome {
 
 fn sadd(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let members = arguments.from(2);
-    members.iter().try_for_each(|member| check_element(member))?;
+    members.iter().try_for_each(|member| check_element(&cx.shared.store, member))?;
     let mut set = Open::or_new(cx, arguments.at(1), Kind::Set)?;
     fetch(cx, set.now.id, members)?;
     let mut added = 0;

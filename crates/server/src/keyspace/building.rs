@@ -11,10 +11,12 @@
 //!
 //! `docs/formats/redis-keys.md` describes the record. A run whose steps are bounded is short, and writes one batch.
 
-use crate::keyspace::failure::{Failure, Outcome, of_database};
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::{self, Range, Space};
+use crate::records::batch::Batch;
+use crate::records::direction::Direction;
+use crate::records::store::Records;
 use bytes::{BufMut, Bytes, BytesMut};
-use forebay::{IterOptions, Store, WriteBatch};
 
 /// A batch of elements has about so many bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -37,7 +39,7 @@ pub struct NewElements<'s> {
 /// What was written of a collection that is not there yet, which is removed when this is dropped before it has come to be.
 #[derive(Debug)]
 pub struct Begun<'s> {
-    store: &'s Store,
+    store: &'s Records,
     space: Space,
     id: u64,
     is_begun: bool,
@@ -47,7 +49,7 @@ impl<'s> NewElements<'s> {
     /// None yet, of a collection with this new id. They are written in batches, or else held, and are not more than so many bytes
     /// then.
     #[must_use]
-    pub const fn new(store: &'s Store, space: Space, id: u64, batches: bool, most_bytes: usize) -> Self {
+    pub const fn new(store: &'s Records, space: Space, id: u64, batches: bool, most_bytes: usize) -> Self {
         let written = Begun { store, space, id, is_begun: false };
         Self { written, batches, elements: Vec::new(), bytes: 0, most_bytes }
     }
@@ -66,7 +68,7 @@ impl<'s> NewElements<'s> {
     }
 
     fn write(&mut self) -> Outcome {
-        let mut batch = WriteBatch::new();
+        let mut batch = self.written.store.batch();
         if !self.written.is_begun {
             batch.put(&record(self.written.space, self.written.id), b"");
         }
@@ -77,12 +79,10 @@ impl<'s> NewElements<'s> {
         // What is not durable may be there.
         self.written.is_begun = true;
         let Begun { store, space, id, .. } = self.written;
-        store.write(&batch).map_err(of_database)?;
-        // The first cursor puts what was written in order. It is better done here and bit by bit than for all of it at once by a
-        // command that others wait for.
+        store.write(&batch)?;
+        // It is better done here and bit by bit than for all of it at once by a command that others wait for.
         let (from, to) = layout::elements(space, id);
-        let options = IterOptions { lower: Some(&from), upper: Some(&to), ..IterOptions::default() };
-        store.iter_with(&options).and_then(|mut cursor| cursor.seek_to_first()).map_err(of_database)
+        Ok(store.settle(&from, &to)?)
     }
 
     /// What was written, and what was not.
@@ -93,7 +93,7 @@ impl<'s> NewElements<'s> {
 
 impl Begun<'_> {
     /// Adds what goes with the header.
-    pub(super) fn add_to(&self, batch: &mut WriteBatch) {
+    pub(super) fn add_to(&self, batch: &mut Batch) {
         if self.is_begun {
             batch.delete(&record(self.space, self.id));
         }
@@ -132,27 +132,25 @@ fn named(record: &[u8]) -> Option<(Space, u64)> {
     Some((*space, u64::from_be_bytes(id.try_into().ok()?)))
 }
 
-fn remove(store: &Store, space: Space, id: u64) -> Result<(), forebay::Error> {
-    let (mut batch, (from, to)) = (WriteBatch::new(), layout::elements(space, id));
+fn remove(store: &Records, space: Space, id: u64) -> Result<(), forebay::Error> {
+    let (mut batch, (from, to)) = (store.batch(), layout::elements(space, id));
     batch.delete_range(&from, &to);
     batch.delete(&record(space, id));
-    store.write(&batch).map_err(forebay::Error::from)
+    store.write(&batch)
 }
 
 /// Removes what is left of collections that did not come to be, before anybody uses the store.
 ///
 /// # Errors
 /// Those of the database; when a record is damaged.
-pub fn remove_left(store: &Store) -> Outcome {
+pub fn remove_left(store: &Records) -> Outcome {
     let range: Range = (layout::server_record(PREFIX), layout::server_record(END));
-    let options = IterOptions { lower: Some(&range.0), upper: Some(&range.1), ..IterOptions::default() };
-    let mut records = store.iter_with(&options).map_err(of_database)?;
-    records.seek_to_first().map_err(of_database)?;
+    let mut records = store.scan(&range.0, &range.1, Direction::Forward)?;
     while records.valid() {
         let damaged = || Failure::damaged("the record of a new collection is damaged");
         let (space, id) = named(records.key()).ok_or_else(damaged)?;
         remove(store, space, id)?;
-        records.next().map_err(of_database)?;
+        records.step()?;
     }
     Ok(())
 }
@@ -164,7 +162,7 @@ mod tests {
     use crate::keyspace::header::{Collection, Content, Header, Kind};
     use crate::keyspace::spaces::Spaces;
     use crate::keyspace::transaction::Transaction;
-    use forebay::Options;
+    use crate::records::testing::on_each_engine;
 
     #[test]
     fn golden_bytes_of_the_record_of_a_new_collection() {
@@ -174,17 +172,6 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(named(&bytes[..length]), None);
         }
-    }
-
-    fn entries(store: &Store) -> usize {
-        let mut keys = store.iter().unwrap();
-        keys.seek_to_first().unwrap();
-        let mut count = 0;
-        while keys.valid() {
-            count += 1;
-            keys.next().unwrap();
-        }
-        count
     }
 
     fn add<'s>(keys: &mut Transaction<'s>, count: u32) -> (u64, NewElements<'s>) {
@@ -199,20 +186,25 @@ mod tests {
 
     #[test]
     fn all_of_a_collection_is_there_or_nothing() {
-        let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
-        let spaces = Spaces::open(&store).unwrap();
-        let begin = || Transaction::new(&store, &spaces, 0, Wanted::default(), false);
-        let before = entries(&store);
+        for store in on_each_engine(64 << 20) {
+            check_all_of_a_collection_is_there_or_nothing(&store);
+        }
+    }
+
+    fn check_all_of_a_collection_is_there_or_nothing(store: &Records) {
+        let spaces = Spaces::open(store).unwrap();
+        let begin = || Transaction::new(store, &spaces, 0, Wanted::default(), false);
+        let before = store.count();
         // It is given up before it is part of a run, and with the run.
         let mut keys = begin();
         let (_, new) = add(&mut keys, 20_000);
-        assert!(entries(&store) > 10_000);
+        assert!(store.count() > 10_000);
         drop(new);
-        assert_eq!(entries(&store), before);
+        assert_eq!(store.count(), before);
         let (_, new) = add(&mut keys, 20_000);
         keys.adopt(new);
         drop(keys);
-        assert_eq!(entries(&store), before);
+        assert_eq!(store.count(), before);
         // It comes to be.
         let mut keys = begin();
         let (id, new) = add(&mut keys, 20_000);
@@ -222,25 +214,30 @@ mod tests {
         keys.set_header(0, b"k", &Header { expires_ms: None, content }).unwrap();
         keys.commit().unwrap();
         drop(keys);
-        assert_eq!(entries(&store), before + 20_000 + 1);
+        assert_eq!(store.count(), before + 20_000 + 1);
         // A process ends in between.
         let mut keys = begin();
         let (_, new) = add(&mut keys, 20_000);
         std::mem::forget(new);
-        assert!(entries(&store) > before + 30_000);
-        drop(Spaces::open(&store).unwrap());
-        assert_eq!(entries(&store), before + 20_000 + 1);
+        assert!(store.count() > before + 30_000);
+        drop(Spaces::open(store).unwrap());
+        assert_eq!(store.count(), before + 20_000 + 1);
     }
 
     #[test]
     fn a_short_run_writes_one_batch() {
-        let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
-        let spaces = Spaces::open(&store).unwrap();
-        let mut keys = Transaction::new(&store, &spaces, 0, Wanted::default(), false).within(8 << 20);
+        for store in on_each_engine(64 << 20) {
+            check_a_short_run_writes_one_batch(&store);
+        }
+    }
+
+    fn check_a_short_run_writes_one_batch(store: &Records) {
+        let spaces = Spaces::open(store).unwrap();
+        let mut keys = Transaction::new(store, &spaces, 0, Wanted::default(), false).within(8 << 20);
         keys.reads().allow(1000);
-        let before = entries(&store);
+        let before = store.count();
         let (id, mut new) = add(&mut keys, 20_000);
-        assert_eq!(entries(&store), before);
+        assert_eq!(store.count(), before);
         let more = (0..40_000_u32).map(|number| keys.layout().hashed_element(0, id, &number.to_le_bytes()));
         let refused = more.map(|key| new.add(key, Bytes::from_static(&[0; 100]))).find(Result::is_err);
         assert!(refused.unwrap().unwrap_err().is_of_batch());

@@ -140,11 +140,3 @@ impl From<forebay::Error> for Failure {
         Self { kind: error.kind(), ..failure }
     }
 }
-
-/// An error of the database.
-pub(crate) fn of_database<E>(error: E) -> Failure
-where
-    forebay::Error: From<E>,
-{
-    Failure::from(forebay::Error::from(error))
-}

@@ -52,11 +52,11 @@ pub fn read(writes: &Writes<'_>) -> Outcome<Vec<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay::{Options, Store};
+    use crate::records::testing::on_lsm;
 
     #[test]
     fn golden_bytes_of_a_library() {
-        let store = Store::embedded(64 << 20, Options::default()).unwrap();
+        let store = on_lsm(64 << 20);
         let mut writes = Writes::new(&store, 7);
         keep(&mut writes, "b", b"second");
         keep(&mut writes, "a", b"first");

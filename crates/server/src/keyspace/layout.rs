@@ -6,7 +6,8 @@
 //! ```text
 //!   area   what follows                                               value
 //!   ─────  ─────────────────────────────────────────────────────────  ──────────────────────────────────
-//!    01    name                                                       a record of the server itself
+//!    01    name                                                       a record of the server itself; `jrn` and
+//!                                                                     `jrr`: see `records::journal`
 //!    02    space 1 │ hash 8 │ key                                     header of the key (see `header`)
 //!    03    space 1 │ expires 8 │ key                                  nothing
 //!    04    space 1 │ id 8 │ element                                   element of a collection
@@ -46,8 +47,8 @@ pub const HEADER_PREFIX_BYTES: usize = 10;
 pub const ELEMENT_PREFIX_BYTES: usize = 10;
 /// Bytes of a hash or a score.
 pub const WORD_BYTES: usize = 8;
-/// The longest key of a client, in bytes: an engine's key has at most 64 KiB.
-pub const MAX_KEY_BYTES: usize = (64 << 10) - 64;
+/// Bytes of an engine's key that are left for what comes before a client's key, field or member.
+const RESERVED_KEY_BYTES: usize = 64;
 
 /// Number of databases.
 pub const DATABASES: usize = 16;
@@ -139,6 +140,12 @@ pub(super) fn element_prefix(space: Space, id: u64, more: usize) -> BytesMut {
     bytes.put_u8(space);
     bytes.put_u64(id);
     bytes
+}
+
+/// The longest key, field or member of a client, in bytes, where an engine's key has at most so many.
+#[must_use]
+pub const fn max_key_bytes(of_engine: usize) -> usize {
+    of_engine.saturating_sub(RESERVED_KEY_BYTES)
 }
 
 /// A record of the server itself.

@@ -14,12 +14,14 @@
 //! harm.
 
 use crate::keyspace::building;
-use crate::keyspace::failure::{Failure, Outcome, of_database};
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Header;
 use crate::keyspace::layout::{self, DATABASES, Layout, Space};
 use crate::keyspace::plain::PlainKeys;
+use crate::records::direction::Direction;
+use crate::records::store::Records;
 use bytes::{Buf, BufMut, Bytes};
-use forebay::{Db, EngineError, ErrorKind, IterOptions, Store};
+use forebay::{Db, EngineError, ErrorKind};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, MutexGuard, RwLock, lock};
 use std::sync::PoisonError;
@@ -127,13 +129,13 @@ pub fn is_served(database: &Db) -> Result<bool, EngineError> {
 ///
 /// # Errors
 /// Those of the database.
-pub fn is_of_others(database: &Db) -> Result<bool, EngineError> {
-    if is_served(database)? {
+pub fn is_of_others(store: &Records) -> Outcome<bool> {
+    if store.get(&layout::server_record(RECORD))?.is_some() {
         return Ok(false);
     }
-    let mut keys = database.iter()?;
-    keys.seek_to_first()?;
-    Ok(keys.valid())
+    // No engine has a key of no bytes, and none that is longer than this.
+    let last = vec![u8::MAX; store.max_key_bytes() + 1];
+    Ok(store.scan(&[], &last, Direction::Forward)?.valid())
 }
 
 /// Databases that are being exchanged. Nobody else changes the record meanwhile.
@@ -175,9 +177,10 @@ impl Spaces {
     ///
     /// # Errors
     /// Those of the database; when the record is damaged.
-    pub fn open(store: &Store) -> Outcome<Self> {
+    pub fn open(store: &Records) -> Outcome<Self> {
         let secret = || Random::secret().map_err(|error| Failure::new(format!("ERR randomness: {error}")));
-        let found = store.get(&layout::server_record(RECORD)).map_err(of_database)?;
+        store.recover()?;
+        let found = store.get(&layout::server_record(RECORD))?;
         let record = match found {
             Some(bytes) => StoreRecord::decode(&bytes)?,
             None => {
@@ -203,17 +206,15 @@ impl Spaces {
         Ok(spaces)
     }
 
-    fn count(&self, store: &Store) -> Outcome {
+    fn count(&self, store: &Records) -> Outcome {
         let mut counts = Deltas::default();
         for (space, counts) in (0..).zip(&mut counts) {
             let (from, to) = layout::headers_from(space, 0);
-            let options = IterOptions { lower: Some(&from), upper: Some(&to), ..IterOptions::default() };
-            let mut iterator = store.iter_with(&options).map_err(of_database)?;
-            iterator.seek_to_first().map_err(of_database)?;
-            while iterator.valid() {
-                let header = Header::decode(Bytes::copy_from_slice(iterator.value()))?;
+            let mut headers = store.scan(&from, &to, Direction::Forward)?;
+            while headers.valid() {
+                let header = Header::decode(Bytes::copy_from_slice(headers.value()))?;
                 counts.add(header.expires_ms);
-                iterator.next().map_err(of_database)?;
+                headers.step()?;
             }
         }
         self.add(&counts);
@@ -249,7 +250,7 @@ impl Spaces {
     ///
     /// # Errors
     /// Those of the database, when a block must be reserved.
-    pub fn new_id(&self, store: &Store) -> Outcome<u64> {
+    pub fn new_id(&self, store: &Records) -> Outcome<u64> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut record = lock(&self.record);
         if id >= record.next_id {
@@ -281,19 +282,20 @@ impl Spaces {
 
 /// Writes the record, and returns when it is as durable as the database can make it. Keys may lie in other shards: without a log, a
 /// process that ends would leave some whose seed is lost, or collections whose ids are given out again.
-fn write(store: &Store, record: &StoreRecord) -> Outcome {
-    store.put(&layout::server_record(RECORD), &record.encode()).map_err(of_database)?;
+fn write(store: &Records, record: &StoreRecord) -> Outcome {
+    store.put(&layout::server_record(RECORD), &record.encode())?;
     match store.sync() {
         // A database without a name ends with its process.
         Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
-        synced => synced.map_err(of_database),
+        synced => Ok(synced?),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay::{Durability, Options, Storage, StorageOptions};
+    use crate::records::testing::on_each_engine;
+    use forebay::{Durability, Options, Storage, StorageOptions, Store};
     use forebay_storage::SimDisk;
     use std::sync::Arc;
 
@@ -316,9 +318,12 @@ mod tests {
 
     #[test]
     fn a_store_that_is_opened_again_knows_what_it_held() {
-        let store = Store::embedded(64 << 20, Options::default()).unwrap();
-        let spaces = Spaces::open(&store).unwrap();
-        let first = spaces.new_id(&store).unwrap();
+        on_each_engine(64 << 20).iter().for_each(check_that_it_is_known);
+    }
+
+    fn check_that_it_is_known(store: &Records) {
+        let spaces = Spaces::open(store).unwrap();
+        let first = spaces.new_id(store).unwrap();
         let mut databases = spaces.databases();
         databases.swap(0, 3);
         let exchange = spaces.exchange(databases);
@@ -328,10 +333,10 @@ mod tests {
         assert_eq!(spaces.databases()[..4], [3, 1, 2, 0]);
         let header = Header { expires_ms: Some(5_000), ..Header::string("v") };
         store.put(&spaces.layout().header(5, b"k"), &header.encode()).unwrap();
-        let again = Spaces::open(&store).unwrap();
+        let again = Spaces::open(store).unwrap();
         assert_eq!(again.layout().hash(b"k"), spaces.layout().hash(b"k"));
         assert_eq!(again.databases()[..4], [3, 1, 2, 0]);
-        assert!(again.new_id(&store).unwrap() >= first + ID_BLOCK);
+        assert!(again.new_id(store).unwrap() >= first + ID_BLOCK);
         let one = Counts { keys: 1, expiring: 1, expires_s: 5 };
         assert_eq!((again.counts(5), again.counts(0)), (one, Counts::default()));
         assert_eq!((one.mean_ttl_ms(2_000), one.mean_ttl_ms(9_000), Counts::default().mean_ttl_ms(1)), (3_000, 0, 0));
@@ -349,7 +354,7 @@ mod tests {
                 background_threads: 0,
                 ..Options::default()
             };
-            Store::embedded(64 << 20, options).unwrap()
+            Records::from(Store::embedded(64 << 20, options).unwrap())
         };
         let store = open();
         let spaces = Spaces::open(&store).unwrap();

@@ -15,8 +15,8 @@ use crate::keyspace::layout::{self, DATABASES, Layout, Range, Space};
 use crate::keyspace::plain::Tag;
 use crate::keyspace::spaces::{Deltas, Exchange, Spaces};
 use crate::keyspace::writes::{Direction, Writes};
+use crate::records::store::Records;
 use bytes::Bytes;
-use forebay::Store;
 use forebay_env::HashSet;
 use std::collections::BTreeMap;
 
@@ -68,11 +68,23 @@ struct Now {
     bytes: Bytes,
 }
 
+/// Refuses a key, or an element, that is too long for a key of the engine.
+///
+/// # Errors
+/// See above.
+pub fn check_length(store: &Records, bytes: &[u8], what: &str) -> Outcome {
+    let most = layout::max_key_bytes(store.max_key_bytes());
+    if bytes.len() > most {
+        return Err(Failure::new(format!("ERR {what} is too long: at most {most} bytes")));
+    }
+    Ok(())
+}
+
 impl<'s> Transaction<'s> {
     /// Nothing done yet. All of the run happens at one time. Events that are wanted are remembered; so are the keys that change, if
     /// somebody waits for changes.
     #[must_use]
-    pub fn new(store: &'s Store, spaces: &'s Spaces, now_ms: u64, wanted: Wanted, is_awaited: bool) -> Self {
+    pub fn new(store: &'s Records, spaces: &'s Spaces, now_ms: u64, wanted: Wanted, is_awaited: bool) -> Self {
         let writes = Writes::new(store, spaces.layout().seed());
         let (deltas, plain, events) = (Deltas::default(), HashSet::default(), Vec::new());
         let touched = is_awaited.then(BTreeMap::new);
@@ -367,9 +379,7 @@ impl<'s> Transaction<'s> {
     }
 
     fn replace(&mut self, space: Space, key: &[u8], now: Now) -> Outcome {
-        if key.len() > layout::MAX_KEY_BYTES {
-            return Err(Failure::text("ERR the key is too long: at most 65472 bytes"));
-        }
+        check_length(self.writes.store(), key, "the key")?;
         let place = self.place(space, key);
         let former = self.stored(&place)?;
         if let Some(former) = &former
@@ -506,7 +516,7 @@ impl<'s> Transaction<'s> {
             Content::Stream(stream) => return self.remove_range(layout::elements(space, stream.id)),
         };
         let range = layout::elements(space, id);
-        if count > FEW_ELEMENTS {
+        if count > FEW_ELEMENTS || !self.writes.store().likes_single_deletions() {
             self.writes.delete_range(range);
             return Ok(());
         }
@@ -521,6 +531,10 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// Those of the database.
     pub fn remove_range(&mut self, range: Range) -> Outcome {
+        if !self.writes.store().likes_single_deletions() {
+            self.writes.delete_range(range);
+            return Ok(());
+        }
         let most = FEW_ELEMENTS as usize;
         let keys = self.keys(&range, most + 1)?;
         if keys.len() > most {
@@ -580,7 +594,7 @@ impl<'s> Transaction<'s> {
 mod tests {
     use super::*;
     use crate::keyspace::spaces::Counts;
-    use forebay::Options;
+    use crate::records::testing::{on_each_engine, on_lsm};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -613,7 +627,7 @@ mod tests {
     /// What the keys hold: the time at which each one expires, and the id of its elements.
     type Model = BTreeMap<u8, (Option<u64>, Option<u64>)>;
 
-    fn keys_of(store: &Store, range: &Range) -> Vec<Bytes> {
+    fn keys_of(store: &Records, range: &Range) -> Vec<Bytes> {
         let mut keys = Vec::new();
         let mut note = |key: &[u8], _: &[u8]| {
             keys.push(Bytes::copy_from_slice(key));
@@ -624,7 +638,7 @@ mod tests {
     }
 
     /// What the store holds must be what follows from the model, and so must the counts.
-    fn check(store: &Store, spaces: &Spaces, model: &Model) {
+    fn check(store: &Records, spaces: &Spaces, model: &Model) {
         let [headers, expiries, elements] = layout::space(0);
         let mut found = Model::new();
         for place in keys_of(store, &headers) {
@@ -650,7 +664,7 @@ mod tests {
     /// The record of the store has the databases and the ids, and both change.
     #[test]
     fn an_exchange_is_written_with_what_is_known_then() {
-        let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let store = on_lsm(64 << 20);
         let spaces = Spaces::open(&store).unwrap();
         let mut keys = Transaction::new(&store, &spaces, 0, Wanted::default(), false);
         keys.swap(0, 3);
@@ -666,59 +680,62 @@ mod tests {
         assert!(again.new_id(&store).unwrap() > last);
     }
 
+    fn check_steps(store: &Records, steps: Vec<Step>) {
+        let spaces = Spaces::open(store).unwrap();
+        let mut now_ms = 10;
+        let begin = |now_ms| Transaction::new(store, &spaces, now_ms, Wanted::default(), false);
+        let (mut keys, mut model, mut kept) = (begin(now_ms), Model::new(), Model::new());
+        for step in steps {
+            match step {
+                Step::String(key, lasts) => {
+                    let expires = lasts.map(|lasts| now_ms + lasts);
+                    keys.set_string(0, &[key], b"value", expires).unwrap();
+                    model.insert(key, (expires, None));
+                }
+                Step::Hash(key) => {
+                    let id = keys.new_id().unwrap();
+                    let element = keys.layout().hashed_element(0, id, b"field");
+                    keys.writes().put(element, Bytes::new());
+                    let content = Content::Collection(Kind::Hash, Collection { id, a: 1, b: 0 });
+                    keys.set_header(0, &[key], &Header { expires_ms: None, content }).unwrap();
+                    model.insert(key, (None, Some(id)));
+                }
+                Step::Remove(key) => {
+                    let former = model.remove(&key);
+                    let was_there = former.is_some_and(|(expires, _)| expires.is_none_or(|at| at >= now_ms));
+                    assert_eq!(keys.remove(0, &[key]).unwrap(), was_there);
+                }
+                Step::Expire(key) => {
+                    let is_over = model.get(&key).is_some_and(|(at, _)| at.is_some_and(|at| at < now_ms));
+                    assert_eq!(keys.expire(0, &[key]).unwrap(), is_over);
+                    if is_over {
+                        model.remove(&key);
+                    }
+                }
+                Step::Clear => {
+                    keys.clear(0);
+                    model.clear();
+                }
+                Step::Commit => {
+                    keys.commit().unwrap();
+                    kept = model.clone();
+                }
+                Step::Abandon => {}
+                Step::Wait => now_ms += 3,
+            }
+            if matches!(step, Step::Commit | Step::Abandon | Step::Wait) {
+                model = kept.clone();
+                check(store, &spaces, &model);
+                keys = begin(now_ms);
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn what_follows_from_headers_does_whether_they_are_read_or_known(steps in prop::collection::vec(step(), 1..60)) {
-            let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
-            let spaces = Spaces::open(&store).unwrap();
-            let mut now_ms = 10;
-            let begin = |now_ms| Transaction::new(&store, &spaces, now_ms, Wanted::default(), false);
-            let (mut keys, mut model, mut kept) = (begin(now_ms), Model::new(), Model::new());
-            for step in steps {
-                match step {
-                    Step::String(key, lasts) => {
-                        let expires = lasts.map(|lasts| now_ms + lasts);
-                        keys.set_string(0, &[key], b"value", expires).unwrap();
-                        model.insert(key, (expires, None));
-                    }
-                    Step::Hash(key) => {
-                        let id = keys.new_id().unwrap();
-                        let element = keys.layout().hashed_element(0, id, b"field");
-                        keys.writes().put(element, Bytes::new());
-                        let content = Content::Collection(Kind::Hash, Collection { id, a: 1, b: 0 });
-                        keys.set_header(0, &[key], &Header { expires_ms: None, content }).unwrap();
-                        model.insert(key, (None, Some(id)));
-                    }
-                    Step::Remove(key) => {
-                        let former = model.remove(&key);
-                        let was_there = former.is_some_and(|(expires, _)| expires.is_none_or(|at| at >= now_ms));
-                        prop_assert_eq!(keys.remove(0, &[key]).unwrap(), was_there);
-                    }
-                    Step::Expire(key) => {
-                        let is_over = model.get(&key).is_some_and(|(at, _)| at.is_some_and(|at| at < now_ms));
-                        prop_assert_eq!(keys.expire(0, &[key]).unwrap(), is_over);
-                        if is_over {
-                            model.remove(&key);
-                        }
-                    }
-                    Step::Clear => {
-                        keys.clear(0);
-                        model.clear();
-                    }
-                    Step::Commit => {
-                        keys.commit().unwrap();
-                        kept = model.clone();
-                    }
-                    Step::Abandon => {}
-                    Step::Wait => now_ms += 3,
-                }
-                if matches!(step, Step::Commit | Step::Abandon | Step::Wait) {
-                    model = kept.clone();
-                    check(&store, &spaces, &model);
-                    keys = begin(now_ms);
-                }
-            }
+            on_each_engine(64 << 20).iter().for_each(|store| check_steps(store, steps.clone()));
         }
     }
 }

@@ -14,10 +14,11 @@
 //! there. So keys are fetched in portions, each as long as those before let expect, and no more once much is held.
 
 use crate::keyspace::building::{Begun, NewElements};
-use crate::keyspace::failure::{Failure, Outcome, of_database};
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::Range;
+pub use crate::records::direction::Direction;
+use crate::records::store::Records;
 use bytes::Bytes;
-use forebay::{DbIterator, IterOptions, Store, WriteBatch};
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
@@ -41,7 +42,7 @@ const LOOK_UP_STEPS: u64 = 4;
 /// Reads and writes of a run. See the module.
 #[derive(Debug)]
 pub struct Writes<'s> {
-    store: &'s Store,
+    store: &'s Records,
     known: KnownKeys,
     /// The keys of `known`.
     order: OnceCell<BTreeSet<Bytes>>,
@@ -103,19 +104,10 @@ impl Hasher for Seeded {
     }
 }
 
-/// Which way a scan goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From the smallest key on.
-    Forward,
-    /// From the largest key on.
-    Backward,
-}
-
 impl<'s> Writes<'s> {
     /// Nothing yet. What is known is found by hashes with this seed.
     #[must_use]
-    pub const fn new(store: &'s Store, seed: u64) -> Self {
+    pub const fn new(store: &'s Records, seed: u64) -> Self {
         let known = KnownKeys::with_hasher(Seeded(seed));
         Self {
             store,
@@ -205,7 +197,7 @@ impl<'s> Writes<'s> {
 
     /// The store.
     #[must_use]
-    pub const fn store(&self) -> &'s Store {
+    pub const fn store(&self) -> &'s Records {
         self.store
     }
 
@@ -252,10 +244,10 @@ impl<'s> Writes<'s> {
             missing.dedup();
         }
         let values = match missing.as_slice() {
-            [key] => vec![self.store.get(key).map_err(of_database)?],
+            [key] => vec![self.store.get(key)?],
             keys => {
                 let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-                self.store.multi_get(&keys).map_err(of_database)?
+                self.store.multi_get(&keys)?
             }
         };
         let count = missing.len();
@@ -304,7 +296,7 @@ impl<'s> Writes<'s> {
             }
             self.take_steps(LOOK_UP_STEPS)?;
             self.forget_much();
-            let value = self.store.get(key).map_err(of_database)?.map(Bytes::from);
+            let value = self.store.get(key)?.map(Bytes::from);
             self.learn(key.clone(), value);
         }
         Ok(self.known.get(key).and_then(|known| known.value.as_ref()))
@@ -317,11 +309,8 @@ impl<'s> Writes<'s> {
     pub fn read_many(&self, keys: &[Bytes]) -> Outcome<Vec<Option<Bytes>>> {
         let missing: Vec<&[u8]> = keys.iter().filter(|key| !self.is_known(key)).map(|key| &key[..]).collect();
         self.take_steps(missing.len() as u64 * LOOK_UP_STEPS)?;
-        let mut found = if missing.is_empty() {
-            Vec::new().into_iter()
-        } else {
-            self.store.multi_get(&missing).map_err(of_database)?.into_iter()
-        };
+        let mut found =
+            if missing.is_empty() { Vec::new().into_iter() } else { self.store.multi_get(&missing)?.into_iter() };
         let value = |key: &Bytes| match self.known.get(key) {
             Some(known) => known.value.clone(),
             None if self.is_deleted(key) => None,
@@ -378,13 +367,7 @@ impl<'s> Writes<'s> {
         if from >= to {
             return Ok(());
         }
-        let options = IterOptions { lower: Some(from), upper: Some(to), ..IterOptions::default() };
-        let mut stored = self.store.iter_with(&options).map_err(of_database)?;
-        match direction {
-            Direction::Forward => stored.seek_to_first(),
-            Direction::Backward => stored.seek_to_last(),
-        }
-        .map_err(of_database)?;
+        let mut stored = self.store.scan(from, to, direction)?;
         let written = self.within(range).filter_map(|key| Some((key, self.known.get(key)?)));
         let written = written.filter(|(_, known)| known.is_written);
         let mut written: Box<dyn Iterator<Item = (&Bytes, &Known)>> = match direction {
@@ -406,7 +389,7 @@ impl<'s> Writes<'s> {
             let goes_on = match (order, next) {
                 (std::cmp::Ordering::Less | std::cmp::Ordering::Equal, Some((key, known))) => {
                     if order.is_eq() {
-                        step(&mut stored, direction)?;
+                        stored.step()?;
                     }
                     next = written.next();
                     match &known.value {
@@ -417,7 +400,7 @@ impl<'s> Writes<'s> {
                 _ => {
                     let goes_on = self.is_deleted(stored.key()) || visit(stored.key(), stored.value())?;
                     if goes_on {
-                        step(&mut stored, direction)?;
+                        stored.step()?;
                     }
                     goes_on
                 }
@@ -440,7 +423,7 @@ impl<'s> Writes<'s> {
     /// # Errors
     /// Those of the database. Nothing was written then.
     pub fn commit(&mut self) -> Outcome<Option<Failure>> {
-        let mut batch = WriteBatch::new();
+        let mut batch = self.store.batch();
         self.read_bytes += std::mem::take(&mut self.written_bytes);
         for (from, to) in self.deleted.drain(..) {
             batch.delete_range(&from, &to);
@@ -450,14 +433,14 @@ impl<'s> Writes<'s> {
                 match &known.value {
                     Some(value) => batch.put(key, value),
                     None => batch.delete(key),
-                };
+                }
             }
         }
         self.begun.iter().for_each(|begun| begun.add_to(&mut batch));
         if batch.is_empty() {
             return Ok(None);
         }
-        let doubt = match self.store.write(&batch).map_err(forebay::Error::from) {
+        let doubt = match self.store.write(&batch) {
             Ok(()) => None,
             Err(error) if error.is_published() => Some(Failure::of_durability(&error)),
             Err(error) => return Err(error.into()),
@@ -467,18 +450,10 @@ impl<'s> Writes<'s> {
     }
 }
 
-fn step(iterator: &mut DbIterator, direction: Direction) -> Outcome {
-    match direction {
-        Direction::Forward => iterator.next(),
-        Direction::Backward => iterator.prev(),
-    }
-    .map_err(of_database)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay::Options;
+    use crate::records::testing::{on_each_engine, on_lsm};
     use proptest::prelude::*;
 
     #[derive(Debug, Clone)]
@@ -520,7 +495,7 @@ mod tests {
 
     #[test]
     fn what_was_only_read_is_forgotten_when_it_is_much() {
-        let store = Store::embedded(256 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let store = on_lsm(256 << 20);
         let value = vec![7; 4 << 20];
         for key in 0..20 {
             store.put(&[key], &value).unwrap();
@@ -538,7 +513,7 @@ mod tests {
     /// Nobody knows how long values are before they are there.
     #[test]
     fn what_is_fetched_together_is_bounded() {
-        let store = Store::embedded(256 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let store = on_lsm(256 << 20);
         let key = |number: u32| Bytes::copy_from_slice(&number.to_be_bytes());
         let value = vec![7; 1 << 20];
         (0..150).for_each(|number| store.put(&key(number), &value).unwrap());
@@ -559,50 +534,55 @@ mod tests {
         assert_eq!((writes.known.len(), writes.portion()), (1000, 16 * GROWTH * GROWTH));
     }
 
+    fn check_steps(store: &Records, steps: Vec<Step>) {
+        let mut model = std::collections::BTreeMap::new();
+        let mut writes = Writes::new(store, 7);
+        for step in steps {
+            match step {
+                Step::Put(key, value) => {
+                    model.insert(key, value);
+                    writes.put(bytes(key), bytes(value));
+                }
+                Step::Delete(key) => {
+                    model.remove(&key);
+                    writes.delete(bytes(key));
+                }
+                Step::DeleteRange(from, to) => {
+                    model.retain(|key, _| !(from..to).contains(key));
+                    writes.delete_range((bytes(from), bytes(to)));
+                }
+                Step::Get(key) => {
+                    assert_eq!(writes.get(&bytes(key)).unwrap(), model.get(&key).map(|&value| bytes(value)));
+                }
+                Step::Fetch(keys) => writes.fetch(keys.into_iter().map(bytes)).unwrap(),
+                Step::Commit => assert_eq!(writes.commit().unwrap(), None),
+            }
+            check_counts(&writes);
+            for direction in [Direction::Forward, Direction::Backward] {
+                let mut found = Vec::new();
+                writes
+                    .scan(&(bytes(3), bytes(15)), direction, |key, value| {
+                        found.push((key[0], value[0]));
+                        Ok(true)
+                    })
+                    .unwrap();
+                if direction == Direction::Backward {
+                    found.reverse();
+                }
+                assert_eq!(found, model.range(3..15).map(|(&k, &v)| (k, v)).collect::<Vec<_>>());
+            }
+        }
+        writes.commit().unwrap();
+        for key in 0..20 {
+            assert_eq!(store.get(&[key]).unwrap(), model.get(&key).map(|&value| vec![value]));
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn reads_see_what_was_written_before_and_after_a_commit(steps in prop::collection::vec(step(), 1..60)) {
-            let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
-            let mut model = std::collections::BTreeMap::new();
-            let mut writes = Writes::new(&store, 7);
-            for step in steps {
-                match step {
-                    Step::Put(key, value) => {
-                        model.insert(key, value);
-                        writes.put(bytes(key), bytes(value));
-                    }
-                    Step::Delete(key) => {
-                        model.remove(&key);
-                        writes.delete(bytes(key));
-                    }
-                    Step::DeleteRange(from, to) => {
-                        model.retain(|key, _| !(from..to).contains(key));
-                        writes.delete_range((bytes(from), bytes(to)));
-                    }
-                    Step::Get(key) => {
-                        prop_assert_eq!(writes.get(&bytes(key)).unwrap(), model.get(&key).map(|&value| bytes(value)));
-                    }
-                    Step::Fetch(keys) => writes.fetch(keys.into_iter().map(bytes)).unwrap(),
-                    Step::Commit => assert_eq!(writes.commit().unwrap(), None),
-                }
-                check_counts(&writes);
-                for direction in [Direction::Forward, Direction::Backward] {
-                    let mut found = Vec::new();
-                    writes.scan(&(bytes(3), bytes(15)), direction, |key, value| {
-                        found.push((key[0], value[0]));
-                        Ok(true)
-                    }).unwrap();
-                    if direction == Direction::Backward {
-                        found.reverse();
-                    }
-                    prop_assert_eq!(found, model.range(3..15).map(|(&k, &v)| (k, v)).collect::<Vec<_>>());
-                }
-            }
-            writes.commit().unwrap();
-            for key in 0..20 {
-                prop_assert_eq!(store.get(&[key]).unwrap(), model.get(&key).map(|&value| vec![value]));
-            }
+            on_each_engine(64 << 20).iter().for_each(|store| check_steps(store, steps.clone()));
         }
     }
 }

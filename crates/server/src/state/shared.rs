@@ -7,6 +7,7 @@ use crate::keyspace::locks::Locks;
 use crate::keyspace::spaces::Spaces;
 use crate::keyspace::transaction::{MAX_WRITTEN_BYTES, Transaction};
 use crate::protocol::reply::MAX_BYTES;
+use crate::records::store::Records;
 use crate::state::channels::{Channels, Topic};
 use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
@@ -21,7 +22,6 @@ use crate::state::tracking::Tracking;
 use crate::state::waiting::Waiting;
 use crate::state::watches::Watches;
 use bytes::Bytes;
-use forebay::Store;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, ForwardTime, Random};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub const MAX_STEPS: u64 = 10_000;
 #[derive(Debug)]
 pub struct Shared {
     /// The database.
-    pub store: Store,
+    pub store: Records,
     /// What it knows of itself.
     pub spaces: Spaces,
     /// Who may touch which keys.
@@ -105,7 +105,7 @@ impl Shared {
     /// # Errors
     /// Those of the database.
     pub fn new(
-        store: Store,
+        store: Records,
         users: Users,
         address: SocketAddr,
         threads: usize,

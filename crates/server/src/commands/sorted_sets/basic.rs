@@ -148,7 +148,7 @@ fn add_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, mut options: Opt
 
 /// Adds members, or changes their scores, and replies how many.
 pub(crate) fn add_all(cx: &mut Context<'_, '_>, key: &[u8], scored: &[(&[u8], f64)], options: &Options) -> Outcome {
-    scored.iter().try_for_each(|(member, _)| check_element(member))?;
+    scored.iter().try_for_each(|(member, _)| check_element(&cx.shared.store, member))?;
     let mut set = Open::or_new(cx, key, Kind::SortedSet)?;
     members::fetch(cx, set.now.id, scored.iter().map(|(member, _)| *member))?;
     let (mut added, mut changed, mut score) = (0, 0, None);

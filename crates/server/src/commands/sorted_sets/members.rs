@@ -27,7 +27,7 @@ pub(crate) fn fetch<'m>(cx: &mut Context<'_, '_>, id: u64, members: impl Iterato
 
 /// Gives a member a score; `former` is the one that it has.
 pub(crate) fn put(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score: f64, former: Option<f64>) -> Outcome {
-    check_element(member)?;
+    check_element(&cx.shared.store, member)?;
     let (space, id) = (cx.space(), set.now.id);
     let key = cx.keys.layout().member(space, id, member);
     match former {

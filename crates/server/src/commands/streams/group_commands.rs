@@ -110,7 +110,7 @@ pub(super) fn no_group(key: &[u8], group: &[u8]) -> Failure {
 fn create(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let options = options(arguments, true)?;
     let (key, name) = (arguments.at(2), arguments.at(3));
-    crate::commands::collections::check_element(name)?;
+    crate::commands::collections::check_element(&cx.shared.store, name)?;
     let found = match options.makes_stream {
         true => cx.keys.stream(cx.space(), key)?,
         false => Some(stream(cx, arguments)?),

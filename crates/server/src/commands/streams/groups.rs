@@ -106,7 +106,7 @@ impl Open {
         let consumer = match former {
             Some(consumer) => Consumer { seen_ms, ..consumer },
             None => {
-                crate::commands::collections::check_element(name)?;
+                crate::commands::collections::check_element(&cx.shared.store, name)?;
                 Consumer { number: cx.keys.new_id()?, seen_ms, pending: 0 }
             }
         };

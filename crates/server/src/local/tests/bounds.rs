@@ -11,9 +11,9 @@ fn a_range_that_is_too_long_is_not_read_to_its_end() {
         told(&server, &format!("ZADD set{members}"));
     }
     told(&server, "ZADD other 1 a 2 b 3 c");
-    server.store().flush().unwrap();
+    server.records().lsm().unwrap().flush().unwrap();
     server.shared.max_reply_bytes = 10_000;
-    let read = || server.store().statistics().foreground.bytes_read;
+    let read = || server.records().lsm().unwrap().statistics().foreground.bytes_read;
     let refusal = "-ERR too much is replied at once: at most 512 MiB\r\n";
     for request in [
         "ZRANGE set 0 -1",
@@ -47,9 +47,9 @@ fn what_is_made_of_sets_is_not_read_to_its_end_when_it_is_too_long() {
         let members: String = (from..from + 250).map(|place| format!(" {place:0200}")).collect();
         told(&server, &format!("SADD set{members}"));
     }
-    server.store().flush().unwrap();
+    server.records().lsm().unwrap().flush().unwrap();
     server.shared.max_reply_bytes = 10_000;
-    let read = || server.store().statistics().foreground.bytes_read;
+    let read = || server.records().lsm().unwrap().statistics().foreground.bytes_read;
     for request in ["SUNION set none", "SDIFF set none", "SINTER set set"] {
         let before = read();
         assert!(told(&server, request).starts_with("-ERR too much is replied at once"), "{request}");
@@ -244,9 +244,9 @@ fn members_that_are_popped_are_held_in_portions() {
         let members: String = (from..from + 250).map(|place| format!(" {place} {place:0200}")).collect();
         told(&server, &format!("ZADD set{members}"));
     }
-    server.store().flush().unwrap();
+    server.records().lsm().unwrap().flush().unwrap();
     let refused = |server: &LocalServer, request: &str, refusal: &str| {
-        let read = || server.store().statistics().foreground.bytes_read;
+        let read = || server.records().lsm().unwrap().statistics().foreground.bytes_read;
         let before = read();
         assert!(told(server, request).starts_with(refusal), "{request}");
         let took = read() - before;

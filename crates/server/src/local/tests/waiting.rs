@@ -164,7 +164,7 @@ fn nobody_is_left_waiting_where_there_is_something() {
 fn who_waits_for_the_log_finds_it_in_the_storage() {
     let (disk, clock) = (SimDisk::new(), Arc::new(ManualClock::new()));
     let server = server_on(&disk.handle(), &clock, Syncing::Interval(Duration::from_secs(3600)));
-    let groups = || server.shared.store.statistics().log.groups;
+    let groups = || server.shared.store.lsm().unwrap().statistics().log.groups;
     let before = groups();
     assert_eq!(told(&server, "SET key value"), "+OK\r\n");
     assert_eq!(groups(), before);

@@ -1,0 +1,575 @@
+//! The shared tree with batches and ranges, for one server alone.
+//!
+//! The tree changes one key at a time. Others see no half of a batch, because who writes it has its keys locked, and who looks for keys that it
+//! does not name locks all; the locks are in this process, so there must be no other one ([`OwnedTree`]). The end of the process leaves no half
+//! of a batch, because it is in a journal before ([`journal`]).
+//!
+//! ```text
+//!   one put or deletion ─► the tree
+//!   more ─► journal ─► the batch counts ─► its changes, one by one ─► the journal ends
+//!              │                                │ the nodes are full
+//!              └─ full: nothing was written     └─► unfinished: reads find it, and each write tries to finish it before
+//! ```
+//!
+//! *Full nodes.* A journal that finds no room is taken back; one of a batch that only removes goes into a reserve. A batch whose changes find none counts all the same: it is unfinished. Until it is
+//! finished, writes that may need memory are refused as they are where the nodes are full. What only removes other keys is done, so that there
+//! is room again.
+//!
+//! *Other failures.* A write that is lost on its way may take effect later, as long as the session lives. So after an error that does not say
+//! that nothing was done, nothing more is written: the server ends, with it the session, and who opens the tree next finds all of a batch or
+//! nothing.
+
+use crate::records::changes::{self, Change, Changes};
+use crate::records::direction::Direction;
+use crate::records::journal::{self, Journal, RESERVE_RECORDS, RESERVE_SLOT, RESERVE_USED, Slot};
+use crate::records::unfinished::{Batch, Unfinished};
+use forebay::tree::{Entry, MAX_KEY_BYTES, Range};
+use forebay::{Error, ErrorKind, OwnedTree, TreeClient};
+use forebay_env::sync::{Mutex, lock};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bytes of a piece of a journal: a block of four chunks of the tree has them, and what is beside them.
+const PIECE_BYTES: usize = (256 << 10) - 256;
+/// Lengths of a head that is longer than its changes: blocks of each size that the tree has hold one of them.
+const LONGER_HEADS: [usize; 8] =
+    [256 - 32, 512 - 32, 1024 - 32, 2048 - 32, 4096 - 32, 8192 - 32, 16_384 - 32, 32_768 - 32];
+/// How often a write is tried that finds no room. Memory that was given back is there again two rounds of the tree later, and each time ends
+/// one.
+const ATTEMPTS: u32 = 4;
+/// Keys that are removed at a time when a range is.
+const REMOVED_AT_A_TIME: usize = 512;
+/// Records of the first page of a cursor, and most of one.
+const FIRST_PAGE: usize = 16;
+const MAX_PAGE: usize = 1024;
+/// Bytes that a page is to bring, as far as the one before lets expect.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// What the memory of a tree is used for, and what was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TreeFigures {
+    /// Bytes of the nodes' memory that were ever used.
+    pub used_bytes: u64,
+    /// Of these, bytes of nodes and values.
+    pub live_bytes: u64,
+    /// Bytes of this process for inner nodes that it remembers.
+    pub cached_bytes: u64,
+    /// Batches that had a journal.
+    pub journals: u64,
+    /// Batches that count and are not applied.
+    pub unfinished: u64,
+}
+
+/// Slots of journals.
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<Slot>,
+    next: Slot,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct TreeRecords {
+    /// Clients that nobody uses now. They hand over what they have while the tree is there, so they are dropped first.
+    idle: Mutex<Vec<TreeClient>>,
+    tree: OwnedTree,
+    slots: Mutex<Slots>,
+    /// Whether the reserve is there, and has no journal.
+    is_reserve_free: Mutex<bool>,
+    unfinished: Unfinished,
+    /// Held by who finishes what is unfinished.
+    finishing: Mutex<()>,
+    /// Why nothing is written any more.
+    failed: OnceLock<Error>,
+    piece_bytes: usize,
+    journals: AtomicU64,
+    /// What was used when it was last asked for.
+    used_bytes: AtomicU64,
+}
+
+fn invalid(message: String) -> Error {
+    Error::Below { kind: ErrorKind::Invalid, message }
+}
+
+/// Whether an error does not say that nothing was done.
+const fn is_unclear(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid | ErrorKind::Busy | ErrorKind::Corrupt)
+}
+
+impl TreeRecords {
+    /// The records of this tree.
+    #[must_use]
+    pub fn new(tree: OwnedTree) -> Self {
+        let most = usize::try_from(tree.tree().most_bytes()).unwrap_or(usize::MAX);
+        Self {
+            piece_bytes: PIECE_BYTES.min(most.saturating_sub(journal::KEY_BYTES)),
+            tree,
+            idle: Mutex::default(),
+            slots: Mutex::default(),
+            is_reserve_free: Mutex::new(false),
+            unfinished: Unfinished::default(),
+            finishing: Mutex::new(()),
+            failed: OnceLock::new(),
+            journals: AtomicU64::new(0),
+            used_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The tree.
+    #[must_use]
+    pub const fn tree(&self) -> &OwnedTree {
+        &self.tree
+    }
+
+    /// Calls with a client that nobody else uses meanwhile.
+    fn with<T>(&self, call: impl FnOnce(&mut TreeClient) -> Result<T, forebay::tree::Error>) -> Result<T, Error> {
+        let idle = lock(&self.idle).pop();
+        let mut client = match idle {
+            Some(client) => client,
+            None => self.tree.client()?,
+        };
+        let result = call(&mut client);
+        lock(&self.idle).push(client);
+        Ok(result?)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        if let Some(state) = self.unfinished.state(key) {
+            return Ok(state);
+        }
+        if key.len() > MAX_KEY_BYTES {
+            return Ok(None);
+        }
+        self.with(|client| client.get(key))
+    }
+
+    /// The values of several keys, in few round trips.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let states: Vec<_> = keys.iter().map(|key| self.unfinished.state(key)).collect();
+        let is_in_tree = |(key, state): &(&&[u8], &Option<_>)| state.is_none() && key.len() <= MAX_KEY_BYTES;
+        let wanted: Vec<&[u8]> = keys.iter().zip(&states).filter(is_in_tree).map(|(key, _)| *key).collect();
+        let mut found = self.with(|client| client.multi_get(&wanted))?.into_iter();
+        let value = |(key, state): (&&[u8], Option<Option<Vec<u8>>>)| match state {
+            Some(state) => state,
+            None if key.len() > MAX_KEY_BYTES => None,
+            None => found.next().flatten(),
+        };
+        Ok(keys.iter().zip(states).map(value).collect())
+    }
+
+    /// Writes changes. Whoever has their keys locked meanwhile sees all of them or, after an error, none, unless that is one after which the
+    /// server ends ([`TreeRecords::failure`]).
+    ///
+    /// # Errors
+    /// `Invalid` for a key or a record that is too long, or too many changes; `Full`; those of the tree.
+    pub fn write(&self, changes: &Changes) -> Result<(), Error> {
+        if let Some(failed) = self.failed.get() {
+            return Err(failed.clone());
+        }
+        self.check(changes)?;
+        self.finish_before(changes)?;
+        let mut all = changes::read(changes.bytes());
+        match (all.next().transpose()?, all.next()) {
+            (None, _) => Ok(()),
+            (Some(change @ (Change::Put(..) | Change::Delete(_))), None) => {
+                patiently(|| self.with(|client| make(client, change))).map_err(|error| self.judged(error))
+            }
+            _ => self.write_with_journal(changes),
+        }
+    }
+
+    /// Refuses what the tree cannot hold, before anything is written.
+    fn check(&self, changes: &Changes) -> Result<(), Error> {
+        if changes.longest_key() > MAX_KEY_BYTES {
+            return Err(invalid(format!(
+                "a key, field or member is too long for the shared tree: with what is added to it it has {} bytes, and at most \
+                 {MAX_KEY_BYTES} are possible",
+                changes.longest_key()
+            )));
+        }
+        let most = self.tree.tree().most_bytes();
+        if changes.longest_record() as u64 > most {
+            return Err(invalid(format!(
+                "a value is too long for the shared tree: with its key it has {} bytes, and at most {most}, about an extent of the memory \
+                 node, are possible",
+                changes.longest_record()
+            )));
+        }
+        if changes.bytes().len() as u64 > forebay::MAX_BATCH_BYTES {
+            return Err(invalid(format!(
+                "too much is written at once: at most {} MiB",
+                forebay::MAX_BATCH_BYTES >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// Notes of an error after which nothing more may be written.
+    fn judged(&self, error: Error) -> Error {
+        if is_unclear(&error) {
+            tracing::error!(%error, "a write to the shared tree has failed, and nobody knows whether it takes effect: nothing more is written");
+            let _ = self.failed.set(error.clone());
+        }
+        error
+    }
+
+    fn write_with_journal(&self, changes: &Changes) -> Result<(), Error> {
+        let (slot, pieces) = match self.begin(changes.bytes()) {
+            Err(error) if error.kind() == ErrorKind::Full && changes.only_removes() => {
+                (self.begin_in_reserve(changes.bytes()).map_err(|_| error)?, 0)
+            }
+            begun => begun?,
+        };
+        self.journals.fetch_add(1, Ordering::Relaxed);
+        // The batch counts from here on.
+        let changes = changes.bytes();
+        match patiently(|| self.with(|client| finish(client, slot, pieces, changes))) {
+            Ok(()) => self.give_slot(slot),
+            Err(error) => {
+                let error = self.judged(error);
+                tracing::warn!(%error, "a batch counts, and is not applied yet");
+                self.unfinished.add(Batch::new(slot, pieces, changes.to_vec())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the journal of changes. Returns its slot, and the number of its pieces. Where blocks of its size are used up, a larger one has it.
+    fn begin(&self, changes: &[u8]) -> Result<(Slot, u16), Error> {
+        let many = || invalid("too much is written at once".to_owned());
+        let mut journal = Journal::of(changes, self.piece_bytes).ok_or_else(many)?;
+        let slot = self.take_slot()?;
+        let length = journal.head.len();
+        let longer = LONGER_HEADS.iter().copied().filter(|longer| journal.count == 0 && *longer > length);
+        let lengths: Vec<usize> = std::iter::once(length).chain(longer).collect();
+        let mut begun = Ok(());
+        for length in lengths.iter().chain(&lengths) {
+            journal.head.resize(*length, 0);
+            begun = self.with(|client| begin(client, slot, &journal));
+            if !begun.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full) {
+                break;
+            }
+        }
+        if let Err(error) = begun {
+            let error = self.judged(error);
+            // The slot of what may be there still is not used again.
+            if !is_unclear(&error) {
+                self.give_slot(slot);
+            }
+            return Err(error);
+        }
+        Ok((slot, journal.count))
+    }
+
+    /// Writes it into the reserve.
+    fn begin_in_reserve(&self, changes: &[u8]) -> Result<Slot, Error> {
+        let busy = || Error::Below { kind: ErrorKind::Full, message: "the reserve is used, or too short".to_owned() };
+        let values = journal::reserved(changes).ok_or_else(busy)?;
+        if !std::mem::take(&mut *lock(&self.is_reserve_free)) {
+            return Err(busy());
+        }
+        let written = self.with(|client| {
+            (1..)
+                .zip(&values)
+                .try_for_each(|(number, value)| client.put(&journal::reserve_key(number), value).map(drop))?;
+            client.put(&journal::head_key(RESERVE_SLOT), RESERVE_USED).map(drop)
+        });
+        written.map(|()| RESERVE_SLOT).map_err(|error| {
+            let error = self.judged(error);
+            *lock(&self.is_reserve_free) = !is_unclear(&error);
+            error
+        })
+    }
+
+    fn take_slot(&self) -> Result<Slot, Error> {
+        let mut slots = lock(&self.slots);
+        if let Some(slot) = slots.free.pop() {
+            return Ok(slot);
+        }
+        let slot = slots.next;
+        let used_up = || Error::Below { kind: ErrorKind::Busy, message: "too many batches are unfinished".to_owned() };
+        slots.next = slot.checked_add(1).filter(|next| *next < RESERVE_SLOT).ok_or_else(used_up)?;
+        Ok(slot)
+    }
+
+    fn give_slot(&self, slot: Slot) {
+        match slot {
+            RESERVE_SLOT => *lock(&self.is_reserve_free) = true,
+            slot => lock(&self.slots).free.push(slot),
+        }
+    }
+
+    /// Finishes what is unfinished, before other changes. Where that is not possible, only those go on that remove other keys.
+    fn finish_before(&self, changes: &Changes) -> Result<(), Error> {
+        if !self.unfinished.any() {
+            return Ok(());
+        }
+        match self.finish_all() {
+            Err(_) if changes.only_removes() && !self.unfinished.touches(changes.bytes())? => Ok(()),
+            finished => finished,
+        }
+    }
+
+    fn finish_all(&self) -> Result<(), Error> {
+        let _finishing = lock(&self.finishing);
+        for batch in self.unfinished.all() {
+            let finished = patiently(|| self.with(|client| finish(client, batch.slot, batch.pieces, &batch.changes)));
+            finished.map_err(|error| self.judged(error))?;
+            self.unfinished.remove(batch.slot);
+            self.give_slot(batch.slot);
+        }
+        Ok(())
+    }
+
+    /// Finishes the batches of a process before this one. Nobody uses the records yet.
+    ///
+    /// # Errors
+    /// `Corrupt` when a journal is damaged; those of the tree, but for `Full`: what there is no room for stays unfinished.
+    pub fn recover(&self) -> Result<(), Error> {
+        let mut slots: BTreeMap<Slot, BTreeMap<u16, Vec<u8>>> = BTreeMap::new();
+        let (from, to) = journal::area();
+        let range = Range { from: Bound::Included(&from), to: Bound::Excluded(&to), ..Range::all() };
+        for (key, value) in self.with(|client| client.scan(range))? {
+            let (slot, piece) = journal::named(&key).ok_or_else(|| changes::damaged("the name of a journal"))?;
+            slots.entry(slot).or_default().insert(piece, value);
+        }
+        lock(&self.slots).next = slots.keys().last().map_or(0, |last| last.saturating_add(1));
+        for (slot, mut pieces) in slots {
+            let keys: Vec<_> = pieces.keys().map(|piece| journal::key(slot, *piece)).collect();
+            match pieces.remove(&0).filter(|head| !head.is_empty()) {
+                Some(head) => {
+                    let pieces: Vec<_> = pieces.into_values().collect();
+                    let changes = journal::changes(&head, &pieces)?;
+                    let count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
+                    self.unfinished.add(Batch::new(slot, count, changes)?);
+                }
+                // It was not begun, or it has ended.
+                None => {
+                    self.with(|client| keys.iter().try_for_each(|key| client.delete(key).map(drop)))?;
+                    self.give_slot(slot);
+                }
+            }
+        }
+        self.recover_reserve()?;
+        if self.unfinished.any() {
+            tracing::info!(batches = self.unfinished.all().len(), "batches of the process before are finished");
+        }
+        match self.finish_all() {
+            Err(error) if error.kind() == ErrorKind::Full => {
+                tracing::warn!(%error, "batches of the process before are not applied yet");
+                Ok(())
+            }
+            finished => finished,
+        }
+    }
+
+    /// Looks into the reserve, or makes it.
+    fn recover_reserve(&self) -> Result<(), Error> {
+        let (from, to) = journal::reserve_area();
+        let range = Range { from: Bound::Included(&from), to: Bound::Excluded(&to), ..Range::all() };
+        let records: Vec<Vec<u8>> =
+            self.with(|client| client.scan(range))?.into_iter().map(|(_, value)| value).collect();
+        if let Some((RESERVE_USED, values)) = records.split_first().map(|(first, values)| (&first[..], values)) {
+            self.unfinished.add(Batch::new(RESERVE_SLOT, 0, journal::changes_of_reserve(values)?)?);
+            return Ok(());
+        }
+        let is_whole = records.len() > RESERVE_RECORDS as usize;
+        // The first one is the last one that is made, and what says that all are there.
+        let mut missing = (0..=RESERVE_RECORDS).rev().filter(|_| !is_whole);
+        let made =
+            self.with(|client| missing.try_for_each(|number| client.put(&journal::reserve_key(number), b"").map(drop)));
+        match made {
+            Err(error) if error.kind() == ErrorKind::Full => {
+                tracing::warn!(%error, "there is no room for the reserve: what removes several keys may find none, either");
+                Ok(())
+            }
+            made => {
+                *lock(&self.is_reserve_free) = made.is_ok();
+                made
+            }
+        }
+    }
+
+    /// Why the tree is of no use any more, if it is: writes failed so that nobody knows what they did, or the session at a node has ended.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.tree.failure().or_else(|| self.failed.get().cloned())
+    }
+
+    /// Bytes of the nodes' memory that the tree has.
+    pub fn used_bytes(&self) -> u64 {
+        if let Ok(used) = self.with(TreeClient::used_bytes) {
+            self.used_bytes.store(used, Ordering::Relaxed);
+        }
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The figures. They read lists of free memory at the nodes.
+    pub fn figures(&self) -> TreeFigures {
+        let memory = self.with(TreeClient::memory).unwrap_or_default();
+        TreeFigures {
+            used_bytes: memory.used_bytes,
+            live_bytes: memory.live_bytes(),
+            cached_bytes: self.tree.tree().cached_bytes() as u64,
+            journals: self.journals.load(Ordering::Relaxed),
+            unfinished: self.unfinished.all().len() as u64,
+        }
+    }
+
+    /// Gives the tree to others. All calls fail from here on.
+    ///
+    /// # Errors
+    /// What made the tree of no use, or why batches were not finished: who opens the tree next finishes them.
+    pub fn close(&self) -> Result<(), Error> {
+        let failure = self.failure();
+        let finished = if failure.is_none() { self.finish_all() } else { Ok(()) };
+        let _ = self.failed.set(Error::Below { kind: ErrorKind::Closed, message: "the tree is closed".to_owned() });
+        lock(&self.idle).clear();
+        self.tree.close();
+        failure.map_or(finished, Err)
+    }
+
+    /// The records of a page: those from a bound on, and whether there may be more. What comes next follows the last record of the tree.
+    fn page(&self, at: &TreeCursor<'_>) -> Result<(Vec<Entry>, Option<Vec<u8>>), Error> {
+        let (from, to) = (at.from.as_ref().map(Vec::as_slice), at.to.as_ref().map(Vec::as_slice));
+        let backward = at.direction == Direction::Backward;
+        let mut entries = self.with(|client| client.scan(Range { from, to, backward, limit: at.portion }))?;
+        let last = entries.last().filter(|_| entries.len() >= at.portion).map(|(key, _)| key.clone());
+        let covered = match (&last, backward) {
+            (None, _) => (from, to),
+            (Some(last), false) => (from, Bound::Included(&last[..])),
+            (Some(last), true) => (Bound::Included(&last[..]), to),
+        };
+        self.unfinished.amend(&mut entries, covered, at.direction);
+        Ok((entries, last))
+    }
+
+    /// A cursor before the first record of a range.
+    #[must_use]
+    pub fn cursor(&self, from: &[u8], to: &[u8], direction: Direction) -> TreeCursor<'_> {
+        TreeCursor {
+            records: self,
+            from: Bound::Included(from.to_vec()),
+            to: Bound::Excluded(to.to_vec()),
+            direction,
+            portion: FIRST_PAGE,
+            page: Vec::new().into_iter(),
+            here: None,
+            is_last: from >= to,
+        }
+    }
+}
+
+/// Tries again where there is no room.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::Full => {}
+            done => return done,
+        }
+    }
+    attempt()
+}
+
+/// Writes a journal. Takes it back where something is known to have failed; the head is not there then.
+fn begin(client: &mut TreeClient, slot: Slot, journal: &Journal<'_>) -> Result<(), forebay::tree::Error> {
+    let keys: Vec<_> = (1..).map(|piece| journal::key(slot, piece)).take(journal.pieces.len()).collect();
+    let mut pieces = keys.iter().zip(&journal.pieces);
+    let written = pieces.try_for_each(|(key, piece)| client.put(key, piece).map(drop));
+    let begun = written.and_then(|()| client.put(&journal::key(slot, 0), &journal.head).map(drop));
+    if begun.is_err() {
+        // What cannot be removed has no head, so it is nothing.
+        keys.iter().for_each(|key| _ = client.delete(key));
+    }
+    begun
+}
+
+/// Makes the changes of a journal, and ends it.
+fn finish(client: &mut TreeClient, slot: Slot, pieces: u16, changes: &[u8]) -> Result<(), forebay::tree::Error> {
+    for change in changes::read(changes).map_while(Result::ok) {
+        make(client, change)?;
+    }
+    client.put(&journal::head_key(slot), b"")?;
+    (1..=pieces).try_for_each(|piece| client.delete(&journal::key(slot, piece)).map(drop))
+}
+
+/// Makes a change. That of a range takes steps, which are bounded.
+fn make(client: &mut TreeClient, change: Change<'_>) -> Result<(), forebay::tree::Error> {
+    match change {
+        Change::Put(key, value) => client.put(key, value).map(drop),
+        Change::Delete(key) => client.delete(key).map(drop),
+        Change::DeleteRange(from, to) => loop {
+            let (from, to) = (Bound::Included(from), Bound::Excluded(to));
+            let entries = client.scan(Range { from, to, backward: false, limit: REMOVED_AT_A_TIME })?;
+            entries.iter().try_for_each(|(key, _)| client.delete(key).map(drop))?;
+            if entries.len() < REMOVED_AT_A_TIME {
+                return Ok(());
+            }
+        },
+    }
+}
+
+/// A place among the records of a range of the tree.
+#[derive(Debug)]
+pub struct TreeCursor<'s> {
+    records: &'s TreeRecords,
+    /// What was not read yet.
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    direction: Direction,
+    /// Records of the next page.
+    portion: usize,
+    page: std::vec::IntoIter<Entry>,
+    here: Option<Entry>,
+    /// There are no more pages.
+    is_last: bool,
+}
+
+impl TreeCursor<'_> {
+    /// The record here; `None` at the end, and before the first step.
+    #[must_use]
+    pub fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.here.as_ref().map(|(key, value)| (&key[..], &value[..]))
+    }
+
+    /// Goes on to the next record.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn step(&mut self) -> Result<(), Error> {
+        self.here = self.page.next();
+        while self.here.is_none() && !self.is_last {
+            self.turn()?;
+            self.here = self.page.next();
+        }
+        Ok(())
+    }
+
+    /// Reads the next page.
+    fn turn(&mut self) -> Result<(), Error> {
+        let (entries, last) = self.records.page(self)?;
+        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let fitting = entries.len().max(1).saturating_mul(PAGE_BYTES) / bytes.max(1);
+        self.portion = fitting.clamp(1, self.portion.saturating_mul(4).min(MAX_PAGE));
+        self.is_last = last.is_none();
+        match (last, self.direction) {
+            (None, _) => {}
+            (Some(last), Direction::Forward) => self.from = Bound::Excluded(last),
+            (Some(last), Direction::Backward) => self.to = Bound::Excluded(last),
+        }
+        self.page = entries.into_iter();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
