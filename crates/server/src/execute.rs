@@ -698,6 +698,7 @@ impl<'s> Executor<'s> {
         self.counters.add(Count::Expired, keys.expired());
         if !self.shared.watches.is_empty() {
             self.shared.watches.changed(&keys.touched());
+            self.shared.watches.changed(keys.changed_watched());
         }
         let own = self.shared.tell_trackers(by.as_ref().map(|session| session.client.id), keys);
         by.into_iter().for_each(|session| session.pushed.extend(&own));

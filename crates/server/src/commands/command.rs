@@ -191,7 +191,8 @@ pub type Handler = fn(&mut Context<'_, '_>, Arguments<'_>) -> Outcome;
 pub enum Run {
     /// Together with those before and after it from the same connection.
     Together(Handler),
-    /// By itself: it depends on the connection's state or changes it.
+    /// By itself: it depends on the connection's state or changes it, or what it does cannot be taken back, as what a run of several has
+    /// done may be.
     Alone(Handler),
     /// By itself, while nobody else touches a key.
     Exclusive(Handler),

@@ -16,7 +16,7 @@ const SUBSCRIBE: u32 = PUBSUB | NOSCRIPT | LOADING | STALE;
 pub const COMMANDS: &[Command] = &[
     Command::alone(FAMILY, "psubscribe", -2, SUBSCRIBE, psubscribe)
         .doc("2.0.0", "Subscribes to channels that match patterns."),
-    Command::new(FAMILY, "publish", 3, PUBLISH, publish).doc("2.0.0", "Sends a message to a channel."),
+    Command::alone(FAMILY, "publish", 3, PUBLISH, publish).doc("2.0.0", "Sends a message to a channel."),
     Command::alone(FAMILY, "pubsub", -2, 0, help).doc("2.8.0", "A container for Pub/Sub commands.").subcommands(&[
         Command::alone(FAMILY, "pubsub|channels", -2, PUBSUB | LOADING | STALE, channels)
             .doc("2.8.0", "Lists the channels that have subscribers."),
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
             .doc("7.0.0", "Counts the subscribers of shard channels."),
     ]),
     Command::alone(FAMILY, "punsubscribe", -1, SUBSCRIBE, punsubscribe).doc("2.0.0", "Ends subscriptions to patterns."),
-    Command::new(FAMILY, "spublish", 3, PUBLISH, spublish)
+    Command::alone(FAMILY, "spublish", 3, PUBLISH, spublish)
         .keys(1, 1, 1)
         .doc("7.0.0", "Sends a message to a shard channel."),
     Command::alone(FAMILY, "ssubscribe", -2, SUBSCRIBE, ssubscribe)

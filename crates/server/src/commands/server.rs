@@ -6,6 +6,7 @@ use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::DATABASES;
 use crate::keyspace::transaction::Name;
+use crate::state::watches::Doomed;
 
 const FAMILY: Family = Family::Server;
 /// Keys that are looked for together, which somebody watches.
@@ -101,16 +102,17 @@ fn check_flush(arguments: Arguments<'_>) -> Outcome {
     }
 }
 
-/// Keys of these databases are about to go, all of them: breaks the marks of those that are in any of them.
-fn break_marks(cx: &mut Context<'_, '_>, databases: &[usize]) -> Outcome {
+/// Keys of these databases are about to go, all of them: says so of those that are in any of them and are watched.
+fn change_watched(cx: &mut Context<'_, '_>, databases: &[usize]) -> Outcome {
     if cx.shared.watches.is_empty() {
         return Ok(());
     }
     let watches = &cx.shared.watches;
     let mut names = watches.names().into_iter().filter(|(database, _)| databases.contains(database));
+    let mut doomed = Doomed::default();
     loop {
         // A client may watch many keys, and one of them breaks its mark: the others need not be looked for then.
-        let some: Vec<Name> = names.by_ref().filter(|name| watches.is_whole(name)).take(LOOKED_FOR).collect();
+        let some: Vec<Name> = names.by_ref().filter(|name| watches.is_whole(name, &doomed)).take(LOOKED_FOR).collect();
         if some.is_empty() {
             return Ok(());
         }
@@ -123,8 +125,9 @@ fn break_marks(cx: &mut Context<'_, '_>, databases: &[usize]) -> Outcome {
         }
         let are_there = cx.keys.are_there(places.iter().map(|(_, place)| *place))?;
         let there = places.iter().zip(are_there).filter(|(_, is_there)| *is_there);
-        let broken: Vec<Name> = there.filter_map(|((number, _), _)| some.get(*number).cloned()).collect();
-        watches.changed(&broken);
+        let changed: Vec<Name> = there.filter_map(|((number, _), _)| some.get(*number).cloned()).collect();
+        changed.iter().for_each(|name| watches.doom(name, &mut doomed));
+        cx.keys.change_watched(changed);
     }
 }
 
@@ -132,7 +135,7 @@ fn flushdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     check_flush(arguments)?;
     let space = cx.space();
     let database = cx.session.database;
-    break_marks(cx, &[database])?;
+    change_watched(cx, &[database])?;
     cx.keys.clear(space);
     cx.keys.touch_all();
     cx.out.ok();
@@ -142,7 +145,7 @@ fn flushdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn flushall(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     check_flush(arguments)?;
     let all: Vec<usize> = (0..DATABASES).collect();
-    break_marks(cx, &all)?;
+    change_watched(cx, &all)?;
     for space in *cx.keys.databases() {
         cx.keys.clear(space);
     }
@@ -162,7 +165,7 @@ fn swapdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::text("ERR DB index is out of range"));
     };
     if a != b {
-        break_marks(cx, &[a, b])?;
+        change_watched(cx, &[a, b])?;
         cx.keys.swap(a, b);
     }
     cx.out.ok();

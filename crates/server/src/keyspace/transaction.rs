@@ -52,6 +52,7 @@ pub struct Transaction<'s> {
     plain: HashSet<Tag>,
     /// Keys that have changed, and how many had before each of them.
     touched: Option<BTreeMap<(Space, Bytes), usize>>,
+    changed_watched: Vec<Name>,
     expired: u64,
     is_of_all: bool,
     wanted: Wanted,
@@ -98,6 +99,7 @@ impl<'s> Transaction<'s> {
             deltas,
             plain,
             touched,
+            changed_watched: Vec::new(),
             expired,
             is_of_all,
             wanted,
@@ -213,6 +215,17 @@ impl<'s> Transaction<'s> {
         let mut touched: Vec<_> = self.touched.iter().flatten().collect();
         touched.sort_unstable_by_key(|(_, order)| **order);
         touched.into_iter().map(|((space, key), _)| (self.database_of(*space), key.clone())).collect()
+    }
+
+    /// Keys that are watched change with their databases, which are exchanged or emptied.
+    pub fn change_watched(&mut self, names: Vec<Name>) {
+        self.changed_watched.extend(names);
+    }
+
+    /// Keys that changed so.
+    #[must_use]
+    pub fn changed_watched(&self) -> &[Name] {
+        &self.changed_watched
     }
 
     /// Whether keys changed without being named: databases were exchanged or emptied.

@@ -26,6 +26,14 @@ impl Mark {
     }
 }
 
+/// Marks that are about to be broken, by where they are. They stay there as long as this does.
+#[derive(Debug, Default)]
+pub struct Doomed(BTreeMap<usize, Arc<Mark>>);
+
+fn address(mark: &Arc<Mark>) -> usize {
+    Arc::as_ptr(mark).addr()
+}
+
 /// The marks at all keys.
 #[derive(Debug, Default)]
 pub struct Watches {
@@ -67,11 +75,18 @@ impl Watches {
         lock(&self.marks).keys().cloned().collect()
     }
 
-    /// Whether a mark at a key is not broken.
+    /// Whether a mark at a key is neither broken nor among these.
     #[must_use]
-    pub fn is_whole(&self, name: &Name) -> bool {
-        let is_whole = |mark: Arc<Mark>| !mark.is_broken();
+    pub fn is_whole(&self, name: &Name, doomed: &Doomed) -> bool {
+        let is_whole = |mark: Arc<Mark>| !mark.is_broken() && !doomed.0.contains_key(&address(&mark));
         lock(&self.marks).get(name).is_some_and(|at| at.iter().filter_map(Weak::upgrade).any(is_whole))
+    }
+
+    /// Adds the marks at a key to those that are about to be broken.
+    pub fn doom(&self, name: &Name, doomed: &mut Doomed) {
+        let marks = lock(&self.marks);
+        let at = marks.get(name).into_iter().flatten().filter_map(Weak::upgrade);
+        doomed.0.extend(at.map(|mark| (address(&mark), mark)));
     }
 
     /// These keys have changed. The caller has them locked.

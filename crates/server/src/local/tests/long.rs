@@ -183,6 +183,51 @@ fn a_transaction_over_many_elements_is_one_job() {
     assert!(String::from_utf8(sent).unwrap().contains("*3\r\n+OK\r\n+OK\r\n*100\r\n"));
 }
 
+/// What was done of it before it was found to be long has changed nothing, and nobody was told.
+#[test]
+fn a_transaction_that_empties_databases_does_not_break_its_own_marks() {
+    let server = with_collections(STEPS);
+    for empties in ["FLUSHDB", "FLUSHALL", "SWAPDB 0 1"] {
+        told(&server, "SET plain value");
+        let (mut connection, mut other) = (server.connect(), server.connect());
+        assert_eq!(other.send(b"WATCH plain\r\n"), b"+OK\r\n");
+        let add = |from: u32| {
+            let members: String = (from..from + 40).map(|number| format!(" n{number}")).collect();
+            format!("SADD n{members}\r\n")
+        };
+        let long = format!("{}{}SMEMBERS n\r\n", add(0), add(40));
+        connection.send(format!("WATCH plain s\r\nMULTI\r\n{empties}\r\n{long}EXEC\r\n").as_bytes());
+        assert!(is_blocked(&connection), "{empties}");
+        assert_eq!(server.carry_out_jobs(), 1, "{empties}");
+        let replies = later(&mut connection);
+        assert!(replies.starts_with("*4\r\n+OK\r\n:40\r\n:40\r\n*80\r\n"), "{empties}: {replies}");
+        // Others that watch what is gone hear of it.
+        let ended = other.send(b"MULTI\r\nPING\r\nEXEC\r\n");
+        assert!(ended.ends_with(b"*-1\r\n"), "{empties}: {}", String::from_utf8_lossy(&ended));
+    }
+}
+
+#[test]
+fn a_message_before_a_long_command_is_sent_once() {
+    let server = with_collections(STEPS);
+    let mut listens = server.connect();
+    listens.send(b"SUBSCRIBE news\r\n");
+    for requests in
+        ["SET plain a\r\nPUBLISH news one\r\nSUNION s t\r\n", "MULTI\r\nPUBLISH news one\r\nSUNION s t\r\nEXEC\r\n"]
+    {
+        let mut connection = server.connect();
+        let executor = server.executor();
+        connection.dialogue.requests.push(requests.as_bytes());
+        while connection.may_go_on() && connection.dialogue.carry_out(&executor) {}
+        let mut mail = server.mailbox.take();
+        server.carry_out_jobs();
+        mail.extend(server.mailbox.take());
+        let is_news =
+            |message: &Message| matches!(message, Message::Send { letter, .. } if letter.bytes().ends_with(b"one\r\n"));
+        assert_eq!(mail.iter().filter(|message| is_news(message)).count(), 1, "{requests}");
+    }
+}
+
 #[test]
 fn others_go_on_unless_they_need_reserved_keys() {
     let server = with_collections(STEPS);
