@@ -128,7 +128,8 @@ impl Templates {
         // and the server is not asked for all that it knows.
         let is_fixed = FIXED.iter().any(|ends| words.first().is_some_and(|word| word.ends_with(ends)))
             || WAITS.iter().any(|begins| words.first().is_some_and(|word| word.starts_with(begins)))
-            || PARTS.iter().any(|part| template.words.contains(part));
+            || PARTS.iter().any(|part| template.words.contains(part))
+            || words.iter().any(|word| word == b"BLOCK");
         if random.one_in(1, 60) && words.len() > 1 && !is_scan && !is_fixed {
             if matches!(agreement, Agreement::Elements | Agreement::Pairs) {
                 agreement = Agreement::Form;
