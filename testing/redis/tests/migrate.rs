@@ -63,7 +63,8 @@ impl Scripted {
                 }
                 then();
                 socket.write_all(more).unwrap();
-                socket.shutdown(Shutdown::Write).unwrap();
+                // Who was sent rubbish may have gone.
+                let _ = socket.shutdown(Shutdown::Write);
                 while matches!(socket.read(&mut room), Ok(1..)) {}
             })
             .unwrap();

@@ -17,9 +17,9 @@ const CONTROL: u32 = ADMIN | NOSCRIPT | NO_MULTI;
 pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "forebay.checkpoint", -2, 0, container)
     .doc("7.0.0", "A container for commands about checkpoints of the store.")
     .subcommands(&[
-        Command::alone(FAMILY, "forebay.checkpoint|create", 3, CONTROL, create)
+        Command::new(FAMILY, "forebay.checkpoint|create", 3, CONTROL, create)
             .doc("7.0.0", "Keeps the store as it is now, under a name in its storage."),
-        Command::alone(FAMILY, "forebay.checkpoint|drop", 3, CONTROL, drop_one)
+        Command::new(FAMILY, "forebay.checkpoint|drop", 3, CONTROL, drop_one)
             .doc("7.0.0", "Drops a checkpoint, and what nothing else needs."),
         Command::alone(FAMILY, "forebay.checkpoint|help", 2, LOADING | STALE, help).doc("7.0.0", "Returns help."),
         Command::alone(FAMILY, "forebay.checkpoint|list", 2, CONTROL, list)
