@@ -50,7 +50,7 @@ pub struct OwnedTree {
     tree: Arc<Tree>,
     shards: Vec<ShardHandle>,
     sessions: Vec<Arc<MemoryClient>>,
-    node: Option<Node>,
+    _node: Option<Node>,
 }
 
 impl OwnedTree {
@@ -106,7 +106,7 @@ impl OwnedTree {
             }
             opened => opened,
         };
-        Ok(Self { tree: tree?, shards, sessions, node })
+        Ok(Self { tree: tree?, shards, sessions, _node: node })
     }
 
     /// The tree.
@@ -136,12 +136,6 @@ impl OwnedTree {
     /// Of kind `Fenced` when it has not.
     pub fn check_owner(&self) -> Result<(), Error> {
         Ok(self.shards.iter().try_for_each(ShardHandle::check)?)
-    }
-
-    /// Whether the memory node is part of this process.
-    #[must_use]
-    pub const fn is_embedded(&self) -> bool {
-        self.node.is_some()
     }
 
     /// What went over the fabric to the tree's nodes: for calls of this process, and otherwise.

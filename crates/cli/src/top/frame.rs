@@ -59,14 +59,16 @@ pub fn lines(status: &Status, rates: &Rates) -> Vec<Line> {
     if let Some(shown) = &status.clients {
         clients(&mut lines, shown, rates);
     }
+    if status.database.is_some() || status.tree.is_some() {
+        traffic(&mut lines, status, rates);
+    }
     if let Some(shown) = &status.database {
-        traffic(&mut lines, status, shown, rates);
         levels(&mut lines, shown);
         background(&mut lines, shown, rates);
         stalls(&mut lines, shown, rates);
     }
     if let Some(shown) = &status.tree {
-        shared_tree(&mut lines, shown, rates);
+        shared_tree(&mut lines, shown);
     }
     nodes(&mut lines, status, rates);
     tenants(&mut lines, status);
@@ -139,7 +141,7 @@ fn clients(lines: &mut Lines, clients: &Clients, rates: &Rates) {
     }
 }
 
-fn traffic(lines: &mut Lines, status: &Status, database: &Database, rates: &Rates) {
+fn traffic(lines: &mut Lines, status: &Status, rates: &Rates) {
     lines.heading("TRAFFIC                       there          back");
     let mut way = |name: &str, there: f64, back: f64, more: String| {
         lines.plain(&format!("{name:<22}{:>11}/s {:>11}/s   {more}", bytes(there), bytes(back)));
@@ -149,6 +151,7 @@ fn traffic(lines: &mut Lines, status: &Status, database: &Database, rates: &Rate
     }
     let round_trips = format!("{} round trips/s", short(rates.round_trips));
     way("compute, memory nodes", rates.fabric_written_bytes, rates.fabric_read_bytes, round_trips);
+    let Some(database) = &status.database else { return };
     if !database.storage.is_empty() {
         let syncs = format!("{} syncs/s, {}", short(rates.syncs), database.storage);
         way("compute node, storage", rates.storage_written_bytes, rates.storage_read_bytes, syncs);
@@ -160,7 +163,7 @@ fn traffic(lines: &mut Lines, status: &Status, database: &Database, rates: &Rate
     ));
 }
 
-fn shared_tree(lines: &mut Lines, tree: &SharedTree, rates: &Rates) {
+fn shared_tree(lines: &mut Lines, tree: &SharedTree) {
     lines.heading("SHARED TREE");
     lines.plain(&format!(
         "{}: {} keys, {} of {} in use, {} of inner nodes remembered",
@@ -169,12 +172,6 @@ fn shared_tree(lines: &mut Lines, tree: &SharedTree, rates: &Rates) {
         bytes(tree.live_bytes as f64),
         bytes(tree.used_bytes as f64),
         bytes(tree.cached_bytes as f64)
-    ));
-    lines.plain(&format!(
-        "{} round trips/s   {}/s there, {}/s back",
-        short(rates.round_trips),
-        bytes(rates.fabric_written_bytes),
-        bytes(rates.fabric_read_bytes)
     ));
     if tree.unfinished > 0 {
         lines.add(Tone::Bad, &format!("{} batches wait for memory: free some, or add some", tree.unfinished));
