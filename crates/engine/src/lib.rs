@@ -1,8 +1,8 @@
 //! The LSM engine: an ordered key-value database whose tables live in remote memory.
 //!
 //! It implements dLSM within the design of `ARCHITECTURE.md`. A record is written once, in the form in which it is
-//! read, into a memtable's block. A flush ships the block as it stands, or the records in key order, and adds an index. A compaction merges indexes.
-//! A read probes cached point indexes and fetches exactly one record.
+//! read, into a memtable's block. A flush ships the block as it is, or the records in key order, and adds an index. A
+//! compaction merges indexes. A read probes cached point indexes and fetches exactly one record.
 //!
 //! The engine names no fabric back end and does not depend on the memory node.
 //!
@@ -16,10 +16,10 @@
 //!   write                 the write path
 //!   work                  background work: does what the planner says
 //!   read, scan            point reads and iteration
-//!   inspect               what lies in storage, looked at without opening it
+//!   inspect               shows and verifies what is stored, without opening it
 //!   durable               what outlives the process
 //!   plan                  what to do next: pure
-//!   tree                  the LSM-tree as it stands
+//!   tree                  the LSM-tree in its current state
 //!   remote                remote memory
 //!   terms                 errors, options, bounds, counters
 //! ```

@@ -9,8 +9,9 @@ use forebay_storage::{PutMode, Storage};
 use forebay_table::StorageRoot;
 
 impl Db {
-    /// Notes in storage that what this database holds is a benchmark's: whoever asks [`Db::is_benchmark_stored`] may replace it.
-    /// That counts until somebody opens the database again, who may put something of value into it and need not know of the note.
+    /// Notes in storage that this database holds a benchmark's data: a caller that asks [`Db::is_benchmark_stored`] may
+    /// replace it. The note counts until somebody opens the database again. That process may write something of value,
+    /// and need not know of the note.
     ///
     /// # Errors
     /// `Invalid` for a database without storage, or one that is open to be read; those of the storage.
@@ -20,7 +21,8 @@ impl Db {
         Ok(stored.place.storage.objects().put(&stored.place.bench()?, note.into(), PutMode::Replace)?)
     }
 
-    /// Whether the database `name` in `storage` is a benchmark's ([`Db::note_benchmark`]), which nobody else has opened since.
+    /// Whether the database `name` in `storage` is a benchmark's ([`Db::note_benchmark`]) and nobody else has opened it
+    /// since.
     ///
     /// # Errors
     /// `NotFound` when it is not there; `Corrupt`; those of the storage.
@@ -29,7 +31,7 @@ impl Db {
         let (found, epoch) = open_stored::committed(&place)?;
         let owned = StorageRoot { database: found.identity.database, epoch };
         match storage.objects().get(&place.bench()?) {
-            // What cannot be read says nothing, so the database stays.
+            // A note that cannot be read says nothing, so the database stays.
             Ok(bytes) => Ok(StorageRoot::decode(&bytes).is_ok_and(|noted| noted == owned)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error.into()),

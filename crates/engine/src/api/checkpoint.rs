@@ -73,13 +73,13 @@ impl Db {
     /// once the new one is whole and synced. A device or a pipe is written to, and symbolic links are followed.
     ///
     /// # Errors
-    /// Those of [`OutputFile`], `Full` among them; `Invalid` for a value that operands have made longer than 64 MiB, which could not be loaded: the
-    /// message names its key; as [`Db::get`].
+    /// Those of [`OutputFile`], `Full` among them; `Invalid` for a value that operands have made longer than 64 MiB,
+    /// which could not be loaded: the message names its key; as [`Db::get`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
         self.checkpoint_to(OutputFile::create(path.as_ref(), "checkpoint")?)
     }
 
-    /// [`Self::checkpoint`] to a file that was begun. Where that fails, nothing is kept of it.
+    /// As [`Self::checkpoint`], to a file that was begun. If it fails, nothing of the file is kept.
     ///
     /// # Errors
     /// As there.
@@ -133,13 +133,13 @@ impl Db {
     /// Loads a checkpoint into a database that was created with [`Options::restoring`], and says that it is whole. If loading
     /// fails, the database is closed and dropped again.
     ///
-    /// Nobody opens the database before it is whole ([`Options::unfinished`]). What a process leaves that ends in the middle, the
-    /// next one that restores under the name drops first. Only with several copies in memory, such a process leaves a part
-    /// of the database under the name, and [`Db::destroy_copied`] drops it.
+    /// Nobody can open the database before it is whole ([`Options::unfinished`]). If a process ends in the middle, the
+    /// next one that restores under this name first drops what is left. The exception is several copies in memory: then
+    /// the process leaves a part of the database under the name, and [`Db::destroy_copied`] drops it.
     ///
     /// # Errors
-    /// `Invalid` for a database that may have been there before; as [`Db::load`] and [`Db::finish`]. The message says what could not
-    /// be dropped.
+    /// `Invalid` for a database that may have existed before; as [`Db::load`] and [`Db::finish`]. The message says what
+    /// could not be dropped.
     pub fn load_whole(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
         let options = self.options();
         if !options.error_if_exists {
@@ -163,7 +163,7 @@ impl Db {
         })
     }
 
-    /// Drops the database, which was closed, wherever it lies. One without a name is gone already.
+    /// Drops the closed database, wherever it is stored. One without a name is gone already.
     fn drop_closed(&self) -> Result<()> {
         let options = self.options();
         let clients = &self.clients();
@@ -203,7 +203,7 @@ fn write_stream(db: &Db, file: &mut OutputFile) -> Result<CheckpointSummary> {
     Ok(CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() })
 }
 
-/// Refuses what no database would take from the file: operands of merges can make a longer value than one that is put.
+/// Refuses a value that no database would load from the file: merge operands can make a value longer than a put may.
 fn check_loadable(key: &[u8], value: &[u8]) -> Result<()> {
     if value.len() <= MAX_VALUE_BYTES {
         return Ok(());

@@ -27,14 +27,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often copies are looked for that are missing.
+/// How often missing copies are looked for.
 const MEND_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An ordered key-value database over memory nodes. Cheap to clone. All clones are the same database, and any thread
 /// may use any of them.
 ///
-/// What survives what, [`Options::durability`] says. By default the data lives as long as its memory nodes, and what is not
-/// flushed is lost when the process ends. A database without a name ends with its process.
+/// [`Options::durability`] says what survives which failure. By default the data lives as long as its memory nodes, and
+/// what is not flushed is lost when the process ends. A database without a name ends with its process.
 #[derive(Clone)]
 pub struct Db {
     pub(super) inner: Arc<Inner>,
@@ -50,19 +50,19 @@ pub(super) struct Inner {
     is_read_only: bool,
     recovery: Option<Recovery>,
     stored: Option<Stored>,
-    /// The log in storage, who ships it at intervals, and who appends to it between.
+    /// The log in storage, what ships it at intervals, and what appends to it in between.
     pub(super) log: Option<Arc<StorageLog>>,
     ticker: Option<Ticker>,
     appender: Option<Ticker>,
-    /// Where copies in memory may lie, if there are several, and who makes those that are missing.
+    /// Where copies in memory may be placed, if there are several, and what makes missing ones.
     copied: Option<Arc<Copied>>,
     mender: Option<Ticker>,
-    /// What connects to nodes that were lost, and who does it.
+    /// What reconnects to lost nodes, and the thread for it.
     rejoining: Option<Arc<Rejoining>>,
     rejoiner: Option<Ticker>,
     scrub: Option<Arc<Scrub>>,
     scrubber: Option<Ticker>,
-    /// When it is shipped next where there are no threads (clock of the options, nanoseconds).
+    /// When the log is shipped next if there are no threads (clock of the options, nanoseconds).
     next_shipment: AtomicU64,
 }
 
@@ -75,19 +75,20 @@ impl std::fmt::Debug for Db {
 
 impl Db {
     /// Opens a database in the memory of the nodes of `clients`, one client per node. The database is empty unless it
-    /// has a name and exists already. Shard `i` lies on node `i` modulo the number of nodes (dLSM IX). The nodes of a
-    /// named database may come in any order, but they must be the ones it was created on.
+    /// has a name and exists already. Shard `i` is stored on node `i` modulo the number of nodes (dLSM IX). The nodes
+    /// of a named database may come in any order, but they must be the ones it was created on.
     ///
     /// # Errors
-    /// `Invalid` for options that conflict with each other or with the database, for no, too few or too many
-    /// clients, or for a new database whose nodes cannot hold what the memtables of all its shards need at once; `NotFound` when no database has the name, or a node has lost its part of it; `AlreadyExists`; `Busy`
-    /// when another process has it open; `Unsupported` when a newer build wrote it, which has it as before; `Unavailable` when a
-    /// node is gone; `Corrupt`; `Io` when there is no memory or no thread.
+    /// `Invalid` for options that conflict with each other or with the database, for no, too few or too many clients,
+    /// or for a new database whose nodes cannot hold what the memtables of all its shards need at once; `NotFound` when
+    /// no database has the name, or a node has lost its part of it; `AlreadyExists`; `Busy` when another process has it
+    /// open; `Unsupported` when a newer build wrote it (it stays unchanged); `Unavailable` when a node is gone;
+    /// `Corrupt`; `Io` when there is no memory or no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
         Self::open_as(clients, options, None)
     }
 
-    /// As [`Db::open`]. With records `to_read`, by shard, that are in no table, it takes no writes but these.
+    /// As [`Db::open`]. With `to_read`, the records of each shard that are in no table, it takes no writes but these.
     pub(crate) fn open_as(
         clients: &[Arc<MemoryClient>],
         options: Options,
@@ -127,7 +128,7 @@ impl Db {
         {
             let shipped = Arc::clone(log);
             let ship = move || {
-                // Who writes next is told.
+                // The next writer gets the error.
                 if let Err(error) = shipped.ship_now() {
                     tracing::debug!(%error, "shipping the log");
                 }
@@ -138,7 +139,7 @@ impl Db {
                 let append = move || {
                     log.append_now();
                 };
-                // Not the thread that waits for syncs.
+                // A thread of its own, because the other one waits for syncs.
                 inner.appender = Some(Ticker::start("forebay-append", APPEND_INTERVAL, &Arc::default(), append)?);
             }
         }
@@ -195,10 +196,10 @@ impl Db {
         named::options_of(clients, name)
     }
 
-    /// Checks that what these memory nodes have under the name is one database, as far as they answer. There may be none.
+    /// Checks that these memory nodes, as far as they answer, have one database under the name. There may be none.
     ///
     /// # Errors
-    /// `Invalid` when it is several: it names the nodes.
+    /// `Invalid`, naming the nodes, when they have several.
     pub fn check_is_one(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         named::check_is_one(clients, name)
     }
@@ -206,8 +207,8 @@ impl Db {
     /// Drops a named database and all its data from these memory nodes.
     ///
     /// # Errors
-    /// `NotFound` when no node has a part of it; `Invalid` when they have several of the name; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not
-    /// answer, once it is dropped at the others.
+    /// `NotFound` when no node has a part of it; `Invalid` when they have several of the name; `Busy` while a process
+    /// has it open; `Unavailable`, naming the nodes that do not answer, once it is dropped at the others.
     pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         named::destroy(clients, name, None)
     }
@@ -220,28 +221,29 @@ impl Db {
         open_stored::options_of(storage, name)
     }
 
-    /// Drops the database `name` and all its data from storage, and from these memory nodes what they hold of it. A process
-    /// that has it open on other nodes is fenced.
+    /// Drops the database `name` and all its data from storage and from these memory nodes. A process that has it open
+    /// on other nodes is fenced.
     ///
     /// # Errors
-    /// `NotFound` when it is not in storage; `Busy` while a process has it open; those of the storage, after which the call can
-    /// be made again.
+    /// `NotFound` when it is not in storage; `Busy` while a process has it open; those of the storage, after which the
+    /// call can be repeated.
     pub fn destroy_stored(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         open_stored::destroy(storage, clients, name)
     }
 
-    /// Drops the database `name`, of which `register` says where its copies in memory lie ([`Options::register`]), from these
-    /// memory nodes and from the register.
+    /// Drops the database `name` from these memory nodes and from `register`, which says where its copies in memory are
+    /// ([`Options::register`]).
     ///
     /// # Errors
-    /// `NotFound` when the register does not know it; `Busy` while a process has it open; `Unavailable`, naming the nodes that do
-    /// not answer, once it is dropped at the others, and then the register knows it still; those of the storage.
+    /// `NotFound` when the register does not know it; `Busy` while a process has it open; `Unavailable`, naming the
+    /// nodes that do not answer, once it is dropped at the others (the register then still knows it); those of the
+    /// storage.
     pub fn destroy_copied(register: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         open_copied::destroy(register, clients, name)
     }
 
-    /// The first part of [`Db::destroy_copied`]: drops the database `name` from these memory nodes. The register still knows it,
-    /// for other nodes that hold something of it.
+    /// The first part of [`Db::destroy_copied`]: drops the database `name` from these memory nodes. The register still
+    /// knows it, for the sake of other nodes that hold parts of it.
     ///
     /// # Errors
     /// As [`Db::destroy_copied`].
@@ -249,32 +251,32 @@ impl Db {
         open_copied::destroy_copies(register, clients, name).map(drop)
     }
 
-    /// What it was opened with.
+    /// The options that the database was opened with.
     pub(super) fn options(&self) -> &Options {
         &self.inner.options
     }
 
-    /// The sessions that it was opened with.
+    /// The sessions that the database was opened with.
     pub(super) fn clients(&self) -> Vec<Arc<MemoryClient>> {
         self.inner.nodes.iter().map(|node| Arc::clone(node.client())).collect()
     }
 
-    /// Whether the database lies in storage.
+    /// Whether the database has storage.
     #[must_use]
     pub fn has_storage(&self) -> bool {
         self.inner.options.storage.is_some()
     }
 
-    /// What is known of the database in its storage, where it may be written.
+    /// Returns what is known of the database in its storage, if it may be written.
     ///
     /// # Errors
-    /// `Invalid` when it has none, or is open to be read.
+    /// `Invalid` when it has no storage, or is open for reading only.
     pub(crate) fn stored(&self) -> Result<&Stored> {
         self.check_writable()?;
         self.inner.stored.as_ref().ok_or_else(|| Error::invalid("a database without storage has no checkpoints there"))
     }
 
-    /// Whether it is open to be read only, as of a checkpoint.
+    /// Whether the database is open for reading only, as of a checkpoint.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.inner.is_read_only
@@ -328,7 +330,7 @@ impl Db {
     }
 
     /// Sets `key` to `value` until `expiry_ms`, in milliseconds since 1970, by [`Db::time_ms`]. After that moment every
-    /// read finds the key deleted; what it had before stays deleted, too. Snapshots and iterators see what had not
+    /// read finds the key deleted, and its earlier values stay deleted. Snapshots and iterators see what had not
     /// expired when they were made.
     ///
     /// # Errors
@@ -353,13 +355,13 @@ impl Db {
         self.router().time_ms()
     }
 
-    /// Adds an operand to `key`, without reading it. The database's merge operator ([`Options::merge_operator`]) makes the value
-    /// of it and of those before: reads do, and compactions once no snapshot needs them apart. A value that expires is
-    /// what operands apply to until it does; then they apply to no value. So an operand neither expires nor keeps its key
-    /// from doing so.
+    /// Adds an operand to `key`, without reading the key. The database's merge operator ([`Options::merge_operator`])
+    /// computes the value from this operand and what came before it. Reads run the operator, and compactions do once no
+    /// snapshot needs the parts separately. Operands apply to an expiring value until it expires, and from then on to
+    /// no value. So an operand neither expires nor keeps its key from expiring.
     ///
     /// # Errors
-    /// See [`Db::put`]; `Invalid` when the database has no merge operator, or it does not take the operand.
+    /// See [`Db::put`]; `Invalid` when the database has no merge operator, or the operator refuses the operand.
     pub fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()> {
         self.merge_with(key, operand, &WriteOptions::default())
     }
@@ -407,13 +409,13 @@ impl Db {
     /// Writes a batch. All of it becomes visible at once.
     ///
     /// # Errors
-    /// See [`Db::put`]; `Invalid` for more in total than half an extent of the memory nodes, or than 256 MiB, and then nothing was
-    /// written.
+    /// See [`Db::put`]; `Invalid` for a batch of more than half an extent of the memory nodes, or than 256 MiB: then
+    /// nothing was written.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         self.write_with(batch, &WriteOptions::default())
     }
 
-    /// Bytes of records ([`WriteBatch::record_bytes`]) that one write may have at most.
+    /// Maximum bytes of records ([`WriteBatch::record_bytes`]) in one write.
     #[must_use]
     pub fn max_write_bytes(&self) -> u64 {
         self.router().max_write_bytes()
@@ -440,7 +442,7 @@ impl Db {
         self.write_with(batch, &WriteOptions { durability: Some(durability) })
     }
 
-    /// Makes all that was written before durable: with storage it is in the log there when this returns, without one in the
+    /// Makes all earlier writes durable. When this returns, they are in the log in storage, or, without storage, in the
     /// memory of the memory nodes ([`Durability::Memory`]).
     ///
     /// # Errors
@@ -453,14 +455,15 @@ impl Db {
         })
     }
 
-    /// Has writes be durable again after a sync of the log in storage has failed.
+    /// Makes writes durable again after a sync of the log in storage has failed.
     ///
-    /// What such a sync covered may be lost, and no later sync would tell. So writes that were to be durable fail with `Closed`
-    /// from then on, also those that nobody waits for; reads go on. This begins another log, with all that was written
-    /// and is not durable, syncs it, and then writes go on. Does nothing where nothing has failed.
+    /// What such a sync covered may be lost, and no later sync would report that. So from then on, writes that were to
+    /// be durable fail with `Closed`, even if nobody waits for them; reads continue. This call begins another log with
+    /// all that was written and is not durable, and syncs it. Then writes continue. It does nothing if nothing has
+    /// failed.
     ///
     /// # Errors
-    /// Those of the storage: mend the cause, and call again. `Fenced`.
+    /// Those of the storage: fix the cause, and call again. `Fenced`.
     pub fn resume(&self) -> Result<()> {
         self.shards().iter().try_for_each(|shard| shard.tree.check_open())?;
         let log = self.inner.log.as_ref();
@@ -508,8 +511,8 @@ impl Db {
         self.get_with(key, Some(snapshot), <[u8]>::to_vec)
     }
 
-    /// Passes the value of `key`, as of a snapshot or now, to `found` without copying it. `found` should be short, and must
-    /// not call the database: it holds what the read needs, of which there is only so much.
+    /// Passes the value of `key`, as of a snapshot or now, to `found` without copying it. `found` should be short, and
+    /// must not call the database: while it runs, it holds scarce resources that the read needs.
     ///
     /// # Errors
     /// See [`Db::get`].
@@ -602,7 +605,7 @@ impl Db {
     }
 
     /// Moves the bound between shard `shard` and the next one to the key `to`, and with it the keys in between. Reads
-    /// and writes go on; writers of the few keys being copied wait briefly. The next shard may have owned nothing
+    /// and writes continue; writers of the few keys being copied wait briefly. The next shard may have owned nothing
     /// before. Existing snapshots and iterators are not affected.
     ///
     /// If it fails, the bound may have moved part of the way ([`Db::shard_bounds`]). Nothing is lost.
@@ -668,10 +671,12 @@ impl Db {
         self.shards().iter().zip(ends).try_for_each(|(shard, end)| shard.wait_flushed(end))
     }
 
-    /// Flushes a database that was created with [`Options::unfinished`], and says that it is whole: others may open it from now on.
+    /// Flushes a database that was created with [`Options::unfinished`], and records that it is whole: others may open
+    /// it from now on.
     ///
     /// # Errors
-    /// `Invalid` for a database that was not; as for [`Db::flush`]; `Fenced`; those of the storage: call again.
+    /// `Invalid` for a database that was created without it; as for [`Db::flush`]; `Fenced`; those of the storage: call
+    /// again.
     pub fn finish(&self) -> Result<()> {
         self.check_writable()?;
         if !self.inner.options.unfinished {
@@ -686,8 +691,9 @@ impl Db {
         owners.map(|owner| owner.store()).try_for_each(named::finish)
     }
 
-    /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until storage has
-    /// the outcome. Afterwards no shadowed record is left there, and records lie in key order. `None` means no bound.
+    /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until
+    /// storage has the result. Afterwards no shadowed record is left in the range, and its records are in key order.
+    /// `None` means no bound.
     ///
     /// # Errors
     /// See [`Db::put`].
@@ -703,8 +709,9 @@ impl Db {
         })
     }
 
-    /// Waits until no flush or compaction is left to do, and storage has what came of them. What a shard does at rest ([`Options::settle_after`]) is part of it: so
-    /// while others write, this waits until they pause, or until little of what they wrote is out of order.
+    /// Waits until no flush or compaction is left to do, and storage has their results. This includes what a shard does
+    /// at rest ([`Options::settle_after`]). So while others write, this waits until they pause, or until little of what
+    /// they wrote is out of order.
     ///
     /// # Errors
     /// See [`Db::put`].
@@ -715,8 +722,9 @@ impl Db {
         })
     }
 
-    /// Flushes a memtable or runs a compaction, if there is work, ships the log if that is due, and connects to memory nodes that
-    /// were lost; for databases without background threads. Returns false when there was nothing to do. Later calls report failures.
+    /// For databases without background threads: flushes a memtable or runs a compaction if there is work, ships the
+    /// log if that is due, and connects to memory nodes that were lost. Returns false when there was nothing to do.
+    /// Later calls report failures.
     pub fn run_background_step(&self) -> bool {
         let has_shipped = self.inner.ship_when_due();
         let rejoining = self.inner.rejoining.as_ref().filter(|_| self.inner.rejoiner.is_none());
@@ -726,12 +734,12 @@ impl Db {
         self.shards().iter().any(|shard| shard.background_step()) || has_shipped || has_connected || has_looked
     }
 
-    /// Adds a memory node, which copies may lie on from now on: another one, or one that has been started again. Copies that
-    /// are missing are made there, and on the others, while service goes on ([`Db::missing_copies`]).
+    /// Adds a memory node on which copies may be placed from now on: a new one, or one that was restarted. Missing
+    /// copies are made there, and on the others, while service continues ([`Db::missing_copies`]).
     ///
     /// # Errors
     /// `Invalid` for a database without several copies in memory, or a node with shorter extents than the others;
-    /// `AlreadyExists` when it has another database of the name; `Unavailable`.
+    /// `AlreadyExists` when the node has another database of this name; `Unavailable`.
     pub fn add_memory_node(&self, client: &Arc<MemoryClient>) -> Result<()> {
         let (Some(copied), Some(name)) = (&self.inner.copied, &self.inner.options.name) else {
             return Err(Error::invalid(
@@ -741,14 +749,14 @@ impl Db {
         copied.add_node(name, client, &self.inner.options)
     }
 
-    /// Looks in its storage whether this process owns the database still, and whether its commits are there. An owner that writes
-    /// learns of another from its commits and syncs, and of missing commits from its commits; one that only reads does not. A
-    /// database without storage loses its memory instead.
+    /// Checks in storage whether this process still owns the database, and whether its commits are there. An owner that
+    /// writes learns of another owner from its commits and syncs, and of missing commits from its commits. An owner
+    /// that only reads learns of neither. A database without storage loses its memory instead.
     ///
     /// # Errors
-    /// `Fenced`: from now on all calls fail with it; `Corrupt` when somebody deleted its commits: from now on writes of any
-    /// durability fail with it, until the database is opened again, when the commits are back; those of the storage, which say
-    /// nothing of the owner.
+    /// `Fenced`: from now on all calls fail with it; `Corrupt` when somebody deleted its commits: from now on writes of
+    /// any durability fail with it, until the commits are back and the database is opened again; those of the storage,
+    /// which say nothing about the owner.
     pub fn check_owner(&self) -> Result<()> {
         let Some(stored) = self.inner.stored.as_ref().filter(|_| !self.inner.is_read_only) else { return Ok(()) };
         stored.register.check().map_err(|error| {
@@ -764,7 +772,7 @@ impl Db {
         })
     }
 
-    /// [`Statistics::remote_bytes`] alone, which takes little time.
+    /// [`Statistics::remote_bytes`] alone, which is quick to compute.
     #[must_use]
     pub fn remote_bytes(&self) -> u64 {
         let own: u64 = self.shards().iter().map(|shard| shard.tree.remote.own_bytes()).sum();
@@ -804,7 +812,8 @@ impl Db {
         self.inner.stop()
     }
 
-    /// Closes the database as dropping its last clone does, though others are left: for whoever holds what it cannot do without.
+    /// Closes the database as dropping its last clone does, even if other clones are left. For a caller that holds
+    /// something that the database cannot work without.
     pub fn close_unasked(&self) {
         self.inner.stop_unasked();
     }
@@ -819,7 +828,7 @@ impl Inner {
         }
     }
 
-    /// Ships the log if that is due, or appends what it lacks, if no thread does. Returns whether it did.
+    /// If no thread ships the log: ships it if that is due, or appends what is missing from it. Returns whether it did.
     fn ship_when_due(&self) -> bool {
         let (Some(log), Some(interval), None) = (&self.log, self.interval(), &self.ticker) else { return false };
         let now = self.options.clock.now();
@@ -829,21 +838,21 @@ impl Inner {
         let pause = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         self.next_shipment.store(now.saturating_add(pause), Ordering::Relaxed);
         if let Err(error) = log.ship_now() {
-            // Who writes next is told.
+            // The next writer gets the error.
             tracing::debug!(%error, "shipping the log");
         }
         true
     }
 
-    /// A second call finds everything done and returns no error.
+    /// Closes the database. A second call finds everything done and returns no error.
     fn stop(&self) -> Result<()> {
         if self.stopped.load(Ordering::Acquire) {
             return Ok(());
         }
         let shards = self.router.shards();
-        // Who connects to a node just now may wait for it long, and does no harm afterwards.
+        // A thread that is connecting to a node may wait for it a long time, and does no harm afterwards.
         self.rejoiner.iter().for_each(Ticker::leave);
-        // What a log lacks whose sync failed is in memory still.
+        // What a log whose sync failed does not have is still in memory.
         if let Some(log) = &self.log
             && log.check_usable().is_err()
             && shards.iter().all(|shard| shard.tree.check_open().is_ok())
@@ -853,7 +862,7 @@ impl Inner {
         }
         let begun: Vec<_> = shards.iter().map(|shard| shard.begin_leaving()).collect();
         let left = shards.iter().zip(begun).map(|(shard, begun)| shard.leave(begun)).fold(Ok(()), Result::and);
-        // What no table takes does not wait for the end of the interval.
+        // What could not be flushed to tables does not wait for the end of the interval.
         if let (Err(_), Some(log), Some(_)) = (&left, &self.log, self.interval())
             && let Err(error) = log.ship_now()
         {
@@ -876,7 +885,7 @@ impl Inner {
         let failures = shards.iter().filter_map(|shard| shard.lock().failure.take_if(own));
         // Consumes all of them, not only the first.
         let failure = failures.reduce(|first, _| first);
-        // Somebody did the same at the same time.
+        // Another thread closed the database at the same time.
         if self.stopped.swap(true, Ordering::AcqRel) {
             return left;
         }

@@ -184,7 +184,7 @@ impl DbIterator {
         ShardIterator::new(Arc::clone(tree), Arc::clone(view), horizon, bounds)
     }
 
-    /// At the end of a shard, goes on to the next shard that has an entry.
+    /// At the end of a shard, moves to the next shard that has an entry.
     #[cold]
     fn go_on(&mut self, direction: Direction) -> Result<()> {
         while !self.valid() {

@@ -7,29 +7,29 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// So many symbolic links may lead to a file, as for the system.
+/// Maximum number of symbolic links that lead to a file, as for the system.
 const MAX_LINKS: usize = 40;
 
-/// A file that is written. It gets its name once it is whole and synced, in place of a file that has it. Symbolic links stay, and
-/// lead to it. A device or a pipe stays as well, and is written to as it is.
+/// A file being written. Once it is whole and synced, it gets its name and replaces a file of that name. Symbolic links
+/// stay, and lead to it. A device or a pipe also stays, and is written to directly.
 #[derive(Debug)]
 pub struct OutputFile {
     out: BufWriter<File>,
     path: PathBuf,
-    /// A device or a pipe has none.
+    /// None for a device or a pipe.
     partial: Option<PartialFile>,
 }
 
-/// The file that is written, under the name that it has until it is whole.
+/// The file being written, under the name that it has until it is whole.
 #[derive(Debug, Clone)]
 pub struct PartialFile {
     path: PathBuf,
-    /// What it is to be.
+    /// What the file is to be.
     what: &'static str,
 }
 
 impl PartialFile {
-    /// Deletes it, as it will not be whole, and says what became of it; none where it has become whole.
+    /// Deletes the file, which will not be whole, and says what became of it; `None` if it has become whole.
     #[must_use]
     pub fn remove(&self) -> Option<String> {
         let Self { path, what } = self;
@@ -47,7 +47,7 @@ pub(crate) fn failed<'a>(doing: &'a str, path: &'a Path) -> impl Fn(std::io::Err
 }
 
 impl OutputFile {
-    /// Begins the file, for `what` (`checkpoint`).
+    /// Begins the file, for `what` (such as `checkpoint`).
     ///
     /// # Errors
     /// `Invalid` for a path that names no file; `NotFound`, `AccessDenied`, `Full`, `Io`.
@@ -71,7 +71,7 @@ impl OutputFile {
         self.out.write_all(bytes).map_err(failed("writing", &self.path))
     }
 
-    /// Makes what was written survive, under its name. Where that fails, nothing is kept of a file that has no name yet.
+    /// Makes the written file durable under its name. If that fails, nothing is kept of a file that has no name yet.
     ///
     /// # Errors
     /// `Full`, `Io`.
@@ -90,8 +90,8 @@ impl OutputFile {
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("syncing", folder))
     }
 
-    /// Deletes the file that was begun, as it will not be whole, and says what became of it. What went to a device or a pipe is
-    /// there.
+    /// Deletes the file that was begun, which will not be whole, and says what became of it. What went to a device or a
+    /// pipe stays there.
     #[must_use]
     pub fn abandon(self) -> Option<String> {
         self.partial?.remove()
@@ -114,7 +114,7 @@ impl Write for OutputFile {
     }
 }
 
-/// Where symbolic links lead from `path`. Nothing need be there.
+/// Returns where symbolic links lead from `path`. Nothing needs to exist there.
 fn followed(path: &Path) -> Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..MAX_LINKS {

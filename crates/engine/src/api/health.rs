@@ -1,4 +1,4 @@
-//! How a database is: what of it is lost, has failed, or is at work.
+//! The health of a database: what is lost, what has failed, what is at work.
 
 use crate::api::db::Db;
 use crate::terms::Error;
@@ -12,15 +12,15 @@ impl Db {
         self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.copies())).sum()
     }
 
-    /// How many of [`Options::background_threads`](crate::Options::background_threads) flush or compact now. The others can be lent:
-    /// to a worker of this process, which runs jobs of other databases (O3-LSM 4.3).
+    /// How many of [`Options::background_threads`](crate::Options::background_threads) flush or compact now. The others
+    /// can be lent to a worker of this process, which runs jobs of other databases (O3-LSM 4.3).
     #[must_use]
     pub fn working_threads(&self) -> usize {
         self.inner.background.working()
     }
 
     /// The error with which a shard's background work has failed for good, if it has: every later write to that shard
-    /// fails with it. `Fenced` when another process took over, as far as a commit, a sync or [`Db::check_owner`] has met it.
+    /// fails with it. `Fenced` when another process took over and a commit, a sync or [`Db::check_owner`] has noticed.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         let fenced = || self.log_failure().filter(|error| error.kind() == ErrorKind::Fenced);
@@ -33,8 +33,8 @@ impl Db {
         self.inner.log.is_some()
     }
 
-    /// Why the log in storage could not be written the last time, if so. Until it can be, writes that are to be durable there
-    /// are refused; [`Db::resume`] tries it again, also where that needs another log.
+    /// Why the last write to the log in storage failed, if it did. Until the log can be written, writes that are to be
+    /// durable there are refused. [`Db::resume`] tries again, even where that needs another log.
     #[must_use]
     pub fn log_failure(&self) -> Option<Error> {
         self.inner.log.as_ref().and_then(|log| log.failure())

@@ -258,7 +258,7 @@ impl WriteBatch {
     }
 }
 
-/// Adds to a batch what concerns a keyspace ([`WriteBatch::within`]). Its calls are those of [`WriteBatch`].
+/// Adds writes and conditions on a keyspace to a batch ([`WriteBatch::within`]). Its calls are those of [`WriteBatch`].
 #[derive(Debug)]
 pub struct KeyspaceBatch<'b> {
     batch: &'b mut WriteBatch,

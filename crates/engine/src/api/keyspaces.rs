@@ -15,21 +15,22 @@
 //!  "r", client         →  entry of the table of requests (`docs/formats/requests.md`)
 //! ```
 //!
-//! Integers are little-endian, but for the number at the front. No key continues a number with another byte than zero, so a
+//! Integers are little-endian, except the number at the front. No key has a byte other than zero after the number. So a
 //! range that deletes a keyspace has ends that are no keys, in either order of keys.
 //!
-//! All of this are keys and values like others: they are flushed, moved and recovered as others are. Changes of the catalogue
-//! are conditional batches, so two of them do not mix.
+//! All of these are ordinary keys and values: they are flushed, moved and recovered like others. Changes of the
+//! catalogue are conditional batches, so two changes do not mix.
 //!
 //! # After a crash
 //!
-//! Shards lose what they have neither flushed nor logged, each for itself. A keyspace's keys may lie in another shard than
-//! the catalogue, and the catalogue in several. So what others build on is durable first, as far as the database can
-//! make it so:
+//! Each shard loses what it has neither flushed nor logged, independently of the others. A keyspace's keys may be in a
+//! different shard from the catalogue, and the catalogue in several. So what later steps build on is made durable
+//! first, as far as the database can make it so:
 //!
 //! | before | this is durable |
 //! |---|---|
-//! | a number gets a name | the next number is a later one, and nothing is left of whoever had the number |
+//! | a number gets a name | the next number is a later one, and nothing is left of an earlier keyspace with this number
+//! |
 //! | somebody gets the new keyspace | its name |
 //! | a dropped number is forgotten | the deletion of its range |
 
@@ -56,8 +57,8 @@ const MAX_RANGES: usize = 1000;
 
 /// The keyspaces of a database. All keys of such a database are in keyspaces. Cheap to clone.
 ///
-/// Keys of a keyspace lie side by side, so divide a database with several shards within keyspaces
-/// ([`Keyspace::key`], [`ShardBounds::Given`](crate::ShardBounds::Given)), or have bounds move by themselves
+/// Keys of a keyspace are adjacent. So divide a database with several shards within keyspaces ([`Keyspace::key`],
+/// [`ShardBounds::Given`](crate::ShardBounds::Given)), or let bounds move by themselves
 /// ([`Options::rebalance_interval`](crate::Options::rebalance_interval)).
 #[derive(Debug, Clone)]
 pub struct Keyspaces {
@@ -131,8 +132,8 @@ impl Keyspaces {
         Ok(())
     }
 
-    /// Whether a database has keyspaces. Whoever writes keys to such a one as the database has them, and not through a
-    /// [`Keyspace`], must know what numbers they begin with.
+    /// Whether a database has keyspaces. A caller that writes raw keys to such a database, not through a [`Keyspace`],
+    /// must know which numbers they begin with.
     ///
     /// # Errors
     /// As for reads.
@@ -140,15 +141,15 @@ impl Keyspaces {
         Ok(db.get(&format_key())?.is_some())
     }
 
-    /// Whether a database that has this key, as the database has it, has keyspaces.
+    /// Whether a database that has this raw key has keyspaces.
     #[must_use]
     pub fn are_marked_by(key: &[u8]) -> bool {
         // A load asks this of each key.
         key.strip_prefix(&prefix_of(CATALOGUE)) == Some(&[FORMAT_KIND])
     }
 
-    /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops of earlier
-    /// processes have left, unless the database is open to be read only.
+    /// Opens the keyspaces of a database that is empty or already has keyspaces. Finishes what drops of earlier
+    /// processes have left, unless the database is open for reading only.
     ///
     /// # Errors
     /// `Invalid` when the database has keys that are in no keyspace; `Unsupported` when a newer build made it; `Corrupt`;
@@ -188,8 +189,8 @@ impl Keyspaces {
         Ok(keyspaces)
     }
 
-    /// Deletes what was written to keyspaces after they were dropped. Those that this process has dropped are left to the
-    /// next one: whoever has one of them may still write to it.
+    /// Deletes what was written to keyspaces after they were dropped. Keyspaces that this process has dropped are left
+    /// to the next process, because callers that hold one may still write to it.
     fn finish_drops(&self) -> Result<()> {
         let mut left = Vec::new();
         for number in self.dropped()? {
@@ -210,7 +211,7 @@ impl Keyspaces {
         Ok(())
     }
 
-    /// Whether a keyspace was dropped before the database was opened. Nobody in this process has it then.
+    /// Whether a keyspace was dropped before the database was opened. Then nobody in this process holds it.
     fn was_dropped_before(&self, number: u32) -> Result<bool> {
         let Some(entry) = self.db.get_entry(&drop_key(number))? else { return Ok(false) };
         let opened_at = self.db.opened_at().get(entry.stamp.shard as usize).copied();
@@ -236,17 +237,17 @@ impl Keyspaces {
         &self.db
     }
 
-    /// The table of clients' requests, which no keyspace shows. It lies in the catalogue, so in a database of several shards a request that
-    /// writes to others crosses shards ([`Requests::under`] has the choice).
+    /// The table of clients' requests, which no keyspace shows. It is part of the catalogue. So in a database of
+    /// several shards, a request that writes to other shards crosses shards ([`Requests::under`] offers a choice).
     #[must_use]
     pub fn requests(&self) -> Requests {
         Requests::under(&self.db, &catalogue_key(b'r', &[]))
     }
 
-    /// Creates a keyspace. When this returns, it is as durable as the database can make it, whatever
-    /// [`Options::durability`](crate::Options::durability) says: it survives what its keys do. So it costs two writes that
-    /// wait for the log, which gets with them what was written before and is neither there nor in tables; without a name, none
-    /// waits.
+    /// Creates a keyspace. When this returns, the keyspace is as durable as the database can make it, whatever
+    /// [`Options::durability`](crate::Options::durability) says: it survives what its keys survive. So it costs two
+    /// writes that wait for the log. They also bring to the log earlier writes that are neither there nor in tables. In
+    /// a database without a name, neither write waits.
     ///
     /// # Errors
     /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes, or has other characters than letters,
@@ -268,7 +269,7 @@ impl Keyspaces {
         created.map(|()| Keyspace::new(&self.db, name, prefix_of(number)))
     }
 
-    /// A number that nobody else gets, with a range that is empty.
+    /// Takes a number that nobody else gets, with a range that is empty.
     fn take_number(&self) -> Result<u32> {
         let next_key = catalogue_key(b'i', &[]);
         loop {
@@ -298,9 +299,10 @@ impl Keyspaces {
         }
     }
 
-    /// Deletes what the range of a new number holds: of a keyspace whose name was lost while others could see it already,
-    /// or that a build created which did not make it durable. Returns whether it is empty: it is not, and keeps what it has, if
-    /// a keyspace has the number, as where somebody wrote to the catalogue.
+    /// Deletes what the range of a new number holds. It is left of a keyspace whose name was lost after others could
+    /// see it, or of one created by a build that did not make it durable. Returns whether the range is empty. If a
+    /// keyspace has the number, for example because somebody wrote to the catalogue, the range is not empty and keeps
+    /// its contents.
     fn empty(&self, number: u32) -> Result<bool> {
         let prefix = prefix_of(number);
         let mut keys = self.db.iter_with(&IterOptions { prefix: Some(&prefix), ..IterOptions::default() })?;
@@ -349,9 +351,9 @@ impl Keyspaces {
         Ok(named)
     }
 
-    /// Drops a keyspace and all its keys. Costs a few records, however many keys there are. Snapshots and iterators still
-    /// see them. What others write to it through a [`Keyspace`] that they have is not seen any more; it is deleted when the
-    /// next process opens the keyspaces.
+    /// Drops a keyspace and all its keys. Costs a few records, however many keys there are. Snapshots and iterators
+    /// still see them. What others write later, through a [`Keyspace`] that they hold, is not seen; the next process
+    /// that opens the keyspaces deletes it.
     ///
     /// # Errors
     /// `NotFound`; as for reads and writes.

@@ -1,7 +1,7 @@
 //! Requests: writes that may be tried again and take effect once (`docs/formats/requests.md`, `docs/decisions/0083`).
 //!
-//! A table has one entry for each client: the number of the last request of its that was written, and what was answered.
-//! The entry is part of the request's own batch, so both are there or neither is, wherever the batch goes.
+//! A table has one entry for each client: the number of its last request that was written, and the answer. The entry is
+//! part of the request's own batch, so both are there or neither is, wherever the batch goes.
 //!
 //! ```text
 //!   loop   snapshot, and the client's entry as of it
@@ -23,8 +23,8 @@
 //!
 //! 1. Two tries of one request are both on the condition that nobody has written the entry, so at most one is written
 //!    (`docs/decisions/0038`), whichever threads or processes make them.
-//! 2. Whoever finds the entry finds the whole batch: a snapshot covers a batch in all shards or in none.
-//! 3. An answer that is given again is as durable as the write was to be, also if the first try ended before it was.
+//! 2. A reader that finds the entry finds the whole batch: a snapshot covers a batch in all shards or in none.
+//! 3. A repeated answer is as durable as the write was to be, even if the first try ended before it was durable.
 
 use crate::api::db::Db;
 use crate::terms::{Error, Result, WriteOptions};
@@ -35,10 +35,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const FORMAT: u8 = 1;
-/// Maximum length of what names a client, in bytes.
+/// Maximum length of a client's name, in bytes.
 const MAX_CLIENT_BYTES: usize = 255;
 
-/// A table of what clients' requests were answered. A write that names its request can be tried again after an error, by any
+/// A table of the answers to clients' requests. A write that names its request can be retried after an error, by any
 /// process that has the database open, and takes effect once. Cheap to clone; all tables at one place of a database are
 /// the same one.
 ///
@@ -62,10 +62,10 @@ pub struct Request<'a> {
     pub number: u64,
 }
 
-/// What a request is answered.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The result that the try gave which was written.
+    /// The result given by the try that was written.
     pub result: Vec<u8>,
     /// Whether an earlier try was written, and this one wrote nothing.
     pub is_repeated: bool,
@@ -75,9 +75,9 @@ impl Requests {
     /// How long an entry lives after its request unless [`Requests::with_lifetime`] says otherwise: a day.
     pub const LIFETIME: Duration = Duration::from_hours(24);
 
-    /// The table whose keys begin with `prefix`, in a database without keyspaces. The caller keeps other keys from there, and
-    /// finds the table's when it reads this range. In a database of several shards, writes cost least where the
-    /// table lies in the shard of what they write.
+    /// The table whose keys begin with `prefix`, in a database without keyspaces. The caller keeps other keys out of
+    /// this range, and finds the table's keys when it reads the range. In a database of several shards, writes cost
+    /// least if the table is in the shard that they write to.
     ///
     /// A database with keyspaces has a table that none of them shows: [`Keyspaces::requests`](crate::Keyspaces::requests).
     #[must_use]
@@ -85,24 +85,25 @@ impl Requests {
         Self { db: db.clone(), prefix: prefix.into(), lifetime: Self::LIFETIME }
     }
 
-    /// Has entries live for so long after their requests. A request that is tried again later takes effect again. The time is
-    /// the database's ([`Db::time_ms`]).
+    /// Sets how long entries live after their requests. A request that is tried again later takes effect again. The
+    /// time is the database's ([`Db::time_ms`]).
     #[must_use]
     pub fn with_lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime, ..self }
     }
 
-    /// Writes a batch as a request, or finds that it was written. `result` is what the answer to this and to every later
-    /// try has, if this one is written; a caller that needs none gives an empty one.
+    /// Writes a batch as a request, or finds that it was written. If this try is written, `result` is in the answer to
+    /// it and to every later try; a caller that needs none passes an empty one.
     ///
-    /// A batch with conditions that do not hold is not written, and its request stays open: the next try is judged anew.
-    /// What a later try would write does not count once one was written, so it may be another batch.
+    /// A batch with conditions that do not hold is not written, and its request stays open: the next try is judged
+    /// anew. Once a try was written, what a later try would write does not count, so it may be another batch.
     ///
     /// # Errors
-    /// `Invalid` for what is no client's name, and for a number before that of a request of the client that was written, whose
-    /// own outcome is not known any more; `Conflict` when a condition of the batch does not hold; `Corrupt` and `Unsupported` when the
-    /// client's key holds something else than an entry; as for [`Db::get`] and [`Db::write`]. After any other error
-    /// than `Invalid`, the call can be made again, here or where the database is open next.
+    /// `Invalid` for a name that no client can have, and for a number before that of a request of the client that was
+    /// written: the outcome of the earlier request is no longer known; `Conflict` when a condition of the batch does
+    /// not hold; `Corrupt` and `Unsupported` when the client's key holds something other than an entry; as for
+    /// [`Db::get`] and [`Db::write`]. After any error but `Invalid`, the call can be repeated, here or where the
+    /// database is open next.
     pub fn write(&self, request: Request<'_>, batch: &WriteBatch, result: &[u8]) -> Result<Answer> {
         self.write_with(request, batch, result, &WriteOptions::default())
     }
@@ -149,13 +150,13 @@ impl Requests {
         }
     }
 
-    /// Until when an entry lives that is written now.
+    /// When an entry that is written now expires.
     fn expiry_ms(&self) -> u64 {
         let lifetime_ms = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
         self.db.time_ms().saturating_add(lifetime_ms)
     }
 
-    /// Returns when what was written before is as durable as a write with these options.
+    /// Returns once earlier writes are as durable as a write with these options.
     fn make_durable(&self, options: &WriteOptions) -> Result<()> {
         if self.db.is_durable(options)? {
             self.db.sync().map_err(Error::of_published)?;

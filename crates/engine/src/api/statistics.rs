@@ -69,8 +69,8 @@ impl Statistics {
     }
 }
 
-/// Estimated shadowed bytes above the last level: the same share that compactions have dropped so far of the bytes that
-/// came to them.
+/// Estimates the shadowed bytes above the last level, by the share of arriving bytes that compactions have dropped so
+/// far.
 fn undiscovered_bytes(tree: &Tree, version: &LiveVersion) -> u64 {
     let counters = &tree.counters;
     let (arrived, dropped) = (get(&counters.compaction_bytes_arrived), get(&counters.compaction_bytes_dropped));

@@ -1,4 +1,4 @@
-//! Checkpoints in storage, and what is made of them: databases to be read, clones, backups.
+//! Checkpoints in storage, and what is made of them: databases open for reading, clones, backups.
 
 use crate::api::db::Db;
 use crate::durable::checkpoints;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 pub use crate::durable::checkpoints::BackupSummary;
 
-/// Longest name of a checkpoint, bytes. A directory takes names of 255, and adds the number of a commit, 21 bytes.
+/// Longest name of a checkpoint, bytes. A directory takes names of 255 bytes, and the number of a commit adds 21.
 const MAX_NAME_BYTES: usize = 234;
 
 impl Db {
-    /// Keeps what the database is now, under a name, in its storage. Costs a flush and one small object: what it names stays
-    /// until the checkpoint is dropped, and is shared with the database as far as that still needs it. In a database of
-    /// several shards, writers wait for the flush.
+    /// Keeps the present state of the database in its storage, under a name. Costs a flush and one small object. The
+    /// objects that it names stay until the checkpoint is dropped; the database shares those that it still needs. In a
+    /// database of several shards, writers wait for the flush.
     ///
     /// # Errors
     /// `Invalid` for a database without storage, or a name that no checkpoint can have; `AlreadyExists`; as for [`Db::flush`]; those
@@ -60,8 +60,8 @@ impl Db {
         Ok(())
     }
 
-    /// Names of the checkpoints of the database `name` that lie in `storage`, in order: its own where it lives, backups
-    /// elsewhere.
+    /// Names of the checkpoints of the database `name` in `storage`, in order: its own checkpoints where the database
+    /// lives, backups elsewhere.
     ///
     /// # Errors
     /// Those of the storage.
@@ -69,13 +69,13 @@ impl Db {
         checkpoints::list(&Place::new(storage, name)?)
     }
 
-    /// Opens the database that [`Options::name`] and [`Options::storage`] name as it was at a checkpoint, to be read. Whoever has
-    /// it open is not disturbed. Writes fail with `Invalid`; nothing is written to the storage. What is read comes from
-    /// storage, through the cache of blocks; the memory nodes hold nothing that outlives this.
+    /// Opens the database that [`Options::name`] and [`Options::storage`] name as it was at a checkpoint, for reading.
+    /// A process that has it open is not disturbed. Writes fail with `Invalid`; nothing is written to the storage.
+    /// Reads go to storage, through the cache of blocks; the memory nodes hold nothing that outlives this.
     ///
     /// # Errors
-    /// `NotFound` when there is no such checkpoint, or it was dropped; `Busy` when another one got its name meanwhile; as
-    /// [`Db::open`].
+    /// `NotFound` when there is no such checkpoint, or it was dropped; `Busy` when another checkpoint got its name
+    /// meanwhile; as [`Db::open`].
     pub fn open_checkpoint(clients: &[Arc<MemoryClient>], options: Options, checkpoint: &str) -> Result<Self> {
         let (Some(name), Some(storage)) = (&options.name, &options.storage) else {
             return Err(Error::invalid("a checkpoint is one of a named database in a storage: name both"));
@@ -86,9 +86,10 @@ impl Db {
         Self::open_view(clients, view, (found, records), options)
     }
 
-    /// Opens the database that [`Options::name`] and [`Options::storage`] name, to be read. Nothing is written to the storage, and
-    /// whoever has it open is not fenced; what that one replaces meanwhile may be found missing. Writes fail with `Invalid`. What
-    /// the logs hold and no table lies in the memory nodes, which hold nothing that outlives this.
+    /// Opens the database that [`Options::name`] and [`Options::storage`] name, for reading. Nothing is written to the
+    /// storage, and a process that has it open is not fenced; objects that it replaces meanwhile may be missing. Writes
+    /// fail with `Invalid`. Records that are in the logs but in no table are put in the memory nodes, which hold
+    /// nothing that outlives this.
     ///
     /// # Errors
     /// `NotFound` when it is not there; `Busy` when it is not finished; `Corrupt`; as [`Db::open`].
@@ -102,8 +103,8 @@ impl Db {
         Self::open_view(clients, view, (found, records), options)
     }
 
-    /// Opens what was committed, and records that are in no table, by shard, as a clone of this name whose commits lie in this
-    /// process.
+    /// Opens a committed state, and the records of each shard that are in no table, as a clone of this name whose
+    /// commits stay in this process.
     fn open_view(
         clients: &[Arc<MemoryClient>],
         (view, name): (Storage, String),
@@ -128,8 +129,8 @@ impl Db {
         Self::open_as(clients, options, Some(records))
     }
 
-    /// Checks that a checkpoint in storage may have this name: 1 to 234 letters, digits, `-`, `_`, `=` and `.`, the first of which is
-    /// no `.`.
+    /// Checks that a checkpoint in storage may have this name: 1 to 234 letters, digits, `-`, `_`, `=` and `.`, not
+    /// starting with `.`.
     ///
     /// # Errors
     /// `Invalid`; the message says what is wrong with it.
@@ -154,13 +155,13 @@ impl Db {
         checkpoints::clone(&Place::new(storage, name)?, checkpoint, clone)
     }
 
-    /// Copies a checkpoint of the database `name` to another storage, with what it names and is not there yet, and verifies what it
-    /// copies. A call that failed can be repeated, and goes on. The database may be open.
+    /// Copies a checkpoint of the database `name` to another storage, with the objects it names that are not there yet,
+    /// and verifies what it copies. A failed call can be repeated, and continues. The database may be open.
     ///
     /// # Errors
-    /// `NotFound` when there is no such checkpoint; `Busy` when another one got its name meanwhile; `Corrupt`, naming the object,
-    /// when what it names is damaged or missing; `Invalid` when a database of that name lives in the other storage, or another
-    /// one was backed up to it; those of the storages.
+    /// `NotFound` when there is no such checkpoint; `Busy` when another checkpoint got its name meanwhile; `Corrupt`,
+    /// naming the object, when what it names is damaged or missing; `Invalid` when a database of that name lives in the
+    /// other storage, or another database was backed up to it; those of the storages.
     pub fn back_up(storage: &Storage, name: &str, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
         checkpoints::back_up(&Place::new(storage, name)?, checkpoint, to)
     }

@@ -9,13 +9,13 @@ use crate::work::shard::Shard;
 use std::sync::Arc;
 
 impl Db {
-    /// Reads all tables and segments of the database as they are now, wherever they lie, and checks that indexes are in order
-    /// and that every entry finds its record. Where the database has copies in memory, does so with each of them, looks at their
-    /// manifests and logs too, and says whose copy is damaged. Writers and readers go on. What is in memtables is not read.
-    /// `progress` is told from time to time.
+    /// Reads all tables and segments of the database as they are now, wherever they are stored, and checks that indexes
+    /// are in order and that every entry finds its record. If the database has copies in memory, it checks each copy,
+    /// with its manifest and logs, and says whose copy is damaged. Writers and readers continue. Memtables are not
+    /// read. `progress` is called from time to time.
     ///
     /// # Errors
-    /// `Closed`. Damage is no error, but in [`Report::problems`].
+    /// `Closed`. Damage is not an error: it is in [`Report::problems`].
     pub fn verify(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
         let trees: Vec<_> = self.shards().iter().map(|shard| Arc::clone(&shard.tree)).collect();
         trees.iter().try_for_each(|tree| tree.check_open())?;
@@ -24,9 +24,9 @@ impl Db {
         Ok(report)
     }
 
-    /// Looks at all copies in memory, and writes what is damaged anew from a copy that has it whole. Reads do that with what they find;
-    /// this finds what nobody reads. What was mended is in [`Report::notes`], and what no copy has whole in [`Report::problems`].
-    /// Does nothing where the database has no durability `memory`.
+    /// Checks all copies in memory, and rewrites damaged data from a copy that has it whole. Reads do that with damage
+    /// that they meet; this also finds damage that nobody reads. [`Report::notes`] has what was repaired, and
+    /// [`Report::problems`] what no copy has whole. Does nothing if the database has no durability `memory`.
     ///
     /// # Errors
     /// `Closed`; `Unavailable` when a memory node cannot be reached.

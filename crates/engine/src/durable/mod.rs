@@ -1,12 +1,12 @@
 //! What outlives this process: the manifest of a named database, its recovery, and the only way in which a version is
 //! replaced ([`commit`]).
 //!
-//! Owns the manifest, the commit register and the logs, and the turn of commits. May use the rooms below it. Never here: a version
-//! installed before its root is set, or before storage has it; a root set at a past epoch.
+//! Owns the manifest, the commit register and the logs, and the turn of commits. May use the rooms below it. Never
+//! here: a version installed before its root is set, or before storage has it; a root set at a past epoch.
 //!
 //! | | on memory nodes | on storage |
 //! |---|---|---|
-//! | versions | [`manifest`] | [`register`], behind those in memory: [`recorded`] |
+//! | versions | [`manifest`] | [`register`], after those in memory: [`recorded`] |
 //! | records of memtables | [`log`] | [`storage_log`] |
 //! | segments | where they are | also objects: [`keeping`] |
 //! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |

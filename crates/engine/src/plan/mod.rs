@@ -2,8 +2,7 @@
 //!
 //! Pure: what happened goes in, what to do comes out. Owns the bookkeeping of background work, which
 //! [`work`](crate::work) keeps under its lock. May use [`terms`](crate::terms) and the metadata of
-//! [`tree`](crate::tree). Never here: a lock, a clock, a thread, or the fabric; the time is a number that somebody
-//! hands in.
+//! [`tree`](crate::tree). Never here: a lock, a clock, a thread, or the fabric; callers pass the time in as a number.
 
 pub(crate) mod age;
 pub(crate) mod delegating;

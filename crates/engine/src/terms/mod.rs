@@ -1,7 +1,7 @@
 //! Words that every other room uses: errors, options, bounds of keys, routing, statistics and their counters.
 //!
-//! Owns only values: counters and the latest time are the only things here that change after they were made. May use no other room. Never
-//! here: a lock, a thread, the fabric, or a decision.
+//! Owns only values: counters and the latest time are the only things here that change after they were made. May use no
+//! other room. Never here: a lock, a thread, the fabric, or a decision.
 
 pub(crate) mod bounds;
 pub(crate) mod entry;

@@ -1,8 +1,8 @@
-//! Background work: flushes, compactions here, near the data and by executors, and those who wait for them.
+//! Background work: flushes, compactions (here, near the data, or by executors), and the threads that wait for them.
 //!
 //! Owns the [`Shard`](shard::Shard): a tree, and behind a lock the bookkeeping that [`plan`](crate::plan) decides by.
-//! Its threads ask the planner what to do, do it, and tell what came of it. May use the rooms below it. Never here: a
-//! lock that is held while anything is awaited from the fabric, or a change of a version except by a commit.
+//! Its threads ask the planner what to do, do it, and report the outcome. May use the rooms below it. Never here: a
+//! lock held during a wait for the fabric, or a change of a version except by a commit.
 
 pub(crate) mod background;
 pub(crate) mod bell;
