@@ -1,9 +1,9 @@
-//! What was written stays for so long where it is, and no longer, also if nothing is written after it.
+//! Bounds how long written data stays where it is, even if nothing is written after it.
 //!
-//! A memtable that is not full keeps the log that has its records, and whoever opens the database reads that again, however long
-//! ago they were written. So one that has held something for [`Options::flush_after`](crate::terms::Options::flush_after) is flushed (the
-//! flush by age of O3-LSM 4.1). Where tables reach storage later than memory, those that have waited for so long are brought there, and
-//! need no log.
+//! A memtable that is not full keeps the log that has its records, and the next process that opens the database reads
+//! that log again, however old the records are. So a memtable that has held something for
+//! [`Options::flush_after`](crate::terms::Options::flush_after) is flushed (the flush by age of O3-LSM 4.1). Where
+//! tables reach storage later than memory, tables that have waited this long are brought to storage, and need no log.
 
 use crate::terms::Options;
 use forebay_base::SequenceNumber;
@@ -11,13 +11,13 @@ use forebay_base::SequenceNumber;
 /// How long something has waited, as far as it was looked at.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Age {
-    /// What it is, by a number that changes with it, and since when it was seen.
+    /// What waits, by a number that changes with it, and since when it has been seen.
     seen: Option<(SequenceNumber, u64)>,
 }
 
 impl Age {
-    /// Looks at what waits at a time, and how many bytes it has. Returns whether it has waited for too long: then its age begins anew, so
-    /// that what could not be done is tried again later.
+    /// Looks at what waits now, and how many bytes it has. Returns whether it has waited too long. If so, its age
+    /// begins anew, so that what could not be done is tried again later.
     pub(crate) fn is_over(&mut self, options: &Options, (what, bytes): (SequenceNumber, u64), now: u64) -> bool {
         let Some(after) = options.flush_after.filter(|_| bytes > 0) else {
             self.seen = None;

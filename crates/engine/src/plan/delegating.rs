@@ -1,12 +1,13 @@
 //! Whether a lookup without point indexes, or the start of a scan, is delegated to the memory node (O3-LSM 4.5).
 //!
-//! Two ways lead to a record whose table's index is not held. The reader reads an index block of each table with one
-//! doorbell, and then the record: two round trips, and kilobytes for each table. Or it sends one message, and the memory
-//! node looks into the blocks: one round trip, and tens of bytes for each table, but a turn of the node's processor. A scan
-//! that reads takes a round trip for each level, and one for records; or one in all, too. Both are counted in bytes; what a round trip costs in bytes says how many would travel meanwhile.
+//! Two ways lead to a record of a table whose index is not held. The reader reads an index block of each table with one
+//! doorbell, and then the record: two round trips, and kilobytes for each table. Or it sends one message, and the
+//! memory node looks into the blocks: one round trip, and tens of bytes for each table, but a turn of the node's
+//! processor. A scan that reads takes a round trip for each level, and one for records; a delegated scan takes one in
+//! all. Both ways are counted in bytes: a round trip counts as the bytes that would travel meanwhile.
 //!
-//! A node that says that calls wait there is spared: each of them makes a message as much more expensive. What was said
-//! fades with each lookup that is not delegated because of it, so the node is asked again.
+//! A node that reports waiting calls is spared: each of them adds the price of one message. The report fades with each
+//! lookup that is not delegated because of it, so the node is asked again.
 
 use crate::terms::Delegation;
 use forebay_fabric::{Atomics, Capabilities};
@@ -48,7 +49,7 @@ impl Delegating {
         self.delegation != Delegation::Never
     }
 
-    /// Whether to delegate a lookup, when `waiting` calls were said to wait at the node.
+    /// Whether to delegate a lookup, when the node reported `waiting` waiting calls.
     pub(crate) fn delegates(self, cost: LookupCost, waiting: u32) -> bool {
         match self.delegation {
             Delegation::Never => false,

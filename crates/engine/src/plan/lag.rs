@@ -1,11 +1,11 @@
-//! When storage gets the tables that the log holds still.
+//! When storage gets the tables that the log still holds.
 //!
-//! The later, the fewer bytes are written: what was compacted away meanwhile need not go there. But the log gets longer, and
-//! memory holds what only the version in storage names.
+//! Later means fewer bytes written, because what was compacted away meanwhile need not go there. But the log gets
+//! longer, and memory holds what only the version in storage names.
 
 use crate::terms::Options;
 
-/// How far what storage has of a shard's tables lies behind.
+/// How far storage lags behind a shard's tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lag {
     /// Bytes of memtables that were flushed since.
@@ -31,7 +31,7 @@ impl Lag {
     }
 }
 
-/// Whether so many bytes of memtables that were flushed are so much for the log that nothing more is flushed before storage has
+/// Whether this many bytes of flushed memtables are so much for the log that nothing more is flushed before storage has
 /// their tables.
 pub(crate) fn is_too_long(options: &Options, flushed_bytes: u64) -> bool {
     flushed_bytes > options.storage_lag_bytes().saturating_mul(2)

@@ -1,21 +1,23 @@
 //! Who may use the remote memory of a database: a ledger, with an account for each memory node.
 //!
-//! **Whoever will need memory reserves it before it starts, so nothing that was begun fails for want of memory.**
+//! **Work that will need memory reserves it before it starts, so nothing that was begun fails because memory is
+//! short.**
 //!
-//! 1. What a node grants is reported to its account: extents that are free, but for those that are left to other databases
-//!    ([`Account::usable`]), and free pieces within others.
+//! 1. Each report tells an account what its node grants: free extents, except those that are left to other databases
+//!    ([`Account::usable`]), and free pieces within other extents.
 //! 2. Memtables reserve their flush when they are installed. A compaction reserves a bound of its outputs when it begins.
-//! 3. Whoever reserves must be able to use what is free, beside all who have reserved before ([`Account::needed`]).
+//! 3. A new reservation must find enough that its holder can use, beside all earlier reservations
+//!    ([`Account::needed`]).
 //! 4. Memtables leave a reserve to compactions. Only memtables that take nothing but deletions may use it.
-//! 5. So while something is dead that no reader pins, there is memory for a compaction that frees it.
-//! 6. What is returned goes to the writer that waits longest. Those who came later take only what it could not use.
+//! 5. So while something is dead and no reader pins it, there is memory for a compaction that frees it.
+//! 6. Returned memory goes to the writer that has waited longest. Later writers take only what it could not use.
 //! 7. Writers are paced by the rate at which memory is returned (see [`pace`](crate::plan::pace)).
 //!
 //! `docs/concepts/space.md` gives the argument.
 //!
 //! # What can be used by whom
 //!
-//! Each column lists what is used first to last. What fewer can use comes first.
+//! Each column numbers what is used first to last. Memory that fewer can use comes first.
 //!
 //! | memory | flushes | compactions here | compactions near the data |
 //! |---|---|---|---|
@@ -23,11 +25,11 @@
 //! | free pieces of extents with outputs of the shard's jobs | 2, the node copies | | 1 |
 //! | free extents | 3 | 2 | 2 |
 //!
-//! The session divides what it leased for each shard of a named database, or for all shards together. Who comes first
-//! may take what somebody else needs more: a flush leases an extent whose rest no job can use, at most one for each
-//! shard, or takes leased pieces although it could use others. What is lacking for that comes out of the reserve.
+//! The session divides what it leased for each shard of a named database, or for all shards together. An early user may
+//! take what another one needs more: a flush leases an extent whose rest no job can use (at most one for each shard),
+//! or takes leased pieces although it could use others. The reserve makes up for that.
 //!
-//! A shard whose segments lie on several nodes has a page in several accounts, and reserves the same in each.
+//! A shard whose segments are on several nodes has a page in several accounts, and reserves the same in each.
 
 use crate::plan::pace::ReturnPace;
 use crate::plan::room::Room;
@@ -63,9 +65,9 @@ pub(crate) struct Granted {
     pub(crate) extent_bytes: u64,
     /// Extents that are free at the node, or will be once they are cleaned.
     pub(crate) extents: u64,
-    /// Of these, those that are left to other databases.
+    /// How many of these are left to other databases.
     pub(crate) withheld: u64,
-    /// Bytes of one step that frees something, for which extents are taken that are left to others if need be.
+    /// Bytes of one step that frees something. If need be, it takes extents that are left to others.
     pub(crate) step_bytes: u64,
     /// Bytes that memtables leave to compactions.
     pub(crate) reserve_bytes: u64,
@@ -73,7 +75,7 @@ pub(crate) struct Granted {
     pub(crate) owed_bytes: u64,
     /// Free bytes in what the session leased, in pieces that a flush can use.
     pub(crate) leased_bytes: u64,
-    /// Whether these are for all shards.
+    /// Whether the leased bytes are for all shards.
     pub(crate) is_shared: bool,
     /// Free bytes in extents with outputs of the shard's jobs.
     pub(crate) outputs_bytes: u64,
@@ -85,7 +87,7 @@ pub(crate) struct Granted {
 pub(crate) struct Pool {
     /// They do.
     pub(crate) is_shared: bool,
-    /// Somebody is to give memory back to somebody. It comes, or is called no more, soon.
+    /// Some database is to give memory back to another. Soon the memory comes, or the call ends.
     pub(crate) is_called: bool,
 }
 
@@ -103,7 +105,7 @@ pub(crate) struct Ledger {
 struct Account {
     /// Zero until the node was asked.
     extent_bytes: u64,
-    /// Extents that are free, and how many of these are left to other databases, but for what one step lacks.
+    /// Extents that are free, and how many of these are left to other databases, except for what one step lacks.
     extents: u64,
     withheld: u64,
     step_bytes: u64,
@@ -151,7 +153,7 @@ struct Wait {
     bytes: u64,
 }
 
-/// Memory that one allocator divides, and what is to come from there.
+/// Memory that one allocator divides, and what is to be taken from it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Division {
     free: u64,
@@ -181,8 +183,8 @@ impl Division {
         }
     }
 
-    /// Bytes of whole extents that are to be leased. Flushes take pieces that were leased before they take others, also
-    /// those of an extent that a compaction has just leased: so beside one the others do not count.
+    /// Bytes for which whole extents are to be leased. Flushes take leased pieces before others, including those of an
+    /// extent that a compaction has just leased. So beside a compaction here, the others do not count.
     const fn over(self) -> u64 {
         let over = self.flush.saturating_add(self.here).saturating_sub(self.free);
         if self.here == 0 { over.saturating_sub(self.near) } else { over }
@@ -194,8 +196,8 @@ impl Account {
         self.extent_bytes > 0
     }
 
-    /// Extents that all reservations take beyond free pieces, with `more` reserved by one of the holders. They can be
-    /// met at once if there are as many.
+    /// Extents that all reservations of these pages take beyond free pieces. If there are this many, all reservations
+    /// can be met at once.
     fn needed(&self, pages: impl Iterator<Item = Page>) -> u64 {
         let extent_bytes = self.extent_bytes.max(1);
         let in_extents = |bytes: u64| bytes.div_ceil(extent_bytes);
@@ -230,12 +232,12 @@ impl Account {
     }
 
     /// The most bytes that a holder could reserve now. If the others have reserved more than there is, because the node
-    /// granted more before, that is what only this holder can use.
+    /// granted more before, this is what only this holder can use.
     fn available(&self, holder: Holder, place: Use) -> u64 {
         self.most(|more| self.needed_with(holder, place, more))
     }
 
-    /// What would be available for flushes of a holder without any compaction.
+    /// What flushes of a holder could use if there were no compactions.
     fn left_by_memtables(&self, holder: Holder) -> u64 {
         self.most(|more| {
             self.needed(self.pages.iter().map(|(id, page)| {
@@ -245,7 +247,7 @@ impl Account {
         })
     }
 
-    /// The most bytes with which no more extents are needed than there are, or than are needed anyway.
+    /// The most bytes that need no more extents than there are, or than are needed anyway.
     fn most(&self, needed: impl Fn(u64) -> u64) -> u64 {
         let most_extents = self.usable().max(needed(0));
         let (mut most, mut beyond) = (0, self.bytes_in(most_extents).saturating_add(1));
@@ -256,7 +258,7 @@ impl Account {
         most
     }
 
-    /// Bytes of so many extents, and of all free pieces.
+    /// Bytes of this many extents, and of all free pieces.
     fn bytes_in(&self, extents: u64) -> u64 {
         extents.saturating_mul(self.extent_bytes).saturating_add(self.pieces())
     }
@@ -266,7 +268,7 @@ impl Account {
         pieces.fold(self.shared_bytes.unwrap_or(0), u64::saturating_add)
     }
 
-    /// Bytes that are free, less those that are left to others. Nothing that is reserved or let go here changes it.
+    /// Bytes that are free, less those that are left to others. Reserving or releasing here does not change this.
     fn balance(&self) -> i128 {
         let extents = i128::from(self.extents) - i128::from(self.withheld);
         extents * i128::from(self.extent_bytes) + i128::from(self.pieces())
@@ -286,13 +288,13 @@ impl Account {
         if self.is_known() { self.available(holder, place) } else { u64::MAX }
     }
 
-    /// Extents of the reserve that are needed when a holder has reserved so many bytes for outputs there.
+    /// Extents of the reserve that are needed when a holder has reserved this many more bytes for outputs at a place.
     fn taken_of_reserve(&self, holder: Holder, place: Use, bytes: u64) -> u64 {
         let reserve = self.reserve_bytes / self.extent_bytes.max(1);
         self.needed_with(holder, place, bytes).saturating_sub(self.usable().saturating_sub(reserve))
     }
 
-    /// Whether a holder may have so many bytes for a memtable, which somebody else may wait for.
+    /// Whether a holder may take this many bytes for a memtable, for which another one may have waited longer.
     fn is_its_turn(&self, holder: Holder, bytes: u64) -> bool {
         let turn_of = |page: &Page| page.waits.map_or(u64::MAX, |wait| wait.turn);
         let turn = self.pages.get(&holder).map_or(u64::MAX, turn_of);
@@ -321,9 +323,9 @@ impl Account {
         self.pace.report(self.bytes_in(self.usable()), now);
     }
 
-    /// Extents that the database may use: it leaves others theirs, but for what one step lacks beside free pieces and what
-    /// compactions under way have reserved. Without that, nothing could free what is dead, nor take deletions, and what was
-    /// borrowed would not come back.
+    /// Extents that the database may use. It leaves others theirs, except for what one step lacks beside free pieces
+    /// and what running compactions have reserved. Without this exception, nothing could free what is dead or take
+    /// deletions, and borrowed memory would not come back.
     fn usable(&self) -> u64 {
         let reserved = self.pages.values().map(|page| page.here.saturating_add(page.near));
         let own = reserved.fold(self.pieces(), u64::saturating_add);
@@ -331,7 +333,7 @@ impl Account {
         self.extents.saturating_sub(self.withheld).max(self.extents.min(lacking))
     }
 
-    /// Takes what was written from what was reported, until the next report tells.
+    /// Subtracts what was written from what was reported, until the next report.
     fn spend(&mut self, holder: Holder, place: Use, bytes: u64) {
         let (extent_bytes, extents) = (self.extent_bytes.max(1), self.extents);
         let Some(page) = self.pages.get_mut(&holder) else { return };
@@ -377,19 +379,20 @@ impl Ledger {
         });
     }
 
-    /// A node grants so much.
+    /// Notes what a node grants.
     pub(crate) fn report(&mut self, holder: Holder, node: usize, granted: &Granted, now: u64) {
         if let Some(account) = self.accounts.get_mut(&node) {
             account.report(holder, granted, now);
         }
     }
 
-    /// The flushes of all memtables that a shard has installed take so much.
+    /// Notes what the flushes of all memtables that a shard has installed take.
     pub(crate) fn installed(&mut self, holder: Holder, bytes: u64) {
         self.each_page(holder, |page| page.flush = bytes);
     }
 
-    /// A flush has taken so much of it, for a table of so many bytes: what of these the log has was taken before.
+    /// Notes that a flush has taken `taken` bytes for a table of `bytes`. What the log has of the table was taken
+    /// before.
     pub(crate) fn flushed(&mut self, holder: Holder, taken: u64, bytes: u64) {
         self.each_account(holder, |account| {
             account.spend(holder, Use::Flush, taken);
@@ -397,12 +400,12 @@ impl Ledger {
         });
     }
 
-    /// The log in memory has taken so much.
+    /// Notes what the log in memory has taken.
     pub(crate) fn logged(&mut self, holder: Holder, bytes: u64) {
         self.each_account(holder, |account| account.spend(holder, Use::Flush, bytes));
     }
 
-    /// Reserves memory for another memtable's flush, if it is there.
+    /// Reserves memory for another memtable's flush, if there is enough.
     pub(crate) fn admit(&mut self, holder: Holder, bytes: u64) -> bool {
         let may_have = |account: &Account| account.for_memtables(holder) >= bytes && account.is_its_turn(holder, bytes);
         let is_admitted = self.accounts(holder).all(may_have);
@@ -415,7 +418,7 @@ impl Ledger {
         is_admitted
     }
 
-    /// A writer of a shard waits for a memtable whose flush takes so much.
+    /// Notes that a writer of a shard waits for a memtable whose flush takes `bytes`.
     pub(crate) fn waits(&mut self, holder: Holder, bytes: u64) {
         self.turns += 1;
         let turn = self.turns;
@@ -425,12 +428,12 @@ impl Ledger {
         });
     }
 
-    /// No writer of the shard waits any more.
+    /// Notes that no writer of the shard waits any more.
     pub(crate) fn waits_no_more(&mut self, holder: Holder) {
         self.each_page(holder, |page| page.waits = None);
     }
 
-    /// How long a writer pauses that was just admitted.
+    /// How long a writer that was just admitted pauses.
     pub(crate) fn pause(&mut self, holder: Holder, memtable_bytes: u64, now: u64) -> Duration {
         let room = self.room(holder, memtable_bytes);
         let mut longest = Duration::ZERO;
@@ -438,8 +441,8 @@ impl Ledger {
         longest
     }
 
-    /// Reserves `bytes` for the outputs of a compaction, where that takes least of the reserve, and near the data if that is all
-    /// the same. Outputs that lie in an extent of the reserve stay there, and memtables leave as much again.
+    /// Reserves `bytes` for the outputs of a compaction, at the place that takes least of the reserve; near the data if
+    /// both take the same. Outputs in an extent of the reserve stay there, and memtables leave as much again.
     pub(crate) fn begin(&mut self, holder: Holder, bytes: u64, can_be_near: bool) -> Option<Reservation> {
         let has_room = |place: &Use| self.accounts(holder).all(|account| account.for_outputs(holder, *place) >= bytes);
         let of_reserve = |place: &Use| {
@@ -450,7 +453,7 @@ impl Ledger {
         Some(self.reserve(holder, Reservation { place, bytes }))
     }
 
-    /// Reserves what there is for the outputs of a compaction that wants more: where there is most of it.
+    /// Reserves all that there is for the outputs of a compaction that wants more, at the place that has most.
     pub(crate) fn begin_with_all(&mut self, holder: Holder, can_be_near: bool) -> Reservation {
         let most = |place| {
             let bytes = self.accounts(holder).map(|account| account.for_outputs(holder, place)).min().unwrap_or(0);
@@ -470,7 +473,7 @@ impl Ledger {
         reservation
     }
 
-    /// A compaction that was refused near the data runs here, if there is memory for that.
+    /// Moves a compaction that was refused near the data to here, if there is memory for it.
     pub(crate) fn bring_here(&mut self, holder: Holder, reservation: &mut Reservation) -> bool {
         if reservation.place == Use::Here {
             return true;
@@ -482,7 +485,7 @@ impl Ledger {
         is_there
     }
 
-    /// A compaction has ended, and written so much.
+    /// Notes that a compaction has ended, and what it has written.
     pub(crate) fn end(&mut self, holder: Holder, reservation: Reservation, written: u64) {
         self.each_account(holder, |account| {
             account.jobs -= 1;
@@ -501,18 +504,18 @@ impl Ledger {
         self.accounts(holder).any(|account| account.pool.is_shared)
     }
 
-    /// Whether memory of the shard's nodes is called back that one database has lent to another.
+    /// Whether memory of the shard's nodes that one database has lent to another is called back.
     pub(crate) fn is_called(&self, holder: Holder) -> bool {
         self.accounts(holder).any(|account| account.pool.is_called)
     }
 
-    /// Whether a node that other databases share was not asked for so many nanoseconds.
+    /// Whether a node that other databases share was last asked this many nanoseconds ago, or earlier.
     pub(crate) fn is_stale(&self, holder: Holder, nanos: u64, now: u64) -> bool {
         let is_old = |account: &Account| now.saturating_sub(account.reported_at) >= nanos;
         self.accounts(holder).any(|account| account.pool.is_shared && is_old(account))
     }
 
-    /// Whether a compaction is under way that may return memory of the nodes.
+    /// Whether a compaction that may return memory of the nodes is under way.
     pub(crate) fn is_at_work(&self, holder: Holder) -> bool {
         self.accounts(holder).any(|account| account.jobs > 0)
     }
@@ -525,7 +528,7 @@ impl Ledger {
         })
     }
 
-    /// The room of a shard whose memtables take so much each, or as much as a writer waits for.
+    /// The room of a shard whose memtables take `memtable_bytes` each, or as much as a writer waits for.
     pub(crate) fn room(&mut self, holder: Holder, memtable_bytes: u64) -> Room {
         let mut room = Room::default();
         let mut is_first = true;

@@ -1,15 +1,15 @@
 //! A compaction that somebody asked for: everything in a range goes down to the last level, and every
 //! table there ends up with one run.
 //!
-//! Level by level, table by table in order of keys, so that the memory needed on the way is that of few
-//! tables. Only the tables of level 0 go together: they overlap, and an older one must not stay above a
-//! newer one. On the way down only indexes are merged. In the last level each table is rewritten once, so a record is
-//! moved once.
+//! It goes level by level, and table by table in key order, so that it needs memory for only a few tables at a time.
+//! Only the tables of level 0 go together: they overlap, and an older one must not stay above a newer one. On the way
+//! down only indexes are merged. In the last level each table is rewritten once, so a record is moved once.
 //!
 //! A shard at rest asks for the same by itself: see [`settling`](crate::plan::settling).
 //!
-//! If a step fails, for example for want of memory, that step is repeated, and the steps before it are not. Otherwise
-//! this would never end: without room a table of the last level gets several runs, so it would never count as done.
+//! If a step fails, for example because memory is short, that step is repeated, and the steps before it are not.
+//! Otherwise this would never end: without room a table of the last level gets several runs, so it would never count as
+//! done.
 
 use crate::plan::picker::{Pick, Picker};
 use crate::plan::tiers::Tier;
@@ -28,7 +28,7 @@ pub(crate) struct ManualCompaction {
     pub(crate) upper: Option<Vec<u8>>,
     /// The level whose tables are next.
     pub(crate) level: usize,
-    /// Where that level is done up to.
+    /// The key up to which that level is done.
     pub(crate) cursor: Option<Vec<u8>>,
     /// What expired before this time, in milliseconds since 1970, goes too.
     pub(crate) expire_before_ms: u64,
@@ -37,7 +37,7 @@ pub(crate) struct ManualCompaction {
 }
 
 impl ManualCompaction {
-    /// Goes back to where the compaction stood `before` a step that was not done, unless it stands before that already.
+    /// Goes back to the state `before` a step that was not done, unless it is at an earlier point already.
     pub(crate) fn go_back(&mut self, order: KeyOrder, before: Self) {
         let cursor_is_earlier = || match (&before.cursor, &self.cursor) {
             (None, _) => true,
@@ -58,10 +58,10 @@ pub(crate) enum Step {
     Done,
 }
 
-/// The next step; the compaction notes how far it is.
+/// Returns the next step. The compaction notes how far it is.
 pub(crate) fn next(picker: &Picker<'_>, manual: &mut ManualCompaction) -> Step {
     let Some(deepest) = picker.deepest() else {
-        // Whoever emptied it may still hold what was there.
+        // The compaction that emptied the tree may still hold its tables.
         return if picker.busy.is_empty() { Step::Done } else { Step::Wait };
     };
     let deepest = deepest.max(1);
@@ -106,8 +106,8 @@ fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize)
     })
 }
 
-/// Whether a table of the last level is as it is to be. Deletions have nothing to hide there, but may have come while
-/// something lay under them: a table of nothing else goes. So does what has expired, and operands become values.
+/// Whether a table of the last level is finished. Deletions have nothing to hide there, but may have come while
+/// something was below them: a table of nothing else goes. What has expired also goes, and operands become values.
 fn is_finished(picker: &Picker<'_>, table: &TableMetadata, expire_before_ms: u64) -> bool {
     let properties = &table.properties;
     let is_passing = properties.deletions > 0 || properties.range_deletions > 0 || properties.merges > 0;
@@ -121,7 +121,7 @@ fn is_finished(picker: &Picker<'_>, table: &TableMetadata, expire_before_ms: u64
     }
 }
 
-/// Whether the table's first run serves another table too.
+/// Whether the table's first run also serves another table.
 fn is_shared(picker: &Picker<'_>, table: &TableMetadata) -> bool {
     table.properties.segments.iter().any(|used| {
         let length = picker.version.segment(used.id).map_or(0, |info| info.length);
@@ -129,8 +129,8 @@ fn is_shared(picker: &Picker<'_>, table: &TableMetadata) -> bool {
     })
 }
 
-/// A step towards the last level. If that lies in storage, records are brought into key order on the way: what leaves
-/// memory is written anew in any case.
+/// A step towards the last level. If that level is in storage, records are brought into key order on the way, because
+/// what leaves memory is rewritten in any case.
 fn down(picker: &Picker<'_>, level: usize, tables: Vec<Arc<TableMetadata>>, deepest: usize) -> Pick {
     let comes_to_storage = level + 1 == deepest && picker.tier_of(deepest) == Tier::Storage;
     match picker.options.compaction_style {
@@ -146,8 +146,8 @@ fn in_range(table: &TableMetadata, manual: &ManualCompaction) -> bool {
     table.properties.overlaps(manual.lower.as_deref(), manual.upper.as_deref())
 }
 
-/// Whether a compaction works on something in the range. One whose tables the version has no more has
-/// installed what it made, but may still hold them.
+/// Whether a compaction works on something in the range. If the version no longer has a compaction's tables, it has
+/// installed its outputs, but it may still hold the tables.
 fn is_at_work(picker: &Picker<'_>, manual: &ManualCompaction) -> bool {
     let find = |id| picker.version.levels().iter().flatten().find(|table| table.id == id);
     picker.busy.iter().any(|id| find(*id).is_none_or(|table| in_range(table, manual)))

@@ -1,5 +1,5 @@
-//! A tree for tests of what is planned. Its records are known by key, and compactions have on it the effects that they
-//! have, without the bytes. So what lives is known, and nobody draws what a compaction finds to be dead.
+//! A tree for tests of planning. It knows its records by key, and compactions have their real effects on it, without
+//! the bytes. So tests know what lives, and need not draw at random what a compaction finds dead.
 
 use crate::plan::picker::{Pick, Work};
 use crate::plan::room::Room;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 /// Bytes of a small, a medium and a large record.
 pub(crate) const SIZES: [u64; 3] = [48, 200, 2000];
-/// Bytes of an index for each entry, and at least.
+/// Bytes of an index: for each entry, and at least.
 const INDEX_BYTES: [u64; 2] = [24, 100];
 const EXTENTS: u64 = 8;
 /// Keys of a range deletion, at most.
@@ -45,7 +45,7 @@ struct RangeDeletion {
     sequence: u64,
 }
 
-/// What a table has, by key.
+/// The contents of a table, by key.
 #[derive(Debug, Clone, Default)]
 struct Contents {
     records: Vec<Record>,
@@ -65,7 +65,7 @@ pub(crate) struct Tree {
     contents: HashMap<TableId, Contents>,
     /// Bytes of each key's newest record, of those that have a value.
     newest: BTreeMap<u64, u64>,
-    /// Where the segments that are made next lie.
+    /// Where the next segments are placed.
     tier: Tier,
     next: u64,
     sequence: u64,
@@ -82,7 +82,7 @@ impl RangeDeletion {
         self.start <= record.key && record.key <= self.end && record.sequence < self.sequence
     }
 
-    /// The part of it between two keys, both included.
+    /// The part of the deletion between two keys, both included.
     fn clipped(&self, from: u64, to: u64) -> Option<Self> {
         let part = Self { start: self.start.max(from), end: self.end.min(to), ..*self };
         (part.start <= part.end).then_some(part)
@@ -99,14 +99,14 @@ impl Contents {
         self.records.iter().map(Record::bytes).sum()
     }
 
-    /// What it has from a key on, before another one.
+    /// The contents from one key on, before another.
     fn clipped(&self, from: u64, end: u64) -> Self {
         let records = self.records.iter().filter(|record| (from..end).contains(&record.key)).copied().collect();
         let ranges = self.ranges.iter().filter_map(|range| range.clipped(from, end.saturating_sub(1))).collect();
         Self { records, ranges }
     }
 
-    /// The newest of each key, without what is hidden.
+    /// The newest record of each key, without hidden ones.
     fn sorted(mut self) -> Self {
         self.records.sort_unstable_by_key(|record| (record.key, Reverse(record.sequence)));
         self.records.dedup_by_key(|record| record.key);
@@ -191,7 +191,7 @@ impl Tree {
         }
     }
 
-    /// The database is opened with another number of levels: more, or fewer than have tables.
+    /// Opens the database with another number of levels: more, or fewer than have tables.
     pub(crate) fn reopen(&mut self) {
         self.options.levels = 2 + self.random.below(6) as usize;
     }
@@ -257,7 +257,7 @@ impl Tree {
         self.flush_at_most(most);
     }
 
-    /// Flushes a memtable with at most so many records of each size, and one more, of keys of some range.
+    /// Flushes a memtable with at most this many records of each size, and one more, with keys of some range.
     pub(crate) fn flush_at_most(&mut self, most: [u64; 3]) {
         let mut sizes: Vec<_> = (0..SIZES.len())
             .flat_map(|size| std::iter::repeat_n(size, self.random.below(most[size] + 1) as usize))
@@ -340,7 +340,7 @@ impl Tree {
         merged
     }
 
-    /// In halves until they have the wanted size.
+    /// Cuts contents in halves until they have the wanted size.
     fn cut(&self, contents: Contents) -> Vec<Contents> {
         let middle = contents.records.len() / 2;
         if contents.bytes() <= self.options.target_table_bytes * 3 / 2 || middle == 0 {
@@ -356,7 +356,7 @@ impl Tree {
         halves.into_iter().flat_map(|half| self.cut(half)).collect()
     }
 
-    /// With runs of what is gathered.
+    /// Returns the contents with what is gathered in runs.
     fn gathered(&mut self, mut contents: Contents, pick: &Pick, edit: &mut VersionEdit) -> Contents {
         let Work::Merge { clustering, vacated, .. } = &pick.work else { return contents };
         let has_classes = pick.size_classes(&self.options) != SizeClasses::NONE;

@@ -1,9 +1,9 @@
 //! How fast writers go when memory is short: as fast as it is returned.
 //!
-//! Memory that flushes took and memory that became free since the last report, together, were *returned*. Their rate
-//! over the last seconds says how long collection takes to return what a memtable needs. With room for [`KEPT`]
-//! memtables, half of what is plenty, each memtable follows the one before after this time. With more room it follows
-//! earlier, with less later. So room settles where writers take what is returned.
+//! *Returned* memory is what flushes took plus what became free since the last report. Its rate over the last seconds
+//! says how long collection takes to return what a memtable needs. With room for [`KEPT`] memtables, half of what is
+//! plenty, each memtable follows the previous one after this time. With more room it follows earlier, with less room
+//! later. So room settles where writers take what is returned.
 
 use crate::plan::room::{PLENTY, Room};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_millis(400);
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ReturnPace {
-    /// Bytes returned, and nanoseconds, of which the older count less.
+    /// Bytes returned, and the nanoseconds that this took. Older ones count less.
     returned: f64,
     nanos: f64,
     /// Free bytes, and the time, of the last report.
@@ -30,12 +30,12 @@ pub(crate) struct ReturnPace {
 }
 
 impl ReturnPace {
-    /// So much is free.
+    /// Notes how much is free.
     pub(crate) fn report(&mut self, free: u64, now: u64) {
         if let Some((before, at)) = self.last {
             let nanos = now.saturating_sub(at) as f64;
             let left = (-nanos / WINDOW).exp();
-            // Less than nothing while a compaction writes what it gives back later.
+            // Negative while a compaction writes what it gives back later.
             let returned = free as f64 - before as f64 + self.flushed as f64;
             self.returned = self.returned.mul_add(left, returned);
             self.nanos = self.nanos.mul_add(left, nanos);
@@ -43,12 +43,12 @@ impl ReturnPace {
         (self.last, self.flushed) = (Some((free, now)), 0);
     }
 
-    /// A flush took so much.
+    /// Notes what a flush took.
     pub(crate) fn flushed(&mut self, bytes: u64) {
         self.flushed = self.flushed.saturating_add(bytes);
     }
 
-    /// How long the writer pauses that has just taken room for a memtable and left so much.
+    /// How long a writer pauses that has just taken room for a memtable and left this much room.
     pub(crate) fn pause(&mut self, room: Room, memtable_bytes: u64, now: u64) -> Duration {
         let since = now.saturating_sub(std::mem::replace(&mut self.installed_at, now));
         if room.is_plenty() {

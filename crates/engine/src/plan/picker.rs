@@ -13,24 +13,24 @@
 //! | the last level of the range, while little of the tables lies outside of runs, or while the level is about to be compacted itself | stay |
 //! | the last level of the range otherwise | what lies outside of runs is gathered into one run of the output table |
 //!
-//! So a record is gathered once, near the data, many together, and what is overwritten soon never is. Memtable
-//! segments die whole, oldest first. Small records are gathered by every compaction above the last level, large ones
-//! stay where they were written.
+//! So a record is gathered once, near the data, together with many others, and a record that is overwritten soon is
+//! never gathered. Memtable segments die whole, oldest first. Small records are gathered by every compaction above the
+//! last level; large ones stay where they were written.
 //!
 //! # What bounds it
 //!
-//! A table of the last level holds few runs, and little outside of them. A compaction into it *vacates* what is
-//! too much: its smallest runs go into the new one, as many as together outweigh the next larger. A table that is
-//! past a limit by itself is rewritten alone, and a scan that crosses a table lowers its limits.
+//! A table of the last level holds few runs, and little outside of them. A compaction into that level *vacates* the
+//! excess: the smallest runs go into the new one, as many as together outweigh the next larger. A table that is past a
+//! limit by itself is rewritten alone, and a scan that crosses a table lowers its limits.
 //!
-//! Dead bytes are bounded in all, not by segment: what moves for a byte that is freed is least where least lives.
-//! When they come to the share that is aimed at, the segments of which most is dead, as many as bring them back
-//! there, are vacated by compactions that there are anyway. When they come near their limit, the tables that name
-//! such a segment go down a level, or are rewritten in the last one.
+//! Dead bytes are bounded in total, not by segment: freeing a byte moves least where least lives. When dead bytes reach
+//! the share that is aimed at, compactions that run anyway vacate the deadest segments, as many as bring them back to
+//! that share. When they come near their limit, the tables that name such a segment go down a level, or are rewritten
+//! in the last one.
 //!
 //! # Why it ends
 //!
-//! What makes a compaction due is gone once it is done, and nothing but a write, a scan or other room brings it back. A
+//! What makes a compaction due is gone once it is done, and only a write, a scan or a change of room brings it back. A
 //! compaction does one of two things. It takes tables down a level, which happens to each entry only a few times. Or it
 //! rewrites a table where it is. The new table then names none of the segments that the compaction vacated, and has no
 //! more runs than it may. If records outside of runs made the compaction due, the new table has none of those. If
@@ -40,34 +40,35 @@
 //!
 //! # When memory is short
 //!
-//! With less [`Room`] records are clustered as they come to the last level, so that memtable segments are free early,
-//! and each segment's dead bytes are bounded. The limit of dead bytes sinks, and collection, of the segments of which
-//! least lives, comes when it is further behind than any level. Level 0 is compacted earlier, and by as few of its
-//! oldest tables as leave their outputs room. A level is due at its share of what the last one holds, so that what it
-//! hides is bounded by what lives, and none is begun below the last one for some tables that are too many.
-//! With none, records are brought into key order no more: a compaction merges indexes, which takes next to
-//! nothing and finds what is dead, and collection moves what lives in a few segments, which gives back more than it
-//! takes. Everything that may free something is due: at last, whatever lies above the last level,
-//! because it may hide what lies there.
+//! With less [`Room`], records are clustered as they come to the last level, so that memtable segments are free early,
+//! and each segment's dead bytes are bounded. The limit of dead bytes sinks. Collection takes the segments of which
+//! least lives, and comes when it is further behind than any level. Level 0 is compacted earlier, with only as many of
+//! its oldest tables as leave room for their outputs. A level is due at its share of what the last one holds, so that
+//! what it hides is bounded by what lives. No level is begun below the last one because of a few tables too many.
 //!
-//! Each segment's memory is rounded up, so short ones of a table are joined when room is short. Collection takes a
+//! Without room, records are no longer brought into key order. A compaction merges indexes, which takes next to nothing
+//! and finds what is dead. Collection moves what lives in a few segments, which gives back more than it takes.
+//! Everything that may free something is due: at last, all that is above the last level, because it may hide what is
+//! there.
+//!
+//! Each segment's memory is rounded up, so a table's short segments are joined when room is short. Collection takes a
 //! segment's records out of each of its tables. That alone would make as many short segments and take more memory than
-//! it gives back. So when there is no room, a table also gives up its short segments, as many as fill its last page. And nothing
-//! is moved that would take more than it gives back: a segment of which each of many tables names a little stays until less
-//! of it lives, or others are moved with it.
+//! it gives back. So when there is no room, a table also gives up its short segments, as many as fill its last page.
+//! Nothing is moved that would take more than it gives back: a segment of which many tables each name a little stays
+//! until less of it lives, or others are moved with it.
 //!
 //! Memory goes from jobs to flushes, and to other shards and databases, in whole extents. So the contents of the
 //! sparsest extent are moved elsewhere when nothing better is to be done and a shard of the database has no room. For
 //! another shard this happens only while the contents take no more than a quarter of what is free here.
 //!
-//! Deletions that were flushed without room leave small tables in level 0, which take two pages each, and what they
-//! overlap further down may be too much to be merged with any of them. Then neighbours are merged where they are.
+//! Deletions that were flushed without room leave small tables in level 0, which take two pages each. What they overlap
+//! further down may be too much to merge with any of them. Then neighbours are merged where they are.
 //!
-//! Where records are small, one table of deletions lies between all that there are, and the indexes of those may be more than
-//! there is memory for. So a table goes down in parts, in level 0 the oldest: up to a key, with the tables below it up to that key.
-//! It stays until the last part has gone. Until then, what has gone down is there twice, under the same numbers, which reads as
-//! once: nothing newer goes past it. Each part begins where the one before ended, so this ends. If the process ends before, it
-//! begins anew (`docs/decisions/0069`).
+//! Where records are small, one table of deletions may overlap all tables below, and their indexes may be more than
+//! there is memory for. So a table goes down in parts (in level 0, the oldest table): up to a key, with the tables
+//! below it up to that key. The table stays until its last part has gone down. Until then, what has gone down exists
+//! twice, under the same numbers. Readers see it once, because nothing newer goes past it. Each part begins where the
+//! previous one ended, so this ends. If the process ends first, the table begins anew (`docs/decisions/0069`).
 
 mod collecting;
 
@@ -85,7 +86,7 @@ use forebay_table::{SegmentUse, TableId, TableMetadata, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What it aims at, likewise: so much is vacated by compactions that there are anyway.
+/// Percent of the limit of dead bytes that is aimed at: compactions that run anyway vacate enough to reach it.
 const AIM_PERCENT: u64 = 80;
 /// Tables of a level that are tried when others are busy.
 const MOST_TRIES: usize = 8;
@@ -99,18 +100,18 @@ pub(crate) struct Pick {
     /// Where its outputs go.
     pub(crate) tier: Tier,
     pub(crate) work: Work,
-    /// Small records stay where they are, too: without room nothing is written but indexes.
+    /// Small records also stay where they are: without room, only indexes are written.
     leaves_small: bool,
-    /// If one table was chosen, which goes down in parts: the keys of it that go down now.
+    /// If one table goes down in parts: its keys that go down now.
     pub(crate) part: Part,
 }
 
-/// The part of a table that goes down now. All before it has.
+/// The part of a table that goes down now. All earlier parts have gone down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     /// The first key.
     pub(crate) lower: Option<Vec<u8>>,
-    /// The first key behind it; `None` for the last part.
+    /// The first key after the part; `None` for the last part.
     pub(crate) upper: Option<Vec<u8>>,
 }
 
@@ -121,20 +122,20 @@ impl Pick {
         self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
     }
 
-    /// The inputs that are no more once it is done. A table that goes down in parts stays until the last one: what has gone is
-    /// there twice then, under the same numbers, and so reads as once.
+    /// The inputs that the compaction replaces. A table that goes down in parts stays until the last part. Until then,
+    /// what has gone down exists twice, under the same numbers, and readers see it once.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (u8, TableId)> + '_ {
         let stays = self.part.upper.is_some();
         self.inputs.iter().skip(usize::from(stays)).map(|(level, table)| (*level, table.id))
     }
 
-    /// Whether less than all of it can be done: fewer tables go down, or one in parts.
+    /// Whether a smaller compaction can be done instead: fewer tables go down, or one in parts.
     pub(crate) fn has_parts(&self) -> bool {
         let goes_down = self.inputs.first().is_some_and(|(level, _)| *level < self.output_level);
         goes_down && self.inputs.len() > 2
     }
 
-    /// A bound of the memory that its outputs take: all entries survive, and what each segment is rounded up by.
+    /// An upper bound of the memory that the outputs take: all entries survive, and each segment is rounded up.
     pub(crate) fn output_bytes(&self, options: &Options) -> u64 {
         let Work::Merge { clustering, vacated, .. } = &self.work else { return 0 };
         if self.tier == Tier::Storage {
@@ -156,7 +157,7 @@ impl Pick {
             false => used.live_bytes.min(used.entries.saturating_mul(small)),
         };
         let tables = || self.inputs.iter().map(|(_, table)| table);
-        // What becomes of operands and of the values before them, about: it is written anew.
+        // About what operands and the values before them become: it is written anew.
         let merged = |table: &Arc<TableMetadata>| {
             let properties = &table.properties;
             let mean = properties.record_bytes / properties.entries().max(1);
@@ -172,9 +173,10 @@ impl Pick {
         gathered + indexes + indexes / 8 + (outputs + pieces) * GRANULARITY_BYTES
     }
 
-    /// How its records are treated by their size. What takes nothing down a level moves what it was picked for, and
-    /// no small records beside that: out of a run that holds others too they would leave it dead in part, and its
-    /// collection would do the same to the next run, for ever. At the bottom merging indexes moves none either.
+    /// How records are treated by their size. A compaction that takes nothing down a level moves what it was picked
+    /// for, and no other small records. Moving those out of a run that also holds others would leave the run dead in
+    /// part, and its collection would do the same to the next run, for ever. At the bottom, merging indexes moves no
+    /// small records either.
     pub(crate) fn size_classes(&self, options: &Options) -> SizeClasses {
         let goes_down = self.inputs.iter().any(|(level, _)| *level != self.output_level);
         let moves_small = match self.work {
@@ -192,7 +194,7 @@ impl Pick {
 /// How a compaction is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// The tables change their level as they stand.
+    /// The tables move to another level as they are.
     Move,
     /// The tables are merged, and nothing of theirs is left in the segments to be vacated.
     Merge { is_bottommost: bool, clustering: Clustering, vacated: BTreeSet<SegmentId> },
@@ -209,13 +211,13 @@ impl Work {
     }
 }
 
-/// Where each level's compactions go on: behind the last table that was compacted. And of each extent that is
-/// being emptied, behind the last table that left it.
+/// Where each level's compactions continue: after the last table that was compacted. And for each extent that is being
+/// emptied, after the last table that left it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cursors {
     levels: Vec<Vec<u8>>,
     extents: BTreeMap<u32, Vec<u8>>,
-    /// The tables that go down in parts, each with its first key that has not.
+    /// The tables that go down in parts, each with its first key that has not gone down.
     parts: BTreeMap<TableId, Vec<u8>>,
 }
 
@@ -233,14 +235,14 @@ impl Cursors {
         }
     }
 
-    /// A pick is done: of a table that goes down in parts, the next one comes.
+    /// Notes that a pick is done. If its table goes down in parts, the next part follows.
     pub(crate) fn done(&mut self, pick: &Pick) {
         if let (Some(upper), Some(table)) = (&pick.part.upper, pick.chosen().next()) {
             self.parts.insert(table, upper.clone());
         }
     }
 
-    /// Something was written: each extent may be emptied once more.
+    /// Notes that something was written: each extent may be emptied once more.
     pub(crate) fn begin_moves(&mut self) {
         self.extents.clear();
     }
@@ -257,7 +259,7 @@ pub(crate) struct Picker<'a> {
     pub(crate) room: Room,
     tiers: Tiers,
     space: Space,
-    /// Of segments of which a larger part is dead compactions into the last level leave nothing.
+    /// Compactions into the last level vacate segments of which more than this percentage is dead.
     left_percent: u64,
 }
 
@@ -269,7 +271,7 @@ impl<'a> Picker<'a> {
         crossings: &'a dyn Fn(TableId) -> u32,
         room: Room,
     ) -> Self {
-        // Short of memory, what is dead in storage is no concern.
+        // When memory is short, what is dead in storage does not matter.
         let space = if room.is_plenty() { Space::of(version) } else { Space::in_memory(version) };
         let tiers = Tiers::new(options.storage_from_level);
         let has_storage = options.storage.is_some() || options.storage_from_level.is_some();
@@ -292,13 +294,13 @@ impl<'a> Picker<'a> {
         (0..self.version.levels().len()).rev().find(|&level| !self.version.level(level).is_empty())
     }
 
-    /// Number of levels: those of the options, and deeper ones that have tables since the options knew more.
+    /// Number of levels: that of the options, or more if deeper levels still have tables from larger options.
     fn levels(&self) -> usize {
         self.deepest().map_or(0, |deepest| deepest + 1).max(self.options.levels)
     }
 
-    /// Record bytes at which `level`, from 1 on, is compacted. When memory is short, its share of what the last level
-    /// holds, below which none is begun before it is as large as that one were to be.
+    /// Record bytes at which `level`, from 1 on, is compacted. When memory is short, this is its share of what the last
+    /// level holds. The last level is then compacted only once it is as large as the level below it would have to be.
     fn target_bytes(&self, level: usize) -> u64 {
         let power = |levels: usize| {
             self.options.level_size_multiplier.saturating_pow(u32::try_from(levels).unwrap_or(u32::MAX))
@@ -327,8 +329,8 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// The most urgent compaction, if any is due and free. When memory is short, what may free some is due
-    /// earlier, and as much of it as there is memory for.
+    /// The most urgent compaction, if any is due and free. When memory is short, what may free memory is due earlier,
+    /// and as much of it as there is memory for.
     pub(crate) fn pick(&self, cursors: &mut Cursors) -> Option<Pick> {
         if !cursors.parts.is_empty() {
             let tables: BTreeSet<_> = self.version.levels().iter().flatten().map(|table| table.id).collect();
@@ -358,7 +360,7 @@ impl<'a> Picker<'a> {
             .or_else(|| self.pick_neighbours())
     }
 
-    /// The oldest tables of level 0: all, or as many as leave their outputs room. One alone is tried.
+    /// The oldest tables of level 0: all, or as many as leave room for their outputs. One alone is tried in any case.
     fn pick_level0(&self) -> Option<Pick> {
         let tables = self.version.level(0);
         if tables.is_empty() || tables.iter().any(|table| self.busy.contains(&table.id)) {
@@ -412,7 +414,7 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// A table of a level in storage with something in memory. It has nothing there afterwards.
+    /// A table of a level in storage that has something in memory. Afterwards it has nothing there.
     fn pick_misplaced(&self) -> Option<Pick> {
         self.tiers.in_storage(self.version.levels().len()).find_map(|level| {
             let is_due =
@@ -467,7 +469,7 @@ impl<'a> Picker<'a> {
         self.placed(vec![(level as u8, Arc::clone(table))], level, work)
     }
 
-    /// A pick whose outputs go where their level lies. What goes to storage leaves memory.
+    /// A pick whose outputs go to the tier of their level. What goes to storage leaves memory.
     fn placed(&self, inputs: Vec<(u8, Arc<TableMetadata>)>, output: usize, mut work: Work) -> Pick {
         let tier = self.tier_of(output);
         if let Work::Merge { vacated, .. } = &mut work
@@ -487,13 +489,14 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// The same with this clustering, and no segment is vacated.
+    /// The same with this clustering, without vacating any segment.
     pub(crate) fn build_as(&self, level: usize, tables: Vec<Arc<TableMetadata>>, clustering: Clustering) -> Pick {
         self.take_down(level, tables, |_, _, _, _| (clustering, BTreeSet::new()))
     }
 
-    /// A compaction of tables with what they overlap one level down. Of whether that is the last level of their range, the
-    /// level, the tables and what they overlap follows what is brought into key order, and which segments are vacated.
+    /// A compaction of tables with what they overlap one level down. `moves` says what is brought into key order and
+    /// which segments are vacated, from: whether that is the last level of the range, the level, the tables, and what
+    /// they overlap.
     fn take_down(
         &self,
         level: usize,
@@ -503,7 +506,7 @@ impl<'a> Picker<'a> {
         let order = self.version.identity().key_order;
         let output = (level + 1).min(self.levels() - 1);
         let below = self.overlapping(output, &range(order, tables.iter()));
-        // The tables below reach beyond those above, and so may their deletions hide what lies deeper.
+        // The tables below reach beyond those above, so their deletions may also hide what is deeper.
         let whole = range(order, tables.iter().chain(&below));
         let is_bottommost = self.is_last(output, &whole);
         let (clustering, vacated) = moves(is_bottommost, output, &tables, &below);
@@ -520,8 +523,8 @@ impl<'a> Picker<'a> {
         self.placed(inputs, output, work)
     }
 
-    /// As much of a pick as there is memory for, when memory is short: a table goes down in parts, each with the tables that it
-    /// overlaps there. Operands would count twice meanwhile.
+    /// As much of a pick as there is memory for, when memory is short: a table goes down in parts, each with the tables
+    /// that it overlaps there. Not with operands, which would count twice meanwhile.
     fn in_part(&self, pick: Pick, cursors: &Cursors) -> Pick {
         let [(level, chosen), below @ ..] = &pick.inputs[..] else { return pick };
         let is_one = *level < pick.output_level && below.iter().all(|(level, _)| *level == pick.output_level);
@@ -536,7 +539,8 @@ impl<'a> Picker<'a> {
         let smallest = |(_, table): &(u8, Arc<TableMetadata>)| table.properties.smallest.user_key.clone();
         let lower = cursors.parts.get(&chosen.id);
         let behind = |key: &Vec<u8>| below.split_at(below.partition_point(|table| is_before(table, key))).1;
-        // A part takes tables as a whole. If one was made meanwhile that reaches beyond it, the table goes down from its start.
+        // A part takes whole tables. If a table made meanwhile reaches across its start, the chosen table goes down
+        // from its own start.
         let lower =
             lower.filter(|key| behind(key).first().is_none_or(|table| order.compare(&smallest(table), key).is_ge()));
         let left = lower.map_or(below, behind);
@@ -556,7 +560,7 @@ impl<'a> Picker<'a> {
             }
             Some(part)
         };
-        // If none fits, the least may take less than its bound.
+        // If none fits, the smallest part may still take less than its bound.
         let mut least = None;
         for part in (1..=left.len()).rev().filter_map(part) {
             if part.output_bytes(self.options) <= self.room.scratch_bytes {
@@ -567,7 +571,7 @@ impl<'a> Picker<'a> {
         least.or_else(|| part(left.len())).unwrap_or(pick)
     }
 
-    /// Where the tables of a level lie.
+    /// Where the tables of a level are stored.
     pub(crate) fn tier_of(&self, level: usize) -> Tier {
         self.tiers.of(level)
     }
@@ -593,13 +597,13 @@ impl<'a> Picker<'a> {
         }
     }
 
-    /// Whether tables stay in a level to which so many bytes more come: it is then not about to be compacted.
+    /// Whether tables stay in a level when this many more bytes come to it: it is then not about to be compacted.
     fn comes_to_rest(&self, level: usize, more_bytes: u64) -> bool {
         level + 1 >= self.levels() || self.level_bytes(level).saturating_add(more_bytes) <= self.target_bytes(level)
     }
 
-    /// Whether more of the tables' bytes lie outside of runs than may. Large records do not count: they stay where
-    /// they were written.
+    /// Whether too many of the tables' bytes are outside of runs. Large records do not count: they stay where they were
+    /// written.
     fn is_unclustered(&self, tables: &[&Arc<TableMetadata>]) -> bool {
         let is_outside = |used: &&SegmentUse| !used.is_run && !self.is_of_large(used);
         let uses = tables.iter().flat_map(|table| &table.properties.segments);
@@ -653,7 +657,7 @@ impl<'a> Picker<'a> {
         (self.options.last_level_runs / (1 + (self.crossings)(table.id) as usize)).max(1)
     }
 
-    /// Runs that a table of the last level is to give up when `more` come to it.
+    /// Runs that a table of the last level is to give up when `more` runs come to it.
     fn too_much(&self, table: &TableMetadata, more: usize) -> BTreeSet<SegmentId> {
         let mut vacated = self.past_limit(table, self.left_percent, None);
         let is_left = |used: &&SegmentUse| used.is_run && !vacated.contains(&used.id);
@@ -663,7 +667,7 @@ impl<'a> Picker<'a> {
             runs.sort_unstable();
             let (mut sum, mut left) = (0, runs.len());
             for (taken, (live_bytes, pieces)) in runs.into_iter().enumerate() {
-                // With the new run as many as may be; one alone would be gathered again and again.
+                // Together with the new run, this many may stay. One run alone would be gathered again and again.
                 if left < limit && taken > 1 && live_bytes > sum {
                     break;
                 }
@@ -675,7 +679,8 @@ impl<'a> Picker<'a> {
         vacated
     }
 
-    /// Whether nothing of the range lies under what is written to `level`. Under a table of level 0 lie older ones of it.
+    /// Whether nothing of the range is below what is written to `level`. Below a table of level 0 are older ones of
+    /// level 0.
     fn is_last(&self, level: usize, whole: &Option<(&[u8], &[u8])>) -> bool {
         level > 0 && (level + 1..self.version.levels().len()).all(|level| self.overlapping(level, whole).is_empty())
     }

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Memtables are flushed by one flush at a time, oldest first, so level 0 stays in order. Compactions that share no
-//! table run beside that and beside each other. A compaction is begun when the ledger holds what it may write. If it
-//! does not, the next one is tried that is due. If none fits and no other one is under way, the first of them gets all
-//! that there is: it may take less than its bound.
+//! table run beside that and beside each other. A compaction begins when the ledger has memory for what it may write.
+//! If it has not, the next due compaction is tried. If none fits and no other one is under way, the first of them gets
+//! all the memory that there is: it may take less than its bound.
 
 use crate::plan::age::Age;
 use crate::plan::lag::is_too_long;
@@ -34,23 +34,23 @@ use std::time::Duration;
 const MAX_RETRIES: u32 = 5;
 /// Nanoseconds before background work is tried again.
 const RETRY_PAUSE: u64 = 50_000_000;
-/// The share of a flush's index before there was a flush.
+/// The assumed share of a flush's index before the first flush.
 const FIRST_INDEX_SHARE: u64 = 128;
 /// Bytes of records that a flush must have written for the share of its index to say something.
 const LEAST_SAMPLE: u64 = 4096;
 /// Nanoseconds before background work that storage refused is tried again.
 const STORAGE_PAUSE: u64 = 200_000_000;
 
-/// How long a writer waits while nothing returns memory that is known here: readers let go of what they pin, and the node
-/// cleans what was freed.
+/// How long a writer waits while nothing known here returns memory: readers release what they pin, and the node cleans
+/// what was freed.
 const PATIENCE_NANOS: u64 = 500_000_000;
-/// The same while databases are to give memory back to others: the node's lease, by default, after which whoever has not
-/// done so cannot.
+/// The same while databases are to give memory back to others: by default the node's lease, after which a database that
+/// has not done so cannot.
 const PATIENCE_WHEN_CALLED_NANOS: u64 = 10_000_000_000;
-/// Compactions that are asked for before it is clear that none fits.
+/// Compactions that are tried before it is clear that none fits.
 const MOST_ASKED: usize = 16;
 
-/// What decisions are made by, beside what the planner knows.
+/// What decisions depend on, beside what the planner knows.
 pub(crate) struct Scene<'a> {
     /// The shard in the ledger.
     pub(crate) holder: Holder,
@@ -60,34 +60,34 @@ pub(crate) struct Scene<'a> {
     pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
     /// Bytes of each sealed memtable, newest first.
     pub(crate) sealed: &'a [u64],
-    /// Bytes of these that the log in memory has: their flushes write none of them.
+    /// Bytes of the sealed memtables that the log in memory has: flushes do not write them again.
     pub(crate) logged: u64,
     /// Bytes that the active memtable may take, or has taken when it has ended.
     pub(crate) active: u64,
-    /// Bytes of it that are written, or about to be.
+    /// Bytes of the active memtable that are written, or about to be.
     pub(crate) written: u64,
-    /// Bytes of memtables that were flushed, and whose tables storage does not have, where it lags.
+    /// Bytes of flushed memtables whose tables storage does not have, where it lags.
     pub(crate) unrecorded: u64,
-    /// Where compactions may run beside here.
+    /// Where else compactions may run.
     pub(crate) near: Near,
     /// Clock of the options, nanoseconds.
     pub(crate) now: u64,
 }
 
-/// Where compactions may run, and their outputs lie in the node's own part.
+/// Where else compactions may run, with their outputs in the node's own part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Near {
     Nowhere,
     /// At the memory node, which does not reach the storage.
     MemoryNode,
-    /// At executors, which do.
+    /// At executors, which reach the storage.
     Executors,
 }
 
 /// Something to do.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// The oldest so many sealed memtables become a table.
+    /// The oldest `memtables` sealed memtables become a table.
     Flush {
         memtables: usize,
     },
@@ -103,14 +103,14 @@ pub(crate) struct Compaction {
 }
 
 impl Compaction {
-    /// Whether the shard settles by it: nobody asked, and nothing is due. So it is of no concern when it finds no memory.
+    /// Whether this step settles the shard: nobody asked, and nothing is due. So it does not matter if it finds no
+    /// memory.
     pub(crate) fn settles(&self) -> bool {
         settles(self.step_of.as_deref())
     }
 }
 
-/// The compaction that somebody asked for and that another one is a step of: its number, and how it stood before the step and
-/// stands behind it.
+/// The requested compaction that another one is a step of: its number, and its state before and after the step.
 #[derive(Debug)]
 struct StepOf {
     number: u64,
@@ -121,7 +121,7 @@ struct StepOf {
 /// What a flush took, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Took {
-    /// Of records that its table has.
+    /// For records of its table.
     pub(crate) records: u64,
     /// For its index.
     pub(crate) index: u64,
@@ -129,12 +129,12 @@ pub(crate) struct Took {
     pub(crate) memory: u64,
 }
 
-/// What a writer needs of the memtable that it waits for.
+/// What a writer needs from the memtable that it waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
     /// Bytes of records.
     pub(crate) bytes: u64,
-    /// It only deletes.
+    /// The write only deletes.
     pub(crate) frees: bool,
 }
 
@@ -142,9 +142,9 @@ impl Need {
     /// Nothing: a memtable is only to be ended.
     pub(crate) const NOTHING: Self = Self { bytes: 0, frees: true };
 
-    /// Capacity in bytes of a memtable for it, where a memtable has `usual_bytes`. Others may come first and take half of
-    /// those: a write that fits only into an empty memtable would begin one after the other, and end it with hardly a
-    /// record.
+    /// Capacity in bytes of a memtable for this need, where a memtable has `usual_bytes`. Others may come first and
+    /// take half of those. Otherwise a write that fits only into an empty memtable would begin one memtable after
+    /// another, and end each with hardly a record.
     pub(crate) fn capacity(self, usual_bytes: usize) -> u64 {
         let usual = usual_bytes as u64;
         let roomy = self.bytes.saturating_add(usual / 2).min(MAX_CAPACITY_BYTES);
@@ -155,11 +155,11 @@ impl Need {
 /// Whether a writer that needs a memtable gets one.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// It does. A reserve memtable takes only deletions.
+    /// It gets one. A reserve memtable takes only deletions.
     Install { is_reserve: bool },
     /// It waits, for this cause.
     Wait(StallCause),
-    /// It waited for memory in vain, or would wait for storage that refuses what it is asked.
+    /// It waited for memory in vain, or would wait for storage that refuses requests.
     Refuse(Error),
 }
 
@@ -170,34 +170,35 @@ pub(crate) struct Planner {
     pub(crate) failure: Option<Error>,
     /// Background work found the memory node full, and none has succeeded since.
     full: Option<Error>,
-    /// Storage refuses what background work asks of it, and none has succeeded since.
+    /// Storage refuses requests of background work, and none has succeeded since.
     storage: Option<Error>,
-    /// Storage refuses to get the tables that are missing there, and has not got them since.
+    /// Storage refuses the tables that it lacks, and has not got them since.
     unrecorded: Option<Error>,
     /// When that is tried again.
     record_again_at: u64,
-    /// It gets them now. Memory comes back when it has them.
+    /// Storage is getting them now. Memory comes back when it has them.
     recording: bool,
-    /// When the flush that did is tried again, if one did.
+    /// When the flush that found no memory is tried again, if one did.
     flush_again_at: Option<u64>,
     /// What room the ledger left the shard when it was last asked.
     room: Room,
-    /// Bytes that the last flush took for an index, for 1,024 bytes of records. Where records get smaller, the first
-    /// index over them takes more than was reserved: then it takes from the reserve.
+    /// Bytes of index that the last flush took for 1,024 bytes of records. If records get smaller, the first index over
+    /// them takes more than was reserved, and takes it from the reserve.
     index_share: Option<u64>,
     /// Since when memory is short and nothing was found that may return some.
     stuck_since: Option<u64>,
-    /// Memory is called back that one database has lent to another, as far as this was seen.
+    /// Memory that one database has lent to another is called back, as of the last look.
     is_called: bool,
     /// Tables whose compaction the ledger has no memory for, until some is returned.
     denied: BTreeSet<TableId>,
     /// Tables whose compaction found less memory than the ledger held, until background work succeeds.
     failed: BTreeSet<TableId>,
-    /// Bytes that compactions are picked for at most: half of what the last one found no memory for, though the ledger held it,
-    /// and twice as many after each that did. Memory may be free in pieces that are too short. It holds until nothing is due that
-    /// takes so little: collection of many segments together may give back memory, where each of them would take some.
+    /// The most bytes that a picked compaction may take: half of what the last one found no memory for although the
+    /// ledger held it, and twice as many after each success. Free memory may be in pieces that are too short. This
+    /// bound holds until nothing is due that takes so little: collecting many segments together may give back memory,
+    /// where collecting each of them would take some.
     found_bytes: Option<u64>,
-    /// What has come back to the ledger as far as this was seen.
+    /// What has come back to the ledger, as of the last look.
     returns: Returns,
     /// No compaction is under way here, and none that is due could begin when it was last asked for.
     found_none: bool,
@@ -205,18 +206,18 @@ pub(crate) struct Planner {
     /// Compactions under way, and the tables that they work on.
     compactions: usize,
     busy: BTreeSet<TableId>,
-    /// The compaction that somebody asked for, or by which the shard settles, if one goes on.
+    /// The compaction that was asked for, or that settles the shard, if one is under way.
     manual: Option<ManualCompaction>,
-    /// How many there were.
+    /// How many such compactions there were.
     manuals: u64,
     rest: Rest,
-    /// How long the active memtable holds something, and storage lacks tables.
+    /// How long the active memtable has held something, and storage has lacked tables.
     active_age: Age,
     unrecorded_age: Age,
     cursors: Cursors,
     /// Nothing is to be tried again before this time.
     retry_at: u64,
-    /// Failures since background work last succeeded that another try may mend.
+    /// Failures since background work last succeeded that another try may overcome.
     retries: u32,
 }
 
@@ -242,12 +243,12 @@ impl Planner {
         self.storage.as_ref().or(self.unrecorded.as_ref())
     }
 
-    /// Whether storage may be given the tables that are missing there, after it refused them.
+    /// Whether storage may be given the tables that it lacks, after it refused them.
     pub(crate) const fn may_record(&self, now: u64) -> bool {
         self.failure.is_none() && now >= self.record_again_at
     }
 
-    /// Whether what may free memory is due, whatever it costs.
+    /// Whether work that may free memory is due, whatever it costs.
     fn is_short(&self) -> bool {
         self.full.is_some() || self.room.is_none() || !self.denied.is_empty()
     }
@@ -260,8 +261,8 @@ impl Planner {
             && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= patience)
     }
 
-    /// Why a writer is refused: for a while nothing was found that may return memory, nor is anything under way that
-    /// does. Deletions are refused only when their flush failed too, and nothing has come back since.
+    /// Why a writer is refused: for a while nothing was found that may return memory, and nothing that does is under
+    /// way. Deletions are refused only when their flush has also failed, and nothing has come back since.
     pub(crate) fn given_up(&self, frees: bool, now: u64) -> Option<Error> {
         let is_refused = self.is_stuck(now) && (!frees || self.flush_again_at.is_some() && self.found_none);
         is_refused.then(|| {
@@ -287,8 +288,7 @@ impl Planner {
 
 /// Events.
 impl Planner {
-    /// The shard's memory was looked at: what its memtables need is as the scene shows, and memory may have been
-    /// returned.
+    /// Looks at the shard's memory: the scene shows what its memtables need, and memory may have been returned.
     pub(crate) fn look(&mut self, scene: &Scene<'_>, ledger: &mut Ledger) {
         let installed = scene.sealed.iter().fold(scene.active, |sum, bytes| sum.saturating_add(*bytes));
         ledger.installed(scene.holder, self.with_index(installed).saturating_sub(scene.logged));
@@ -300,7 +300,7 @@ impl Planner {
             self.denied.clear();
             self.found_none = false;
         }
-        // What a compaction that failed had taken comes back while others go on.
+        // While others run, what comes back may be what a failed compaction had taken.
         if returns.memory != self.returns.memory && !ledger.is_at_work(scene.holder) {
             self.failed.clear();
         }
@@ -310,12 +310,12 @@ impl Planner {
         }
     }
 
-    /// What the flush of so many bytes of records takes.
+    /// What the flush of this many bytes of records takes.
     fn with_index(&self, bytes: u64) -> u64 {
         bytes.saturating_add(bytes / 1024 * self.index_share.unwrap_or(FIRST_INDEX_SHARE))
     }
 
-    /// What the flush of a shard's first memtable is taken to take.
+    /// What the flush of a shard's first memtable is assumed to take.
     pub(crate) fn first_memtable_bytes(options: &Options) -> u64 {
         Self::default().memtable_bytes(options)
     }
@@ -325,14 +325,14 @@ impl Planner {
         self.with_index(options.write_buffer_bytes as u64)
     }
 
-    /// A memtable took the place of one that was sealed. Returns how long its writer pauses for want of room.
+    /// Notes that a memtable replaced a sealed one. Returns how long its writer pauses because room is short.
     pub(crate) fn sealed(&mut self, scene: &Scene<'_>, ledger: &mut Ledger, need: Need) -> Duration {
         self.rests_no_more();
         let pause = ledger.pause(scene.holder, self.memtable_bytes(scene.options), scene.now);
         if need.frees { Duration::ZERO } else { pause }
     }
 
-    /// A flush has made a table.
+    /// Notes that a flush has made a table.
     pub(crate) fn wrote(&mut self, holder: Holder, ledger: &mut Ledger, took: Took) {
         let Took { records, index, memory } = took;
         if records >= LEAST_SAMPLE {
@@ -341,7 +341,7 @@ impl Planner {
         ledger.flushed(holder, memory, records.saturating_add(index));
     }
 
-    /// A flush has ended; `is_full` when it found no memory.
+    /// Notes that a flush has ended; `is_full` when it found no memory.
     pub(crate) fn flushed(&mut self, is_full: bool, now: u64) {
         self.flushing = false;
         if is_full {
@@ -349,7 +349,7 @@ impl Planner {
         }
     }
 
-    /// A compaction has ended: well, or with an error of this kind.
+    /// Notes that a compaction has ended: well, or with an error of this kind.
     pub(crate) fn compacted(&mut self, compaction: Compaction, failed: Option<ErrorKind>, order: KeyOrder) {
         let settles = compaction.settles();
         let Compaction { pick, step_of, reservation } = compaction;
@@ -360,7 +360,8 @@ impl Planner {
         let half = reservation.bytes / 2;
         match failed {
             Some(ErrorKind::Full) if settles => self.gives_up_settling(),
-            // Less of it is tried next, if there is less. Where nothing was reserved, nobody knows how much there is.
+            // A smaller part is tried next, if there is one. If nothing was reserved, nobody knows how much memory
+            // there is.
             Some(ErrorKind::Full)
                 if step_of.is_none()
                     && pick.has_parts()
@@ -382,7 +383,7 @@ impl Planner {
         }
     }
 
-    /// A change of the version was committed, by a flush or not.
+    /// Notes that a change of the version was committed, by a flush or not.
     pub(crate) fn committed(&mut self, by_flush: bool) {
         self.storage = None;
         self.full = None;
@@ -398,18 +399,18 @@ impl Planner {
         }
     }
 
-    /// The shard was written to: it does not settle until it has rested again.
+    /// Notes that the shard was written to: it does not settle until it has rested again.
     fn rests_no_more(&mut self) {
         self.rest = Rest::default();
         self.pauses_settling();
     }
 
-    /// The shard goes on settling once it has rested again.
+    /// Stops settling until the shard has rested again.
     fn pauses_settling(&mut self) {
         self.manual.take_if(|manual| manual.is_unasked);
     }
 
-    /// The shard is left as it is until it is written to again.
+    /// Leaves the shard as it is until it is written to again.
     fn gives_up_settling(&mut self) {
         self.rest.end();
         self.pauses_settling();
@@ -420,12 +421,13 @@ impl Planner {
         self.retries >= MAX_RETRIES
     }
 
-    /// Background work is done elsewhere from now on: what failed before does not count.
+    /// Notes that background work is done elsewhere from now on: earlier failures do not count.
     pub(crate) const fn goes_elsewhere(&mut self) {
         self.retries = 0;
     }
 
-    /// Background work failed. A full memory node is not for good, and what another try may mend is tried again.
+    /// Notes that background work failed. A full memory node is not for good, and what another try may overcome is
+    /// tried again.
     pub(crate) fn failed(&mut self, error: Error, may_retry: bool, now: u64) {
         if error.kind() == ErrorKind::Full {
             tracing::warn!(%error, "the memory node is full; background work waits");
@@ -439,29 +441,29 @@ impl Planner {
         }
     }
 
-    /// Storage, or the register of copies, refused what background work asked of it. Reads go on, and writes until memtables are
-    /// full. When the cause is gone, so does everything else.
+    /// Notes that storage, or the register of copies, refused a request of background work. Reads continue, and writes
+    /// do until memtables are full. When the cause is gone, everything else continues.
     pub(crate) fn storage_failed(&mut self, error: Error, now: u64) {
         tracing::warn!(%error, "background work waits for storage, or for the register of copies");
         self.retry_at = now.saturating_add(STORAGE_PAUSE);
-        // Busy: the same may go at the next try.
+        // Busy: the same request may succeed at the next try.
         self.storage = (error.kind() != ErrorKind::Busy).then_some(error);
     }
 
-    /// Storage is given the tables that are missing there.
+    /// Notes that storage is given the tables that it lacks.
     pub(crate) fn records(&mut self) {
         self.recording = true;
     }
 
-    /// Storage refused them. What is in memory goes on until the log holds too much.
+    /// Notes that storage refused the tables. Work in memory continues until the log holds too much.
     pub(crate) fn not_recorded(&mut self, error: Error, now: u64) {
         tracing::warn!(%error, "tables reach storage later");
         self.record_again_at = now.saturating_add(STORAGE_PAUSE);
-        // Busy: the same may go at the next try.
+        // Busy: the same request may succeed at the next try.
         self.unrecorded = (error.kind() != ErrorKind::Busy).then_some(error);
     }
 
-    /// Storage has them, or the attempt has ended.
+    /// Notes that storage has the tables, or that the attempt has ended.
     pub(crate) fn recorded(&mut self, has_them: bool) {
         self.recording = false;
         if has_them {
@@ -471,8 +473,8 @@ impl Planner {
         }
     }
 
-    /// Somebody asks for a compaction of a range, which is to drop what expired before a time, in milliseconds since 1970.
-    /// Returns its number; `None` while another one goes on.
+    /// Takes a request to compact a range, and to drop what expired before a time, in milliseconds since 1970. Returns
+    /// its number; `None` while another one is under way.
     pub(crate) fn asked_to_compact(&mut self, range: KeyRange<'_>, expire_before_ms: u64) -> Option<u64> {
         if self.manual.as_ref().is_some_and(|manual| !manual.is_unasked) {
             return None;
@@ -483,17 +485,17 @@ impl Planner {
         Some(self.manuals)
     }
 
-    /// Nobody waits for the compaction that was asked for any more: it does not go on.
+    /// Ends the requested compaction, as nobody waits for it any more.
     pub(crate) fn asked_no_more(&mut self) {
         self.manual = None;
     }
 
-    /// Whether a compaction that was asked for goes on, or the shard settles.
+    /// Whether a requested compaction is under way, or the shard settles.
     pub(crate) const fn is_asked(&self) -> bool {
         self.manual.is_some()
     }
 
-    /// Whether the compaction of this number, which was asked for, goes on. No two run at once.
+    /// Whether the requested compaction of this number is under way. No two run at once.
     pub(crate) fn goes_on(&self, number: u64) -> bool {
         self.manual.is_some() && self.manuals <= number
     }
@@ -501,12 +503,13 @@ impl Planner {
 
 /// Commands.
 impl Planner {
-    /// Whether nothing is to be begun: work has failed, or failed a moment ago.
+    /// Whether nothing may begin: work has failed, or failed a moment ago.
     fn rests(&self, now: u64) -> bool {
         self.failure.is_some() || now < self.retry_at
     }
 
-    /// Whether the active memtable, which begins behind `base`, is to be flushed although it is not full. Those before it come first.
+    /// Whether the active memtable, which begins after `base`, is to be flushed although it is not full. Earlier ones
+    /// come first.
     pub(crate) fn ends_active(&mut self, scene: &Scene<'_>, base: SequenceNumber) -> bool {
         self.active_age.is_over(scene.options, (base, scene.written), scene.now)
             && scene.sealed.is_empty()
@@ -515,12 +518,12 @@ impl Planner {
             && self.storage_failure().is_none()
     }
 
-    /// Whether tables have waited for long enough to reach storage, which lacks so many bytes of them up to this number.
+    /// Whether tables have waited long enough to reach storage, which lacks this many bytes of them up to this number.
     pub(crate) fn is_unrecorded_for_long(&mut self, options: &Options, lacks: (SequenceNumber, u64), now: u64) -> bool {
         self.unrecorded_age.is_over(options, lacks, now)
     }
 
-    /// Which memtables to flush now. Where the memory node is full, compactions come first, as they may make the room
+    /// Which memtables to flush now. When the memory node is full, compactions come first, as they may make the room
     /// that a flush needs.
     pub(crate) fn next_flush(&mut self, scene: &Scene<'_>, is_behind_compactions: bool) -> Option<Command> {
         let is_early = self.flush_again_at.is_some_and(|at| scene.now < at);
@@ -529,7 +532,7 @@ impl Planner {
         if self.rests(scene.now) || self.flushing || waits || !is_its_turn || scene.sealed.is_empty() {
             return None;
         }
-        // Short of memory each is flushed by itself.
+        // When memory is short, each is flushed by itself.
         let is_plenty = self.room.is_plenty() && self.full.is_none();
         let most_bytes = if is_plenty { scene.options.target_table_bytes } else { 0 };
         self.flushing = true;
@@ -582,7 +585,8 @@ impl Planner {
         let busy = [&self.denied, &self.failed].into_iter().flatten().chain(&self.busy).copied().collect();
         let picker = self.picker(scene, &busy);
         let unasked = |pick| (pick, None);
-        // What somebody asked for comes first, but without room what may make some: a step of the other may need a lot.
+        // A requested compaction comes first. Without room, what may make room does: a step of the other may need a
+        // lot.
         match picker.room.is_none() {
             true => pick(&picker, &mut self.cursors).map(unasked).or_else(|| self.next_step(&picker)),
             false => self
@@ -592,7 +596,7 @@ impl Planner {
         }
     }
 
-    /// Begins to settle, if that is due. Nothing else is.
+    /// Begins to settle, if that is due and nothing else is.
     fn begins_to_settle(&mut self, picker: &Picker<'_>, now: u64) -> bool {
         let is_idle =
             self.manual.is_none() && self.compactions == 0 && self.denied.is_empty() && self.failed.is_empty();
@@ -619,7 +623,7 @@ impl Planner {
             StallCause::Memtables
         } else if level0 >= scene.options.level0_stop_trigger
             && !scene.options.bulk_load
-            // What would make level 0 smaller has no memory: what only deletes is let in, and its flush tells.
+            // There is no memory to make level 0 smaller: a write that only deletes is let in, and its flush tells.
             && !(need.frees && self.is_stuck(scene.now))
         {
             StallCause::Level0Stop
@@ -641,15 +645,16 @@ impl Planner {
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
     }
 
-    /// Whether a flush is under way or due, and none has failed for want of memory since one succeeded. It has reserved its
+    /// Whether a flush is under way or due, and none has found memory short since one succeeded. It has reserved its
     /// memory, so it makes progress, however long it takes.
     const fn awaits_flush(&self, scene: &Scene<'_>) -> bool {
         !scene.sealed.is_empty() && self.flush_again_at.is_none()
     }
 
-    /// Whether what was written before waits for its flush, or is on its way to the last level, where deletions free something.
-    /// What memtables leave to compactions holds one of deletions and the next part of a compaction: with more of them there is
-    /// nothing left for that part, and so nothing is freed any more. Nobody waits for what cannot begin, or for storage.
+    /// Whether earlier writes wait for their flush, or are on their way to the last level, where deletions free
+    /// something. What memtables leave to compactions holds one memtable of deletions and the next part of a
+    /// compaction. More deletions would leave nothing for that part, and nothing would be freed any more. Nobody waits
+    /// for what cannot begin, or for storage.
     fn has_writes_on_their_way(&self, scene: &Scene<'_>) -> bool {
         let cannot_be_flushed = self.flush_again_at.is_some() && self.is_stuck(scene.now);
         let is_to_flush = !scene.sealed.is_empty() && !cannot_be_flushed;
@@ -658,7 +663,8 @@ impl Planner {
         (is_to_flush || are_above_last && !self.found_none) && self.storage_failure().is_none()
     }
 
-    /// The next step of the compaction that somebody asked for, or by which the shard settles, if one goes on and can.
+    /// The next step of the compaction that was asked for, or that settles the shard, if one is under way and can
+    /// proceed.
     fn next_step(&mut self, picker: &Picker<'_>) -> Option<(Pick, Option<Box<StepOf>>)> {
         let manual = self.manual.as_mut()?;
         if manual.is_unasked && !may_settle(picker) {
@@ -682,22 +688,22 @@ impl Planner {
         }
     }
 
-    /// Has a step that was not done be taken again, if the compaction that it belongs to still goes on.
+    /// Takes back a step that was not done, so that it is done again, if its compaction is still under way.
     fn take_again(&mut self, order: KeyOrder, step_of: Option<&StepOf>) {
         if let Some((manual, step)) = self.manual_of(step_of) {
             manual.go_back(order, step.before.clone());
         }
     }
 
-    /// A step that was to be taken again is taken now: the compaction that it belongs to goes on behind it. Or else it would
-    /// ask for a table that is never finished, because a snapshot needs what has expired there, again and again.
+    /// Moves a compaction past a step that was to be taken again, and is taken now after all. Otherwise it would ask
+    /// again and again for a table that is never finished, because a snapshot needs what has expired there.
     fn take_after_all(&mut self, step_of: Option<&StepOf>) {
         if let Some((manual, step)) = self.manual_of(step_of) {
             *manual = step.after.clone();
         }
     }
 
-    /// The compaction that a step belongs to, if it still goes on.
+    /// The compaction that a step belongs to, if it is still under way.
     fn manual_of<'s>(&mut self, step_of: Option<&'s StepOf>) -> Option<(&mut ManualCompaction, &'s StepOf)> {
         let step = step_of.filter(|step| step.number == self.manuals)?;
         Some((self.manual.as_mut()?, step))
@@ -710,12 +716,12 @@ impl Planner {
     }
 }
 
-/// Whether a step is one by which the shard settles.
+/// Whether a step settles the shard.
 fn settles(step_of: Option<&StepOf>) -> bool {
     step_of.is_some_and(|step| step.before.is_unasked)
 }
 
-/// Whether a compaction may run near the data: what merges neighbours of level 0 has its memory held here.
+/// Whether a compaction may run near the data. One that merges neighbours of level 0 has its memory held here.
 fn can_be_near(scene: &Scene<'_>, pick: &Pick) -> bool {
     let lies_in_memory = || {
         let mut segments = pick.inputs.iter().flat_map(|(_, table)| table.segments());

@@ -5,9 +5,9 @@
 //! | *send* | twice what the job writes: read where it ran, and written at the member |
 //! | *build* | what the job copies, and [`BYTES_OF_AN_ENTRY`] for each entry that it merges, at a member that is idle; as much again for each job and call that is known to run or to wait there |
 //!
-//! What a job writes is not known before it has run. It is taken for what it reads: the indexes of its inputs, and the records
-//! that it gathers. So an index over records that stay is sent, and large records that are gathered anyway are gathered at each
-//! member, unless it is busy.
+//! What a job writes is not known before it has run. The estimate is what it reads: the indexes of its inputs, and the
+//! records that it gathers. So an index over records that stay is sent, and large records that are gathered anyway are
+//! gathered at each member, unless the member is busy.
 
 use crate::terms::Replication;
 use forebay_table::job::{Clustering, CompactionJob, Residents};
@@ -39,7 +39,7 @@ impl Effort {
         Self { entries, written_bytes }
     }
 
-    /// Whether a member runs the job too, at which so many jobs and calls run or wait.
+    /// Whether a member also runs the job, when this many jobs and calls run or wait there.
     pub(crate) fn is_built(self, replication: Replication, busy: u32) -> bool {
         match replication {
             Replication::SendIndex => false,

@@ -1,7 +1,7 @@
 //! How much memory is left to a shard, as its [`Ledger`](crate::plan::ledger::Ledger) tells, and what follows from that.
 //!
-//! Room is counted in **memtables**: as many as may still be installed, each with the memory of its flush. While a writer
-//! waits for a larger one, because its batch is long, it is counted in these.
+//! Room is counted in **memtables**: as many as may still be installed, each with the memory of its flush. While a
+//! writer waits for a larger memtable, because its batch is long, room is counted in memtables of that size.
 //!
 //! | room | writers | compactions |
 //! |---|---|---|
@@ -19,8 +19,8 @@ pub(crate) const MEASURE_BELOW: u64 = 4 * PLENTY;
 /// Most parts, about, that a memtable's block is cut into where it is flushed to.
 pub(crate) const MOST_PARTS: u64 = 32;
 
-/// Bytes that memtables leave to compactions at a node with such a headroom: as much as that, and as jobs have of their own at
-/// first.
+/// Bytes that memtables leave to compactions at a node with this headroom: the headroom, and as much again, which jobs
+/// have of their own at first.
 pub(crate) const fn reserve_bytes(headroom_extents: u64, extent_bytes: u64) -> u64 {
     headroom_extents.saturating_mul(2).saturating_mul(extent_bytes)
 }
@@ -34,12 +34,12 @@ pub(crate) struct Room {
     pub(crate) scratch_bytes: u64,
     /// Length of an extent, once it was measured; else zero.
     pub(crate) extent_bytes: u64,
-    /// Another shard of the database has none.
+    /// Another shard of the database has no room.
     pub(crate) is_wanted: bool,
 }
 
 impl Default for Room {
-    /// Room that was not measured yet.
+    /// Room that was not yet measured.
     fn default() -> Self {
         Self { memtables: PLENTY, scratch_bytes: u64::MAX, extent_bytes: 0, is_wanted: false }
     }
@@ -59,7 +59,7 @@ impl Room {
         !self.is_plenty() || self.is_wanted
     }
 
-    /// Not for one memtable more.
+    /// Whether there is no room for another memtable.
     pub(crate) const fn is_none(self) -> bool {
         self.memtables == 0
     }

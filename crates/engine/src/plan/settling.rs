@@ -1,26 +1,27 @@
 //! A shard at rest settles: it asks for the compaction that a caller may ask for, of everything.
 //!
-//! A scan reads each record that lies outside of its table's run by itself. While a shard is written to, bringing all
-//! of them into key order costs more than it is worth ([`picker`](crate::plan::picker) does little of it). At rest there is
-//! time.
+//! A scan reads each record that is outside of its table's run by itself. While a shard is written to, bringing all of
+//! them into key order costs more than it is worth ([`picker`](crate::plan::picker) does little of it). At rest there
+//! is time.
 //!
 //! | | |
 //! |---|---|
 //! | begins | when the shard has rested for [`Options::settle_after`](crate::terms::Options::settle_after), nothing else is due, and more than an eighth of the records' bytes lie outside of their table's longest run |
 //! | only | where compactions cluster, all tables lie in memory and are to stay there, and memory stays plenty even if each record is there twice for a while |
-//! | goes on | level by level and table by table, as [`manual`](crate::plan::manual) says; its steps come before others |
-//! | ends | when it is done, when one of these conditions does not hold any more, or when the ledger has no memory for a step; and at once when the shard rests no more: what is under way is installed |
+//! | continues | level by level and table by table, as [`manual`](crate::plan::manual) says; its steps come before others |
+//! | ends | when it is done, when one of these conditions no longer holds, or when the ledger has no memory for a step; and at once when the shard no longer rests: what is under way is installed |
 //!
 //! A shard rests while no memtable is sealed or flushed and little is written: in the time after which it settles, less than
 //! a 64th of a memtable. So it settles beside a trickle of writes, and never between the flushes of a stream of them.
 //!
-//! Once it is done or was given up, it does not begin again before a flush, whatever it has left.
+//! Once settling is done or was given up, it does not begin again before a flush, whatever is left.
 //!
 //! # What it moves
 //!
-//! Indexes are merged on the way down, with small records above the last level, as ever; each table of the last level is
-//! rewritten at most once. So one settling moves no more than the shard's records. What lies outside of the longest runs after it was written since, or went
-//! down to another last level. So settling moves at most eight bytes for each of those.
+//! Indexes are merged on the way down, with small records above the last level, as usual; each table of the last level
+//! is rewritten at most once. So one settling moves no more than the shard's records. What is outside of the longest
+//! runs afterwards was written since, or went down to another last level. So settling moves at most eight bytes for
+//! each byte of those.
 
 use crate::plan::picker::{Picker, gatherings};
 use crate::plan::room::PLENTY;
@@ -28,10 +29,10 @@ use crate::plan::tiers::{Tier, is_in_memory};
 use crate::terms::Options;
 use crate::terms::options::CompactionStyle;
 
-/// One part in so many of the records' bytes may lie outside of the longest runs.
+/// At most one part in this many of the records' bytes may be outside of the longest runs.
 const SHARE: u64 = 8;
 
-/// A shard rests while less than one part in so many of a memtable is written in the time after which it settles.
+/// A shard rests while less than one part in this many of a memtable is written in the time after which it settles.
 const WRITTEN_SHARE: u64 = 64;
 
 /// How long a shard has rested, as far as its planner was told.
@@ -53,7 +54,7 @@ struct Seen {
 }
 
 impl Rest {
-    /// Looks at how much of the active memtable is written at a time. False when so much came since it last looked that the
+    /// Looks at how much of the active memtable is written now. False when so much came since the last look that the
     /// shard does not rest.
     pub(crate) fn look(&mut self, options: &Options, now: u64, written: u64) -> bool {
         let Some(after) = options.settle_after else { return true };
@@ -71,7 +72,7 @@ impl Rest {
         rests
     }
 
-    /// The shard does not settle before it was written to again.
+    /// Ends the rest: the shard does not settle before it is written to again.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
     }
@@ -81,14 +82,14 @@ impl Rest {
         !self.is_over && may_settle(picker) && is_scattered(picker)
     }
 
-    /// Whether it is to settle at this time.
+    /// Whether the shard is to settle at this time.
     pub(crate) fn is_due_at(&self, picker: &Picker<'_>, now: u64) -> bool {
         let (Some(after), Some(seen)) = (picker.options.settle_after, self.seen) else { return false };
         u128::from(now.saturating_sub(seen.since)) >= after.as_nanos() && self.is_due(picker)
     }
 }
 
-/// Whether a shard may settle: it is of use, memory is plenty, and nothing comes from storage or goes there.
+/// Whether a shard may settle: settling is of use, memory is plenty, and nothing comes from storage or goes there.
 pub(crate) fn may_settle(picker: &Picker<'_>) -> bool {
     let options = picker.options;
     let is_wanted = options.settle_after.is_some()

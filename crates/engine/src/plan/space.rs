@@ -5,8 +5,8 @@
 //! they are right at every version and need not be stored; what is shadowed but was not compared yet
 //! counts as live.
 //!
-//! A short segment also takes what its memory is rounded up by. Where memory is short, a table's short segments are
-//! joined for it: see [`Space::to_join`] and [`Space::filled`].
+//! A short segment also takes the bytes by which its memory is rounded up. So where memory is short, a table's short
+//! segments are joined: see [`Space::to_join`] and [`Space::filled`].
 
 use crate::plan::tiers::is_in_memory;
 use forebay_base::SegmentId;
@@ -30,7 +30,7 @@ impl Space {
         Self::counted(version, |_| true)
     }
 
-    /// The same of what lies in memory.
+    /// The same for what is in memory.
     pub(crate) fn in_memory(version: &Version) -> Self {
         Self::counted(version, |id| is_in_memory(version, id))
     }
@@ -38,7 +38,7 @@ impl Space {
     fn counted(version: &Version, is_counted: impl Fn(SegmentId) -> bool) -> Self {
         let of_records = |kind| kind != SegmentKind::TableImage;
         let mut space = Self::default();
-        // The log needs its parts, whatever of them lies in tables.
+        // The log needs its parts, however little of them tables name.
         let logged: BTreeSet<_> = version.log_parts().map(|part| part.segment).collect();
         let counted = |id, kind| of_records(kind) && is_counted(id) && !logged.contains(&id);
         for (id, segment) in version.segments().iter().filter(|(id, segment)| counted(**id, segment.info.kind)) {
@@ -62,14 +62,14 @@ impl Space {
         self.length_bytes.saturating_sub(self.live_bytes)
     }
 
-    /// What these segments of records take.
+    /// Memory that these segments of records take.
     pub(crate) fn allocated_bytes(&self, ids: &[SegmentId]) -> u64 {
         ids.iter().filter_map(|id| self.segments.get(id)).map(|(length, _)| allocated(*length)).sum()
     }
 
-    /// Short segments of a table, or of several that are merged, which take less memory as one run of at most
-    /// `most_bytes`, and how much less. No other table names them, and the run is no longer than there is a piece of
-    /// memory for: so they are freed, and the run is one.
+    /// Short segments of a table, or of several that are merged, that take less memory as one run of at most
+    /// `most_bytes`, and how much less. No other table names them, so they are freed. The run fits into a piece of
+    /// memory that there always is, so it stays one run.
     pub(crate) fn to_join<'s>(
         &self,
         segments: impl IntoIterator<Item = &'s SegmentUse>,
@@ -81,8 +81,8 @@ impl Space {
         Some((won, joined))
     }
 
-    /// `vacated` segments of a table, with those of its short ones that their run has room for in what its memory is
-    /// rounded up by: it takes no more for them, and theirs is freed.
+    /// The `vacated` segments of a table, with those of its short ones that fit into the rounding of their run's
+    /// memory. The run takes no more memory for them, and their own memory is freed.
     pub(crate) fn filled(&self, segments: &[SegmentUse], mut vacated: BTreeSet<SegmentId>) -> BTreeSet<SegmentId> {
         let is_moved = |used: &&SegmentUse| vacated.contains(&used.id);
         let moved: u64 = segments.iter().filter(is_moved).map(|used| used.live_bytes).sum();
@@ -94,7 +94,7 @@ impl Space {
     }
 
     /// Adds a table's short segments that no other table names, shortest first, as many as `most_bytes` hold. Returns
-    /// what lives in them, and what their memory comes to.
+    /// their live bytes, and the memory that they take.
     fn join<'s>(
         &self,
         segments: impl IntoIterator<Item = &'s SegmentUse>,
@@ -126,8 +126,8 @@ impl Space {
         is_past(length.saturating_sub(live), length, percent)
     }
 
-    /// The percentage such that, once all segments of which more is dead are free, the dead bytes come to
-    /// `most_bytes` or less: 100 when they do already.
+    /// The percentage such that freeing all segments of which more is dead brings the dead bytes to `most_bytes` or
+    /// less; 100 when they are there already.
     pub(crate) fn percent_to(&self, most_bytes: u64) -> u64 {
         let mut dead_bytes = [0u64; 101];
         for (length, live) in self.segments.values() {
@@ -147,9 +147,9 @@ impl Space {
         percent
     }
 
-    /// Segments with dead bytes, those first of which the least part lives, until what lives in them comes to
-    /// `most_bytes`; one at least, if there is any. As they are left they come first all the more, so they are
-    /// the same again until they are free.
+    /// Segments with dead bytes, those with the smallest live part first, until what lives in them comes to
+    /// `most_bytes`; at least one, if there is any. As records leave them, they come first even more, so they are
+    /// chosen again until they are free.
     pub(crate) fn cheapest(&self, most_bytes: u64) -> Vec<SegmentId> {
         let part = |(id, &(length, live)): (&SegmentId, &(u64, u64))| (live * 1000 / length.max(1), *id, live);
         let mut parts: Vec<_> = self.segments.iter().filter(|(_, (length, live))| live < length).map(part).collect();
@@ -164,7 +164,7 @@ impl Space {
     }
 }
 
-/// What a segment of `length` bytes takes.
+/// Memory that a segment of `length` bytes takes.
 pub(crate) const fn allocated(length: u64) -> u64 {
     length.next_multiple_of(GRANULARITY_BYTES)
 }

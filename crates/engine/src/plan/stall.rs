@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Longest pause of one switch.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
-/// What a compaction of level 0 is taken to last before there was one, in nanoseconds.
+/// The assumed duration of a compaction of level 0 before the first one, in nanoseconds.
 const FIRST_GUESS: u64 = 100_000_000;
 
 /// How fast level 0 is compacted.
@@ -33,7 +33,7 @@ impl Pace {
         self.compaction.store(nanos, Relaxed);
     }
 
-    /// How long the writer that switches memtables pauses with `level0` tables there.
+    /// How long the writer that switches memtables pauses when level 0 has `level0` tables.
     pub(crate) fn pause(&self, options: &Options, level0: usize) -> Duration {
         let (slowdown, stop) = (options.level0_slowdown_trigger, options.level0_stop_trigger);
         if options.bulk_load || level0 < slowdown {

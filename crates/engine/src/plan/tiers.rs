@@ -1,16 +1,17 @@
 //! Which levels lie in storage, and what leaves memory for that.
 //!
-//! From one level on, all tables lie in storage: their records and their images. A compaction into such a level leaves
-//! nothing of its tables in memory: it *vacates* their segments there, so their records are gathered into a run in key
-//! order. What lies in storage already stays, as residents of the last level do. A table cannot be moved into
-//! such a level as it stands, unless all that it names lies in storage.
+//! From one level on, all tables are in storage: their records and their images. A compaction into such a level leaves
+//! nothing of its tables in memory. It *vacates* their segments there, so their records are gathered into a run in key
+//! order. What is in storage already stays, as residents of the last level do. A table cannot be moved into such a
+//! level as it is, unless all that it names is in storage.
 //!
-//! Where the first such level is may change, from one opening of the database to the next. A table of a level in storage
-//! with something in memory is *misplaced*, and rewritten where it is. One in storage of a level in memory stays until it
-//! is compacted.
+//! The first such level may change from one opening of the database to the next. A table of a level in storage that has
+//! something in memory is *misplaced*, and rewritten where it is. A table in storage that belongs to a level in memory
+//! stays until it is compacted.
 //!
-//! When memory gets short, the coldest level that has something there goes down as well, table by table, and what comes
-//! to it meanwhile. It takes no memory. Once there is room again, compactions bring back what they work on.
+//! When memory gets short, the coldest level that has something in memory also goes to storage, table by table, with
+//! what comes to it meanwhile. This takes no memory. Once there is room again, compactions bring back what they work
+//! on.
 
 use forebay_base::SegmentId;
 use forebay_table::{Placement, TableMetadata, Version};
@@ -35,12 +36,12 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
-    /// Levels from this one on lie in storage.
+    /// Levels from this one on are in storage.
     pub(crate) const fn new(storage_from: Option<usize>) -> Self {
         Self { storage_from }
     }
 
-    /// The same, and in storage the deepest level that has something in memory as well; level 0 never is. For when memory
+    /// The same, with the deepest level that has something in memory also in storage; level 0 never is. For when memory
     /// gets full.
     pub(crate) fn lowered(self, version: &Version) -> Self {
         let has_memory = |tables: &Vec<Arc<TableMetadata>>| tables.iter().any(|table| !is_stored(version, table));
@@ -55,7 +56,7 @@ impl Tiers {
         }
     }
 
-    /// The levels in storage, of so many.
+    /// The levels in storage, out of `levels`.
     pub(crate) fn in_storage(self, levels: usize) -> std::ops::Range<usize> {
         self.storage_from.unwrap_or(levels).min(levels)..levels
     }

@@ -20,7 +20,7 @@ fn granted(extents: u64, outputs_bytes: u64) -> Granted {
     }
 }
 
-/// A ledger of one node, which grants each of the shards this.
+/// A ledger of one node, which grants this to each shard.
 fn ledger<const N: usize>(granted: [Granted; N]) -> (Ledger, [Holder; N]) {
     let mut ledger = Ledger::default();
     let holders = granted.map(|granted| {
@@ -54,14 +54,14 @@ fn a_compaction_under_way_takes_the_reserve_before_it_takes_from_memtables() {
     assert_eq!(ledger.room(shard, EXTENT).memtables, 4);
     let another = ledger.begin(shard, EXTENT, true).unwrap();
     assert_eq!(ledger.room(shard, EXTENT).memtables, 3);
-    // What was written is taken, and what was reserved beyond is there again.
+    // What was written is taken, and the rest of the reservation is free again.
     ledger.end(shard, step, EXTENT);
     ledger.end(shard, another, 0);
     assert_eq!(ledger.room(shard, EXTENT).memtables, 3);
 }
 
-/// Of what is left to others a step may take some. It is no memory that came back when the step ends without a result: what was
-/// tried in vain would be tried again, and again.
+/// A step may take some of what is left to others. When it ends without a result, that does not count as returned
+/// memory. Otherwise what was tried in vain would be tried again and again.
 #[test]
 fn what_a_step_had_reserved_is_no_memory_that_came_back() {
     let lent = |extents, withheld| Granted { withheld, step_bytes: EXTENT, ..granted(extents, 0) };
@@ -123,8 +123,8 @@ fn a_compaction_runs_where_its_outputs_have_memory() {
     assert_eq!(reservation, Reservation { place: Use::Here, bytes: EXTENT + 10 });
 }
 
-/// Near the data two shards took the last extents, for outputs that left most of them empty. No other shard could have a memtable
-/// any more, with most of its own extent free.
+/// Near the data, two shards took the last extents for outputs that left most of them empty. No other shard could get a
+/// memtable any more, although most of its own extent was free.
 #[test]
 fn outputs_take_no_extent_of_the_reserve_where_other_memory_is_free() {
     let own = |extents| Granted { is_shared: false, leased_bytes: EXTENT, ..granted(extents, 0) };
@@ -194,7 +194,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Takes a byte for a shard as the module says, or cannot.
+    /// Takes a byte for a shard as the module says. False if it cannot.
     fn take(&mut self, shard: usize, session: usize, place: Use) -> bool {
         let own = |pieces: &mut u64| pieces.checked_sub(1).map(|left| *pieces = left).is_some();
         let extent = |memory: &mut Self| memory.extents.checked_sub(1).map(|left| memory.extents = left).is_some();
@@ -240,7 +240,7 @@ fn all_reservations_can_be_met_at_once() {
             memory.leased.push(leased_bytes);
             memory.outputs.push(outputs_bytes);
         }
-        // What is lacking because of who came first is there: the reserve.
+        // The reserve makes up for who came first.
         memory.extents += shards as u64;
         memory.extents += if is_shared && shards > 1 { shared_bytes.div_ceil(EXTENT) } else { 0 };
         let mut left = Vec::new();

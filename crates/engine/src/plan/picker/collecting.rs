@@ -26,7 +26,7 @@ impl Picker<'_> {
         self.options.dead_percent * early / 100
     }
 
-    /// How much is dead, as a part of what may be.
+    /// How much is dead, as a part of what is allowed.
     pub(super) fn garbage_score(&self) -> f64 {
         let most = self.most_dead_percent();
         let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
@@ -41,7 +41,7 @@ impl Picker<'_> {
         if self.garbage_score() < 1.0 {
             return None;
         }
-        // Short of memory, every run is left of which as much is dead.
+        // When memory is short, tables leave every run of which this much is dead.
         let most = self.most_dead_percent();
         let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.left_percent);
         let deepest = self.deepest()?;
@@ -71,8 +71,8 @@ impl Picker<'_> {
         })
     }
 
-    /// What it takes to move what lives in these segments out of all of their tables: a run for each, which takes a page at
-    /// least, and the images that lie there.
+    /// What it takes to move the live records of these segments out of all of their tables: for each table a run, which
+    /// takes a page at least, and the images that are there.
     fn move_takes(&self, is_moved: impl Fn(&SegmentId) -> bool) -> u64 {
         let of_table = |table: &Arc<TableMetadata>| {
             let moved = table.properties.segments.iter().filter(|used| is_moved(&used.id));
@@ -82,8 +82,8 @@ impl Picker<'_> {
         self.version.levels().iter().flatten().map(of_table).sum()
     }
 
-    /// When memory is short: the table whose short segments waste most of what their memory is rounded up by. They are
-    /// joined; each time records take less memory, so this ends.
+    /// When memory is short: the table whose short segments waste most by the rounding of their memory. They are
+    /// joined. Each time, records take less memory, so this ends.
     pub(super) fn pick_short(&self) -> Option<Pick> {
         let levels = self.version.levels().iter().enumerate().skip(1);
         let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
@@ -96,8 +96,8 @@ impl Picker<'_> {
         Some(self.rewrite_as(level, table, Clustering::None, segments))
     }
 
-    /// A table of the last level with something in a sparse extent, which leaves it. One pass over the tables for
-    /// each extent: what comes to lie there again stays.
+    /// A table of the last level with something in a sparse extent, which moves out of it. There is one pass over the
+    /// tables for each extent: what is placed there again stays.
     pub(super) fn pick_sparse(&self, cursors: &mut Cursors) -> Option<Pick> {
         let is_due = self.room.is_none() || self.room.is_wanted;
         if !is_due || self.room.extent_bytes == 0 {
@@ -111,7 +111,7 @@ impl Picker<'_> {
                 *used.entry(extent).or_default() += allocated(segment.info.length);
             }
         }
-        // What is done for another shard is not to take this one's room.
+        // Work for another shard must not take this shard's room.
         let spare = if self.room.is_none() { u64::MAX } else { self.room.scratch_bytes / 4 };
         let is_sparse = |bytes: &u64| *bytes <= (self.room.extent_bytes / 100 * SPARSE_PERCENT).min(spare);
         let mut sparse: Vec<_> = used.into_iter().map(|(extent, bytes)| (bytes, extent)).collect();
@@ -136,14 +136,14 @@ impl Picker<'_> {
         })
     }
 
-    /// Without room: what lies above the last level, the lowest first, for it is nearest to what it hides.
+    /// Without room: what is above the last level, lowest level first, because it is nearest to what it hides.
     pub(super) fn pick_anything(&self, cursors: &mut Cursors) -> Option<Pick> {
         let deepest = self.deepest().filter(|_| self.room.is_none())?;
         (0..deepest).rev().find_map(|level| self.pick_level(level, cursors))
     }
 
-    /// Without room, at last: tables of level 0, one behind the other, that take less memory as one. A page for its
-    /// index, and one for records, are held for this (see `room`). Each time there are fewer tables, so this ends.
+    /// Without room, as a last resort: adjacent tables of level 0 that take less memory as one. A page for its index,
+    /// and one for records, are held for this (see `room`). Each time there are fewer tables, so this ends.
     pub(super) fn pick_neighbours(&self) -> Option<Pick> {
         if !self.room.is_none() {
             return None;
@@ -180,7 +180,7 @@ impl Picker<'_> {
     }
 
     /// A compaction of a table into itself that moves what lives in some of its segments, and brings nothing else into
-    /// key order. It takes short ones along: their records fill the last page of the new run.
+    /// key order. It takes short segments along: their records fill the last page of the new run.
     fn move_out(&self, level: usize, table: &Arc<TableMetadata>, is_moved: impl Fn(&SegmentId) -> bool) -> Pick {
         let segments = &table.properties.segments;
         let vacated = segments.iter().map(|used| used.id).filter(is_moved).collect();

@@ -1,6 +1,7 @@
 //! Picking comes to an end: what makes a compaction due is gone once that compaction is done.
 //!
-//! The picker meets random trees, also such that have more levels than the options. Without room some compactions find none.
+//! The picker works on random trees, some with more levels than the options. Without room, some compactions find no
+//! memory.
 
 use super::*;
 use crate::plan::model::Tree;
@@ -36,7 +37,7 @@ impl Run {
     fn settle(&mut self) -> usize {
         for picks in 0..MOST_PICKS {
             let Some(pick) = self.pick() else { return picks };
-            // What merges neighbours has its memory held for it.
+            // A compaction that merges neighbours has its memory held for it.
             if self.tree.room.is_none() && pick.output_level > 0 && self.tree.random.one_in(1, 4) {
                 self.too_large.extend(pick.chosen());
             } else {

@@ -40,7 +40,7 @@ fn merge(is_bottommost: bool, clustering: Clustering) -> Work {
     Work::Merge { is_bottommost, clustering, vacated: BTreeSet::new() }
 }
 
-/// The same version, of which the table with this number has a range deletion, and has another number.
+/// The same version, in which the table with this number has a range deletion and another number.
 fn deleting(version: &Version, id: u64) -> Version {
     let mut edit = VersionEdit::default();
     let (level, table) = version
@@ -113,7 +113,7 @@ pub(crate) fn version(tables: &[(u8, u64, &str, &str, u64, bool)], segment_bytes
     Version::empty(identity).apply(&edit).unwrap()
 }
 
-/// A version of one table of level 1 with runs of these lengths, all of which lives.
+/// A version of one table of level 1 with runs of these lengths, all of them live.
 fn version_of_runs(lengths: &[u64]) -> Version {
     version_of_parts(&lengths.iter().map(|&length| (length, length)).collect::<Vec<_>>())
 }
@@ -217,7 +217,7 @@ fn a_table_goes_down_in_parts_where_memory_is_short() {
     assert_eq!(ids(&pick_with(&whole.apply(&edit).unwrap(), 0, &mut cursors)).len(), 4);
 }
 
-/// Tables of a level go down in turn, and each goes on where its last part ended.
+/// Tables of a level go down in turn, and each continues where its last part ended.
 #[test]
 fn tables_of_any_level_go_down_in_parts() {
     let (options, mut cursors) = (options(), Cursors::default());
@@ -242,7 +242,7 @@ fn tables_of_any_level_go_down_in_parts() {
     assert_eq!(next(), (vec![(1, 9), (2, 4)], 2));
 }
 
-/// They would be written anew, and the segments that they lie in stay for what other tables have there.
+/// Moving them would write them anew, and their segments would stay for the records of other tables.
 #[test]
 fn without_room_small_records_stay_where_they_are() {
     let tables = [(0, 3, "a", "c", 10, false), (1, 2, "a", "c", 10, true), (2, 1, "a", "c", 10, true)];
@@ -597,7 +597,7 @@ fn levels_that_the_options_know_no_more_are_gone_on_with() {
     assert_eq!(taken, [(vec![(1, 4)], 2), (vec![(3, 3), (4, 2)], 4), (vec![(4, 2), (5, 1)], 5)]);
 }
 
-/// A version whose segments of these tables lie in storage.
+/// The version with the segments of these tables in storage.
 fn stored(version: &Version, tables: &[u64]) -> Version {
     let mut edit = VersionEdit { last_sequence: Some(version.last_sequence()), ..VersionEdit::default() };
     for (level, table) in
@@ -649,7 +649,7 @@ fn what_goes_to_storage_leaves_memory() {
     assert_eq!((ids(&found), vacated(&found)), (vec![(1, 1)], vec![2]));
     let found = pick(&stored(&alone, &[1]), &options, &mut Cursors::default(), false).unwrap();
     assert_eq!((ids(&found), found.work), (vec![(1, 51)], Work::Move));
-    // Level 1 is compacted as ever.
+    // Level 1 is compacted as usual.
     let level0 = version(&[(0, 2, "a", "b", 10, false), (0, 1, "a", "b", 10, false)], 10);
     assert_eq!(pick(&level0, &options, &mut Cursors::default(), false).unwrap().tier, Tier::Memory);
 }

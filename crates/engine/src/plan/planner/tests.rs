@@ -64,13 +64,13 @@ impl Play {
         self.tables_with(tables, 10, true);
     }
 
-    /// The same with so many bytes of records, which are runs or not.
+    /// The same with this many bytes of records, in runs or not.
     fn tables_with(&mut self, tables: &[Given<'_>], bytes: u64, are_runs: bool) {
         let all: Vec<_> = tables.iter().map(|&(level, id, from, to)| (level, id, from, to, bytes, are_runs)).collect();
         self.version = version(&all, bytes);
     }
 
-    /// The node grants so many pages of memory, beside a reserve of so many.
+    /// The node grants `pages` pages of memory, beside a reserve of `reserve` pages.
     fn grant(&mut self, pages: u64, reserve: u64) {
         let granted = Granted {
             extent_bytes: PAGE,
@@ -308,7 +308,7 @@ fn what_found_less_than_was_reserved_is_left_alone_until_something_succeeds() {
 /// A table above two of the last level.
 const THREE: [Given<'static>; 3] = [(1, 3, "a", "z"), (2, 1, "a", "c"), (2, 2, "x", "z")];
 
-/// The same, in a node without room but for so many pages for compactions.
+/// The same, in a node whose only room is this many pages for compactions.
 fn three(reserve: u64) -> Play {
     let mut play = Play::new(&[]);
     play.options.level1_bytes = 1;
@@ -317,7 +317,7 @@ fn three(reserve: u64) -> Play {
     play
 }
 
-/// The memory node refused it, and here there is no memory for it.
+/// The memory node refused the compaction, and here there is no memory for it.
 #[test]
 fn what_had_nothing_reserved_tells_nothing_of_what_there_is() {
     let mut play = three(4);
@@ -330,15 +330,16 @@ fn what_had_nothing_reserved_tells_nothing_of_what_there_is() {
     assert_eq!(ids(&play.compact().unwrap()), [3, 1, 2], "there is memory for all of it");
 }
 
-/// In a soak a compaction found no memory, nothing as small was worth its while from then on, and puts were refused with a
-/// quarter of the node dead.
+/// In a soak a compaction found no memory. From then on nothing as small was worth its while, and puts were refused
+/// with a quarter of the node dead.
 #[test]
 fn how_little_was_found_is_forgotten_when_nothing_is_due_that_takes_so_little() {
     let mut play = three(4);
     let first = play.compact().unwrap();
     assert_eq!(ids(&first), [3, 1, 2]);
     play.compacted(first, Some(ErrorKind::Full));
-    // To move what lives in one of these segments takes a page for each table, and gives back one. Both give back two.
+    // Moving what lives in one of these segments takes a page for each table, and gives back one. Moving both gives
+    // back two.
     play.version = sharing(&version(&[(2, 1, "a", "c", 800, true), (2, 2, "d", "f", 800, true)], PAGE));
     let second = play.compact().unwrap();
     let Work::Merge { vacated, .. } = &second.pick.work else { panic!("{second:?}") };

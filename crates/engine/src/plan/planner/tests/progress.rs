@@ -1,14 +1,16 @@
-//! Planner and ledger go on, on random trees in nodes of random size:
+//! Planner and ledger make progress, on random trees in nodes of random size:
 //!
-//! - What was begun has its memory: each flush, and each compaction but one that was begun alone with less than its bound.
-//! - While something is dead and no reader pins it, a step is possible. So a put is refused only when next to nothing is.
+//! - What was begun has its memory: each flush, and each compaction except one that was begun alone with less than its
+//!   bound.
+//! - While something is dead and no reader pins it, a step is possible. So a put is refused only when next to nothing
+//!   is dead.
 //! - Live data that fits is never refused. What fits is a part of the node, because memory is taken in pages, and some is kept.
 //! - Deletions are never refused, and what they free comes back.
 //! - A shard at rest settles, and moves no record twice for it.
-//! - All of this holds beside other databases, which lend memory and call it back, in what they leave to this one. Whoever
-//!   waits for them is let in or refused within a bound, however often they call.
+//! - All of this holds beside other databases, which lend memory and call it back, in what they leave to this one. A
+//!   writer that waits for them is admitted or refused within a bound, however often they call.
 //!
-//! Compactions run beside each other and fail now and then; readers pin versions, and let go.
+//! Compactions run beside each other and fail now and then; readers pin versions, and release them.
 
 use super::*;
 use crate::plan::model::Tree;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 const SEEDS: u64 = 48;
 const MEMTABLES: usize = 100;
-/// At most so many records of each size are put into a memtable, and one more.
+/// At most this many records of each size are put into a memtable, and one more.
 const RECORDS: [u64; 3] = [40, 60, 8];
 /// No flush of a memtable takes more for its records and their index.
 const MEMTABLE_BYTES: u64 = 40 << 10;
@@ -31,16 +33,16 @@ const EXTENT_BYTES: u64 = 64 << 10;
 const RESERVE_BYTES: u64 = 4 * EXTENT_BYTES;
 /// What the shard holds while memory is short.
 const HELD_BYTES: u64 = MEMTABLE_BYTES + 2 * 4096;
-/// Of the rest, so much of a hundred may live.
+/// Percent of the rest that may live.
 const FITS_PERCENT: u64 = 60;
 /// Far more than any tree of these sizes needs.
 const MOST_STEPS: usize = 3000;
 /// The longest call for memory that was lent: a lease.
 const CALL_NANOS: u64 = 10_000_000_000;
-/// Deletions that bring back a database that is full, in memtables.
+/// Deletions that make a full database usable again, in memtables.
 const MOST_DELETIONS: usize = 300;
 
-/// A tree whose segments lie in a node of so many extents, all of them in extents that the shard has alone.
+/// A tree whose segments are in a node of this many extents, all of them in extents that only this shard has.
 struct Run {
     seed: u64,
     tree: Tree,
@@ -103,7 +105,7 @@ impl Run {
         let mut tree = Tree::new(seed);
         tree.options.storage_from_level = None;
         tree.options.write_buffer_bytes = MEMTABLE_BYTES as usize / 5 * 4;
-        // Each table takes up to two pages that it does not fill: what does not fit because of that is not the question.
+        // Each table takes up to two pages that it does not fill: this test ignores what does not fit because of that.
         tree.options.target_table_bytes *= 4;
         let mut ledger = Ledger::default();
         let holder = ledger.join(&[0]);
@@ -167,7 +169,7 @@ impl Run {
         }
     }
 
-    /// What is held for a flush and for neighbours is not granted.
+    /// Reports what is granted: all but what is held for a flush and for neighbours.
     fn report(&mut self) {
         let free = self.free().saturating_sub(HELD_BYTES);
         let (withheld, owed) = self.kept_by_others();
@@ -207,7 +209,7 @@ impl Run {
         self.with(|planner, scene, ledger| planner.admit(scene, ledger, Need { bytes: 1, frees }))
     }
 
-    /// Makes a change of the tree, if it takes at most so much and there is as much. Returns the segments made.
+    /// Changes the tree, if that takes at most `most` bytes and they are free. Returns the segments made.
     fn change(&mut self, most: u64, change: impl FnOnce(&mut Tree)) -> Option<Vec<Arc<SegmentInfo>>> {
         let (before, free, kept) = (self.segments(), self.free(), self.tree.clone());
         change(&mut self.tree);
@@ -297,7 +299,7 @@ impl Run {
     fn put(&mut self) -> bool {
         let (mut was_called, mut waits_since) = (false, None);
         for _ in 0..MOST_STEPS {
-            // A clock that has gone on may have ended a call.
+            // Time has passed, which may have ended a call.
             self.report();
             match self.admit(false) {
                 Admission::Install { is_reserve } => {
@@ -373,7 +375,7 @@ impl Run {
         self.settle();
         assert!(self.moved <= all, "seed {}: {} bytes are moved of {all}", self.seed, self.moved);
         self.counts.settled += usize::from(self.moved > 0);
-        // Short of memory something may be due that has none.
+        // When memory is short, something may be due that finds none.
         let is_quiet = self.with(|planner, scene, _| planner.is_quiet(scene) || planner.is_short());
         assert!(is_quiet, "seed {}: {:?}", self.seed, self.planner);
     }

@@ -9,7 +9,7 @@ const TABLES: [Given<'static>; 2] = [(1, 1, "a", "c"), (1, 2, "x", "z")];
 /// Bytes of a table, which has one record: not a large one.
 const BYTES: u64 = 900;
 
-/// Two tables of the last level, of which no record lies in a run, and memory for so many memtables, about.
+/// Two tables of the last level without any record in a run, and memory for about this many memtables.
 fn scattered(memtables: u64) -> Play {
     let mut play = Play::new(&[]);
     play.options.unclustered_percent = 100;
