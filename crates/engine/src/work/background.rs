@@ -4,15 +4,16 @@
 //!   loop   a flush of any shard, else a compaction of any shard, else sleep until the bell rings
 //! ```
 //!
-//! Each look begins at another shard, so that none is left out. Of a shard, memtables are flushed by one
-//! flush at a time, oldest first, so its level 0 stays in order; compactions that share no table run beside
-//! that and beside each other. Where there are several threads, compactions leave one to flushes. A shard whose memory node is full has
-//! its compactions done first: they may make the room that its flush needs.
+//! Each look for work begins at another shard, so that none is left out. A shard's memtables are flushed by one flush
+//! at a time, oldest first, so its level 0 stays in order. Compactions that share no table run beside that and beside
+//! each other. If there are several threads, compactions leave one to flushes. If a shard's memory node is full, its
+//! compactions run first: they may make the room that its flush needs.
 //!
-//! A shard that failed has no more work; the others go on.
+//! A shard that failed has no more work; the others continue.
 //!
-//! Logs have a thread of their own. It makes parts of those in memory: a writer that finds none made waits for it, and
-//! flushes and compactions take longer than a part lasts. And it brings tables to storage, which then need no log.
+//! Logs have a thread of their own. It makes parts of logs in memory ahead: a writer that finds no part ready waits for
+//! it, and flushes and compactions take longer than a part lasts. It also brings tables to storage, which then need no
+//! log.
 
 use crate::plan::planner::{Command, Compaction, Planner};
 use crate::terms::{Error, Result};
@@ -56,7 +57,7 @@ enum Task {
 }
 
 impl Task {
-    /// What a trace has of it. Its numbers are signed, as those of OpenTelemetry are.
+    /// The task's span in a trace. Its numbers are signed, as those of OpenTelemetry are.
     fn span(&self) -> tracing::Span {
         match self {
             Self::Flush(buffers) => {
@@ -126,7 +127,7 @@ impl Background {
         self.crew.working.load(Ordering::Relaxed)
     }
 
-    /// Ends the threads, each after what it does now.
+    /// Ends the threads, each after its current work.
     pub(crate) fn stop(&self) {
         self.crew.stopped.store(true, Ordering::Relaxed);
         self.crew.common.bell.ring();
@@ -204,7 +205,7 @@ impl Crew {
     }
 }
 
-/// Ends the work on a shard that panics: nobody is to wait for what it never ends.
+/// Ends the work on a shard when its thread panics, so that nobody waits for what never ends.
 struct FailsWithPanic<'a>(&'a Shard);
 
 impl Drop for FailsWithPanic<'_> {
@@ -216,7 +217,7 @@ impl Drop for FailsWithPanic<'_> {
     }
 }
 
-/// Ends a step of a database without threads, also when what runs beside it panics.
+/// Ends a step of a database without threads, even when the step panics.
 struct StepEnds<'a>(&'a AtomicBool);
 
 impl Drop for StepEnds<'_> {
@@ -226,8 +227,8 @@ impl Drop for StepEnds<'_> {
 }
 
 impl Shard {
-    /// Does what is most urgent in this shard, if anything: for databases without threads. False when
-    /// there was nothing to do.
+    /// Does what is most urgent in this shard, if anything. For databases without threads. False when there was nothing
+    /// to do.
     pub(crate) fn background_step(&self) -> bool {
         if self.common.bell.stepping.swap(true, Ordering::Relaxed) {
             return false;
@@ -246,9 +247,9 @@ impl Shard {
         }
     }
 
-    /// What is to be done now and then beside flushes and compactions: asks whether another process
-    /// took the shard over, sends frees that wait to be sent, deletes logs that are not needed, looks whether the memory node
-    /// has room again, tends the log, and makes memory for memtables ahead. False when nothing was due.
+    /// Does occasional work beside flushes and compactions: asks whether another process took the shard over, sends
+    /// frees that wait to be sent, deletes logs that are not needed, checks whether the memory node has room again,
+    /// tends the log, and makes memory for memtables ahead. False when nothing was due.
     fn keep_house(&self) -> bool {
         let watches = self.watch_is_due();
         if watches {
@@ -312,7 +313,7 @@ impl Shard {
         self.tree.view.reclaim();
         self.tree.remote.send_frees(MAX_RANGES);
         let failed = result.as_ref().err().map(Error::kind);
-        // Nothing waits for order: a shard that finds no memory to settle is well as it is.
+        // Nobody waits for settling: a shard that finds no memory for it is fine as it is.
         let is_in_vain = failed == Some(ErrorKind::Full) && compacted.as_ref().is_some_and(Compaction::settles);
         let mut state = self.lock();
         match compacted {
@@ -353,7 +354,7 @@ impl Shard {
                 Idle::Quiet => self.check_compacting(&state)?,
             }
             if self.is_idle(&state, what) {
-                // What the last change replaced is not to wait for the next one.
+                // What the last change replaced must not wait for the next change.
                 self.tree.view.reclaim();
                 return Ok(());
             }
@@ -365,8 +366,7 @@ impl Shard {
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// No sealed memtable holds this number or an earlier one: it need not wait for what others go on
-    /// writing.
+    /// No sealed memtable holds this number or an earlier one. This does not wait for what others keep writing.
     FlushedUpTo(SequenceNumber),
     /// Nothing is left to be compacted either.
     Quiet,

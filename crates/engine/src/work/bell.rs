@@ -1,4 +1,4 @@
-//! A bell that wakes who sleeps until there may be work.
+//! A bell that wakes sleepers when there may be work.
 
 use forebay_env::sync::{Condvar, Mutex, lock};
 use std::sync::PoisonError;
@@ -13,7 +13,7 @@ const NAP: Duration = Duration::from_millis(100);
 pub(crate) struct Bell {
     rings: Mutex<u64>,
     rung: Condvar,
-    /// Without threads: a step is under way, and what it waits for may have somebody ask for another.
+    /// Without threads: a step is under way. What it waits for may make somebody ask for another step.
     pub(crate) stepping: AtomicBool,
 }
 
@@ -29,17 +29,17 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// How often it rang: to be asked before looking for work.
+    /// How often the bell has rung. Ask before looking for work.
     pub(crate) fn rings(&self) -> u64 {
         *lock(&self.rings)
     }
 
-    /// Sleeps, unless it rang since; not for long.
+    /// Sleeps, not for long, unless the bell has rung since `seen`.
     pub(crate) fn sleep(&self, seen: u64) {
         self.sleep_up_to(seen, NAP);
     }
 
-    /// The same, for so long at most.
+    /// The same, for `longest` at most.
     pub(crate) fn sleep_up_to(&self, seen: u64, longest: Duration) {
         let rings = lock(&self.rings);
         drop(

@@ -1,7 +1,7 @@
-//! Garbage collection as others see it: what is dead, and whether it gets ahead of its collection.
+//! Garbage collection as others see it: what is dead, and whether it grows faster than it is collected.
 //!
-//! Collection happens inside compactions, never through the write path (see `picker`). What a writer
-//! notices of it is that it waits when more is dead than is to be, as it does for level 0.
+//! Collection happens inside compactions, never through the write path (see `picker`). A writer notices only that it
+//! waits when too much is dead, as it does for level 0.
 
 use crate::tree::version::LiveVersion;
 use crate::work::shard::Shard;
@@ -12,8 +12,8 @@ const SLACK_BUFFERS: u64 = 4;
 const MOST_STEPS: u64 = 32;
 
 impl Shard {
-    /// How far collection lags behind, in steps by which a writer that switches memtables is to be slowed
-    /// down; zero when it does not.
+    /// How far collection lags behind, in steps by which a writer that switches memtables is to be slowed down; zero
+    /// when it does not lag.
     pub(crate) fn collection_lag(&self, version: &LiveVersion) -> u32 {
         let buffer = self.tree.options.write_buffer_bytes as u64;
         let allowed = version.live_bytes() / 100 * self.tree.options.dead_percent + SLACK_BUFFERS * buffer;

@@ -12,7 +12,7 @@ pub(crate) struct Common {
     pub(crate) bell: Bell,
     /// Wakes the thread that tends the logs.
     pub(crate) log_bell: Bell,
-    /// Rings when a memtable was sealed that the log in storage lacks, where it is written now and then.
+    /// Rings when a memtable was sealed that the log in storage lacks, if that log is written at intervals.
     pub(crate) sealed: Arc<Bell>,
     ledger: Mutex<Ledger>,
 }

@@ -1,7 +1,7 @@
 //! Compaction: a pick becomes a job, which runs at the memory node or here, and is installed.
 //!
-//! Here, the job function of `table` is driven over the fabric; `near_data` has the memory node drive it, `offloaded` an
-//! executor.
+//! Here, the job function of `table` is driven over the fabric. In `near_data` the memory node drives it, in
+//! `offloaded` an executor.
 
 use crate::plan::ledger::{Reservation, Use};
 use crate::plan::picker::{Pick, Work};
@@ -34,8 +34,7 @@ use std::sync::atomic::AtomicU64;
 const GATHER_DEPTH: usize = 256;
 
 impl Shard {
-    /// Carries out a pick, in the memory that was reserved for it, and installs what came of it. Returns how much it
-    /// took.
+    /// Carries out a pick, in the memory that was reserved for it, and installs the outputs. Returns how much it took.
     ///
     /// # Errors
     /// `Full` when the memory node has less room for the outputs than was reserved: nothing changed; others.
@@ -67,8 +66,8 @@ impl Shard {
         Ok(taken)
     }
 
-    /// Runs a job where its outputs have memory: near the data, or here. If it is refused there, it runs here, where
-    /// there is memory for it. What merges neighbours of level 0 has memory that was held for it.
+    /// Runs a job where its outputs have memory: near the data, or here. If it is refused near the data, it runs here,
+    /// if there is memory for it. A merge of neighbours of level 0 has memory that was held for it.
     fn run(
         &self,
         inputs: &InputSegments,
@@ -106,7 +105,7 @@ impl Shard {
         Ok((result, io.created.into_values().collect()))
     }
 
-    /// Has somebody else run a job, if there is somebody: an executor, or the memory node.
+    /// Lets an executor or the memory node run a job, if one is there.
     pub(crate) fn run_elsewhere(
         &self,
         remote: &Arc<Remote>,
@@ -124,7 +123,7 @@ impl Shard {
         })
     }
 
-    /// Counts a job that somebody else ran: a flush, or a compaction of those that `compactions` counts.
+    /// Counts a job that ran elsewhere: as a flush, or as one of those that `compactions` counts.
     pub(crate) fn count_elsewhere(&self, job: &CompactionJob, compactions: &AtomicU64) {
         let is_flush = !job.stretches.is_empty();
         statistics::add(if is_flush { &self.tree.counters.offloaded_flushes } else { compactions }, 1);
@@ -142,7 +141,7 @@ impl Shard {
         statistics::add(&counters.compaction_bytes_dropped, result.dead.iter().map(|dead| dead.dropped_bytes).sum());
     }
 
-    /// Tables that change their level as they stand.
+    /// Moves tables to another level as they are.
     fn moved(&self, pick: &Pick) -> Change {
         let mut change = Change::default();
         change.edit.added_tables =
@@ -176,7 +175,7 @@ impl Shard {
         }
     }
 
-    /// A job over these segments that has no input yet: as a flush, for which no reader sees anything to drop.
+    /// A job over these segments that has no input yet. As in a flush, no reader sees anything to drop.
     pub(crate) fn job_over(&self, inputs: &InputSegments) -> CompactionJob {
         CompactionJob {
             identity: self.job_identity(self.tree.next_table().0),
@@ -246,7 +245,7 @@ fn deletions_above(version: &LiveVersion, pick: &Pick) -> Vec<RangeTombstone> {
     above.flat_map(|table| table.cached().range_deletions()).filter(is_over_inputs).cloned().collect()
 }
 
-/// The inputs as they lie at a member.
+/// The inputs with their places at a member.
 pub(crate) fn placed_at(inputs: &InputSegments, remote: &Remote) -> BTreeMap<SegmentId, SegmentInfo> {
     let placed = |(id, segment): (&SegmentId, &Arc<Segment>)| {
         (*id, segment.at_member(remote.member()).unwrap_or(segment).info().clone())
@@ -267,7 +266,7 @@ struct FabricIo<'s> {
     shard: &'s Shard,
     pipeline: Pipeline,
     inputs: &'s InputSegments,
-    /// Where its outputs go.
+    /// Where the job's outputs go.
     tier: Tier,
     /// Numbers that are left for outputs.
     numbers: Range<u64>,

@@ -6,10 +6,10 @@
 //!   shard 2   [ …             │ … ▸ published ]   ship ─┘
 //! ```
 //!
-//! Recovery cuts a batch that is not in all of its shards' logs, and what follows it in any of them (`durable::crossing`). So
-//! nothing that follows one is acknowledged, and no table has it, before it is in all of them. A shard where a batch crossed
-//! since is *open*. Whoever waits for an open shard ships what all shards have published under one cut, for all who
-//! wait. A shard that is not open ships alone.
+//! Recovery cuts off a batch that is not in all of its shards' logs, and what follows it in any of them
+//! (`durable::crossing`). So nothing that follows such a batch is acknowledged, and no table has it, before the batch
+//! is in all of them. A shard is *open* if a batch has crossed it since it was closed. A thread that waits for an open
+//! shard ships what all shards have published under one cut, for all that wait. A shard that is not open ships alone.
 //!
 //! # Invariants
 //!
@@ -55,13 +55,14 @@ struct Of {
 }
 
 impl Crossings {
-    /// Those of shards in which no batch has crossed.
+    /// The crossings of shards that no batch has crossed.
     pub(crate) fn new(shards: impl IntoIterator<Item = Weak<dyn Ships>>, cut: Arc<Cut>) -> Arc<Self> {
         let of = |shard| Of { shard, crossed: AtomicU64::new(0), closed: AtomicU64::new(0) };
         Arc::new(Self { shards: shards.into_iter().map(of).collect(), cut, lead: Lead::default() })
     }
 
-    /// A batch crosses shards whose part in `shard` ends at `last`. To be called before that is published.
+    /// Notes that a batch crosses shards and that its part in `shard` ends at `last`. To be called before that is
+    /// published.
     pub(crate) fn crossed(&self, shard: usize, last: SequenceNumber) {
         if let Some(of) = self.shards.get(shard) {
             // Relaxed: the publication that follows releases it.
@@ -69,7 +70,8 @@ impl Crossings {
         }
     }
 
-    /// Whether a batch crossed the shard that may not be in all logs yet. The caller has seen published what it asks for.
+    /// Whether a batch that may not be in all logs yet crossed the shard. The caller has seen published what it asks
+    /// for.
     pub(crate) fn is_open(&self, shard: usize) -> bool {
         self.shards.get(shard).is_some_and(|of| of.crossed.load(Ordering::Relaxed) > of.closed.load(Ordering::Acquire))
     }
@@ -102,7 +104,7 @@ impl Crossings {
         let numbers = self.cut.through(|| shards.iter().map(|shard| shard.published()).collect::<Vec<_>>());
         shards.iter().zip(&numbers).try_for_each(|(shard, number)| shard.ship(*number))?;
         for (of, number) in self.shards.iter().zip(numbers) {
-            // Release: whoever learns of the number may acknowledge what it covers.
+            // Release: a thread that learns of the number may acknowledge what it covers.
             of.closed.fetch_max(number.0, Ordering::Release);
         }
         Ok(())

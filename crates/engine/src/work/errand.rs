@@ -1,4 +1,4 @@
-//! Jobs that whoever the scheduler finds is to run (O3-LSM 4.3), whatever they do.
+//! Jobs of any kind that run at the executor that the scheduler finds (O3-LSM 4.3).
 //!
 //! ```text
 //!  compute node               memory node             scheduler            executor
@@ -37,19 +37,19 @@ pub(crate) struct Errand {
     pub(crate) job: u64,
     /// All that the executor must know.
     pub(crate) arguments: Vec<u8>,
-    /// What the executor needs of the storage.
+    /// What the executor needs from the storage.
     pub(crate) storage: StorageNeed,
     /// Bytes of its inputs, in memory and in storage.
     pub(crate) memory_bytes: u64,
     pub(crate) storage_bytes: u64,
     /// How long it may take.
     pub(crate) patience: Duration,
-    /// Whether it is run here unless somebody has a thread for it now.
+    /// Whether the job runs here unless an executor has a thread for it now.
     pub(crate) must_not_wait: bool,
 }
 
 impl Shard {
-    /// Has an executor run a job, and `take` take over what it made; `None` when the memory node is to run it.
+    /// Lets an executor run a job, and lets `take` take over what it made; `None` when the memory node is to run it.
     pub(crate) fn offload<T>(
         &self,
         offloading: &Offloading,
@@ -157,8 +157,8 @@ fn package(
     })
 }
 
-/// Ends the ticket. If the node is not reached, it ends with the session or the epoch, and nobody adopts what was
-/// made for it.
+/// Ends the ticket. If the node cannot be reached, the ticket ends with the session or the epoch, and nobody adopts
+/// what was made for it.
 fn close_ticket(remote: &Remote, shard: &ShardHandle, number: u64) {
     if let Err(error) = shard.close_ticket(number) {
         tracing::debug!(%error, "a ticket could not be closed: the epoch ends");

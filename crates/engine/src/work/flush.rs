@@ -1,17 +1,17 @@
 //! Flush: sealed memtables become a table of level 0 (dLSM X-C, O3-LSM 4.2).
 //!
-//! A flush takes the oldest sealed memtable, and those behind it as long as one table holds them all: level 0 gets
-//! fewer tables where memtables are smaller than tables, or ended early, and flushes lag behind. Not when memory is
-//! short: it is then done by as little as possible.
+//! A flush takes the oldest sealed memtable, and those after it as long as one table holds them all. So level 0 gets
+//! fewer tables where memtables are smaller than tables, or ended early, and flushes lag behind. When memory is short,
+//! a flush takes as little as possible.
 //!
 //! The records go out in pieces, several in flight, while the index over them is built: as they were written, block by
-//! block, or in key order, as one run (`flushed_records`). Nothing is serialised. The table is installed when all bytes of
-//! segments and image are written. Where memory is cut up, the blocks go to several segments (`placing`). What the log in
-//! memory has already is not written again: the table names it there.
+//! block, or in key order, as one run (`flushed_records`). Nothing is serialised. The table is installed when all bytes
+//! of segments and image are written. If memory is fragmented, the blocks go to several segments (`placing`). What the
+//! log in memory already has is not written again: the table names it there.
 //!
-//! With [`FlushPlace::AsCompactions`], whoever runs compactions builds the index instead, from the records in remote memory
-//! (`docs/decisions/0067`): a job like a compaction, whose input is the records. Where nobody does it, it is done here, over
-//! the same records.
+//! With [`FlushPlace::AsCompactions`], the place that runs compactions builds the index instead, from the records in
+//! remote memory (`docs/decisions/0067`). This is a job like a compaction, whose input is the records. If nobody does
+//! it there, it is done here, over the same records.
 
 use crate::plan::planner::Took;
 use crate::plan::tiers::Tier;
@@ -70,7 +70,7 @@ impl Shard {
     /// Flushes the oldest sealed memtables into one table and installs it.
     ///
     /// # Errors
-    /// `Full` when the memory node is full: nothing is lost, it can be tried again; others.
+    /// `Full` when the memory node is full: nothing is lost, and it can be tried again; others.
     pub(crate) fn flush(&self, buffers: &[Arc<Buffer>]) -> Result<()> {
         buffers.iter().for_each(|buffer| self.wait_complete(buffer));
         if planted(Bug::DropBeforeInstalled) {
@@ -173,14 +173,14 @@ impl Shard {
         Ok(pipeline)
     }
 
-    /// Has the index over blocks made by whoever runs compactions, if options say so and somebody does. Returns the change that
-    /// installs it, without what the flush itself knows.
+    /// Lets the place that runs compactions build the index over blocks, if the options say so and it does. Returns the
+    /// change that installs the index, without what the flush itself knows.
     fn index_elsewhere(&self, blocks: &[PlacedBlock], pipeline: &mut Pipeline) -> Result<Option<Change>> {
         let remote = self.tree.remote.pinned();
         let is_asked = match (self.tree.options.flush_place, remote.memory_node().offloading()) {
             (FlushPlace::ComputeNode, _) => false,
             (FlushPlace::AsCompactions, Some(_)) => true,
-            // A flush does not wait behind a compaction.
+            // A flush does not queue after a compaction.
             (FlushPlace::AsCompactions, None) => remote.memory_node().busy() == 0,
         };
         // Where memory is short, what is free there is reserved for compactions.

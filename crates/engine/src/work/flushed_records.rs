@@ -1,9 +1,9 @@
-//! Where a flush's records go: as their blocks stand, or in key order into one run ([`FlushOrder`]). Blocks that the log in
-//! memory has stay where they are.
+//! Where a flush's records go: as their blocks are, or in key order into one run ([`FlushOrder`]). Blocks that the log
+//! in memory has stay where they are.
 //!
-//! A run takes one copy of each record, made by the background thread, and no more remote memory than the blocks. What
-//! is shadowed within the memtables is left out of it; so much of the run's memory stays unused at its end. Where
-//! memory is cut up, the blocks go out as they stand in either order.
+//! A run takes one copy of each record, made by the background thread, and no more remote memory than the blocks. It
+//! leaves out what is shadowed within the memtables; that much of the run's memory stays unused at its end. If memory
+//! is fragmented, the blocks go out as they are, in either order.
 
 use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::Segment;
@@ -29,9 +29,9 @@ pub(crate) enum FlushedRecords<'b> {
 
 /// The segments of a flush's records.
 pub(crate) struct Segments {
-    /// Those that it made.
+    /// The segments that the flush made.
     pub(crate) added: Vec<Arc<Segment>>,
-    /// Those that versions name already.
+    /// The segments that versions already name.
     pub(crate) named: Vec<Arc<Segment>>,
 }
 

@@ -50,7 +50,7 @@ impl From<Error> for NotThere {
 }
 
 impl Shard {
-    /// Has the memory node run a compaction. Returns what it made, with its segments held.
+    /// Lets the memory node run a compaction. Returns what it made, with its segments held.
     pub(crate) fn compact_near_data(
         &self,
         remote: &Arc<Remote>,
@@ -64,7 +64,7 @@ impl Shard {
         Ok((result, segments))
     }
 
-    /// Has a member run a compaction, without the tails that its answer had no room for.
+    /// Lets a member run a compaction. The result lacks the tails that the answer had no room for.
     pub(crate) fn run_near_data(
         &self,
         remote: &Arc<Remote>,
@@ -72,7 +72,7 @@ impl Shard {
         job: &mut CompactionJob,
     ) -> Result<Made, NotThere> {
         let shard = part.shard();
-        // Whoever closes the database ends the epoch behind saying so: no job starts in a later one.
+        // A thread that closes the database says so and then ends the epoch: no job starts in a later one.
         self.tree.check_open()?;
         Self::address(&shard, job);
         let _running = remote.memory_node().begin_compaction();
@@ -100,7 +100,7 @@ impl Shard {
         job.identity.epoch = shard.epoch().0;
     }
 
-    /// Has the memory node keep bytes of a flush where the outputs of its jobs lie.
+    /// Lets the memory node store bytes of a flush where the outputs of its jobs are.
     ///
     /// # Errors
     /// `Full` when the node does not; others.
@@ -126,7 +126,7 @@ impl Shard {
     /// Whether an error of the node is a refusal.
     pub(crate) fn refused(&self, remote: &Remote, shard: &ShardHandle, error: Error) -> NotThere {
         match error.kind() {
-            // Another thread of this process ended the epoch, and may not know the next one yet: then this one asks
+            // Another thread of this process ended the epoch, and may not know the next one yet: then this thread asks
             // for it, which fails when another process took over.
             ErrorKind::Fenced
                 if remote.node_part().is_some_and(|part| part.shard().epoch() > shard.epoch())
@@ -135,7 +135,7 @@ impl Shard {
                 NotThere::Refused(error)
             }
             ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unsupported => NotThere::Refused(error),
-            // Nobody knows what became of it.
+            // Nobody knows what became of the job.
             ErrorKind::TimedOut | ErrorKind::Unavailable if remote.end_epoch().is_ok() => NotThere::Refused(error),
             _ => NotThere::Failed(error),
         }
@@ -166,7 +166,7 @@ impl Shard {
     }
 }
 
-/// Checks that a result is that of the job, and finds where those of its segments lie that are in memory.
+/// Checks that a result is that of the job, and finds where its segments in memory are.
 pub(crate) fn outputs(remote: &Remote, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
     if result.identity != job.identity {
         let (asked, answered) = (&job.identity, &result.identity);

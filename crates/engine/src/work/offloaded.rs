@@ -1,5 +1,5 @@
-//! Compaction by whoever the scheduler finds: the compute node picks, commands and installs, an executor does it (see
-//! [`errand`](crate::work::errand)).
+//! Compaction by the executor that the scheduler finds: the compute node picks, commands and installs, the executor
+//! does the work (see [`errand`](crate::work::errand)).
 
 use crate::plan::tiers::Tier;
 use crate::remote::node_part::NodePart;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Shard {
-    /// Has an executor run a compaction.
+    /// Lets an executor run a compaction.
     pub(crate) fn compact_offloaded(
         &self,
         offloading: &Offloading,
@@ -58,7 +58,7 @@ impl Shard {
         };
         let take = |outcome: &Outcome| self.take_over(remote, part, &shard, job, outcome);
         let made = self.offload(offloading, (remote, &shard), &errand, take);
-        // An attempt may have left objects, and may put some yet.
+        // An attempt may have left objects, and may still put some.
         let is_left = matches!(&made, Err(NotThere::Refused(error)) if error.kind() == ErrorKind::Unavailable);
         if let (true, Some(objects)) = (is_left && stored.is_some(), self.tree.remote.objects())
             && let Err(error) = objects.sweep_job(&job.output_segments)
@@ -66,7 +66,7 @@ impl Shard {
             tracing::debug!(%error, "objects of an attempt are deleted later, or left to the next owner");
         }
         if let (Ok(Some((result, _))), Tier::Storage, Some(objects)) = (&made, tier, self.tree.remote.objects()) {
-            // Attempts before it have numbers of their own.
+            // Earlier attempts have numbers of their own.
             objects.expect_late(&job.output_segments, result.segments.iter().map(|(id, _)| *id));
         }
         match made? {

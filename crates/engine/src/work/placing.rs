@@ -1,4 +1,4 @@
-//! Where a flush's bytes go, and its blocks when memory is cut up.
+//! Where a flush's bytes go, and its blocks when memory is fragmented.
 //!
 //! What the log in memory has of a block stays there, and the table names it there: a flush writes the index alone.
 //! Otherwise:
@@ -7,11 +7,11 @@
 //! |---|---|
 //! | memory that this session leased, or leases now where memory is not short | written one-sided, without a copy |
 //! | memory where outputs of the node's jobs lie | the node pulls the bytes and copies them |
-//! | memory that this session leases now, of the headroom too | written one-sided |
+//! | memory that this session leases now, also from the headroom | written one-sided |
 //!
-//! At last comes the memory that was held for this (see `room`). The index, which is in one piece, takes it first.
-//! Each part is a segment of its own and begins with a record, so nobody who reads has to know of it. So a flush
-//! finds room as long as there are free bytes in pieces of a [`MOST_PARTS`]th of a block, whoever divides them.
+//! Last comes the memory that was held for this (see `room`). The index, which is in one piece, takes it first. Each
+//! part is a segment of its own and begins with a record, so readers need not know of parts. So a flush finds room as
+//! long as there are free bytes in pieces of a [`MOST_PARTS`]th of a block, whoever divides them.
 
 use crate::durable::log::Stretch;
 use crate::plan::room::MOST_PARTS;
@@ -30,22 +30,22 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct PlacedBlock {
     parts: Vec<PlacedPart>,
-    /// The parts are the log's: versions name them already.
+    /// The parts belong to the log: versions name them already.
     is_logged: bool,
 }
 
 #[derive(Debug)]
 struct PlacedPart {
-    /// Where it begins in the block.
+    /// Where the part begins in the block.
     start: u64,
     segment: Arc<Segment>,
-    /// Where it begins in the segment.
+    /// Where the part begins in the segment.
     offset: u64,
     length: u64,
 }
 
 impl PlacedBlock {
-    /// A block that the log has.
+    /// A block that the log already has.
     pub(crate) fn logged(stretches: Vec<Stretch>) -> Self {
         let part = |Stretch { from, length, segment, to }| PlacedPart { start: from, segment, offset: to, length };
         Self { parts: stretches.into_iter().map(part).collect(), is_logged: true }
@@ -70,7 +70,7 @@ impl PlacedBlock {
         self.parts.iter().map(stretch)
     }
 
-    /// The segments that it lies in.
+    /// The segments that the block is stored in.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Arc<Segment>> {
         self.parts.iter().map(|part| Arc::clone(&part.segment))
     }
@@ -121,7 +121,7 @@ impl Shard {
         self.tree.remote.allocate(self.tree.next_segment(), kind, length, purpose)
     }
 
-    /// Finds memory for bytes of a flush, in one piece, and has `post` write them there, unless the node does.
+    /// Finds memory for bytes of a flush, in one piece, and lets `post` write them there, unless the node writes them.
     ///
     /// # Errors
     /// `Full`, also when only shorter pieces are free.
@@ -175,7 +175,7 @@ fn record_starts(buffer: &Buffer) -> Result<Vec<usize>> {
     Ok(starts)
 }
 
-/// Where a part that begins at `start` ends: before a record, at most `longest` bytes on where that is possible.
+/// Where a part that begins at `start` ends: before a record, and at most `longest` bytes later if that is possible.
 fn end_of_part(starts: &[usize], start: usize, longest: usize, length: usize) -> usize {
     let behind = starts.partition_point(|&record| record <= start + longest);
     let last = starts.get(behind.wrapping_sub(1)).copied().filter(|&record| record > start);

@@ -9,8 +9,8 @@ use crate::work::shard::Shard;
 use std::sync::Arc;
 
 impl Shard {
-    /// Has storage get the tables as they are now, and lets go of the log that holds them. Returns at once where it has them
-    /// already.
+    /// Brings the tables as they are now to storage, and releases the log that holds them. Returns at once if storage
+    /// has them already.
     ///
     /// # Errors
     /// Those of the storage; `Fenced`; `Closed`.
@@ -30,7 +30,7 @@ impl Shard {
         self.lagging().is_some()
     }
 
-    /// Has storage keep copies of those of these segments that lie in memory.
+    /// Puts copies of those of these segments that are in memory into storage.
     pub(super) fn keep(&self, mut segments: Vec<Arc<Segment>>) -> Result<()> {
         segments.retain(|segment| !segment.is_stored());
         if self.keep_offloaded(&segments)? { Ok(()) } else { keeping::keep(&self.tree, segments) }
@@ -38,7 +38,7 @@ impl Shard {
 
     /// Records if that is due. Returns whether it was.
     pub(super) fn record_when_due(&self, log: &StorageLog, shard: usize) -> bool {
-        // Without threads, this step may be taken by whoever waits for storage.
+        // Without threads, a caller that waits for storage may take this step.
         let Some(recorded) = self.lagging().filter(|recorded| !recorded.is_catching_up()) else { return false };
         let installed = Arc::clone(&self.tree.view.load().version);
         let lacks = (installed.version.last_sequence(), recorded.flushed_bytes());

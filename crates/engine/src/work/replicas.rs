@@ -6,9 +6,10 @@
 //!              └─ the job, on its copies of the inputs ──► member 1 ── outputs' checksums, tables ────────┘
 //! ```
 //!
-//! The outputs depend on the arguments alone, and addresses are logical, so they are the same bytes. What most members made
-//! counts; of two that differ, what the one made that serves. A member that made something else is left out. One that did not run
-//! the job, as because its own copies are damaged, gets the outputs like any other change (`durable::copies`).
+//! The outputs depend on the arguments alone, and addresses are logical, so all members make the same bytes. If they
+//! differ, what most members made counts; of two, what the serving member made. A member that made something else is
+//! left out. A member that did not run the job, for example because its own copies are damaged, gets the outputs like
+//! any other change (`durable::copies`).
 
 use crate::plan::replication::Effort;
 use crate::remote::segment::Remote;
@@ -23,11 +24,11 @@ use forebay_env::thread::run_all;
 use forebay_table::job::{CompactionJob, CompactionResult, Replica};
 use std::sync::Arc;
 
-/// Maximum number of parts of a job: members may have another number of threads each.
+/// Maximum number of parts of a job: members may have different numbers of threads.
 const PARTS: u8 = 4;
 
 impl Shard {
-    /// The members, beside `server`, that are to run the job too.
+    /// The members, beside `server`, that also run the job.
     pub(crate) fn builders(&self, server: &Arc<Remote>, job: &CompactionJob) -> Vec<Arc<Remote>> {
         let replication = self.tree.options.replication;
         if !self.tree.remote.are_several() || replication == Replication::SendIndex {
@@ -41,7 +42,7 @@ impl Shard {
         self.tree.remote.active().filter(is_builder).cloned().collect()
     }
 
-    /// Has these members run a compaction. Returns what they made, with its segments held at each of them.
+    /// Lets these members run a compaction. Returns what they made, with its segments held at each of them.
     pub(crate) fn compact_at_members(
         &self,
         server: &Arc<Remote>,
@@ -73,7 +74,7 @@ impl Shard {
         }
         let results: Vec<_> = made.iter().map(|(_, result, _)| result).collect();
         let Some(chosen) = chosen(&results) else {
-            // The one that serves is the first.
+            // The serving member is the first.
             let cause = causes.into_iter().next().map(|(_, cause)| cause);
             return Err(cause.unwrap_or_else(|| NotThere::Failed(Error::invalid("no member was to run a job"))));
         };
@@ -100,7 +101,8 @@ impl Shard {
         Ok((result, segments))
     }
 
-    /// Has the copies looked at where a member found its own damaged. It gets what others made, as one does that did not run the job.
+    /// Asks for a check of the copies at a member that found its own damaged. It gets what others made, like one that
+    /// did not run the job.
     fn suspect_damaged(&self, causes: Vec<(&Arc<Remote>, NotThere)>) {
         for (remote, cause) in causes {
             let (NotThere::Failed(error) | NotThere::Refused(error)) = cause;
@@ -115,7 +117,7 @@ impl Shard {
     }
 }
 
-/// Which of the results counts: of those that most are the same as, the first.
+/// Which of the results counts: the first of those that agree with the most results.
 fn chosen(results: &[&CompactionResult]) -> Option<usize> {
     let alike = |result: &CompactionResult| results.iter().filter(|other| other.is_same_as(result)).count();
     let most = results.iter().map(|result| alike(result)).max()?;

@@ -8,26 +8,25 @@ use crate::work::shard::Shard;
 use forebay_base::SequenceNumber;
 
 impl Shard {
-    /// Flushes what was written so far, and waits until that is done, in storage too.
+    /// Flushes what was written so far, and waits until that is done, also in storage.
     pub(crate) fn flush_all(&self) -> Result<()> {
         let end = self.begin_flush()?;
         self.wait_flushed(end)
     }
 
-    /// Begins to flush what was written so far: all up to the number that it returns.
+    /// Begins to flush what was written so far. Returns the number up to which it flushes.
     pub(crate) fn begin_flush(&self) -> Result<SequenceNumber> {
         self.seal_active()?;
         Ok(self.tree.view.load().active.memtable.base())
     }
 
-    /// Waits until everything up to a number is flushed, in storage too.
+    /// Waits until everything up to a number is flushed, also in storage.
     pub(crate) fn wait_flushed(&self, end: SequenceNumber) -> Result<()> {
         self.wait_idle(Idle::FlushedUpTo(end))?;
         self.record()
     }
 
-    /// Asks for a compaction of a range, after waiting for the one before that somebody asked for.
-    /// Returns its number.
+    /// Requests a compaction of a range, after waiting for an earlier requested one. Returns its number.
     pub(crate) fn begin_compaction(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<u64> {
         let mut state = self.lock();
         loop {
@@ -40,7 +39,7 @@ impl Shard {
         }
     }
 
-    /// Flushes, and asks for a compaction of a range, unless somebody else asked for one that goes on.
+    /// Flushes, and requests a compaction of a range, unless another requested one is under way.
     pub(crate) fn suggest_compaction(&self, range: KeyRange<'_>) {
         if let Err(error) = self.flush_all() {
             tracing::debug!(%error, "flushing before a compaction");
@@ -58,7 +57,7 @@ impl Shard {
         self.tree.pinned().expire_before_ms
     }
 
-    /// Waits for the end of a compaction that was asked for.
+    /// Waits for the end of a requested compaction.
     pub(crate) fn wait_compacted(&self, number: u64) -> Result<()> {
         let mut state = self.lock();
         loop {
@@ -74,13 +73,13 @@ impl Shard {
         }
     }
 
-    /// Fails when compactions do not go on: one waits for room that only other compactions could make.
+    /// Fails when compactions make no progress: one waits for room that only other compactions could make.
     pub(crate) fn check_compacting(&self, state: &Planner) -> Result<()> {
         self.check_running(state)?;
         state.given_up(false, self.tree.options.clock.now()).map_or(Ok(()), Err)
     }
 
-    /// Fails when background work does not go on.
+    /// Fails when background work makes no progress.
     pub(crate) fn check_running(&self, state: &Planner) -> Result<()> {
         let given_up = || state.given_up(true, self.tree.options.clock.now());
         match self.failure(state).or_else(|| state.storage_failure().cloned()).or_else(given_up) {

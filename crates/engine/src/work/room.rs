@@ -1,4 +1,4 @@
-//! What memory nodes grant, told to the ledger, and memory that is held while it is short (see `plan::ledger`).
+//! Tells the ledger what memory nodes grant, and holds memory while it is short (see `plan::ledger`).
 
 use crate::plan::ledger::{Granted, Pool};
 use crate::plan::planner::Need;
@@ -15,7 +15,8 @@ use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::SegmentKind;
 use std::sync::Arc;
 
-/// How often a node is asked that other databases share, at least, nanoseconds: they may lack what this one has borrowed.
+/// How often, at least, a node that other databases share is asked, nanoseconds: they may lack what this one has
+/// borrowed.
 const POOL_INTERVAL: u64 = 100_000_000;
 
 /// Bytes of a memtable with deletions and of its index.
@@ -25,7 +26,7 @@ const fn step_bytes(options: &Options) -> u64 {
 }
 
 impl Shard {
-    /// Lets go of a reserve memtable, which a writer found that does not only delete.
+    /// Releases a reserve memtable, which a writer found that does more than delete.
     ///
     /// # Errors
     /// `Full` when there is no room for another one; as for [`Shard::switch`].
@@ -73,7 +74,7 @@ impl Shard {
         Some(self.look_at_ledger())
     }
 
-    /// Has the planner look at the ledger. Returns the room that it finds.
+    /// Lets the planner look at the ledger. Returns the room that it finds.
     fn look_at_ledger(&self) -> Room {
         let mut state = self.lock();
         let view = Arc::clone(&self.tree.view.load());
@@ -87,7 +88,7 @@ impl Shard {
         room
     }
 
-    /// Measures room without other reason if somebody may wait for it.
+    /// Measures room, without any other reason, if somebody may wait for it.
     pub(crate) fn watch_room(&self) {
         let (room, now) = (self.lock().room(), self.tree.options.clock.now());
         let is_stale = self.common.ledger().is_stale(self.holder, POOL_INTERVAL, now);
@@ -96,12 +97,12 @@ impl Shard {
         }
     }
 
-    /// Lets go of the memory that was held for one flush. False when there was none.
+    /// Releases the memory that was held for one flush. False when there was none.
     pub(crate) fn release_for_flush(&self) -> bool {
         lock(&self.reserve).flush.take().is_some()
     }
 
-    /// Lets go of the memory that was held for merging neighbours of level 0.
+    /// Releases the memory that was held for merging neighbours of level 0.
     pub(crate) fn release_for_join(&self) {
         lock(&self.reserve).join.clear();
     }
@@ -112,7 +113,7 @@ impl Shard {
             drop(std::mem::take(&mut *lock(&self.reserve)));
             return;
         }
-        // The node is asked without the lock.
+        // The node is asked without holding the lock.
         let hold = |bytes| {
             let (id, kind) = (self.tree.next_segment(), SegmentKind::MemtableBlock);
             self.tree.remote.allocate(id, kind, bytes, Purpose::Flush).ok()

@@ -1,10 +1,10 @@
-//! All copies in memory are looked at, little by little, whether somebody reads them or not (`durable::mending`).
+//! Checks all copies in memory, little by little, whether somebody reads them or not (`durable::mending`).
 //!
 //! ```text
 //!   shard 0: manifests, segments by their numbers ─► shard 1 … ─► again from the first
 //! ```
 //!
-//! After each segment it rests for as long as the bytes of its copies take at the rate that is allowed.
+//! After each segment the scrub rests for as long as the bytes of its copies take at the allowed rate.
 
 use crate::terms::Result;
 use crate::work::shard::Shard;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How often to look whether something is due.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long what failed is not tried again, and the pause when all was looked at and there was nothing, nanoseconds.
+/// The pause before a failed check is tried again, and after the last segment of a shard, nanoseconds.
 const PAUSE: u64 = 1_000_000_000;
 
 /// Where a scrub is. Events in, commands out: it reads no clock.
@@ -34,12 +34,12 @@ impl Pace {
         Self { bytes_per_second, shard: 0, after: None, next_at: 0 }
     }
 
-    /// The shard that is due, of so many, and the segment after which to go on.
+    /// The shard that is due, out of `shards`, and the segment to continue after.
     fn next(&self, shards: usize, now: u64) -> Option<(usize, Option<SegmentId>)> {
         Some((self.shard.checked_rem(shards)?, self.after)).filter(|_| now >= self.next_at)
     }
 
-    /// A segment was looked at; none is left in the shard if it is `None`.
+    /// Notes that a segment was checked; `None` if none is left in the shard.
     fn looked(&mut self, segment: Option<(SegmentId, u64)>, now: u64) {
         let nanos = match segment {
             Some((id, bytes)) => {
@@ -48,14 +48,14 @@ impl Pace {
             }
             None => {
                 (self.shard, self.after) = (self.shard.wrapping_add(1), None);
-                // Also where no shard holds anything.
+                // Even if no shard holds anything.
                 u128::from(PAUSE)
             }
         };
         self.next_at = now.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
     }
 
-    /// It could not be looked at.
+    /// Notes that a segment could not be checked.
     const fn failed(&mut self, now: u64) {
         self.next_at = now.saturating_add(PAUSE);
     }
@@ -73,7 +73,7 @@ impl Scrub {
         Self { shards: Arc::clone(shards), pace: Mutex::new(Pace::new(bytes_per_second)) }
     }
 
-    /// Looks at the next segment if it is due. Returns whether it was.
+    /// Checks the next segment if it is due. Returns whether it was.
     pub(crate) fn step(&self) -> bool {
         let mut pace = lock(&self.pace);
         let Some(shard) = self.shards.first() else { return false };

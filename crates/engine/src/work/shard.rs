@@ -1,8 +1,8 @@
-//! A shard: a tree with the work that goes on behind it.
+//! A shard: a tree with its background work.
 //!
-//! Readers know the [`Tree`] alone. Who writes asks the shard for the next memtable, and background threads ask it
-//! for work. Its lock guards the bookkeeping of background work and why writers wait; it is never held while
-//! anything is awaited from the fabric, or while indexes are merged.
+//! Readers know only the [`Tree`]. Writers ask the shard for the next memtable, and background threads ask it for work.
+//! Its lock guards the bookkeeping of background work and why writers wait. It is never held during a wait for the
+//! fabric, or while indexes are merged.
 
 use crate::durable::commit::{Commits, Record};
 use crate::durable::findings::{Looked, Mend};
@@ -41,7 +41,7 @@ use std::time::Duration;
 /// How often a named database asks whether another process took it over, nanoseconds.
 const WATCH_INTERVAL: u64 = 1_000_000_000;
 
-/// How long damage that nobody can mend is not looked for again, nanoseconds.
+/// How long damage that nobody can repair is not looked for again, nanoseconds.
 const MENDING_PAUSE: u64 = 10_000_000_000;
 
 /// How much longer a writer that switches memtables pauses for each step that collection lags behind.
@@ -57,7 +57,7 @@ enum ShardLog {
     None,
     /// In the memory of its node.
     Memory(Box<Log>),
-    /// In storage, with those of all shards; this is the shard's number.
+    /// In storage, with the logs of all shards; this is the shard's number.
     Storage(Arc<StorageLog>, usize),
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Shard {
     pub(crate) common: Arc<Common>,
     /// The shard in the ledger of the database's memory.
     pub(crate) holder: Holder,
-    /// The account of the node that served at first, which is kept for whichever serves.
+    /// The account of the node that served first, which is kept whichever node serves.
     pub(crate) account: usize,
 }
 
@@ -120,8 +120,8 @@ impl Shard {
         Ok(Self::with(tree, Commits::new(Record::Nowhere), ShardLog::None, common))
     }
 
-    /// A shard that goes on where an earlier owner's versions end. Nothing may be written to it before what the log
-    /// holds is written again.
+    /// A shard that continues where an earlier owner's versions end. Nothing new may be written to it before what the
+    /// log holds is written again.
     ///
     /// # Errors
     /// As for memory of the first memtable.
@@ -180,7 +180,7 @@ impl Shard {
         lock(&self.state)
     }
 
-    /// Sleeps until something changed, or a while; does background work when nobody else does.
+    /// Sleeps until something changes, or for a while; does background work when nobody else does.
     pub(crate) fn wait<'a>(&'a self, state: MutexGuard<'a, Planner>) -> MutexGuard<'a, Planner> {
         if self.tree.options.background_threads == 0 {
             drop(state);
@@ -202,8 +202,8 @@ impl Shard {
         self.common.bell.ring();
     }
 
-    /// Says that a memtable was sealed, as another one was installed for what is to be written next. Its records go to the
-    /// log while its table is made.
+    /// Says that a memtable was sealed, and another one installed for the next writes. The sealed one's records go to
+    /// the log while its table is made.
     fn notify_sealed(&self, need: Need) {
         if need.bytes > 0 {
             self.tree.want_memtable();
@@ -219,8 +219,8 @@ impl Shard {
         self.tree.fenced().or(state.failure.as_ref()).cloned()
     }
 
-    /// Has these shards, all of a database, know of each other's batches that cross them, if their logs are in memory.
-    /// Returns where to say so of a batch.
+    /// Connects these shards, all of a database, so that they know of batches that cross them, if their logs are in
+    /// memory. Returns where to report such a batch.
     pub(crate) fn join_crossings(shards: &[Arc<Self>], cut: &Arc<Cut>) -> Option<Arc<Crossings>> {
         if shards.len() < 2 || !shards.iter().all(|shard| matches!(shard.log, ShardLog::Memory(_))) {
             return None;
@@ -233,8 +233,8 @@ impl Shard {
         Some(crossings)
     }
 
-    /// Returns when all records up to `number`, which is published, survive what the log does, and are not cut off by a batch
-    /// that crosses shards.
+    /// Returns when all records up to `number`, which is published, survive what the log survives, and cannot be cut
+    /// off by a batch that crosses shards.
     ///
     /// # Errors
     /// `Invalid` when the database has no name, and so no log; `Closed`; as [`Log::make_durable`].
@@ -262,7 +262,7 @@ impl Shard {
                     self.common.log_bell.ring();
                 }
                 match made {
-                    // A part of the log was to be made where nothing is any more.
+                    // A part of the log was to be made at a member that is gone.
                     Err(error) if self.tree.remote.serves_again(&error, server) => {}
                     made => break made,
                 }
@@ -270,7 +270,7 @@ impl Shard {
             ShardLog::Storage(log, shard) => log.make_durable(*shard, number),
         };
         made.map_err(|error| self.tree.judged(error))?;
-        // A shard that is closed drops its memtables. Whoever ships then finds nothing to ship.
+        // A closed shard drops its memtables. A thread that ships then finds nothing to ship.
         self.tree.check_open()
     }
 
@@ -279,8 +279,8 @@ impl Shard {
         matches!(&self.log, ShardLog::Storage(log, _) if log.delete_unneeded())
     }
 
-    /// Does what keeps the log going, if that is due: makes a part of it ahead, or has storage get the tables that it holds
-    /// still. Returns whether it did.
+    /// Maintains the log, if that is due: makes a part of it ahead, or brings to storage the tables that the log still
+    /// holds. Returns whether it did.
     pub(crate) fn tend_log(&self) -> bool {
         match &self.log {
             ShardLog::None => false,
@@ -292,7 +292,7 @@ impl Shard {
     fn prepare_log(&self, log: &Log) -> bool {
         let has_made = !self.tree.is_closed()
             && log.prepare(&self.tree, &self.commits).unwrap_or_else(|error| {
-                // Whoever needs it makes it, or fails then.
+                // Whoever needs the part makes it, or fails then.
                 tracing::debug!(%error, "making a part of the log ahead");
                 false
             });
@@ -308,7 +308,7 @@ impl Shard {
         }
     }
 
-    /// Gets the shard back at memory nodes that are there again, if this process has lost all of its members.
+    /// Regains the shard at memory nodes that have come back, if this process has lost all of its members.
     pub(crate) fn regain(&self) {
         let ShardLog::Memory(log) = &self.log else { return };
         if self.tree.is_closed() {
@@ -331,7 +331,7 @@ impl Shard {
         })
     }
 
-    /// Has a memory node hold a copy that is missing, if there is one. Returns whether it did.
+    /// Makes a copy that is missing on a memory node, if there is one. Returns whether it did.
     pub(crate) fn mend(&self) -> bool {
         let ShardLog::Memory(log) = &self.log else { return false };
         if self.tree.is_closed() {
@@ -344,7 +344,7 @@ impl Shard {
         has_joined || self.mend_damaged(log)
     }
 
-    /// Looks at the copies if somebody has found damage in one of them, and mends them. Returns whether it did.
+    /// Checks the copies if somebody has found damage in one of them, and repairs them. Returns whether it did.
     fn mend_damaged(&self, log: &Log) -> bool {
         let now = self.tree.options.clock.now();
         if !self.tree.remote.are_suspected() || now < self.next_mending.load(Ordering::Relaxed) {
@@ -354,7 +354,7 @@ impl Shard {
         let looked = mending::look(&self.tree, &self.commits, log, Mend::Repair, |_| ());
         let has_mended = looked.as_ref().is_ok_and(|looked| looked.damaged.iter().any(|damaged| damaged.is_mended));
         if !has_mended {
-            // Whoever reads what nobody can mend says so again and again.
+            // Readers report damage that nobody can repair again and again.
             let behind = self.tree.options.clock.now().saturating_add(MENDING_PAUSE);
             self.next_mending.store(behind, Ordering::Relaxed);
         }
@@ -365,8 +365,8 @@ impl Shard {
         true
     }
 
-    /// Looks at the copies of all that the shard has in memory; `None` where there is no log in memory, and so no copy that this
-    /// process could mend.
+    /// Checks the copies of all that the shard has in memory; `None` if there is no log in memory, and so no copy that
+    /// this process could repair.
     ///
     /// # Errors
     /// As [`mending::look`].
@@ -377,8 +377,8 @@ impl Shard {
         }
     }
 
-    /// Looks at the copies of the next segment behind `after`, by their numbers, or else at the manifests. Returns which it was, and how many
-    /// bytes were read; `None` where there is no other one.
+    /// Checks the copies of the next segment after `after`, in the order of their numbers, and first of all the
+    /// manifests. Returns the segment and how many bytes were read; `None` if no segment is left.
     ///
     /// # Errors
     /// As [`mending::look`].
@@ -386,8 +386,9 @@ impl Shard {
         let ShardLog::Memory(log) = &self.log else { return Ok(None) };
         self.tree.check_open()?;
         let mut looked = Looked::default();
-        // Of the versions of this moment. A round may take hours: one version over all of it would keep the memory of what is replaced
-        // meanwhile, and know nothing of what comes. Beside the bytes of all copies of a segment, this costs little.
+        // Checks the versions of this moment. A round may take hours. Holding one version all the time would keep the
+        // memory of what is replaced meanwhile, and miss what is added. Compared with the bytes of all copies of a
+        // segment, this costs little.
         let looking = Looking::new(&self.tree, log, Mend::Repair);
         if after.is_none() {
             self.commits.look(&self.tree, Mend::Repair, &mut looked)?;
@@ -402,7 +403,7 @@ impl Shard {
         Ok(next.map(|segment| (segment.id(), looked.bytes)))
     }
 
-    /// Whether background work that found damage may succeed now, at another member, or since copies were mended.
+    /// Whether background work that found damage may succeed now, at another member or because copies were repaired.
     fn goes_around_damage(&self, error: &Error) -> bool {
         let (remote, server) = (&self.tree.remote, self.tree.remote.server());
         let goes_on = error.kind() == ErrorKind::Corrupt && remote.goes_on(error, server, &mut Tried::default());
@@ -452,7 +453,8 @@ impl Shard {
         self.record()
     }
 
-    /// Begins to flush what a named database has in memtables, if it is open and well: all up to the number that it returns.
+    /// Begins to flush the memtables of a named database, if it is open and has not failed. Returns the number up to
+    /// which it flushes.
     ///
     /// # Errors
     /// As [`Shard::switch`].
@@ -464,7 +466,7 @@ impl Shard {
     /// Waits for what [`Shard::begin_leaving`] began.
     ///
     /// # Errors
-    /// Why memtables were not flushed, also of work that failed before.
+    /// Why memtables were not flushed, even if the work failed earlier.
     pub(crate) fn leave(&self, begun: Result<Option<SequenceNumber>>) -> Result<()> {
         begun.and_then(|end| end.map_or(Ok(()), |end| self.wait_flushed(end)))?;
         self.lock().failure.clone().map_or(Ok(()), Err)
@@ -607,7 +609,7 @@ impl Shard {
                     return Err(full);
                 }
                 Admission::Wait(cause) => {
-                    // What this version alone names is memory to wait for.
+                    // Memory that only this version names may be what the writer waits for.
                     drop(view);
                     state = stalled.during(cause, || self.wait(state));
                 }
@@ -615,7 +617,8 @@ impl Shard {
         }
     }
 
-    /// The pause of a writer that switched memtables, `short` for want of memory, for its most pressing cause.
+    /// The pause of a writer that switched memtables, for its most pressing cause. `short` is the pause because memory
+    /// is short.
     fn pause<'s>(&'s self, view: &View, short: Duration, stalled: Stall<'s>) -> Pause<'s> {
         let causes = [
             (StallCause::Level0Slowdown, self.pace.pause(&self.tree.options, view.version.level0_tables())),
@@ -626,7 +629,7 @@ impl Shard {
         most.map_or_else(Pause::default, |(cause, longest)| Pause::new(stalled, cause, longest))
     }
 
-    /// What the planner decides by, as the view shows it, and the ledger.
+    /// Runs `decide` with the ledger and with what the planner decides by, as the view shows it.
     pub(crate) fn with_scene<R>(&self, view: &View, decide: impl FnOnce(&Scene<'_>, &mut Ledger) -> R) -> R {
         let sealed: Vec<_> = view.sealed.iter().map(|buffer| buffer.memtable.filled_prefix_bytes()).collect();
         let active = &view.active.memtable;
@@ -663,7 +666,7 @@ impl Shard {
         view.sealed.iter().filter(has).map(|buffer| buffer.memtable.filled_prefix_bytes()).sum()
     }
 
-    /// Where the log in memory has a sealed memtable's records, if it has most of them: it gets the rest.
+    /// Where the log in memory has a sealed memtable's records, if it has most of them: the log then gets the rest.
     pub(crate) fn logged(&self, buffer: &Buffer) -> Option<Vec<Stretch>> {
         let ShardLog::Memory(log) = &self.log else { return None };
         let (base, bytes) = (buffer.memtable.base(), buffer.memtable.filled_prefix_bytes());
@@ -689,15 +692,15 @@ impl Shard {
     pub(crate) fn seal_active(&self) -> Result<()> {
         let active = Arc::clone(&self.tree.view.load().active);
         if active.memtable.reserved_bytes() > 0 {
-            // Somebody else may have ended it: then it is switched all the same.
+            // Another thread may have ended it: it is switched all the same.
             let _ = active.memtable.end_early();
             self.switch(&active, Need::NOTHING, &mut Pause::default())?;
         }
         Ok(())
     }
 
-    /// Notes that nobody would find what is written from now on: background work ends, and so does the memtable, as who writes
-    /// next looks for a failure then.
+    /// Notes that nobody would find what is written from now on. Background work ends, and so does the active memtable,
+    /// because the next writer then looks for a failure.
     pub(crate) fn lose(&self, error: &Error) {
         self.failed(error.clone());
         let _ = self.tree.view.load().active.memtable.end_early();
@@ -757,14 +760,14 @@ impl Shard {
         matches!(self.log, ShardLog::Memory(_)) || self.lags()
     }
 
-    /// Deletes what of the log storage has in tables.
+    /// Deletes the part of the log that storage has in tables.
     pub(super) fn tidy_log(&self) {
         if let ShardLog::Storage(log, _) = &self.log {
             log.tidy();
         }
     }
 
-    /// Notes that storage did not get the tables that are missing there.
+    /// Notes that storage did not get the tables that it lacks.
     pub(super) fn not_recorded(&self, error: Error) {
         let error = self.tree.judged(error);
         if error.kind() == ErrorKind::Fenced || !error.is_of_storage() {
@@ -774,8 +777,8 @@ impl Shard {
         self.notify();
     }
 
-    /// Notes that background work failed. A full memory node is not for good, and an endpoint that
-    /// broke need not be: it is tried again.
+    /// Notes that background work failed. A full memory node is not permanent, and a broken endpoint need not be: then
+    /// the work is tried again.
     pub(crate) fn failed(&self, error: Error) {
         let error = self.tree.why_failed(error);
         let may_retry = self.tree.remote.may_retry(&error) || self.goes_around_damage(&error);

@@ -4,8 +4,8 @@ use crate::terms::Options;
 use crate::terms::statistics::{Counters, StallCause, add};
 use std::time::Duration;
 
-/// What a writer waits while it writes, counted as one stall when this is dropped. What it does between its waits does
-/// not count.
+/// The waits of a writer during one write, counted as one stall when this is dropped. What the writer does between its
+/// waits does not count.
 pub(crate) struct Stall<'a> {
     counters: &'a Counters,
     options: &'a Options,
@@ -18,7 +18,7 @@ impl<'a> Stall<'a> {
         Self { counters, options, cause: None, nanos: 0 }
     }
 
-    /// The writer waits as long as `wait` takes. Of several causes, the first one counts.
+    /// Counts the time that `wait` takes. Of several causes, the first one counts.
     pub(crate) fn during<T>(&mut self, cause: StallCause, wait: impl FnOnce() -> T) -> T {
         self.cause.get_or_insert(cause);
         let since = self.options.clock.now();
@@ -27,7 +27,7 @@ impl<'a> Stall<'a> {
         waited
     }
 
-    /// What the writer has waited for, if it has, turns out to be another cause.
+    /// Changes the cause of what the writer has waited for, if it has waited.
     pub(crate) const fn blame(&mut self, cause: StallCause) {
         self.cause = Some(cause);
     }
@@ -38,7 +38,7 @@ impl<'a> Stall<'a> {
 pub(crate) struct Pause<'a>(Option<(Stall<'a>, StallCause, Duration)>);
 
 impl<'a> Pause<'a> {
-    /// For so long, as part of what the writer has waited already.
+    /// A pause of this length, as part of what the writer has waited already.
     pub(crate) const fn new(stalled: Stall<'a>, cause: StallCause, length: Duration) -> Self {
         Self(Some((stalled, cause, length)))
     }

@@ -1,4 +1,4 @@
-//! What is done once in a while, by a thread of its own.
+//! Work at intervals, by a thread of its own.
 
 use crate::terms::{Error, Result};
 use crate::work::bell::Bell;
@@ -45,7 +45,7 @@ impl Ticker {
         Ok(Self { stopped, bell, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has the thread end after its current work, and does not wait for that.
+    /// Tells the thread to end after its current work, and does not wait for that.
     pub(crate) fn leave(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.bell.ring();

@@ -20,7 +20,7 @@ pub struct WriteBatch {
     /// Whether there are operands of merges.
     merges: bool,
     conditions: Vec<Condition>,
-    /// The moments that conditions name: each with what names its database, and what keeps it.
+    /// The moments that conditions name: each with the identity of its database, and what keeps the moment.
     moments: Vec<(usize, Arc<dyn fmt::Debug + Send + Sync>)>,
 }
 
@@ -55,7 +55,8 @@ impl WriteBatch {
         self.add(Write { kind: Kind::Delete, key, value: &[], expiry_ms: None })
     }
 
-    /// Adds an operand to `key`, from which the database's merge operator makes the value ([`Db::merge`](crate::Db::merge)).
+    /// Adds an operand to `key`. The database's merge operator makes the value from operands
+    /// ([`Db::merge`](crate::Db::merge)).
     pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> &mut Self {
         self.add(Write { kind: Kind::Merge, key, value: operand, expiry_ms: None })
     }
@@ -80,8 +81,9 @@ impl WriteBatch {
         self.require(key, Demand::Present)
     }
 
-    /// The same, if the write that `stamp` names gave `key` the value that it has ([`Db::get_entry`](crate::Db::get_entry)).
-    /// When a bound between shards has moved, the condition may fail although nobody wrote the key.
+    /// The same, if the write that `stamp` names gave `key` its present value
+    /// ([`Db::get_entry`](crate::Db::get_entry)). When a bound between shards has moved, the condition may fail
+    /// although nobody wrote the key.
     pub fn require_stamp(&mut self, key: &[u8], stamp: Stamp) -> &mut Self {
         self.require(key, Demand::Stamp(stamp))
     }
@@ -91,7 +93,7 @@ impl WriteBatch {
         self
     }
 
-    /// Keeps a moment of a database, which a condition names, as long as the batch has the condition.
+    /// Keeps a moment of a database that a condition names, as long as the batch has the condition.
     pub(crate) fn hold(&mut self, database: usize, moment: Arc<dyn fmt::Debug + Send + Sync>) {
         self.moments.push((database, moment));
     }
@@ -106,7 +108,7 @@ impl WriteBatch {
         &self.conditions
     }
 
-    /// What names the databases of the moments that conditions name.
+    /// The identities of the databases whose moments conditions name.
     pub(crate) fn databases(&self) -> impl Iterator<Item = usize> {
         self.moments.iter().map(|(database, _)| *database)
     }
@@ -129,7 +131,7 @@ impl WriteBatch {
         self
     }
 
-    /// Adds the writes and conditions of another batch behind those that are there.
+    /// Adds the writes and conditions of another batch after those of this one.
     pub fn append(&mut self, other: &Self) -> &mut Self {
         self.bytes.extend_from_slice(&other.bytes);
         self.operations.extend_from_slice(&other.operations);
@@ -182,7 +184,7 @@ impl WriteBatch {
     /// Checks operands against the database's merge operator.
     ///
     /// # Errors
-    /// `Invalid` when it takes none, or not these.
+    /// `Invalid` when the database takes none, or not these.
     #[inline]
     pub(crate) fn check_operands(&self, options: &Options) -> Result<()> {
         if !self.merges {

@@ -62,7 +62,7 @@ impl Condition {
     }
 }
 
-/// What is the case when the demand is not met.
+/// What is true of the key when the demand is not met.
 impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -10,8 +10,8 @@
 //!   publish    f … l
 //! ```
 //!
-//! Others write as ever, without a lock. Whoever reserves later numbers waits for these to be published, as behind any
-//! slow writer. Between reservation and publication the fabric is not waited for.
+//! Others write as usual, without a lock. A writer that reserves later numbers waits for these to be published, as it
+//! does for any slow writer. Nothing waits for the fabric between reservation and publication.
 //!
 //! # Invariants
 //!
@@ -63,7 +63,7 @@ pub(crate) enum Verdict {
 }
 
 impl Shard {
-    /// Reads the keys of conditions, and checks these.
+    /// Reads the keys of conditions, and checks the conditions.
     ///
     /// # Errors
     /// `Conflict`; as for reads.
@@ -72,7 +72,7 @@ impl Shard {
         let mut states = fetch(std::slice::from_ref(source), &keys, |_| 0, &|found: Found<'_>| found.state())?;
         for (condition, state) in conditions.all.iter().zip(&mut states) {
             if let (true, Demand::Unchanged(past)) = (state.merges, condition.demand) {
-                // A merged value changes when that expires which its operands apply to.
+                // A merged value changes when the value expires that its operands apply to.
                 state.expiry_ms = source.base_expiry_ms(&condition.key, ReadTime::At(past.time_ms))?;
             }
             condition.check(conditions.shard, *state, ReadTime::Now(&self.tree.time))?;
@@ -94,7 +94,7 @@ impl Shard {
         }
         for (condition, state) in conditions.all.iter().zip(&known.states) {
             let state = match in_memtables(view, &condition.key, number) {
-                // What is merged was looked up as a whole.
+                // A merged value was looked up as a whole.
                 Ok(Some(found)) => Some(found.state()).filter(|now| now.newest != state.newest).unwrap_or(*state),
                 Ok(None) if Arc::ptr_eq(&view.version, &known.version) => *state,
                 Ok(None) => return Verdict::Unknown,

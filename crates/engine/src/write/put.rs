@@ -43,11 +43,11 @@ impl Shard {
         }
     }
 
-    /// Writes what an earlier owner logged and no table holds, under the same numbers. Returns whether all keys among it are
-    /// in a range.
+    /// Writes what an earlier owner logged and no table holds, under the same numbers. Returns whether all of its keys
+    /// are in a range.
     ///
     /// # Errors
-    /// As [`Shard::write`]; `Corrupt` when the numbers are others.
+    /// As [`Shard::write`]; `Corrupt` when the numbers differ.
     pub(crate) fn replay(&self, records: Vec<Bytes>, range: KeyRange<'_>) -> Result<bool> {
         let (order, mut all_in_range) = (self.tree.options.key_order, true);
         let mut batch = WriteBatch::new();
@@ -111,8 +111,8 @@ impl Shard {
         Ok(Tried::Ended(Arc::clone(&view.active)))
     }
 
-    /// Reserves numbers for a checked batch, runs `reserved` with the view and the first of them, and inserts what that
-    /// says. Neither publishes it nor waits for background work: later numbers wait for the caller.
+    /// Reserves numbers for a checked batch, runs `reserved` with the view and the first number, and inserts what
+    /// `reserved` says. Neither publishes it nor waits for background work: later numbers wait for the caller.
     ///
     /// # Errors
     /// `Io` when there is no memory; the error of `reserved`, after which nobody may write to this shard any more.

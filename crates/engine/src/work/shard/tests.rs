@@ -9,7 +9,8 @@ use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use forebay_storage::{Storage, StorageOptions};
 
-/// Whoever waits for a number when the shard is cleared, as [`Db::close`] does it, must not be told that it is durable.
+/// A thread that waits for a number when the shard is cleared, as [`Db::close`] does it, must not learn that it is
+/// durable.
 #[test]
 fn what_a_closed_shard_dropped_is_not_acknowledged() {
     let storage = || Storage::open("memory:", StorageOptions::default()).unwrap();
