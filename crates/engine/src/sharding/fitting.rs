@@ -8,8 +8,8 @@ use forebay_memory_client::MemoryClient;
 use std::sync::Arc;
 
 /// Refuses to create a database that could flush nothing, however empty its nodes are: once each shard has its first
-/// memtable, none gets another one. One that exists is opened all the same, as deletions and reads go on, and the log says
-/// so. Shard `i` lies on node `i` modulo the number of nodes.
+/// memtable, none would get another. An existing database is opened all the same, because deletions and reads still
+/// work, and the log says so. Shard `i` is on node `i` modulo the number of nodes.
 ///
 /// # Errors
 /// `Invalid` for a new database.
@@ -62,7 +62,7 @@ fn whole(client: &MemoryClient, options: &Options) -> Granted {
     }
 }
 
-/// Whether the ledger grants one of so many shards another memtable when each has one.
+/// Whether the ledger grants one of `shards` shards another memtable when each has one.
 fn fit(granted: &Granted, shards: usize, options: &Options) -> bool {
     /// The account of the node.
     const NODE: usize = 0;
@@ -83,7 +83,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A node of so many MiB in 16 extents, one of which is headroom, and a database with memtables of 2 MiB.
+    /// The most shards that fit on a node of `mib` MiB in 16 extents, one of them headroom, with memtables of 2 MiB.
     fn most(mib: u64, name: Option<&str>) -> usize {
         let extent_bytes = mib * MIB / 16;
         let options = Options { name: name.map(str::to_owned), write_buffer_bytes: 2 << 20, ..Options::default() };

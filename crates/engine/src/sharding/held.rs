@@ -10,7 +10,7 @@ use forebay_base::{KeyOrder, Kind};
 pub(crate) struct Held {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-    /// The shard that they leave, or any where all keys are held.
+    /// The shard that they leave, or any if all keys are held.
     pub(crate) source: usize,
     /// Why they are not released, if the move failed.
     pub(crate) failure: Option<Error>,
@@ -29,7 +29,7 @@ impl Held {
         self.range().contains(order, key)
     }
 
-    /// Whether a batch writes any of them.
+    /// Whether a batch writes any of these keys.
     pub(crate) fn holds_any(&self, order: KeyOrder, batch: &WriteBatch) -> Result<bool> {
         for write in batch.iter() {
             let Write { kind, key, value, .. } = write?;

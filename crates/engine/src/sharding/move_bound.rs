@@ -198,7 +198,7 @@ impl Move<'_> {
         while entries.valid() {
             let (key, value) = (entries.key(), entries.value());
             match entries.chain()? {
-                // What operands make of a value that expires depends on when it is read, and it may be too long for a record.
+                // What operands make of an expiring value depends on when it is read, and may be too long for a record.
                 Some(Chain { operands, value: base, expiry_ms, .. })
                     if expiry_ms.is_some() || value.len() as u64 > most_bytes =>
                 {

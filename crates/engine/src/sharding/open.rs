@@ -25,8 +25,8 @@ use forebay_table::StoreConfig;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX); on the nodes that have parts of it, if
-/// it is there already. They share `common`.
+/// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX), or on the nodes that
+/// have parts of it if it exists already. They share `common`.
 ///
 /// # Errors
 /// See [`crate::Db::open`].
@@ -153,7 +153,7 @@ fn open_named(
     Ok(Opened { nodes, routing: routing?, shards, logs, recovery, cut, log: None, copied: None, stored: None })
 }
 
-/// Recovers all shards, each with its owner, of which shard `i` lies on node `i` modulo the number of nodes.
+/// Recovers all shards, each with its owner. Shard `i` is on node `i` modulo the number of nodes.
 fn recover(owners: &[Arc<Owner>], nodes: &[Arc<Node>], options: &Options) -> Result<Vec<Recovered>> {
     let shards = owners.iter().zip(nodes.iter().cycle()).zip(0..).map(|((owner, node), id)| {
         Wanted::new(vec![(node, owner)], identity(options, owner.store().id().0.into(), id))
@@ -161,8 +161,8 @@ fn recover(owners: &[Arc<Owner>], nodes: &[Arc<Node>], options: &Options) -> Res
     recovery::recover(shards.collect(), options, |_| None)
 }
 
-/// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a
-/// time, and deletes keys in shards that do not own them. Background work must go on meanwhile.
+/// Continues where the earlier owner of a named database ended: writes again what its logs hold, several shards at a
+/// time, and deletes keys in shards that do not own them. Background work must run meanwhile.
 ///
 /// # Errors
 /// As for writes; `Corrupt` when a log is damaged.
@@ -191,7 +191,7 @@ fn go_on(shard: &Shard, records: LeftRecords, owned: Option<KeyRange<'_>>) -> Re
         shard.replay(records, KeyRange::default())?;
         return shard.clear_range(KeyRange::default());
     };
-    // Whoever looks for keys in a memtable puts all of it in order first.
+    // A search for keys in a memtable first puts all of it in order.
     let memtables_are_clean = shard.replay(records, owned)?;
     let below = owned.lower.map(|lower| KeyRange { lower: None, upper: Some(lower) });
     let above = owned.upper.map(|upper| KeyRange { lower: Some(upper), upper: None });

@@ -10,8 +10,8 @@
 //!  register is written       with the members that have everything: from here on the database is this process's
 //! ```
 //!
-//! Every member that the register names has all that was acknowledged, so one that can be reached is enough. One that is lost
-//! before the end is left out, and recovery begins anew with the others.
+//! Every member that the register names has all that was acknowledged, so one reachable member is enough. A member that
+//! is lost before the end is left out, and recovery begins anew with the others.
 
 use crate::durable::database::Place;
 use crate::durable::known::Seen;
@@ -44,7 +44,7 @@ struct Copy<'a> {
     owner: Arc<Owner>,
 }
 
-/// Opens the database `name`, of which these nodes hold copies, or are to.
+/// Opens the database `name`, of which these nodes hold copies, or are to hold them.
 ///
 /// # Errors
 /// See [`crate::Db::open`].
@@ -86,7 +86,7 @@ pub(super) fn open(
     }
     let mut parts = Vec::with_capacity(clients.len());
     let mut stores = Vec::with_capacity(clients.len());
-    // Whatever is wrong at one of them is known before anything is created at another.
+    // Errors at any of them are known before anything is created at another.
     for client in clients {
         match named::find_copy(client, name, &database) {
             Err(error) if error.is_out_of_reach() && !is_new => {
@@ -128,7 +128,8 @@ pub(super) fn open(
     Ok(Opened { nodes, shards, routing, logs, recovery, cut, log: None, copied, stored: None })
 }
 
-/// Checks that as many nodes are named as hold copies. One that cannot be reached is named, too, though nobody knows which it is.
+/// Checks that as many nodes are named as hold copies. An unreachable node is also named, though nobody knows which it
+/// is.
 ///
 /// # Errors
 /// `Invalid`.
@@ -154,7 +155,7 @@ fn check_all_named(
     )))
 }
 
-/// Nodes that the register names, for people.
+/// Nodes that the register names, as text for people.
 fn nodes_told(nodes: impl Iterator<Item = MemberNode>) -> String {
     let nodes = nodes.map(|of| NodeIdentity { node: of.node, incarnation: of.incarnation }.to_string());
     nodes.collect::<Vec<_>>().join(", ")
@@ -197,7 +198,7 @@ impl Unclaimed {
         Ok((Self::Nodes(Some((database, cells))), said, seen))
     }
 
-    /// The number of a database whose creation has begun, and ended before the register knew of it.
+    /// The number of a database whose creation began, but ended before the register knew of it.
     fn begun(&self, name: &str, clients: &[Arc<MemoryClient>]) -> Result<Option<u64>> {
         match self {
             Self::Nodes(of_nodes) => Ok(of_nodes.as_ref().map(|(database, _)| *database)),
@@ -209,7 +210,7 @@ impl Unclaimed {
         }
     }
 
-    /// The register of a database whose stores are there.
+    /// The register of a database whose stores exist.
     fn with(self, parts: &[Part], options: &Options) -> Result<Self> {
         match self {
             Self::Nodes(None) => {
@@ -247,8 +248,8 @@ fn look(said: &MembersRecord, parts: &[Part], options: &Options) -> Result<Seen>
     Seen::look(&shards, options)
 }
 
-/// Checks that nobody has ever owned a database of which these are parts, as a register says that knows none. Whoever claims a register
-/// does so before it begins a shard.
+/// Checks that nobody has ever owned the database of these parts, when a register knows no such database. An owner
+/// claims its register before it begins a shard.
 ///
 /// # Errors
 /// `AlreadyExists` when somebody has: another register knows it.
@@ -359,7 +360,8 @@ fn take_over(
     let mut recovery = Recovery::default();
     let mut reached = Vec::with_capacity(copies.len());
     for ((copies, named), shard) in copies.iter().zip(named).zip(0..) {
-        // An earlier owner may have left some out before this process claimed the register: they lack something.
+        // An earlier owner may have left some members out before this process claimed the register: they lack
+        // something.
         let is_named = |copy: &&Copy<'_>| named.contains(&member(copy.node.client().node()));
         let members: Vec<_> = copies.iter().filter(is_named).map(|copy| (copy.node, &copy.owner)).collect();
         if members.is_empty() {
@@ -400,8 +402,8 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
     MemberRegister::new(register, said).drop_database()
 }
 
-/// Drops the database `name`, which a register in `storage` knows, from these memory nodes. Another one of the name stays that a
-/// node has. Returns what the register says.
+/// Drops the database `name`, which a register in `storage` knows, from these memory nodes. If a node has another
+/// database of this name, that one stays. Returns what the register says.
 ///
 /// # Errors
 /// `NotFound` when the register does not know it; `Busy` while a process has it open on one of the nodes; those of the storage.

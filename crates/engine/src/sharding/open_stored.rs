@@ -87,7 +87,7 @@ pub(super) fn open(
     // An owner deletes what no commit names.
     known.iter().try_for_each(|known| unnamed::check(&place, &history, &known.committed))?;
     let recorded = known.as_ref().map_or("", |known| known.committed.memory_store.as_str());
-    // Storage alone says whether it is whole.
+    // Storage alone says whether the database is whole.
     let config = StoreConfig { to_finish: false, ..identity.config.clone() };
     let copies = named::open_copies(clients, (name, identity.database), recorded, &config, options)?;
     let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
@@ -150,7 +150,7 @@ impl Taker<'_> {
         let restored = self.restore(&committed, epoch, &kept, &mut recovery)?;
         committed.memory_store.clone_from(&self.copies.store);
         committed.versions = restored.iter().map(|restored| restored.version.version.clone()).collect();
-        // No owner before can name another one, whatever it creates.
+        // No earlier owner can name another log, whatever it creates.
         let unneeded = self.place.unneeded_logs(|log| !committed.logs.contains(log))?;
         let register = Arc::new(claimed.begin(committed)?);
         restored.iter().for_each(Restored::take_charge);
@@ -213,7 +213,7 @@ impl Taker<'_> {
     }
 }
 
-/// What a database holds that is to be read, and not owned: what was committed, and what its logs hold beside that.
+/// What a database holds that is read and not owned: what was committed, and what its logs hold beside that.
 ///
 /// # Errors
 /// `NotFound`; `Busy` when it is not finished; `Corrupt`; those of the storage.
@@ -247,12 +247,12 @@ pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
     })
 }
 
-/// Drops the database `name` in `storage`, and what these memory nodes hold of it. An owner that lives is fenced. What an earlier
-/// call has left is deleted.
+/// Drops the database `name` in `storage`, and what these memory nodes hold of it. An owner that is still alive is
+/// fenced. What an earlier call has left is deleted.
 ///
 /// # Errors
-/// `NotFound` when nothing of it is there; `Busy` while a process has it open on one of the nodes, or it has checkpoints; those of
-/// the storage: call again.
+/// `NotFound` when nothing of it exists; `Busy` while a process has it open on one of the nodes, or it has checkpoints;
+/// those of the storage: call again.
 pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
     let place = Place::new(storage, name)?;
     destroy_known(&place, clients, name, &place.history()?)
@@ -281,7 +281,7 @@ fn destroy_known(place: &Place, clients: &[Arc<MemoryClient>], name: &str, histo
     }
 }
 
-/// Has no database be there any more. What it had is left.
+/// Records that the database no longer exists. What it held is left.
 fn drop_found(
     place: &Place,
     clients: &[Arc<MemoryClient>],
@@ -293,11 +293,11 @@ fn drop_found(
     let found = &known.committed;
     named::drop_copies(clients, (name, found.identity.database))?;
     let claimed = Claimed::claim(place, Some(&known), &found.identity, &found.versions)?;
-    // The owner before may have made one until then.
+    // The earlier owner may have made one until the claim.
     dropping::check_unneeded(place)?;
     for log in &claimed.committed.logs {
         match place.storage.open_log(&place.log(*log)?, LogRecovery::Seal) {
-            // Its writer is stopped, and nobody needs what it lacks.
+            // The log's writer is stopped, and nobody needs what the log lacks.
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
             sealed => drop(sealed?),
         }
@@ -305,13 +305,14 @@ fn drop_found(
     claimed.drop_database()
 }
 
-/// Drops what was begun and, as the commits have said, not finished. An owner that lives is fenced, unless it finishes first.
+/// Drops what was begun and, according to the commits, not finished. An owner that is alive is fenced, unless it
+/// finishes first.
 fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str, history: &History) -> Result<()> {
     match destroy_known(place, clients, name, history) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         dropped => dropped?,
     }
-    // A request to delete it that arrives late would meet what another process has begun since.
+    // Only if it is there: a late request to delete it would hit what another process has begun since.
     let unfinished = place.unfinished()?;
     if place.is_there(&unfinished)? {
         place.storage.objects().delete(&unfinished)?;
@@ -331,7 +332,7 @@ pub(crate) fn committed(place: &Place) -> Result<(Committed, u64)> {
     }
 }
 
-/// What it means that the commits of a place tell of no database.
+/// The error for a place whose commits tell of no database.
 fn missing(place: &Place, history: &History) -> Result<Error> {
     let (name, storage) = (place.root().as_str(), place.storage.objects().describe());
     if !checkpoints::are_at(place)? && place.lacks_commits(history)? {

@@ -1,4 +1,4 @@
-//! What ways to open a database have in common.
+//! What all ways to open a database have in common.
 
 use crate::durable::database::Place;
 use crate::durable::known::Seen;
@@ -26,7 +26,7 @@ pub(crate) struct Opened {
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) shards: Arc<[Arc<Shard>]>,
     pub(crate) routing: Routing,
-    /// Of each shard of a named database, what its log holds that no table does.
+    /// For each shard of a named database, what its log holds that no table does.
     pub(crate) logs: Vec<LeftRecords>,
     /// What was found of a named database.
     pub(crate) recovery: Option<Recovery>,
@@ -56,12 +56,12 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// Adds a memory node, which copies may lie on from now on. If it is one of those that are the register, it counts there by
-    /// this session, where the one before has ended.
+    /// Adds a memory node, on which copies may be placed from now on. If the node is part of the register, it counts
+    /// there through this session, once its earlier session has ended.
     ///
     /// # Errors
-    /// `Invalid` when its extents are shorter than those of the others; `AlreadyExists` when it has another database of the name;
-    /// `Unavailable`.
+    /// `Invalid` when its extents are shorter than those of the others; `AlreadyExists` when it has another database of
+    /// this name; `Unavailable`.
     pub(crate) fn add_node(&self, name: &str, client: &Arc<MemoryClient>, options: &Options) -> Result<()> {
         let nodes = self.places.nodes();
         if nodes.iter().any(|node| node.client().extent_bytes() > client.extent_bytes()) {

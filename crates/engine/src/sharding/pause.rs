@@ -1,4 +1,4 @@
-//! A moment at which nobody writes, so that what the shards hold belongs together.
+//! A moment at which nobody writes, so that the contents of the shards fit together.
 
 use crate::sharding::held::Held;
 use crate::sharding::router::Router;
@@ -7,8 +7,8 @@ use forebay_env::sync::lock;
 use std::sync::Arc;
 
 impl Router {
-    /// Runs `work` while no batch is written to one shard and not yet to another: in a database of several shards, while
-    /// nobody writes at all. No bound moves meanwhile.
+    /// Runs `work` while no batch is written to one shard and not yet to another. In a database of several shards,
+    /// nobody writes at all meanwhile. No bound moves either.
     ///
     /// # Errors
     /// Those of `work`; why the last move of a bound did not finish.

@@ -1,4 +1,4 @@
-//! Memory nodes of a database with several copies that were lost are connected to again (`docs/decisions/0036`).
+//! Reconnects a database with several copies to memory nodes that were lost (`docs/decisions/0036`).
 //!
 //! ```text
 //!   there is no session, or a copy was left out that it holds      connect, at once, and then after longer and longer pauses
@@ -6,12 +6,12 @@
 //!                                                                  (`durable::joining`), and its part of the register counts
 //! ```
 //!
-//! A session at a node is a member of a shard once at most. So where a copy was left out and the session goes on, as that of a node
-//! that was slow or full, another session takes its place, or goes beside it if other shards use it. Such a node is tried less often,
-//! since each try copies what is missing.
+//! A session at a node is a member of a shard at most once. So where a copy was left out and the session lives on, as
+//! at a node that was slow or full, another session takes its place, or joins it if other shards use it. Such a node is
+//! tried less often, since each try copies what is missing.
 //!
-//! A process that has lost all members of a shard writes nothing there any more, and so it would not learn that another process
-//! took over. It asks the register, after the same pauses. If nobody took over, it gets back what is there again
+//! A process that has lost all members of a shard no longer writes there, so it would not learn that another process
+//! took over. It asks the register, after the same pauses. If nobody took over, the process regains what has come back
 //! (`durable::regaining`).
 
 use crate::remote::members::Membership;
@@ -24,7 +24,7 @@ use forebay_memory_client::{MemoryClient, Reach};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often to look what is due.
+/// How often to check whether something is due.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The first pause between two tries, in nanoseconds, and the longest ones: where there is no session, and where there is one.
@@ -47,7 +47,7 @@ impl Pace {
         self.last.is_none_or(|last| now >= last.saturating_add(pause))
     }
 
-    /// Whether it is due, after a pause of at most `most`. If so, the next one is longer.
+    /// Whether a try is due, after a pause of at most `most`. If so, the next pause is longer.
     fn is_due(&mut self, now: u64, most: u64) -> bool {
         let is_due = self.has_passed(self.pause.min(most), now);
         if is_due {
@@ -57,7 +57,7 @@ impl Pace {
         is_due
     }
 
-    /// There is no need to try. Once this has been so for long, the pauses begin anew.
+    /// Notes that there is no need to try. Once this has lasted long enough, the pauses begin anew.
     fn rests(&mut self, now: u64) {
         if self.has_passed(self.pause.saturating_add(MOST_PAUSE), now) {
             *self = Self::NEW;
@@ -107,7 +107,7 @@ impl Rejoining {
 
     /// Does what is due. Returns whether a node was connected to.
     pub(crate) fn step(&self) -> bool {
-        // Who waits for a node may do background work meanwhile, and comes here again.
+        // A thread that waits for a node may do background work meanwhile, and come here again.
         let Ok(mut known) = self.known.try_lock() else { return false };
         if self.is_closed() {
             return false;
@@ -145,8 +145,8 @@ impl Rejoining {
         has_connected
     }
 
-    /// Asks the register who owns the database. If this process has not lost all members of a shard, it sees to it that nodes that are
-    /// back count in the register; otherwise whoever gets the shard does that.
+    /// Asks the register who owns the database. If this process has not lost all members of a shard, it lets nodes that
+    /// are back count in the register. Otherwise the process that gets the shard does that.
     fn ask(&self, is_lost: bool) {
         let register = &self.copied.register;
         match if is_lost { register.check() } else { register.confirm() } {
@@ -162,7 +162,7 @@ impl Rejoining {
         self.shards.iter().any(|shard| shard.tree.is_closed())
     }
 
-    /// Whether a copy was left out that this session holds, and is missing.
+    /// Whether a copy that this session holds was left out, and is missing.
     fn is_left_out(&self, client: &Arc<MemoryClient>) -> bool {
         let copies = self.options.copies();
         self.shards.iter().any(|shard| shard.tree.remote.lacks(copies, client))

@@ -78,12 +78,12 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// What a read of a shard sees, which the caller knows to exist.
+    /// What a read of a shard sees. The caller knows that the shard exists.
     pub(crate) fn horizon(&self, shard: usize) -> Horizon {
         Horizon { number: self.number(shard), time_ms: self.time_ms }
     }
 
-    /// The number of a shard, which the caller knows to exist.
+    /// The number of a shard. The caller knows that the shard exists.
     pub(crate) fn number(&self, shard: usize) -> SequenceNumber {
         self.numbers.get(shard).copied().unwrap_or(SequenceNumber::ZERO)
     }
@@ -205,7 +205,7 @@ impl Router {
         let assignment = self.assignment.load();
         let owner = assignment.routing.owner(key);
         self.shard(owner)?.tree.get(key, None, |record| {
-            // The record stays, whatever moves: whoever moves a bound waits for reads, and not for what callers do.
+            // The record stays, whatever moves: the move of a bound waits for reads, and not for what callers do.
             drop(assignment);
             found(owner, record)
         })
@@ -237,7 +237,7 @@ impl Router {
         }
     }
 
-    /// Bytes of records that one write may have, whatever shards it goes to.
+    /// Most bytes of records in one write, whatever shards it goes to.
     pub(crate) fn max_write_bytes(&self) -> u64 {
         let most = self.shards().iter().map(|shard| shard.tree.remote.max_record_bytes()).min();
         most.map_or(MAX_BATCH_BYTES, |most| most.min(MAX_BATCH_BYTES))
@@ -301,7 +301,7 @@ impl Router {
         Ok(true)
     }
 
-    /// Has the parts of a batch say which other parts there are, if it is to be durable and the logs do not say so.
+    /// Makes the parts of a batch say which other parts there are, if it is to be durable and the logs do not say so.
     pub(super) fn mark(&self, parts: &mut [Part<'_>], is_durable: bool) {
         if is_durable && self.crossings.is_some() {
             begin_with_marks(parts);
@@ -351,7 +351,7 @@ impl Router {
         });
     }
 
-    /// The placed parts can never be published, so nobody may write to these shards any more.
+    /// Notes that the placed parts can never be published, so nobody may write to these shards any more.
     pub(super) fn cannot_publish(placed: &[(&Shard, Placed)], error: Error) -> Error {
         let error = error.during("placing a batch that crosses shards");
         placed.iter().for_each(|(shard, _)| shard.failed(error.clone()));
@@ -395,7 +395,7 @@ impl Router {
     pub(crate) fn pin(self: &Arc<Self>) -> Pins {
         self.now(|routing| {
             let pins: Vec<_> = self.shards.iter().map(|shard| shard.tree.pin()).collect();
-            // Of all times, the last: no compaction has dropped by a later one what expired after it.
+            // The latest of these times: no compaction used a later one, so what expired after it is still there.
             let time_ms = pins.iter().map(|pin| pin.time_ms).max().unwrap_or(0);
             let numbers = pins.iter().map(|pin| pin.number).collect();
             Pins { moment: Moment { routing: Arc::clone(routing), numbers, time_ms }, router: Arc::clone(self) }
@@ -465,7 +465,7 @@ impl Router {
     }
 }
 
-/// Returns when a write is durable, which is published up to this number.
+/// Returns when a write that is published up to this number is durable.
 ///
 /// # Errors
 /// Those of the log. They say that the write is published.
@@ -499,7 +499,7 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    /// Names the database that this is a moment of.
+    /// Identifies the database that this is a moment of.
     pub(crate) fn database(&self) -> usize {
         self.router.address()
     }

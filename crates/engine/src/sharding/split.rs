@@ -76,7 +76,7 @@ pub(crate) fn split<'a>(batch: &'a WriteBatch, routing: &'a Routing) -> Result<V
     Ok(parts.into_values().collect())
 }
 
-/// Has the parts of a batch begin with marks, if they are several.
+/// Lets the parts of a batch begin with marks, if there are several.
 pub(crate) fn begin_with_marks(parts: &mut [Part<'_>]) {
     let count = parts.len();
     if count > 1 {
@@ -84,7 +84,7 @@ pub(crate) fn begin_with_marks(parts: &mut [Part<'_>]) {
     }
 }
 
-/// Sets the marks, of parts whose first numbers these are.
+/// Sets the marks of parts whose first numbers are `first`.
 pub(crate) fn set_marks(parts: &[Part<'_>], first: &[SequenceNumber]) {
     if !parts.iter().any(|part| part.mark.is_some()) {
         return;
@@ -99,7 +99,7 @@ pub(crate) fn set_marks(parts: &[Part<'_>], first: &[SequenceNumber]) {
 }
 
 impl Part<'_> {
-    /// A part that only asks gets a write that does nothing, and with it a place in the order of the shard's writes.
+    /// Gives a part that only asks a write that does nothing, and with it a place in the order of the shard's writes.
     pub(crate) fn write_something(&mut self) {
         if self.writes.is_empty() {
             let nothing = Write { kind: Kind::Nothing, key: &[], value: &[], expiry_ms: None };
@@ -113,7 +113,7 @@ impl Part<'_> {
         self.mark.is_some()
     }
 
-    /// Has the part begin with a mark of a batch of `parts` parts.
+    /// Lets the part begin with a mark of a batch of `parts` parts.
     fn begin_with_mark(&mut self, parts: usize) {
         let length = CrossingMark::encoded_length(parts);
         self.bytes += Record::encoded_length(0, length, false) as u64;

@@ -1,14 +1,15 @@
 //! Conditional batches, in one shard or in several (`docs/decisions/0038`).
 //!
-//! A batch whose writes and conditions concern one shard is judged there (`write::conditional`). Otherwise it is a batch
-//! that crosses shards, also where it only asks: each shard concerned reserves numbers for it, in its turn, so that it
-//! has one place in the order of each. It is judged when all that comes before these places is inserted. Where it
-//! only asks, it writes a record that does nothing.
+//! A batch whose writes and conditions concern one shard is judged there (`write::conditional`). Otherwise it is a
+//! batch that crosses shards, even if it only asks. Each shard concerned reserves numbers for it, in its turn, so that
+//! the batch has one place in the order of each. It is judged when everything before these places is inserted. In a
+//! shard where it only asks, it writes a record that does nothing.
 //!
 //! # Invariants
 //!
-//! 1. Who waits at its places waits for writers with smaller numbers, who wait for nobody with larger ones. Batches that
-//!    cross reserve one at a time, so two of them come in the same order in every shard, and no circle closes.
+//! 1. A batch that waits at its places waits for writers with smaller numbers, which wait for none with larger ones.
+//!    Batches that cross reserve one at a time, so two of them come in the same order in every shard, and no cycle
+//!    forms.
 //! 2. The gate of the [`Cut`](crate::tree::cut::Cut) is held meanwhile, for as long as such writers take to insert.
 
 use crate::read::multi_get::Source;
@@ -67,7 +68,7 @@ impl Router {
         }
     }
 
-    /// Names the database.
+    /// Identifies the database.
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -108,7 +109,7 @@ struct Attempt<'r, 'p> {
     router: &'r Router,
     parts: &'p [Part<'p>],
     known: &'p [Known],
-    /// Of each part that has its numbers, the view in which it got them, and the first one.
+    /// For each part that has its numbers: the view in which it got them, and the first one.
     reserved: Vec<(Arc<View>, SequenceNumber)>,
     placed: Vec<(&'r Shard, Placed)>,
 }

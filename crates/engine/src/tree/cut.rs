@@ -17,9 +17,9 @@
 //! 2. A reader that finds `b = e` saw no batch in part. Every batch that had begun when `begun` was read had ended when
 //!    `ended` was read. If a number shows a record of a batch, `begun` counted that batch (the publication releases,
 //!    the reader acquires). So the batch had ended before any number was read, and all numbers cover it.
-//! 3. The gate is taken before anything is reserved, and its holders wait for nobody who waits for it. They wait for
-//!    local memory and for the publication of earlier numbers; whoever reserved those either holds the gate already or
-//!    never takes it.
+//! 3. The gate is taken before anything is reserved, and its holders wait for nobody who waits for the gate. They wait
+//!    for local memory and for the publication of earlier numbers; a writer that reserved those either holds the gate
+//!    already or never takes it.
 //! 4. Crossing batches reserve one at a time, so all shards order them alike: if two batches write to the same shards,
 //!    the same one is last in each of them. No record is copied meanwhile.
 //! 5. Crossing batches publish in the order of the shards. So batches that wait for the ring of a shard never wait for

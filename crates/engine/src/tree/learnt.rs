@@ -36,11 +36,11 @@ pub(crate) struct Address {
     pub(crate) place: Candidate,
     /// The record's number.
     pub(crate) sequence: SequenceNumber,
-    /// No record of the key has a number from there to this one.
+    /// The key has no newer record up to this number.
     pub(crate) newest_to: SequenceNumber,
 }
 
-/// Its hasher's keys are fixed, so that a simulation runs twice alike. What is hashed is a hash already.
+/// The hasher's keys are fixed, so that two runs of a simulation are alike. What is hashed is a hash already.
 type Addresses = Cache<u64, Address, UnitWeighter, BuildHasherDefault<DefaultHasher>>;
 
 /// See the module.
@@ -102,7 +102,7 @@ impl Learnt {
         None
     }
 
-    /// The entry of the key with this hash is wrong, or of no use any more.
+    /// Drops the entry of the key with this hash, which is wrong or of no use any more.
     pub(crate) fn forget(&self, hash: u64) {
         if let Some(addresses) = &self.addresses
             && addresses.remove(&hash).is_some()

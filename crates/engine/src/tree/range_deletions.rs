@@ -5,9 +5,10 @@
 //! from level to level. So a range deletion in one source may hide entries of this source and of
 //! older ones.
 //!
-//! The deletions of one source are kept in order of their starts, under a binary tree that has for each part of them the one that
-//! ends last. A search goes into the parts that start in time and have not ended. So it costs what it finds, and not what
-//! lies between: many short deletions under a long one, such as that of a keyspace, are passed over.
+//! The deletions of one source are kept in order of their starts, under a binary tree. Each node of the tree has the
+//! deletion below it that ends last. A search goes only into the parts that start in time and have not ended. So its
+//! cost depends on what it finds, and not on what is in between: many short deletions under a long one, such as that of
+//! a keyspace, are passed over.
 //!
 //! ```text
 //!  node     1                  all

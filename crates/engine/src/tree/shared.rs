@@ -153,14 +153,15 @@ impl Tree {
         self.present_with(|| ())
     }
 
-    /// The same. Others do `meanwhile` between one and the other, which a test says.
+    /// The same. Tests do `meanwhile` between taking the view and taking the number.
     #[inline]
     fn present_with(&self, mut meanwhile: impl FnMut()) -> (Guard<'_, View>, SequenceNumber) {
         loop {
             let view = self.view.load();
             meanwhile();
             let number = self.publication.published();
-            // The writer of a later memtable had seen it installed. Through the number, so have we.
+            // The writer of a later memtable had seen it installed. As we have seen the writer's number, we see that
+            // too.
             if !view.is_replaced() {
                 return (view, number);
             }
@@ -212,7 +213,7 @@ impl Tree {
         lock(&self.replaced).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The segments that readers of earlier versions need, and the version does not name any more.
+    /// The segments that readers of earlier versions need and `version` no longer names.
     pub(crate) fn segments_read(&self, version: &LiveVersion) -> Vec<Arc<Segment>> {
         let replaced = self.versions_read();
         let mut read = BTreeMap::new();
@@ -284,8 +285,8 @@ impl Tree {
         self.fenced.get().cloned().unwrap_or_else(Error::closed)
     }
 
-    /// The meaning of a failed read, or of background work that failed. A tree that is closed has given back what they need, and
-    /// asks nobody any more.
+    /// The meaning of a failed read, or of failed background work. A closed tree has given back what they need, and no
+    /// longer asks anybody.
     #[cold]
     pub(crate) fn why_failed(&self, error: Error) -> Error {
         if self.is_closed() { self.why_closed() } else { self.judged(error) }
@@ -334,7 +335,7 @@ impl Tree {
     pub(crate) fn pinned(&self) -> Pinned {
         let snapshots = lock(&self.snapshots);
         let numbers = snapshots.keys().map(|&number| SequenceNumber(number)).collect();
-        // Read under the lock. Who pins later reads the time later, so its time is not earlier than this.
+        // Read under the lock. A reader that pins later reads the time later, so its time is not earlier than this.
         let now = self.time.now_ms();
         let oldest = snapshots.values().map(|pin| pin.time_ms).min().unwrap_or(now);
         let expire_before_ms = if planted(Bug::ExpireUnderSnapshots) { now } else { oldest };

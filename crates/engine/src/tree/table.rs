@@ -47,7 +47,7 @@ pub(crate) struct Table {
     tail: Range<u64>,
     /// In the order of the table's segment list; addresses count in this order.
     segments: Vec<Arc<Segment>>,
-    /// Their ordinals, by their numbers: there may be hundreds.
+    /// Ordinals of the segments, by their numbers: there may be hundreds.
     ordinals: Vec<(SegmentId, u32)>,
     /// How often scans crossed the whole table.
     crossings: AtomicU32,
@@ -139,12 +139,12 @@ impl Table {
         self.crossings.load(Ordering::Relaxed)
     }
 
-    /// Where the table's image begins in the memory node; `None` when it lies in storage.
+    /// Where the table's image begins in the memory node; `None` when it is in storage.
     pub(crate) fn image_place(&self) -> Option<SearchPlace> {
         self.image.memory_place()
     }
 
-    /// Where each of its segments begins there, by ordinal; `None` when one lies in storage.
+    /// Where each of its segments begins in the memory node, by ordinal; `None` when one is in storage.
     pub(crate) fn segment_places(&self) -> Option<Vec<SearchPlace>> {
         self.segments.iter().map(|segment| segment.memory_place()).collect()
     }
@@ -185,7 +185,7 @@ impl Table {
         }
     }
 
-    /// The range of the table's only segment where its records lie in key order without gaps; `None` when they do not.
+    /// The range of the table's only segment if its records are in key order without gaps; `None` if they are not.
     pub(crate) fn sole_run(&self) -> Option<Range<u64>> {
         let [used] = self.properties().segments.as_slice() else { return None };
         if self.only_segment()?.info().kind != SegmentKind::Run

@@ -141,8 +141,8 @@ impl LiveVersion {
         self.levels.iter().flatten().map(|table| table.properties().record_bytes).sum()
     }
 
-    /// Bytes of records in segments that no table references, about: what the log needs is not dead, whatever of it lies
-    /// in tables.
+    /// About how many bytes of records in segments no table references. What the log needs is not dead, however little
+    /// of it is in tables.
     pub(crate) fn dead_bytes(&self) -> u64 {
         let of_records = |segment: &Arc<Segment>| match segment.info().kind {
             forebay_table::SegmentKind::TableImage => 0,

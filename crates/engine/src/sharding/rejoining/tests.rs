@@ -69,7 +69,7 @@ struct Process {
 }
 
 impl Process {
-    /// Lets time pass, in which it renews its sessions and does what is due in the background.
+    /// Lets time pass, in which the process renews its sessions and does what is due in the background.
     fn pass(&self, seconds: u64) {
         for _ in 0..seconds {
             self.network.clock().sleep(Duration::from_secs(1));
@@ -93,13 +93,13 @@ impl Process {
         );
     }
 
-    /// Checks that it knows that another one took over, and writes nothing.
+    /// Checks that the process knows that another one took over, and writes nothing.
     fn expect_fenced(&self) {
         assert_eq!(self.db.failure().map(|error| error.kind()), Some(ErrorKind::Fenced));
         assert_eq!(self.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Fenced);
     }
 
-    /// It has stood still past its leases.
+    /// The process has stood still past its leases.
     fn lapse(&self) {
         for client in self.nodes.iter().filter_map(|node| node.known()) {
             client.call(&CloseSession { session: client.session() }).unwrap();
@@ -128,7 +128,7 @@ fn a_node_that_is_started_again_gets_the_copies_that_are_missing() {
         world.network.crash(2);
         process.write(101);
         assert_eq!(process.db.missing_copies(), 1);
-        // It is tried less and less often.
+        // The node is tried less and less often.
         let before = process.tries.load(Ordering::Relaxed);
         process.pass(60);
         let tries = process.tries.load(Ordering::Relaxed) - before;
@@ -137,7 +137,7 @@ fn a_node_that_is_started_again_gets_the_copies_that_are_missing() {
         world.start(2);
         process.pass_until_whole();
         process.write(200);
-        // All that is needed lies there.
+        // All that is needed is there.
         world.network.crash(1);
         if nodes == 2 {
             process.write(100);
@@ -146,7 +146,7 @@ fn a_node_that_is_started_again_gets_the_copies_that_are_missing() {
     }
 }
 
-/// Its session goes on, and was a member before.
+/// The node's session lives on, and was a member before.
 #[test]
 fn a_node_that_was_slow_gets_the_copies_that_are_missing() {
     let world = World::new(2);
@@ -182,7 +182,7 @@ fn all_nodes_hang_past_their_leases_one_after_the_other() {
     }
 }
 
-/// Which copies count, more than half of the nodes say, and each of them comes to vote again in its next life.
+/// More than half of the nodes say which copies count, and each node votes again in its next life.
 #[test]
 fn all_nodes_are_started_again_one_after_the_other() {
     for copies in [2, 3] {
@@ -194,12 +194,12 @@ fn all_nodes_are_started_again_one_after_the_other() {
             world.start(node);
             process.write(160);
             process.pass_until_whole();
-            // What a node that holds nothing says counts, too.
+            // The vote of a node that holds nothing also counts.
             process.pass(31);
             process.write(200);
             assert!(all_there(&process.db));
             if round == 3 {
-                // So does it for whoever opens the database.
+                // It also counts when the database is opened again.
                 process.db.close().unwrap();
                 process = world.open(copies, None);
                 assert!(all_there(&process.db));
@@ -278,7 +278,7 @@ fn a_database_opens_while_a_node_begins_to_hang() {
     }
 }
 
-/// It has the only copy that can be read.
+/// The node has the only copy that can be read.
 #[test]
 fn a_node_that_alone_has_a_copy_and_hangs_is_named() {
     let (world, register) = (World::new(2), register());
@@ -307,14 +307,14 @@ fn a_node_that_alone_has_a_copy_and_hangs_is_named() {
         let alone = format!("{} (incarnation {:016x})", alone.node, alone.incarnation);
         assert!(error.to_string().contains(&alone), "{error}");
         refused += 1;
-        // Its shards are let go with its sessions.
+        // Its shards are released with its sessions.
         world.network.clock().sleep(Duration::from_secs(30));
     }
     assert!(refused > 5, "{refused}");
     world.network.clear_progress_hook();
 }
 
-/// The others are not left behind it.
+/// The others are dropped although one does not answer.
 #[test]
 fn a_database_is_dropped_at_all_nodes_that_answer() {
     for register in [Some(register()), None] {
@@ -346,7 +346,7 @@ fn a_database_is_dropped_at_all_nodes_that_answer() {
     }
 }
 
-/// Whoever opens the database next has it vote.
+/// The next process that opens the database lets the node vote.
 #[test]
 fn a_node_that_came_back_while_nobody_had_the_database_votes() {
     let world = World::new(3);
@@ -407,7 +407,7 @@ fn a_process_that_has_lost_all_sessions_and_was_not_taken_over_goes_on() {
             process.write(200);
             process.db.put_with(b"unshipped", &VALUE, &unshipped).unwrap();
             if round == 1 {
-                // It finds out by a write.
+                // The process finds out by a write.
                 process.lapse();
                 assert_eq!(process.db.put(b"000", &VALUE).unwrap_err().kind(), ErrorKind::Unavailable);
             } else {
@@ -422,12 +422,12 @@ fn a_process_that_has_lost_all_sessions_and_was_not_taken_over_goes_on() {
             assert!(all_there(&process.db));
         }
         process.write(200);
-        // Whatever it held before it lost its sessions.
+        // Whatever the process held before it lost its sessions.
         drop(process);
         let next = world.open_as(copies, register.as_ref(), true, || ());
         assert!(all_there(&next.db));
         assert_eq!(next.db.get(b"unshipped").unwrap().as_deref(), Some(&VALUE[..]));
-        // It goes on with one of the nodes alone, as far as one has a copy.
+        // The database continues with one of the nodes alone, if that one has a copy.
         if copies == 3 {
             next.lapse();
             world.network.partition(1);
@@ -441,7 +441,7 @@ fn a_process_that_has_lost_all_sessions_and_was_not_taken_over_goes_on() {
     }
 }
 
-/// The other one has ended since, and left the database in order.
+/// The other process has ended since, and left the database in order.
 #[test]
 fn a_process_does_not_get_back_what_another_one_had_meanwhile() {
     for register in [Some(register()), None] {
@@ -461,7 +461,7 @@ fn a_process_does_not_get_back_what_another_one_had_meanwhile() {
     }
 }
 
-/// An iterator whose version has been replaced since, and which has not read much of it.
+/// An iterator whose version has been replaced since it began, and which has not read much of it.
 fn begun(process: &Process) -> crate::DbIterator {
     let db = &process.db;
     process.write(200);
@@ -485,7 +485,7 @@ fn finish(mut iterator: crate::DbIterator) {
     assert_eq!(read, 200);
 }
 
-/// Another node serves by the time at which they read on. Theirs is there again, or gone.
+/// By the time the iterators read on, another node serves. Their own node is back, or gone.
 #[test]
 fn iterators_go_on_where_another_node_serves() {
     for is_there in [true, false] {
@@ -502,7 +502,7 @@ fn iterators_go_on_where_another_node_serves() {
     }
 }
 
-/// What they read lies where it lay, and nothing else is put there.
+/// What they read is where it was, and nothing else is put there.
 #[test]
 fn iterators_go_on_after_all_sessions_were_regained() {
     for copies in [2, 3] {
@@ -543,7 +543,8 @@ fn iterators_go_on_at_nodes_that_have_joined() {
     finish(iterator);
 }
 
-/// What whoever uses a database first waits for when a node begins to hang: for it once, and for a part of that once more.
+/// How long the first user of a database waits when a node begins to hang: for the node once, and a part of that once
+/// more.
 #[test]
 fn a_node_that_begins_to_hang_is_waited_for_once() {
     for (copies, nodes, has_register) in [(2, 2, true), (2, 3, false), (3, 3, false)] {

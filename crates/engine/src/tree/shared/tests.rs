@@ -20,7 +20,7 @@ fn a_view_shows_what_the_number_beside_it_covers() {
     let (view, number) = shard.tree.present_with(|| {
         rounds += 1;
         if rounds == 1 {
-            // Goes to the next memtable, which a view from before does not show.
+            // Goes to the next memtable, which an earlier view does not show.
             shard.seal_active().unwrap();
             db.put(b"key", b"new").unwrap();
         }
