@@ -7,29 +7,32 @@
 //!   NAME/backup                        which database the checkpoints here are of, where it does not live (a root, epoch 0)
 //! ```
 //!
-//! N is the number of the last commit before the checkpoint was made ([`CheckpointId`]). A checkpoint may get the name of one that
-//! was dropped, and then has a higher number: what still deletes the other one, however late, does not find this one. Builds
-//! before had no number there, and what they made is read and dropped as it is. Where there are several of a name, the one
-//! of the highest number counts: the others are of owners that were deposed, or of backups that a clone needs. Their objects stay
-//! until the name is dropped.
+//! N is the number of the last commit before the checkpoint was made ([`CheckpointId`]). A checkpoint may get the name
+//! of one that was dropped, and then has a higher number. So a deletion of the dropped one, however late, does not find
+//! the new one. Earlier builds wrote no number; what they made is read and dropped as it is. If there are several of a
+//! name, the one with the highest number counts. The others belong to owners that were deposed, or are backups that a
+//! clone needs. Their objects stay until the name is dropped.
 //!
-//! A checkpoint is an object of the bytes that a commit has, and the objects that it names stay until it is dropped: the
-//! owner knows them ([`Kept`]), and so does each later one, which reads them before it sweeps. It counts once
-//! its maker has committed after it was put: an earlier owner, which a later one may not have heard of, cannot.
+//! A checkpoint is an object with the bytes that a commit has. The objects that it names stay until it is dropped: the
+//! owner knows them ([`Kept`]), and so does each later owner, which reads them before it sweeps. A checkpoint counts
+//! once its maker has committed after it was put. An earlier owner, which a later one may not have heard of, cannot
+//! commit.
 //!
-//! Whoever **drops** a checkpoint says so, then looks for clones, and deletes it last. Whoever clones it begins the clone, then
-//! looks whether somebody is dropping it. So one of the two gives way, and a checkpoint that is not dropped was never
-//! away. Who fails before anything is deleted takes back what it said.
+//! A process that **drops** a checkpoint first says so, then looks for clones, and deletes the checkpoint last. A
+//! process that clones it first begins the clone, then looks whether somebody is dropping the checkpoint. So one of the
+//! two gives way, and a checkpoint that is not dropped was never away. A process that fails before anything is deleted
+//! takes back what it said.
 //!
-//! The owner of a database says it in two commits ([`DropStage`]): that it is asked for, and, when no clone needs it, that it
-//! is decided. An owner that was deposed can make neither, however late its request arrives. What was decided is carried
-//! out by the next owner, too, as the one before may still delete; what was only asked for is forgotten.
+//! The owner of a database says it in two commits ([`DropStage`]): that the drop is asked for, and, when no clone needs
+//! the checkpoint, that it is decided. A deposed owner can make neither, however late its request arrives. The next
+//! owner also carries out what was decided, because the earlier one may still delete. What was only asked for is
+//! forgotten.
 //!
-//! Where backups lie nobody commits: there an object says it. Whoever copies or drops the next backup takes it back, or, where
-//! the checkpoint is away, deletes the rest.
+//! Nobody commits where backups are: there an object says it. The next process that copies or drops a backup takes it
+//! back, or, if the checkpoint is gone, deletes the rest.
 //!
-//! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the database that
-//! they are of, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
+//! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the checkpoint's
+//! database, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
 //! objects that it names, under the same names in another storage, the checkpoint last.
 
 use crate::durable::database::{CheckpointId, Committed, Place};
@@ -51,7 +54,7 @@ const PIECE_BYTES: u64 = 4 << 20;
 pub struct BackupSummary {
     /// Objects that the checkpoint names.
     pub objects: u64,
-    /// Those of them that were copied; the others were there.
+    /// Objects that were copied; the others were there.
     pub objects_copied: u64,
     /// Bytes that were copied.
     pub bytes_copied: u64,
@@ -77,7 +80,8 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
     let object = place.checkpoint(&id)?;
     let put = objects.put_once(&object, bytes.into()).map_err(Error::from);
     put.and_then(|()| register.confirm()).inspect_err(|_| {
-        // The number is that of no other one once there is another commit. What waits meanwhile is left to the next owner.
+        // Once there is another commit, no other checkpoint has this number. What waits meanwhile is left to the next
+        // owner.
         if register.confirm().is_ok() && objects.delete(&object).is_ok() {
             drop(kept.remove(&id.to_string()));
         }
@@ -111,7 +115,7 @@ pub(crate) fn drop_one(place: &Place, register: &Register, kept: &Kept, name: &s
     }
     let mut freed = Vec::new();
     for id in ids {
-        // One that was decided may be half deleted.
+        // A checkpoint whose drop was decided may be half deleted.
         if register.read(|committed, _| Ok(committed.drops.get(&id.to_string()).copied()))? != Some(DropStage::Decided)
         {
             decide_drop(place, register, &id).inspect_err(|_| {
@@ -142,12 +146,12 @@ fn delete_decided(place: &Place, id: &CheckpointId) -> Result<()> {
 /// Deletes the object of a checkpoint, so that it does not come back after a power failure: what it names goes next.
 fn delete_for_good(place: &Place, id: &CheckpointId) -> Result<()> {
     place.storage.objects().delete(&place.checkpoint(id)?)?;
-    // What a list does not show has survived.
+    // Once a list no longer shows the object, its deletion survives.
     ids(place).map(drop)
 }
 
-/// Keeps what the checkpoints of a database name, and ends the drops of its owner before: none is left that `committed`
-/// need say. The caller must have claimed the database. While a checkpoint is damaged, all objects are kept.
+/// Keeps what the checkpoints of a database name, and finishes the drops of its earlier owner, so that `committed` need
+/// not mention any. The caller must have claimed the database. While a checkpoint is damaged, all objects are kept.
 ///
 /// # Errors
 /// Those of the storage.
@@ -158,13 +162,13 @@ pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) ->
             delete_decided(place, &CheckpointId::parse(&id).ok_or_else(unknown)?)?;
         }
     }
-    // Builds before said with such objects that they drop a checkpoint.
+    // Earlier builds said with such objects that they drop a checkpoint.
     for dropping in place.storage.objects().list(Some(&place.all_dropping()?))? {
         place.storage.objects().delete(&dropping.name)?;
     }
     for id in ids(place)? {
         let bytes = read_object(place, &id).map_err(|error| match error.kind() {
-            // An owner before may delete it just now. Whoever looks next sees it, or does not have it listed.
+            // An earlier owner may be deleting it now. The next look sees it, or gets a list without it.
             ErrorKind::NotFound => Error::new(
                 ErrorKind::Unavailable,
                 format!("a list shows the checkpoint {:?}, and it is not found: open the database again", id.name()),
@@ -179,7 +183,7 @@ pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) ->
     Ok(())
 }
 
-/// Names of the checkpoints that lie at a place, in order.
+/// Names of the checkpoints at a place, in order.
 ///
 /// # Errors
 /// Those of the storage.
@@ -187,7 +191,7 @@ pub(crate) fn list(place: &Place) -> Result<Vec<String>> {
     Ok(names_of(ids(place)?))
 }
 
-/// The checkpoints that lie at a place.
+/// The checkpoints at a place.
 ///
 /// # Errors
 /// Those of the storage.
@@ -206,13 +210,13 @@ fn find(place: &Place, name: &str) -> Result<(CheckpointId, Bytes)> {
     }
 }
 
-/// The checkpoint of a name: the newest, where others are left.
+/// The checkpoint of a name: the newest, if others are left.
 fn newest(place: &Place, name: &str) -> Result<CheckpointId> {
     CheckpointId::check_name(name)?;
     ids(place)?.into_iter().filter(|id| id.name() == name).max().ok_or_else(|| no_checkpoint(name))
 }
 
-/// Whether checkpoints lie at a place, or an object that belongs to some.
+/// Whether a place has checkpoints, or an object that belongs to some.
 ///
 /// # Errors
 /// Those of the storage.
@@ -220,7 +224,7 @@ pub(crate) fn are_at(place: &Place) -> Result<bool> {
     Ok(!list(place)?.is_empty() || backed_up(place)?.is_some())
 }
 
-/// Creates a database of the name `clone` that begins as a checkpoint was.
+/// Creates a database named `clone` that begins as a checkpoint was.
 ///
 /// # Errors
 /// `NotFound`; `AlreadyExists`; `Corrupt`; those of the storage.
@@ -240,9 +244,9 @@ pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> 
     Ok(())
 }
 
-/// Checks that nobody drops a checkpoint, or has, so that whoever drops it from now on finds the `note`.
+/// Checks that nobody drops a checkpoint, or has, so that anybody who drops it from now on finds the `note`.
 fn check_stays(place: &Place, id: &CheckpointId, note: &ObjectName) -> Result<()> {
-    // In this order: what says that it is being dropped goes last.
+    // In this order: the object that says that it is being dropped goes last.
     check_undropped(place, id)?;
     if place.is_there(note)? { check_there(place, id) } else { Err(replaced(id)) }
 }
@@ -265,12 +269,12 @@ fn check_undropped(place: &Place, id: &CheckpointId) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a checkpoint is there still.
+/// Checks that a checkpoint still exists.
 fn check_there(place: &Place, id: &CheckpointId) -> Result<()> {
     if place.is_there(&place.checkpoint(id)?)? { Ok(()) } else { Err(gone(place, id)) }
 }
 
-/// What it means that a checkpoint that was there is not.
+/// The error for a checkpoint that was there and no longer is.
 fn gone(place: &Place, id: &CheckpointId) -> Error {
     newest(place, id.name()).map_or_else(|error| error, |_| replaced(id))
 }
@@ -301,7 +305,7 @@ pub(crate) fn begin(target: &Place, checkpoint: Committed) -> Result<Claimed> {
     Claimed::claim(target, None, &identity, &versions)
 }
 
-/// Checks that neither a database nor backups of one lie at a place.
+/// Checks that a place has neither a database nor backups of one.
 fn check_free(target: &Place) -> Result<()> {
     if Committed::of(&target.history()?)?.is_some() || are_at(target)? {
         return Err(Error::new(
@@ -312,13 +316,13 @@ fn check_free(target: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Copies a checkpoint, and what it names and is not there, to the same place in another storage. All that is copied is
-/// verified.
+/// Copies a checkpoint, with the objects it names that are not there yet, to the same place in another storage.
+/// Verifies all that it copies.
 ///
 /// # Errors
-/// `NotFound`; `Busy` when another checkpoint got its name meanwhile; `Corrupt`, naming the object that is damaged or missing;
-/// `Invalid` when a database lives at that place, or it has backups of another one; those of the storages: call again, and it
-/// goes on.
+/// `NotFound`; `Busy` when another checkpoint got its name meanwhile; `Corrupt`, naming the object that is damaged or
+/// missing; `Invalid` when a database lives at that place, or it has backups of another one; those of the storages:
+/// call again, and it continues.
 pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
     let target = place.in_storage(to);
     let (from, to) = (place.storage.objects(), to.objects());
@@ -349,7 +353,8 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
         let object = ObjectName::new(name)?;
         let stored_bytes = from.size(&object).map_err(|error| missing(place, &id, error))?;
         summary.objects += 1;
-        // Of other databases' objects, as a clone names them, it is unknown which database of that name they are of.
+        // For objects of other databases, which a clone names, it is unknown which database of that name they belong
+        // to.
         if place.owns(&object) && to.size(&object).is_ok_and(|there| there == stored_bytes) {
             continue;
         }
@@ -365,7 +370,7 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     }
     check_there(place, &id)?;
     to.put(&target.checkpoint(&id)?, bytes, PutMode::Replace)?;
-    // Those of the name before. One that a clone needs stays.
+    // Earlier backups of this name. One that a clone needs stays.
     for older in ids(&target)?.into_iter().filter(|other| other.name() == checkpoint && *other < id) {
         match drop_backup_of(&target, &older) {
             Err(error) if error.kind() == ErrorKind::Busy => {}
@@ -378,8 +383,8 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
 /// Drops a backup, and the objects that no other backup of the database names.
 ///
 /// # Errors
-/// `NotFound`; `Busy` while a clone needs it, or when the database lives here; `Unsupported` when a newer build made it, or
-/// another one here; those of the storage: call again, and it goes on.
+/// `NotFound`; `Busy` while a clone needs it, or when the database lives here; `Unsupported` when a newer build made
+/// it, or another one here; those of the storage: call again, and it continues.
 pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
     if Committed::of(&place.history()?)?.is_some() {
         return Err(Error::new(ErrorKind::Busy, "the database lives in this storage: open it to drop its checkpoints"));
@@ -394,7 +399,7 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
 
 fn drop_backup_of(place: &Place, id: &CheckpointId) -> Result<()> {
     let bytes = read_object(place, id)?;
-    // Of one that is damaged, too, it is known what to delete: what no other one names.
+    // Even for a damaged one it is known what to delete: what no other one names.
     decode(place, id, &bytes).map(drop).or_else(unless_newer)?;
     let needed = named_by(place, ids(place)?.into_iter().filter(|other| other != id))?;
     begin_drop(place, id, bytes.clone())?;
@@ -402,8 +407,8 @@ fn drop_backup_of(place: &Place, id: &CheckpointId) -> Result<()> {
     end_drop(place, id, &bytes, needed.as_ref())
 }
 
-/// Says that a backup is being dropped, by an object of its bytes, and looks whether it may be. Where it fails, nobody drops it
-/// any more, unless somebody had begun before, who may have deleted it.
+/// Says, by an object with its bytes, that a backup is being dropped, and checks whether it may be. If this fails,
+/// nobody drops it any more, unless somebody had begun before and may have deleted it.
 fn begin_drop(place: &Place, id: &CheckpointId, bytes: Bytes) -> Result<()> {
     let (objects, dropping) = (place.storage.objects(), place.dropping(id)?);
     let said = objects.put(&dropping, bytes, PutMode::IfAbsent);
@@ -416,7 +421,7 @@ fn begin_drop(place: &Place, id: &CheckpointId, bytes: Bytes) -> Result<()> {
     })
 }
 
-/// Ends what others began who dropped backups: where the checkpoint is there, nothing else was deleted, and it stays.
+/// Finishes drops of backups that others began. If the checkpoint is there, nothing else was deleted, and it stays.
 /// Returns those that are dropped now.
 ///
 /// # Errors
@@ -442,9 +447,9 @@ fn end_drops(place: &Place) -> Result<Vec<CheckpointId>> {
     Ok(ended)
 }
 
-/// Deletes what is left of a backup whose checkpoint, of these bytes, is deleted, but for objects that are `needed`. Where it
-/// was damaged, and may have named any object, none is left that is not needed. Where it is not known what is needed
-/// (`None`), all objects stay.
+/// Deletes what is left of a backup whose checkpoint, with these bytes, is deleted, except objects that are `needed`.
+/// If the checkpoint was damaged, it may have named any object, so all that are not needed are deleted. If it is
+/// unknown what is needed (`None`), all objects stay.
 fn end_drop(place: &Place, id: &CheckpointId, bytes: &[u8], needed: Option<&BTreeSet<String>>) -> Result<()> {
     let objects = place.storage.objects();
     let named = match decode(place, id, bytes) {
@@ -464,14 +469,14 @@ fn end_drop(place: &Place, id: &CheckpointId, bytes: &[u8], needed: Option<&BTre
     Ok(objects.delete(&place.dropping(id)?)?)
 }
 
-/// The clones that began with a checkpoint, and what tells of each.
+/// The clones that began with a checkpoint, and the note that tells of each.
 fn clones(place: &Place, id: &CheckpointId) -> Result<Vec<(String, ObjectName)>> {
     let prefix = place.clones(id)?;
     let listed = place.storage.objects().list(Some(&prefix))?;
     Ok(listed.into_iter().filter_map(|note| Some((note.name.after(&prefix)?.to_owned(), note.name))).collect())
 }
 
-/// Deletes what tells of clones of a checkpoint.
+/// Deletes the notes that tell of clones of a checkpoint.
 fn delete_notes(place: &Place, id: &CheckpointId) -> Result<()> {
     for (_, note) in clones(place, id)? {
         place.storage.objects().delete(&note)?;
@@ -479,7 +484,7 @@ fn delete_notes(place: &Place, id: &CheckpointId) -> Result<()> {
     Ok(())
 }
 
-/// The objects that checkpoints name; `None` when one of them is damaged, and may name any.
+/// The objects that checkpoints name; `None` when one of them is damaged, and may name any object.
 ///
 /// # Errors
 /// `Unsupported` for one of a newer build; those of the storage.
@@ -497,7 +502,7 @@ fn named_by(place: &Place, ids: impl IntoIterator<Item = CheckpointId>) -> Resul
     Ok(Some(named))
 }
 
-/// Passes over what is damaged, and not over what a newer build made.
+/// Ignores what is damaged, but not what a newer build made.
 fn unless_newer(error: Error) -> Result<()> {
     if error.kind() == ErrorKind::Unsupported { Err(error) } else { Ok(()) }
 }
@@ -526,7 +531,7 @@ fn decode(place: &Place, id: &CheckpointId, bytes: &[u8]) -> Result<Committed> {
     decoded.map_err(|error| error.during(&format!("reading {object}")))
 }
 
-/// What it means that an object cannot be found which a checkpoint names.
+/// The error for an object that a checkpoint names and that cannot be found.
 fn missing(place: &Place, id: &CheckpointId, error: forebay_storage::Error) -> Error {
     match error.kind() {
         // Unless the checkpoint was dropped meanwhile.
@@ -548,7 +553,7 @@ fn no_checkpoint(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}"))
 }
 
-/// The number of the database whose backups lie at a place; `None` where none do.
+/// The number of the database whose backups are at a place; `None` if there are none.
 ///
 /// # Errors
 /// `Corrupt`; those of the storage.
@@ -583,7 +588,7 @@ fn check_no_clone(place: &Place, id: &CheckpointId) -> Result<()> {
     Ok(())
 }
 
-/// The same, with what lies in storage alone.
+/// The same, with only what is in storage.
 fn without_memory(committed: &Committed) -> Result<Committed> {
     let version = |version: &Version| {
         let mut edit = version.to_edit();

@@ -65,12 +65,12 @@ impl Commits {
     /// the memtables `flushed` from the view. Everything that the change adds must be completely written.
     ///
     /// # Errors
-    /// When the change does not fit the version or cannot be recorded. Then nothing has changed in this process. `Busy` when an
-    /// earlier commit has turned out to count: the work is to be chosen again. `Closed` once the shard was left.
+    /// When the change does not fit the version or cannot be recorded. Then nothing has changed in this process. `Busy`
+    /// when an earlier commit has turned out to count: the work must be chosen again. `Closed` once the shard was left.
     pub(crate) fn commit(&self, tree: &Tree, mut change: Change, flushed: &[Arc<Buffer>]) -> Result<()> {
         copies::spread(tree, &mut change)?;
         let _turn = self.begin()?;
-        // To a member that has joined meanwhile.
+        // Also to a member that has joined meanwhile.
         copies::spread(tree, &mut change)?;
         let (next_segment, next_table) = tree.numbers();
         (change.edit.next_segment, change.edit.next_table) = (Some(next_segment), Some(next_table));
@@ -94,12 +94,13 @@ impl Commits {
         Ok(())
     }
 
-    /// Has a node join as the member of this number, and names it in the register. Nothing is committed meanwhile: `copy_rest`
-    /// gives the copies that it lacks still, each with the segment that it is of, and `begin` begins the manifest there.
+    /// Lets a node join as the member of this number, and names it in the register. Nothing is committed meanwhile.
+    /// `copy_rest` gives the copies that the node still lacks, each with its segment, and `begin` begins the manifest
+    /// there.
     ///
     /// # Errors
-    /// Those of copying and of recording: the node has not joined, and has what it had. Those of the register: it has, and may not
-    /// be named yet.
+    /// Those of copying and of recording: the node has not joined, and keeps what it had. Those of the register: the
+    /// node has joined, and may not be named yet.
     pub(crate) fn admit(
         &self,
         tree: &Tree,
@@ -127,8 +128,8 @@ impl Commits {
         tree.remote.activate(number).map_err(NotHeld::Another)
     }
 
-    /// Adds members that hold what the version names: `hold` gives their manifests. Nothing is committed meanwhile. Returns how many
-    /// these are.
+    /// Adds members that hold what the version names: `hold` gives their manifests. Nothing is committed meanwhile.
+    /// Returns how many members were added.
     ///
     /// # Errors
     /// `Closed` once the shard was left.
@@ -142,7 +143,7 @@ impl Commits {
         Ok(held)
     }
 
-    /// Looks at the manifests in memory. Nothing is committed meanwhile.
+    /// Checks the manifests in memory. Nothing is committed meanwhile.
     ///
     /// # Errors
     /// `Closed` once the shard was left; those of members that cannot be read or written.

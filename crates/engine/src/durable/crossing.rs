@@ -5,9 +5,9 @@
 //!   log of shard 1   [ … ]                            so was all that followed X in shard 0 never acknowledged
 //! ```
 //!
-//! Each part of a batch begins with a mark that names all parts ([`CrossingMark`]). A batch counts if each shard holds its part,
-//! in its log or in tables. If one does not, each shard is cut before its part. That may take parts of other batches away, so
-//! it is looked at again.
+//! Each part of a batch begins with a mark that names all parts ([`CrossingMark`]). A batch counts if each shard holds
+//! its part, in its log or in tables. If one shard does not, each shard is cut before its part. That may take parts of
+//! other batches away, so the check is repeated.
 
 use crate::terms::planted::{Bug, planted};
 use forebay_base::{CrossingMark, SequenceNumber};
@@ -56,7 +56,7 @@ mod tests {
         SequenceNumber(number)
     }
 
-    /// A shard that holds numbers up to `last`, and of these batches the part that begins at a number.
+    /// A shard that holds numbers up to `last`, and a part of each of these batches, which begins at a number.
     fn shard(last: u64, marks: &[(u64, &Parts)]) -> Reached {
         let parts = |parts: &Parts| parts.iter().map(|(shard, last)| (*shard, number(*last))).collect();
         let marks = marks.iter().map(|(first, of)| (number(*first), CrossingMark { parts: parts(of) })).collect();
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(ends(&[shard(15, &[(10, x)]), shard(7, &[(6, x)])]), [15, 7]);
         // Tables hold the other part, so its mark is not looked at.
         assert_eq!(ends(&[shard(15, &[(10, x)]), shard(30, &[])]), [15, 30]);
-        // Whoever was shipped first is cut, with all that follows.
+        // The shard that shipped first is cut, with all that follows.
         assert_eq!(ends(&[shard(15, &[(10, x)]), shard(5, &[])]), [9, 5]);
         assert_eq!(ends(&[shard(9, &[]), shard(8, &[(6, x)])]), [9, 5]);
         // A part is there up to its last record, or not.

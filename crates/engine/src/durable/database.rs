@@ -1,4 +1,4 @@
-//! A database in storage: where its parts lie, and what its commits say.
+//! A database in storage: where its parts are, and what its commits say.
 //!
 //! ```text
 //!   NAME/members/N                     the register of a database that lies in memory alone, in several copies
@@ -22,7 +22,7 @@ use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Versio
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What it means that a database is unfinished.
+/// What to say of a database that is unfinished.
 pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair and restore do, or drops it on a \
                                      full disk, has not finished, and, if it ended, must begin again";
 
@@ -74,7 +74,7 @@ impl Place {
         Ok(self.root.join("checkpoint")?)
     }
 
-    /// What tells that the database `clone` began with a checkpoint.
+    /// The note that the database `clone` began with a checkpoint.
     pub(crate) fn clone_of(&self, checkpoint: &CheckpointId, clone: &str) -> Result<ObjectName> {
         Ok(self.clones(checkpoint)?.join(clone)?)
     }
@@ -87,7 +87,7 @@ impl Place {
         Ok(self.root.join("clone")?)
     }
 
-    /// What tells that somebody is dropping a backup.
+    /// The note that somebody is dropping a backup.
     pub(crate) fn dropping(&self, checkpoint: &CheckpointId) -> Result<ObjectName> {
         Ok(checkpoint.below(&self.all_dropping()?)?)
     }
@@ -116,7 +116,7 @@ impl Place {
         Ok(found.is_some_and(|found| found.identity.config.to_finish) || self.is_there(&self.unfinished()?)?)
     }
 
-    /// Whether an object is there.
+    /// Whether an object exists.
     ///
     /// # Errors
     /// Those of the storage.
@@ -142,7 +142,7 @@ impl Place {
         Ok(self.root.join("log")?.numbered(log.epoch)?.numbered(log.serial)?)
     }
 
-    /// Opens a log that a commit names, to be read.
+    /// Opens a log that a commit names, for reading.
     ///
     /// # Errors
     /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
@@ -165,7 +165,7 @@ impl Place {
         Ok(self.storage.check_log(&self.log(log)?)?)
     }
 
-    /// The logs of which something is there.
+    /// The logs of which something is stored.
     ///
     /// # Errors
     /// Those of the storage.
@@ -184,7 +184,8 @@ impl Place {
         Ok(logs)
     }
 
-    /// What owners before have left of logs that are not needed, as no commit names them: they ended before all of it was deleted.
+    /// Logs that earlier owners left and that are not needed, because no commit names them: they ended before all was
+    /// deleted.
     ///
     /// # Errors
     /// Those of the storage.
@@ -198,29 +199,29 @@ impl Place {
         Ok(unneeded)
     }
 
-    /// Bytes of a log, but for its seal, which stays for ever.
+    /// Bytes of a log, except its seal, which stays for ever.
     ///
     /// # Errors
     /// Those of the storage.
     pub(crate) fn unsealed_bytes(&self, log: LogName) -> Result<u64> {
         match self.storage.rescue_log(&self.log(log)?) {
             Ok(parts) => Ok(parts.iter().filter(|part| !part.is_seal).map(|part| part.bytes).sum()),
-            // Who had it has deleted it meanwhile.
+            // Its owner has deleted it meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Removes what writes left that were interrupted, of whatever database in this storage.
+    /// Removes what interrupted writes have left, of any database in this storage.
     pub(crate) fn sweep(&self) {
-        // It takes room, and is of no other harm.
+        // What is left takes room, and does no other harm.
         if let Err(error) = self.storage.objects().sweep() {
             tracing::debug!(%error, "removing what interrupted writes left: the next owner does");
         }
     }
 
-    /// Whether a database lies there of which no commit is left; `history` is what was read of them. One that was dropped has
-    /// commits.
+    /// Whether a database of which no commit is left is stored there; `history` is what was read of the commits. A
+    /// database that was dropped has commits.
     ///
     /// # Errors
     /// Those of the storage.
@@ -233,7 +234,7 @@ impl Place {
             )
         };
         let has_parts = || Ok::<_, Error>(has_segments()? || !self.unneeded_logs(|_| true)?.is_empty());
-        // Commits come first: where somebody creates a database just now, one is there.
+        // Commits come first: if somebody is creating a database now, one is there.
         Ok(history.commits.is_empty() && has_parts()? && self.history()?.commits.is_empty())
     }
 
@@ -256,15 +257,16 @@ pub(crate) struct StoredLog {
 }
 
 impl StoredLog {
-    /// Whether it may be a log without frames, which is no longer than a seal. In objects that is the first segment alone, so no seal
-    /// of a log that has been has to be read.
+    /// Whether it may be a log without frames, which is no longer than a seal. In objects that is only the first
+    /// segment, so the seal of a log that was used need not be read.
     const fn may_be_empty(&self) -> bool {
         self.bytes > 0 && matches!(self.first, None | Some(1))
     }
 }
 
-/// Which checkpoint: the name that users gave it, and the number of the last commit when it was made. Later ones of the name have
-/// higher numbers, so a request to delete one that arrives late never meets another. Builds before gave none.
+/// Identifies a checkpoint: the name that users gave it, and the number of the last commit when it was made. Later ones
+/// of the name have higher numbers, so a request to delete one never meets another, however late. Earlier builds gave
+/// no number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CheckpointId {
     name: String,
@@ -289,7 +291,7 @@ impl CheckpointId {
         Ok(())
     }
 
-    /// The checkpoint that is written so; `None` for what is written otherwise.
+    /// The checkpoint with this written form; `None` for any other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let with_number = text.rsplit_once('=').and_then(|(name, commit)| {
             let id = Self { name: name.to_owned(), commit: Some(commit.parse().ok()?) };
@@ -324,7 +326,7 @@ impl fmt::Display for CheckpointId {
 /// The commit that says that the database was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tombstone {
-    /// The epoch of whoever dropped it.
+    /// The epoch of the process that dropped it.
     pub(crate) epoch: u64,
     /// The commit's number.
     pub(crate) commit: u64,
@@ -347,7 +349,7 @@ impl Tombstone {
 #[derive(Debug, Clone)]
 pub(crate) struct Committed {
     pub(crate) identity: DatabaseIdentity,
-    /// The stores on memory nodes that placements in memory are of.
+    /// The stores on memory nodes that placements in memory belong to.
     pub(crate) memory_store: String,
     /// The logs that are needed, oldest first.
     pub(crate) logs: Vec<LogName>,
@@ -419,7 +421,7 @@ impl Committed {
         segments.filter_map(|entry| Some((object_of(&entry.info.placements)?, entry.info.length)))
     }
 
-    /// All of it.
+    /// All of it, as one commit.
     pub(crate) fn to_snapshot(&self) -> DatabaseCommit {
         let edits = self.versions.iter().zip(0..).map(|(version, shard)| (shard, version.to_edit()));
         DatabaseCommit {
@@ -431,7 +433,7 @@ impl Committed {
         }
     }
 
-    /// Of each shard the number up to which tables hold everything.
+    /// For each shard, the number up to which tables hold everything.
     pub(crate) fn flushed(&self) -> Vec<SequenceNumber> {
         self.versions.iter().map(Version::last_sequence).collect()
     }

@@ -1,16 +1,17 @@
 //! What is left in storage of a database that was dropped.
 //!
-//! Whoever drops a database commits that there is none, and then deletes what it had. What ends in the middle leaves a
-//! register that ends with that commit, a [`Tombstone`], and objects that nobody needs. All of them bear an epoch of an owner, or the
-//! number of a commit, up to the tombstone's. A later database of the name has higher ones, so whoever deletes what is left never meets
-//! anything of it, however late that is.
+//! A process that drops a database commits that there is none, and then deletes what it had. If the process ends in the
+//! middle, it leaves a register that ends with that commit, a [`Tombstone`], and objects that nobody needs. All of them
+//! bear an epoch of an owner, or the number of a commit, up to the tombstone's. A later database of the name has higher
+//! ones. So deleting what is left never meets anything of that database, however late.
 //!
-//! The commit takes room, as does the claim before it. Where there is none, as on a full disk, whoever drops the database first says
-//! so by an object without bytes, which takes a name alone: from then on nobody opens what lies there, whatever builds, and all of it
-//! can be deleted, commits excepted. Then there is room for these two. What ends in the middle is dropped again.
+//! The commit takes room, as does the claim before it. If there is none, as on a full disk, the process that drops the
+//! database first says so by an object without bytes, which takes only a name. From then on no build opens the
+//! database, and all of it can be deleted, except commits. Then there is room for the claim and the commit. If the
+//! process ends in the middle, the database is dropped again.
 //!
-//! Only backups bear numbers of another register. Who copies one says so before anything else, so what was listed before nobody had
-//! said so is not theirs.
+//! Only backups bear numbers of another register. A process that copies one says so before anything else. So what was
+//! listed before a look that found nothing said does not belong to backups.
 
 use crate::durable::checkpoints;
 use crate::durable::database::{CheckpointId, Place, Tombstone};
@@ -28,7 +29,7 @@ pub(crate) struct Remains {
 }
 
 impl Remains {
-    /// What is left at a place of the databases up to a tombstone, but for seals of logs, which stay.
+    /// What is left at a place of the databases up to a tombstone, except seals of logs, which stay.
     ///
     /// # Errors
     /// Those of the storage.
@@ -65,7 +66,7 @@ impl Remains {
         Ok(Self { logs, objects })
     }
 
-    /// The same of a database that is still there, and that nobody opens any more from here on.
+    /// The same for a database that still exists, and that nobody can open from here on.
     ///
     /// # Errors
     /// `Busy` when checkpoints or backups are there, which may need it; those of the storage.
@@ -86,7 +87,7 @@ impl Remains {
         self.logs.is_empty() && self.objects.is_empty()
     }
 
-    /// Deletes it.
+    /// Deletes what is left.
     ///
     /// # Errors
     /// `Busy` when checkpoints or backups are there, which may need it; those of the storage: list what is left, and call again.
@@ -102,8 +103,8 @@ impl Remains {
     }
 }
 
-/// What is left at a place whose register tells of no database that lives; `None` when nothing is, when what is there belongs to
-/// backups, or when nobody has said that it was dropped.
+/// What is left at a place whose register tells of no living database; `None` when nothing is, when what is there
+/// belongs to backups, or when nobody has said that the database was dropped.
 ///
 /// # Errors
 /// Those of the storage.
@@ -113,7 +114,7 @@ pub(crate) fn left(place: &Place, history: &History) -> Result<Option<Remains>> 
     Ok(if remains.is_empty() || checkpoints::backed_up(place)?.is_some() { None } else { Some(remains) })
 }
 
-/// Checks that neither checkpoints nor backups of a database need what lies at a place.
+/// Checks that neither checkpoints nor backups of a database need what is at a place.
 ///
 /// # Errors
 /// `Busy`; those of the storage.

@@ -1,17 +1,17 @@
-//! What was found of damage in copies in memory.
+//! Damage that was found in copies in memory.
 
 use crate::terms::statistics::{Counters, add};
 use forebay_fabric::NodeIdentity;
 
-/// Whether what is damaged is written anew.
+/// Whether damage is repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mend {
-    /// It is only told.
+    /// Damage is only reported.
     Look,
     Repair,
 }
 
-/// What was found of damage.
+/// Damage that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Damaged {
     /// Where: a segment, or a manifest.
@@ -22,7 +22,7 @@ pub(crate) struct Damaged {
     pub(crate) detail: String,
 }
 
-/// What was looked at.
+/// What was checked.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
     /// Bytes of all copies.

@@ -5,10 +5,10 @@
 //!   [ shard 0 ▸ ][ shard 2 ▸ ][ shard 2 ]   [ shard 0 ▸ ][ shard 1    the rest is missing: all of group 8 is cut
 //! ```
 //!
-//! A *group* is what was published in all shards at one moment, and not shipped before. A batch that crosses shards is in a
-//! group as a whole. A frame holds whole records of one shard, as they lie in a memtable's block. Its stream is the shard,
-//! with a flag in all frames of a group but the last: the group goes on. Its mark is the group's number. A group of which a
-//! frame could not be appended is begun anew, under the next number.
+//! A *group* is what was published in all shards at one moment, and not shipped before. A batch that crosses shards is
+//! in a group as a whole. A frame holds whole records of one shard, as they are in a memtable's block. Its stream is
+//! the shard, with a flag in all frames of a group but the last: the group continues. Its mark is the group's number.
+//! If a frame of a group could not be appended, the group is begun anew, under the next number.
 //!
 //! The layout of a frame: `docs/formats/log.md`; what its payload is: `docs/formats/database-commit.md`.
 //!
@@ -20,7 +20,7 @@ use crate::terms::{Error, Result};
 use forebay_base::{SequenceNumber, record};
 use forebay_storage::Frame;
 
-/// The flag in a frame's stream: the group goes on with the next frame.
+/// The flag in a frame's stream: the group continues with the next frame.
 const GOES_ON: u32 = 1 << 31;
 
 /// The stream of a frame.
@@ -33,7 +33,7 @@ pub(crate) const fn shard_of(stream: u32) -> u32 {
     stream & !GOES_ON
 }
 
-/// Whether a frame's group goes on with the next frame.
+/// Whether a frame's group continues with the next frame.
 pub(crate) const fn goes_on(stream: u32) -> bool {
     stream & GOES_ON != 0
 }
@@ -55,7 +55,7 @@ pub(crate) struct Replay {
 pub(crate) struct ShardReplay {
     /// The records to be written again, in order.
     pub(crate) records: LeftRecords,
-    /// Number of these.
+    /// Number of these records.
     pub(crate) count: u64,
     /// The last number that counts.
     pub(crate) last: SequenceNumber,
@@ -63,7 +63,7 @@ pub(crate) struct ShardReplay {
 }
 
 impl Replay {
-    /// Nothing yet, where tables hold all records of each shard up to these numbers.
+    /// Holds nothing yet. Tables hold all records of each shard up to these numbers.
     pub(crate) fn new(flushed: &[SequenceNumber]) -> Self {
         let of = |last: &SequenceNumber| ShardReplay { records: Vec::new(), count: 0, last: *last, goes_on: false };
         Self { shards: flushed.iter().map(of).collect(), ..Self::default() }

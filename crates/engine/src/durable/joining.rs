@@ -1,4 +1,4 @@
-//! A memory node becomes a member of a shard while service goes on (`docs/decisions/0036`).
+//! A memory node becomes a member of a shard while service continues (`docs/decisions/0036`).
 //!
 //! ```text
 //!   joins            it gets, from now on, the segments of each change, but for new parts of the log
@@ -9,9 +9,9 @@
 //!     register       names it: from here on it is one of the members that may be all that is left
 //! ```
 //!
-//! A node that fails while it joins is left out, and then it is a member no more in this life. When another one fails, such as the
-//! one that is read, the node keeps what it has got, and the next attempt goes on from there. It gets nothing that is still written
-//! elsewhere before the last moment, so what it has stays right.
+//! A node that fails while it joins is left out, and cannot be a member any more in this life. When another node fails,
+//! such as the one that is read, the joining node keeps what it has got, and the next attempt continues from there.
+//! Before the last moment it gets nothing that is still written elsewhere, so what it has stays right.
 
 use crate::durable::commit::Commits;
 use crate::durable::copies::{self, Copied, IfDamaged, NotHeld};
@@ -32,12 +32,13 @@ use forebay_table::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Leaves out the members whose nodes are lost, also those of a shard that nobody uses, and has a node join if there are too few and
-/// there is one. Where all are lost, gets back those that are there again ([`regaining`]). Returns whether there was one.
+/// Leaves out the members whose nodes are lost, even of a shard that nobody uses, and lets a node join if there are too
+/// few and there is one. If all members are lost, regains those that have come back ([`regaining`]). Returns whether
+/// there was one.
 ///
 /// # Errors
-/// Why the node has not joined, or has joined and may not be in the register. The next call goes on with it, unless it failed
-/// itself.
+/// Why the node has not joined, or has joined and may not be in the register. The next call continues with it, unless
+/// the node itself failed.
 pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
     if regaining::regain(tree, commits, log)? {
         return Ok(true);
@@ -68,9 +69,9 @@ pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
     }
 }
 
-/// Becomes the owner of the shard at a node that joins. Somebody may have it there: an earlier owner, or a later one whose
-/// member the node is, if this process was taken over and does not know it. The register knows, so it is asked before
-/// anything is taken from anybody.
+/// Becomes the owner of the shard at a node that joins. Somebody may own it there: an earlier owner, or a later one
+/// whose member the node is, if this process was taken over without knowing it. The register knows, so it is asked
+/// before anything is taken from anybody.
 ///
 /// # Errors
 /// `Fenced` when another process took over; those of the register; `Unavailable`.
@@ -105,7 +106,7 @@ impl Joining {
         Ok(Self { owner, remote })
     }
 
-    /// The node of an attempt that another one's failure has ended.
+    /// The node of an attempt that ended because another node failed.
     fn begun(remote: &Arc<Remote>) -> Option<Self> {
         remote.owner().map(|owner| Self { owner: Arc::clone(owner), remote: Arc::clone(remote) })
     }
@@ -118,11 +119,11 @@ impl Joining {
         log.at_rest(|open| commits.admit(tree, number, || self.copy_rest(tree, open), |version| self.manifest(version)))
     }
 
-    /// Copies what the version names and is not written any more.
+    /// Copies what the version names and is no longer written.
     fn copy(&self, tree: &Tree, log: &Log) -> Result<(), NotHeld> {
         loop {
             let version = Arc::clone(&tree.view.load().version);
-            // A part that the version names may be one that the log is just about to write to.
+            // A part that the version names may be one that the log is about to write to.
             let closed = log.closed_parts();
             let parts = version.version.log_parts().map(|part| part.segment);
             let open: BTreeSet<_> = parts.filter(|part| !closed.contains(part)).collect();
@@ -138,7 +139,7 @@ impl Joining {
         }
     }
 
-    /// Copies what iterators read of earlier versions, as far as there is room, and the member that serves has it.
+    /// Copies what iterators read of earlier versions, as far as there is room and the serving member has it.
     fn copy_read(&self, tree: &Tree) -> Result<(), NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
         let used = Used::by(tree.versions_read().iter().map(|version| &version.version));
@@ -164,8 +165,8 @@ impl Joining {
         !segment.is_stored() && segment.at_member(self.remote.member()).is_none()
     }
 
-    /// Copies the rest, while nothing is written and nothing is committed. Each segment comes with its copy. The copies count
-    /// once this member does, since the segments are written on after that only.
+    /// Copies the rest, while nothing is written and nothing is committed. Each segment comes with its copy. The copies
+    /// count once this member does, because only then are the segments written further.
     fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<Copied, NotHeld> {
         let version = Arc::clone(&tree.view.load().version);
         let (used, mut rest) = (Used::by([&version.version]), Vec::new());
@@ -181,7 +182,7 @@ impl Joining {
         Ok(rest)
     }
 
-    /// Begins the manifest there.
+    /// Begins the manifest at the node.
     ///
     /// # Errors
     /// As [`manifest::Log::begin`].

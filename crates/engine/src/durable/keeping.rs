@@ -1,4 +1,4 @@
-//! Copies of segments in storage, and back from there.
+//! Copies segments to storage, and back from there.
 //!
 //! A version in storage names a segment only once an object holds a copy of it: its second placement. Segments are read
 //! back from remote memory, whoever wrote them, and put several at a time. A segment that memory has lost is read from its
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Maximum number of objects that one job writes, or an opening shard reads, at the same time.
 const AT_ONCE: usize = 4;
 
-/// Has storage keep copies of these segments, which lie in memory.
+/// Puts copies of these segments, which are in memory, into storage.
 ///
 /// # Errors
 /// Those of the storage and of the fabric. The same call can be made again.
@@ -40,7 +40,7 @@ fn put(remote: &Remote, objects: &Objects, segment: &Segment) -> Result<()> {
     Ok(())
 }
 
-/// Opens segments that lie in storage only.
+/// Opens segments that are in storage only.
 ///
 /// # Errors
 /// `Corrupt` when an object is missing or damaged; those of the storage.
@@ -53,8 +53,8 @@ pub(crate) fn open(
     in_groups(stored, at_once, |(id, info)| remote.hold_stored(id, &info))
 }
 
-/// Brings segments that memory has lost back from storage. Each is held, with the placements that it has now. What memory has
-/// no room for, because the nodes are other ones or smaller, stays in storage alone.
+/// Brings segments that memory has lost back from storage. Each is held, with its present placements. What memory has
+/// no room for, because the nodes are different or smaller, stays in storage alone.
 ///
 /// # Errors
 /// `Corrupt` when one is not in storage either; others.
@@ -94,12 +94,12 @@ fn load_one(remote: &Arc<Remote>, id: SegmentId, info: &SegmentInfo) -> Result<(
     placed.record_format = info.record_format;
     placed.placements.push(in_storage());
     segment.kept_as(object);
-    // Whoever opens the database next needs both, if this process does not come far.
+    // The next process that opens the database needs both, if this process does not get far.
     segment.abandon();
     Ok((segment, placed))
 }
 
-/// Runs `work` on all items, so many at a time, and returns what it made of them in order.
+/// Runs `work` on all items, `at_once` at a time, and returns what it made of them in order.
 fn in_groups<I: Send, T: Send>(items: Vec<I>, at_once: usize, work: impl Fn(I) -> Result<T> + Sync) -> Result<Vec<T>> {
     if at_once <= 1 || items.len() <= 1 {
         return items.into_iter().map(work).collect();

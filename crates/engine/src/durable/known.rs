@@ -1,15 +1,15 @@
-//! What a build must know of what others wrote, before it takes a database from them.
+//! What a build must understand of what others wrote, before it takes a database from them.
 //!
-//! Whoever opens a database looks first at what can be read by those who do not own it:
+//! A process that opens a database first looks at what can be read without owning it:
 //!
 //! ```text
 //!   in storage     the commits; the logs that they name; the newest objects that they name, and the newest table image
 //!   in memory      of each shard the root, the manifest, the newest table image
 //! ```
 //!
-//! What a newer build wrote is refused, and nothing has changed: an owner that runs is not fenced. An owner writes all that it
-//! writes in one version, and knew all that it found, so the newest tell. Nothing else is found here: the owner may
-//! replace what is being read, and what damage means is known to whoever recovers.
+//! What a newer build wrote is refused, and nothing has changed: an owner that runs is not fenced. An owner writes
+//! everything in one version, and understood all that it found, so the newest parts tell. Nothing else is judged here.
+//! The owner may be replacing what is read, and recovery knows what damage means.
 
 use crate::durable::database::{Committed, Place};
 use crate::durable::recovery::{acquire_shard, read_version, reader, readers};
@@ -33,11 +33,11 @@ use std::sync::Arc;
 /// Maximum number of logs and objects that are looked at side by side; no more objects than that are looked at.
 const AT_ONCE: usize = 16;
 
-/// How often a root is looked at that an owner replaces again and again. Then the shard is taken as it is, and what it is shows when
-/// it is recovered.
+/// How often a root that an owner replaces again and again is looked at. Then the shard is taken as it is, and its
+/// recovery shows what it is.
 const MOST_LOOKS: usize = 16;
 
-/// What a database in storage is looked at for.
+/// Why a database in storage is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To drop it. Its logs are sealed, and no object is read.
@@ -46,26 +46,26 @@ pub(crate) enum Purpose {
     Open { has_threads: bool },
 }
 
-/// A database in storage as it was found, of which this build can read what was looked at. Whoever changes anything of it, in
-/// memory too, looks first.
+/// A database in storage as it was found. This build can read what was looked at. A process looks before it changes
+/// anything, also in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) committed: Committed,
-    /// Its owner's when the logs were looked at.
+    /// The owner's epoch when the logs were looked at.
     epoch: u64,
     purpose: Purpose,
 }
 
 impl Known {
     /// # Errors
-    /// `Unsupported` when a newer build wrote something of what the commits name; those of the storage.
+    /// `Unsupported` when a newer build wrote something that the commits name; those of the storage.
     pub(crate) fn new(place: &Place, committed: Committed, epoch: u64, purpose: Purpose) -> Result<Self> {
         check(place, parts(place, &committed, purpose, |_| true, |_| true), purpose)?;
         Ok(Self { committed, epoch, purpose })
     }
 
-    /// Looks at what is named since. One process writes a log, and only owners that come later add its end: where
-    /// none has, what was looked at is as it was. An object is written once.
+    /// Looks at what was named since. One process writes a log, and only later owners add its end: if none has, what
+    /// was looked at is unchanged. An object is written once.
     ///
     /// # Errors
     /// As [`Known::new`].
@@ -76,15 +76,15 @@ impl Known {
     }
 }
 
-/// What is looked at of a database in storage.
+/// What is looked at in a database in storage.
 #[derive(Debug)]
 enum Part<'c> {
     Log(LogName),
-    /// An object, and where in its bytes the tail of a table image lies that is looked at, too.
+    /// An object, and the place in its bytes of the tail of a table image, which is also looked at.
     Object(&'c str, Option<Range<u64>>),
 }
 
-/// The parts that are looked at: the logs, and the newest objects, so many that one round does.
+/// The parts that are looked at: the logs, and as many of the newest objects as one round can take.
 fn parts<'c>(
     place: &Place,
     committed: &'c Committed,
@@ -114,8 +114,8 @@ fn parts<'c>(
     parts
 }
 
-/// What says which objects are newer: the owner's epoch and the number at the end of their names. Those of other databases, as a
-/// clone names them, are older.
+/// The age of an object, by the owner's epoch and the number at the end of its name. Objects of other databases, which
+/// a clone names, are older.
 fn age(place: &Place, object: &str) -> (bool, [Option<String>; 2]) {
     let is_own = ObjectName::new(object).is_ok_and(|name| place.owns(&name));
     let mut from_end = object.rsplit('/').map(str::to_owned);
@@ -136,7 +136,7 @@ fn check(place: &Place, parts: Vec<Part<'_>>, purpose: Purpose) -> Result<()> {
     Ok(())
 }
 
-/// Costs two requests, and one or two more for a tail.
+/// Looks at an object. Costs two requests, and one or two more for a tail.
 fn look_at_object(place: &Place, object: &str, tail: Option<&Range<u64>>) -> Result<()> {
     let (storage, name) = (place.storage.objects(), ObjectName::new(object)?);
     let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() })?;
@@ -158,8 +158,8 @@ type Root = Option<(Epoch, Vec<u8>)>;
 pub(crate) struct Seen(HashMap<(NodeIdentity, ShardId), Root>);
 
 impl Seen {
-    /// Checks that this build knows what owners before wrote of shards in memory, before it takes any of them. Changes nothing but
-    /// that this session may read what it has read.
+    /// Checks that this build understands what earlier owners wrote of shards in memory, before it takes any of them.
+    /// Changes nothing, except that this session may read what it has read.
     ///
     /// # Errors
     /// `Unsupported` when a newer build wrote it.
@@ -176,10 +176,10 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Becomes the owner of a shard of a store. What replaced its root since it was looked at is looked at first, so the owner of
-    /// what is not known goes on. All shards of a database are acquired before any of them is recovered. No earlier owner can then
-    /// change any of them, so everything that is read belongs to one moment.
-    ///
+    /// Becomes the owner of a shard of a store. If its root was replaced since it was looked at, the new one is looked
+    /// at first. So an owner whose data is not understood continues. All shards of a database are acquired before any
+    /// of them is recovered. No earlier owner can then change any of them, so everything that is read belongs to one
+    /// moment.
     /// # Errors
     /// `Busy` when another process has it open and `takeover` is not set; `Unsupported` when a newer build wrote it; `Unavailable`.
     pub(crate) fn acquire(&self, store: &StoreHandle, id: ShardId, options: &Options) -> Result<Arc<Owner>> {
@@ -228,7 +228,7 @@ fn look_at_version(store: &StoreHandle, id: ShardId, root: &[u8], options: &Opti
     Ok(())
 }
 
-/// Passes on that something is not known, and nothing else.
+/// Passes on only that something is not understood.
 fn unknown_alone(looked: Result<()>) -> Result<()> {
     looked.or_else(|error| if error.kind() == ErrorKind::Unsupported { Err(error) } else { Ok(()) })
 }

@@ -1,35 +1,35 @@
-//! Group commit: of all who wait for the same thing, one does it for all.
+//! Group commit: one of the threads that wait for the same thing does it for all of them.
 //!
 //! The thread that comes first is the *leader* and carries out a *turn*. A thread that comes during a turn waits for
 //! the next turn, because the current one may miss its work. The next turn serves all such threads. The first of them
 //! is *elected* to lead it. The end of a turn wakes the elected thread and the threads that the turn served. Nobody has
 //! to be woken between a write and its round trip.
 //!
-//! To sleep and to be woken takes longer than a round trip to a memory node. So where turns are that short, who waits looks
-//! out for their end a while before it sleeps.
+//! Sleeping and being woken takes longer than a round trip to a memory node. So where turns are that short, a waiting
+//! thread watches for their end a while before it sleeps.
 
 use crate::terms::Result;
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock, relax};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often who waits for a short turn looks whether it has ended, before it sleeps: a few microseconds, and then a few times
-/// after others had the core.
+/// How often a thread that waits for a short turn looks whether it has ended, before it sleeps: a few microseconds, and
+/// then a few times after others had the core.
 const LOOKS: u32 = 72;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
     turns: Mutex<Turns>,
-    /// How often who waits looks before it sleeps.
+    /// How often a waiting thread looks before it sleeps.
     looks: u32,
-    /// Whether a turn is under way: a hint for who looks.
+    /// Whether a turn is under way: a hint for threads that look.
     is_busy: AtomicBool,
-    /// Where the elected one waits: never more than one thread.
+    /// Where the elected thread waits: never more than one.
     elected: Condvar,
-    /// Where those wait who want a turn that is theirs alone.
+    /// Where threads wait that want a turn of their own.
     apart: Condvar,
-    /// Where those wait whom a turn serves, by whether its number is even or odd.
+    /// Where threads wait that a turn serves, by whether its number is even or odd.
     served: [Condvar; 2],
 }
 
@@ -40,10 +40,10 @@ struct Turns {
     ended: u64,
     /// Whether a turn is under way, or offered.
     is_led: bool,
-    /// To whom the next turn is offered, who has not begun it.
+    /// To whom the next turn is offered, if it has not begun.
     offered: Option<Offer>,
     is_elected: bool,
-    /// How many want a turn that is theirs alone.
+    /// How many threads want a turn of their own.
     apart: usize,
     /// How many wait to be served, by whether the turn is even or odd.
     served: [usize; 2],
@@ -55,7 +55,7 @@ enum Offer {
     ToOneApart,
 }
 
-/// What somebody does who wants a turn.
+/// What a thread does that wants a turn.
 #[derive(Debug, PartialEq, Eq)]
 enum Arrival {
     Leads,
@@ -69,7 +69,7 @@ enum Arrival {
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     offered: Option<Offer>,
-    /// The place of those who were served, if there were any.
+    /// The place of the threads that were served, if there were any.
     served: Option<usize>,
 }
 
@@ -78,7 +78,7 @@ const fn place(turn: u64) -> usize {
 }
 
 impl Turns {
-    /// Somebody wants to be served.
+    /// A thread wants to be served.
     fn arrive(&mut self) -> Arrival {
         if !self.is_led {
             self.is_led = true;
@@ -95,7 +95,8 @@ impl Turns {
         Arrival::WaitsFor(turn)
     }
 
-    /// The elected one, or one who wants a turn apart, begins the turn if it is offered to such; returns whether it did.
+    /// Begins the turn if it is offered to such a thread: the elected one, or one that wants a turn of its own. Returns
+    /// whether it did.
     fn take(&mut self, offer: Offer) -> bool {
         let takes = self.offered == Some(offer);
         if takes {
@@ -130,7 +131,7 @@ impl Turns {
     }
 }
 
-/// Ends the turn of whoever leads, also when that fails.
+/// Ends the turn of the leading thread, even when it fails.
 struct Leader<'a>(&'a Lead);
 
 impl Leader<'_> {
@@ -159,12 +160,12 @@ impl Drop for Leader<'_> {
 }
 
 impl Lead {
-    /// One whose turns take about as long as a round trip to a memory node.
+    /// For turns that take about as long as a round trip to a memory node.
     pub(crate) fn of_short_turns() -> Self {
         Self { looks: LOOKS, ..Self::default() }
     }
 
-    /// Returns when `is_reached`. Until then leads, with `step`, or waits for who does, and calls `waits` first.
+    /// Returns when `is_reached`. Until then leads, with `step`, or calls `waits` and waits for the leading thread.
     ///
     /// # Errors
     /// Those of a step that this call led for itself.
@@ -186,7 +187,8 @@ impl Lead {
             if !is_reached() {
                 step()?;
             } else if leader.serves_others() {
-                // The turn before has served the elected one, too. An error is for those who are left: they lead next.
+                // The previous turn has also served the elected thread. An error is for the threads that are left: they
+                // lead next.
                 let _others = step();
             }
         }
@@ -209,7 +211,7 @@ impl Lead {
         Some(self.begin())
     }
 
-    /// The turn of whoever leads begins.
+    /// Begins the turn of the leading thread.
     fn begin(&self) -> Leader<'_> {
         self.is_busy.store(true, Ordering::Relaxed);
         Leader(self)
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(turns.arrive(), Arrival::IsElected);
         assert_eq!(turns.arrive(), Arrival::WaitsFor(2));
         assert_eq!(turns.end(), Ended { offered: Some(Offer::ToElected), served: None });
-        // Who comes before the turn begins is served by it.
+        // A thread that comes before the turn begins is served by it.
         assert_eq!(turns.arrive(), Arrival::WaitsFor(2));
         assert!(!turns.take(Offer::ToOneApart));
         assert!(turns.take(Offer::ToElected) && turns.serves_others());
@@ -286,7 +288,7 @@ mod tests {
             let mut random = Random::seeded(seed);
             let mut turns = Turns::default();
             let mut actors = [Actor::Away; 6];
-            // Who may run: everybody but those who wait and were not woken.
+            // Who may run: all but those that wait and were not woken.
             let mut awake = [true; 6];
             let mut served = 0;
             for round in 0..2000 {

@@ -6,13 +6,14 @@
 //!   parts               [ part ][ part ][ part ▸ used │ zeros │ mark ]  named by the version
 //! ```
 //!
-//! A *part* is a segment of zeroed memory that a version names before anything is written to it. Records lie in it as in
-//! the block, one behind the other. The numbers of a part have no gap. A part ends when the next records do not fit, or
-//! when numbers before them were flushed without being shipped. Each group also says how far it goes ([`mark`]).
+//! A *part* is a segment of zeroed memory that a version names before anything is written to it. Records are stored in
+//! it as in the block, one after the other. The numbers of a part have no gap. A part ends when the next records do not
+//! fit, or when numbers before them were flushed without being shipped. Each group also says how far it goes
+//! ([`mark`]).
 //!
-//! Whoever waits for a number first ships all that is published, for all who wait ([`Lead`]). A part is made by calls to the
-//! node, which zeroes it, and a commit. So [`SPARES`] of them are made ahead, beside the writers, and those who take one say so
-//! ([`Log::wants_parts`]).
+//! The first thread that waits for a number ships all that is published, for all that wait ([`Lead`]). Making a part
+//! takes calls to the node, which zeroes it, and a commit. So [`SPARES`] of them are made ahead, beside the writers,
+//! and a writer that takes one says so ([`Log::wants_parts`]).
 //!
 //! # Invariants
 //!
@@ -59,17 +60,18 @@ const REOPENS: u32 = 3;
 pub(crate) struct Log {
     /// All records up to this number are durable.
     durable: AtomicU64,
-    /// The number that it began behind: where earlier records lie was not noted.
+    /// The number after which the log began: where earlier records are was not noted.
     begun_behind: SequenceNumber,
     lead: Lead,
     shipping: Mutex<Shipping>,
     /// Parts that nothing is written to yet.
     spares: Mutex<Vec<Arc<Segment>>>,
-    /// Something was shipped. Who makes parts ahead does not ask `shipping`, which writers hold nearly all the time.
+    /// Something was shipped. The thread that makes parts ahead does not ask `shipping`, which writers hold nearly all
+    /// the time.
     is_in_use: AtomicBool,
-    /// A part was taken, or missing, since somebody was told.
+    /// A part was taken, or missing, since this was last reported.
     wants_parts: AtomicBool,
-    /// Bytes of parts that were made since somebody was told.
+    /// Bytes of parts that were made since this was last reported.
     made_bytes: AtomicU64,
 }
 
@@ -79,23 +81,23 @@ struct Shipping {
     at: Position,
     /// The part that is written to.
     open: Option<Arc<Segment>>,
-    /// Parts that are not written to any more, oldest first, each with its last number.
+    /// Parts that are no longer written to, oldest first, each with its last number.
     closed: Vec<(Arc<Segment>, SequenceNumber)>,
     /// Where the records of memtables are that are not flushed, oldest first.
     blocks: Vec<ShippedBlock>,
-    /// Empty but while something is shipped. Kept for its room.
+    /// Empty except while something is shipped. Kept for its capacity.
     cargo: Cargo,
 }
 
 /// What was shipped of a memtable's block, from its start on.
 #[derive(Debug)]
 struct ShippedBlock {
-    /// The memtable's.
+    /// The memtable's base.
     base: SequenceNumber,
     stretches: Vec<Stretch>,
 }
 
-/// Records of a memtable's block that lie in a part as they do in the block.
+/// Records of a memtable's block that are in a part as they are in the block.
 #[derive(Debug, Clone)]
 pub(crate) struct Stretch {
     /// Bytes from the block's start.
@@ -109,7 +111,7 @@ pub(crate) struct Stretch {
 /// What is shipped at once.
 #[derive(Debug, Default)]
 struct Cargo {
-    /// Memtables that are not shipped as far as they are published, oldest first.
+    /// Memtables that are not yet shipped as far as they are published, oldest first.
     buffers: Vec<Arc<Buffer>>,
     shipments: Vec<Shipment>,
 }
@@ -153,7 +155,7 @@ struct Shipment {
 }
 
 impl Log {
-    /// A log behind `reached`, of which an earlier owner left these parts, oldest first, each with its last number.
+    /// A log that begins after `reached`. An earlier owner left these parts, oldest first, each with its last number.
     pub(crate) fn new(reached: SequenceNumber, closed: Vec<(Arc<Segment>, SequenceNumber)>) -> Self {
         let at = Position { reached, block: (reached, 0), used_bytes: 0 };
         Self {
@@ -204,9 +206,10 @@ impl Log {
         shipped
     }
 
-    /// Ships what is new in the memtable that was shipped last, as one piece behind the last one, where that is a copy by this
-    /// thread: most groups are that. Nothing is allocated, and no reference is counted. Returns whether all members have it. If not,
-    /// nothing is noted, and the same bytes go to the same places again: nothing of this is under way any more.
+    /// Ships what is new in the memtable that was shipped last, as one piece after the last one, if this thread can do
+    /// that by a copy: most groups are that. Nothing is allocated, and no reference is counted. Returns whether all
+    /// members have it. If not, nothing is noted, and the same bytes go to the same places again: nothing of this is
+    /// under way any more.
     fn ship_on(&self, shipping: &mut Shipping, tree: &Tree) -> bool {
         let (view, number) = tree.present();
         let (buffer, before) = (&*view.active, shipping.at);
@@ -246,7 +249,7 @@ impl Log {
             let bytes = buffer.memtable.inserted_prefix().get(..inserted.bytes as usize).unwrap_or_default();
             let mut from = if at.block.0 == base { at.block.1 } else { 0 };
             if from == 0 && base > at.reached {
-                // What lies between was flushed before it was shipped: a part has no gap.
+                // What is between was flushed before it was shipped: a part has no gap.
                 shipping.close(at.reached);
             }
             while let Some(rest) = bytes.get(from as usize..).filter(|rest| !rest.is_empty()) {
@@ -264,17 +267,17 @@ impl Log {
         Ok(())
     }
 
-    /// Counts a group, which goes from one position to another, and says that all up to `number` is durable. One ships at a
-    /// time.
+    /// Counts a group, which goes from one position to another, and says that all up to `number` is durable. Only one
+    /// thread ships at a time.
     fn shipped(&self, before: Position, at: Position, number: SequenceNumber, bytes: u64, tree: &Tree) {
         add_alone(&tree.counters.log_groups, 1);
         add_alone(&tree.counters.log_records, at.reached.0.saturating_sub(before.reached.0));
         add_alone(&tree.counters.log_bytes, bytes);
-        // Release: whoever learns of the number may tell it to others.
+        // Release: a thread that learns of the number may tell it to others.
         self.durable.store(number.0.max(self.durable.load(Ordering::Relaxed)), Ordering::Release);
     }
 
-    /// Finds a place for the records at the front of `bytes`, which end with number `last`, behind what the open part
+    /// Finds a place for the records at the front of `bytes`, which end with number `last`, after what the open part
     /// holds, or in a new part. Returns the part, the length of the records that it has room for, and the last number
     /// of these.
     fn place(
@@ -303,7 +306,7 @@ impl Log {
         }
     }
 
-    /// A spare part, or else a new one, of at least so many bytes.
+    /// A spare part, or else a new one, of at least `least` bytes.
     fn next_part(&self, least: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
         let spare = {
             let mut spares = lock(&self.spares);
@@ -328,13 +331,14 @@ impl Log {
         if self.made_bytes.load(Ordering::Relaxed) == 0 { 0 } else { self.made_bytes.swap(0, Ordering::Relaxed) }
     }
 
-    /// Whether parts are to be made ahead, as far as nobody was told so yet.
+    /// Whether parts are to be made ahead and nobody was told so yet.
     pub(crate) fn wants_parts(&self) -> bool {
         // Every write asks: what is false is only read.
         self.wants_parts.load(Ordering::Relaxed) && self.wants_parts.swap(false, Ordering::Relaxed)
     }
 
-    /// Makes a part ahead, if too few are there and the log is in use. Returns whether it did. One thread does this.
+    /// Makes a part ahead, if too few are there and the log is in use. Returns whether it did. Only one thread does
+    /// this.
     ///
     /// # Errors
     /// As [`Log::make_durable`].
@@ -342,13 +346,13 @@ impl Log {
         if !self.is_in_use.load(Ordering::Relaxed) || lock(&self.spares).len() >= SPARES {
             return Ok(false);
         }
-        // What is kept for deletions and compactions is not for what may be needed later.
+        // Memory that is kept for deletions and compactions is not for parts that may be needed later.
         let part = self.make_part(part_bytes(tree) / 8, &[Purpose::Flush], tree, commits)?;
         lock(&self.spares).push(part);
         Ok(true)
     }
 
-    /// The parts that are not written to any more.
+    /// The parts that are no longer written to.
     pub(crate) fn closed_parts(&self) -> BTreeSet<SegmentId> {
         lock(&self.shipping).closed.iter().map(|(part, _)| part.id()).collect()
     }
@@ -361,14 +365,14 @@ impl Log {
         body(&open)
     }
 
-    /// What was shipped of the block of the memtable that begins behind `base`, from its start on.
+    /// What was shipped of the block of the memtable that begins after `base`, from its start on.
     pub(crate) fn block(&self, base: SequenceNumber) -> Vec<Stretch> {
         let shipping = lock(&self.shipping);
         let block = shipping.blocks.iter().find(|block| block.base == base);
         block.map(|block| block.stretches.clone()).unwrap_or_default()
     }
 
-    /// Whether it was noted where all records are of a memtable that begins behind `base` and ends with `last`.
+    /// Whether the places of all records were noted of a memtable that begins after `base` and ends with `last`.
     pub(crate) fn has_all(&self, base: SequenceNumber, last: SequenceNumber) -> bool {
         base >= self.begun_behind && last <= self.durable()
     }
@@ -380,14 +384,14 @@ impl Log {
         ended.map(|(segment, _)| segment.id()).collect()
     }
 
-    /// Lets go of parts that ended, now that all records up to `flushed`, if that is known, are in tables.
+    /// Releases parts that ended, now that all records up to `flushed`, if that is known, are in tables.
     pub(crate) fn forget(&self, ended: &[SegmentId], flushed: Option<SequenceNumber>) {
         let mut shipping = lock(&self.shipping);
         shipping.closed.retain(|(segment, _)| !ended.contains(&segment.id()));
         shipping.blocks.retain(|block| flushed.is_none_or(|flushed| block.base >= flushed));
     }
 
-    /// Lets go of all parts, as the version of a closed tree names them.
+    /// Releases all parts: the version of a closed tree names them.
     pub(crate) fn clear(&self) {
         self.is_in_use.store(false, Ordering::Relaxed);
         let mut shipping = lock(&self.shipping);
@@ -398,8 +402,8 @@ impl Log {
 }
 
 impl Shipping {
-    /// The open part, and where it is noted what it holds of the memtable that was shipped last, if what comes next goes on
-    /// there.
+    /// The open part, and the stretch that notes what it holds of the memtable that was shipped last, if the next
+    /// records continue there.
     fn goes_on(&mut self) -> Option<(&Segment, &mut Stretch)> {
         let Self { at: Position { block: (base, _), used_bytes, .. }, open, blocks, .. } = self;
         let open = open.as_ref()?;
@@ -413,7 +417,7 @@ impl Shipping {
         self.closed.extend(self.open.take().map(|open| (open, last)));
     }
 
-    /// Notes where records are that were shipped.
+    /// Notes where shipped records are.
     fn note(&mut self, cargo: &Cargo) {
         for Shipment { buffer, from, length, segment, to, .. } in &cargo.shipments {
             let Some(buffer) = cargo.buffers.get(*buffer) else { continue };
@@ -436,13 +440,13 @@ fn part_bytes(tree: &Tree) -> u64 {
     (tree.options.write_buffer_bytes as u64 / 4).clamp(*PART_BYTES.start(), *PART_BYTES.end())
 }
 
-/// Bytes for records that a part still has, of which so many are used.
+/// Bytes for records that a part still has when `used_bytes` are used.
 fn room(part: &Segment, used_bytes: u64) -> u64 {
     mark::place(part.info().length).saturating_sub(used_bytes)
 }
 
-/// Memory for a part of at least so many bytes: as long as parts are, or where memory is cut up, as long as there is a piece.
-/// It is taken for the first of these purposes for which there is some.
+/// Memory for a part of at least `least` bytes: as long as parts are, or, if memory is fragmented, as long as there is
+/// a piece. It is taken for the first of these purposes that has some.
 fn allocate_part(least: u64, purposes: &[Purpose], tree: &Tree) -> Result<Arc<Segment>> {
     let mut bytes = part_bytes(tree).max(least);
     loop {
@@ -480,7 +484,7 @@ fn send(tree: &Tree, cargo: &Cargo) -> Result<()> {
     let mut failed = Vec::new();
     let members = send_beyond(None, tree, cargo, &mut failed);
     match failed.first() {
-        // It is rather this process that is cut off: nobody is left out.
+        // More likely this process is cut off: nobody is left out.
         Some((_, error)) if failed.len() == members => Err(error.clone()),
         _ => failed.iter().try_for_each(|(member, error)| tree.remote.leave_out(*member, error)),
     }
@@ -491,8 +495,8 @@ fn receivers(tree: &Tree) -> impl Iterator<Item = &Arc<Remote>> {
     tree.remote.active().take(if planted(Bug::AcknowledgeAtFirstCopy) { 1 } else { usize::MAX })
 }
 
-/// Copies a piece of a memtable's block to a part at a member, and the part's mark, where that is done at once. Returns whether
-/// both are there, confirmed.
+/// Copies a piece of a memtable's block to a part at a member, and the part's mark, if that is done at once. Returns
+/// whether both are there, confirmed.
 fn copied(member: &Remote, buffer: &Buffer, part: &Segment, Piece { from, length, to, mark }: Piece) -> bool {
     let copy = || -> Result<bool> {
         let Some(part) = part.at_member(member.member()) else { return Ok(false) };
@@ -501,13 +505,13 @@ fn copied(member: &Remote, buffer: &Buffer, part: &Segment, Piece { from, length
         let Buffer { block, memtable, .. } = buffer;
         Ok(block.write_at_once(memtable, &mut endpoint, target, from as usize, length as usize, Some(mark))?)
     };
-    // Whoever sends it again says why it failed.
+    // Sending it again says why it failed.
     copy().unwrap_or(false)
 }
 
-/// Sends to those members whose memory nodes have higher numbers than `beyond`: all are under way before the first is
-/// waited for, so the waits share one round trip. As readers of several nodes, no thread holds an endpoint of one node
-/// and waits for one of an earlier node. Returns how many members these are, and adds those that failed.
+/// Sends to those members whose memory nodes have higher numbers than `beyond`. All are under way before the first is
+/// waited for, so the waits share one round trip. As with readers of several nodes, no thread holds an endpoint of one
+/// node while it waits for one of an earlier node.
 fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, failed: &mut Vec<(usize, Error)>) -> usize {
     let number = |member: &&Arc<Remote>| (member.memory_node().number(), member.member());
     let Some(member) = receivers(tree).filter(|member| Some(number(member)) > beyond).min_by_key(number) else {
@@ -524,8 +528,8 @@ fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, faile
     1 + others
 }
 
-/// Sends again over other endpoints what failed over one that broke. Nobody knows what arrived, or will: the same bytes at the
-/// same places, as long as nothing else is sent.
+/// Sends again, over other endpoints, what failed over one that broke. Nobody knows what arrived, or will: it is the
+/// same bytes at the same places, as long as nothing else is sent.
 fn send_again(tree: &Tree, member: &Remote, cargo: &Cargo, mut error: Error) -> Result<()> {
     for _ in 0..REOPENS {
         if !tree.remote.may_retry_at(member, &error) {
@@ -564,7 +568,7 @@ fn post<'m>(member: &'m Remote, cargo: &Cargo) -> Result<Taken<'m>> {
     Ok(endpoint)
 }
 
-/// Posts the mark of a part's copy, behind the records that were posted.
+/// Posts the mark of a part's copy, after the records that were posted.
 fn post_mark(endpoint: &mut Endpoint, part: &Segment, last: SequenceNumber) -> Result<()> {
     let mut slot = endpoint.slot(mark::BYTES as usize)?;
     slot.copy_from_slice(&mark::encode(part.id(), last).to_le_bytes());
@@ -578,12 +582,12 @@ fn post_mark(endpoint: &mut Endpoint, part: &Segment, last: SequenceNumber) -> R
 /// Waits until what was posted has arrived.
 fn arrive(endpoint: &mut Endpoint, member: &Remote, cargo: &Cargo) -> Result<()> {
     endpoint.wait_all(|_, outcome| if let Outcome::Done(slot) = outcome { slot } else { None })?;
-    // Whoever took over may have read these parts before this thread, which stood still, ended its copy.
+    // A process that took over may have read these parts before this thread, which stood still, ended its copy.
     for shipment in &cargo.shipments {
         endpoint.confirm(&shipment.part_at(member)?.at(0)?.key)?;
     }
     if let Some(last @ Shipment { length, to, .. }) = cargo.shipments.last() {
-        // Whatever is shipped next goes behind it.
+        // Whatever is shipped next goes after it.
         endpoint.approach(last.part_at(member)?.at(to + length)?, *length as usize);
     }
     Ok(())

@@ -15,10 +15,10 @@
 //!
 //! # The spare
 //!
-//! Next to the log lies its *spare*, as long as the log may get. When the log is full, or when another process takes
+//! Next to the log is its *spare*, as long as the log may get. When the log is full, or when another process takes
 //! over, a new log that begins with the whole version is written into the spare. Once the root has moved, the old log
 //! is the spare. A version is never longer than the edits that led to it, so it fits. A database therefore opens, and
-//! goes on, without any further memory of the node. If little room would be left after the version, and there is
+//! continues, without any further memory of the node. If little room would be left after the version, and there is
 //! memory, both are replaced by longer ones.
 //!
 //! Layout of log and root: `docs/formats/manifest.md`.
@@ -96,7 +96,7 @@ impl Pair {
         Ok(Self { log: allocate()?, spare: allocate()? })
     }
 
-    /// One of `wanted` bytes, or of less, but more than `least`: where memory is cut up, pieces are shorter.
+    /// A pair of `wanted` bytes, or of less, but more than `least`: if memory is fragmented, pieces are shorter.
     fn allocate_most(remote: &Arc<Remote>, wanted: u64, least: u64) -> Result<Self> {
         let mut capacity = remote.longest_piece(wanted).max(least + 1).next_multiple_of(GRANULARITY_BYTES);
         loop {
@@ -135,7 +135,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// The memory of log and spare, according to the root. `None` where it does not fit into extents.
+    /// The memory of log and spare, according to the root. `None` if it does not fit into extents.
     pub(crate) fn ranges(root: &ManifestRoot, client: &MemoryClient) -> Option<[ExtentRange; 2]> {
         let range = |extent, offset| range_of(client, extent, offset, root.capacity);
         Some([range(root.extent, root.offset)?, range(root.spare_extent, root.spare_offset)?])
@@ -160,13 +160,13 @@ impl Left {
 }
 
 impl Manifest {
-    /// The manifest that these are.
+    /// The manifest of these logs.
     pub(crate) fn new(logs: Vec<Log>) -> Self {
         Self { logs: Mutex::new(logs) }
     }
 
-    /// Records, at all members, the change that leads to `after`. It counts when it is recorded at all that are not left
-    /// out. A member where it cannot be recorded, although another one has it, is left out.
+    /// Records, at all members, the change that leads to `after`. It counts when it is recorded at all members that are
+    /// not left out. A member where it cannot be recorded, although another member has it, is left out.
     ///
     /// # Errors
     /// `Fenced` and `Full`: the change does not count. `Unavailable`, `TimedOut`: it may or may not count.
@@ -192,12 +192,12 @@ impl Manifest {
                 }
             }
         }
-        // What a member held that is out holds nothing back any more.
+        // What a left-out member held holds nothing back any more.
         logs.retain(|log| members.is_written(log.remote.member()));
         left_out
     }
 
-    /// Looks whether the members have what was written to their manifests, and begins those anew that are damaged: they say what
+    /// Checks whether the members have what was written to their manifests, and begins damaged ones anew: they say what
     /// `version` does, which is the last that was recorded.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Records the change that leads to `after`; the manifest before.
+    /// Records the change that leads to `after`. Returns the manifest before.
     ///
     /// # Errors
     /// `Fenced` and `Full`: the change does not count. `Unavailable`, `TimedOut`: it may or may not count.
@@ -290,13 +290,13 @@ impl Log {
         }
     }
 
-    /// Whether what was written to it is there.
+    /// Whether what was written to the manifest is there.
     fn is_whole(&self) -> Result<bool> {
         let bytes = read_range(&mut *self.remote.background()?, self.pair.log.at(0)?, self.length)?;
         Ok(checksum_append(0, &bytes) == self.checksum)
     }
 
-    /// Writes all of it to other memory.
+    /// Writes the whole manifest to other memory.
     ///
     /// # Errors
     /// As for recording a change: the manifest before may or may not count, and says the same.

@@ -7,17 +7,18 @@
 //!          4  4  CRC32C of the part's segment (8 bytes), and of that number (8 bytes)
 //! ```
 //!
-//! Both little-endian, in one word that is never torn, at the end of the part. Each group replaces it, in the same doorbell, and
-//! behind its records: whoever finds a mark finds the records as well, unless something has damaged them. So the end of a log can be
-//! told from damage, which matters where there is no other copy. A mark that does not verify says nothing: it was never written, or is
-//! damaged itself. One that arrives late, over a newer one, says less than it could. See `docs/formats/log-mark.md`.
+//! Both are little-endian, in one word that is never torn, at the end of the part. Each group replaces the mark, in the
+//! same doorbell as its records and after them. So a reader that finds a mark also finds the records, unless something
+//! has damaged them. So the end of a log can be told from damage, which matters where there is no other copy. A mark
+//! that does not verify says nothing: it was never written, or is itself damaged. A late mark that replaces a newer one
+//! says less than was shipped. See `docs/formats/log-mark.md`.
 
 use forebay_base::{SegmentId, SequenceNumber, checksum};
 
 /// Bytes of a mark.
 pub(crate) const BYTES: u64 = 8;
 
-/// Where the mark of a part of so many bytes lies, and the room for its records ends.
+/// Where the mark of a part of `part_bytes` is, and where the room for its records ends.
 pub(crate) const fn place(part_bytes: u64) -> u64 {
     part_bytes.saturating_sub(BYTES) / BYTES * BYTES
 }
@@ -31,7 +32,7 @@ pub(crate) fn encode(part: SegmentId, last: SequenceNumber) -> u64 {
     u64::from(checksum(&bytes)) << 32 | u64::from(last.0 as u32)
 }
 
-/// What a mark says that verifies. The number is less than 2³¹ away from `near`.
+/// What a mark says, if it verifies. The number is less than 2³¹ away from `near`.
 pub(crate) fn decode(mark: u64, part: SegmentId, near: SequenceNumber) -> Option<SequenceNumber> {
     let beyond = (mark as u32).wrapping_sub(near.0 as u32).cast_signed();
     let last = SequenceNumber(near.0.checked_add_signed(i64::from(beyond))?);

@@ -1,8 +1,9 @@
 //! The register of a database with several copies in memory: who owns it, and which nodes hold the copies of its shards
 //! (`docs/decisions/0036`).
 //!
-//! It is small, and changes only when an owner takes over, and when a member is left out or joins. What it says is replaced as
-//! a whole. Whoever claims it is the owner: a write of an earlier owner fails with `Fenced` from then on.
+//! It is small, and changes only when an owner takes over, and when a member is left out or joins. Its record is
+//! replaced as a whole. The process that claims it is the owner: a write of an earlier owner fails with `Fenced` from
+//! then on.
 
 use crate::durable::database::Place;
 use crate::durable::named::Part;
@@ -17,25 +18,25 @@ use forebay_table::{MemberNode, MembersRecord};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Where a record lies that its owner replaces, and nobody else.
+/// Where a record is that only its owner replaces.
 pub(crate) trait Register: Debug + Send {
-    /// Replaces what it says.
+    /// Replaces what the register says.
     ///
     /// # Errors
-    /// `Fenced` when somebody else has claimed the register: this has no effect, now or later. After others, it may say
-    /// this or what it said before, until the next call succeeds.
+    /// `Fenced` when somebody else has claimed the register: this has no effect, now or later. After other errors, it
+    /// may say this or what it said before, until the next call succeeds.
     fn write(&mut self, record: &MembersRecord) -> Result<()>;
 
-    /// Looks whether somebody else has claimed the register, as far as that can be seen now. Changes nothing.
+    /// Checks whether somebody else has claimed the register, as far as that can be seen now. Changes nothing.
     ///
     /// # Errors
-    /// `Fenced` when somebody has; others say nothing of it.
+    /// `Fenced` when somebody has; others say nothing about it.
     fn check(&mut self) -> Result<()>;
 
-    /// A memory node is there again, by another session, with this part of the database.
+    /// Notes that a memory node is back, by another session, with this part of the database.
     fn returned(&mut self, _part: &Part) {}
 
-    /// Lets another process claim it. Nothing is written any more.
+    /// Lets another process claim the register. Nothing is written any more.
     fn release(&mut self) {}
 }
 
@@ -43,7 +44,7 @@ pub(crate) trait Register: Debug + Send {
 #[derive(Debug)]
 pub(crate) struct StoredRegister {
     register: CommitRegister,
-    /// What it said before.
+    /// Earlier commits that could not be deleted.
     undeleted: Undeleted,
 }
 
@@ -52,7 +53,7 @@ impl StoredRegister {
         place.members()
     }
 
-    /// What it says; nothing when nobody has claimed it.
+    /// What the register says; nothing when nobody has claimed it.
     ///
     /// # Errors
     /// `Corrupt`; those of the storage.
@@ -60,8 +61,8 @@ impl StoredRegister {
         said(&History::read(&**place.storage.objects(), &Self::name(place)?)?)
     }
 
-    /// Makes this process the owner of a register that says nothing, or is of the database of this number. When nothing
-    /// is said, says `first`. Returns what it says now.
+    /// Makes this process the owner of a register that says nothing, or belongs to the database of this number. If it
+    /// says nothing, says `first`. Returns what it says now.
     ///
     /// # Errors
     /// `Busy` when others are faster, or the register is another database's; those of the storage.
@@ -101,7 +102,7 @@ impl Register for StoredRegister {
     fn write(&mut self, record: &MembersRecord) -> Result<()> {
         self.register.commit(CommitKind::Snapshot, record.encode()?.into())?;
         if let Err(error) = self.register.prune() {
-            // The next write has it deleted.
+            // The next write deletes it.
             self.undeleted.note(&error);
         }
         Ok(())
@@ -139,7 +140,7 @@ impl MemberRegister {
         lock(&self.state).change(|record| record.shards = shards)
     }
 
-    /// A memory node is there again, by another session, with this part of the database.
+    /// Notes that a memory node is back, by another session, with this part of the database.
     pub(crate) fn returned(&self, part: &Part) {
         lock(&self.state).register.returned(part);
     }
@@ -149,7 +150,7 @@ impl MemberRegister {
         lock(&self.state).register.check()
     }
 
-    /// Lets another process claim it. Nothing is written any more.
+    /// Lets another process claim the register. Nothing is written any more.
     pub(crate) fn release(&self) {
         lock(&self.state).register.release();
     }
@@ -184,7 +185,7 @@ impl Membership for MemberRegister {
     }
 
     fn confirm(&self) -> Result<()> {
-        // Only the owner can write, if only what is said already.
+        // Only the owner can write, even if it repeats what is said already.
         lock(&self.state).change(|_| ())
     }
 }

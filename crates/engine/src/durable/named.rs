@@ -4,14 +4,16 @@
 //! number of the database, the place of the node, and the number of nodes. So the nodes may be given in any order on
 //! opening, and a missing, foreign or empty node is noticed before anything changes.
 //!
-//! All nodes that are given are asked first. Where any has a part, the database is opened on the nodes that have parts. Only where none
-//! has, one is created, on the first of them: on as many as it has shards. The rest are no part of it, and may be given again.
+//! All given nodes are asked first. If any has a part, the database is opened on the nodes that have parts. Only if
+//! none has, a database is created on the first of them, on as many as it has shards. The rest are no part of it, and
+//! may be given again.
 //!
 //! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
 //! that none of its shards was ever acquired. Otherwise a node without its part has lost it.
 //!
-//! A database that is to be finished ([`Options::unfinished`]) says so in its stores' configuration. Whoever finishes it sets the root of
-//! a shard that no database has in each of them. Until then nobody opens it, and the next one that begins it drops it first.
+//! A database that is to be finished ([`Options::unfinished`]) says so in its stores' configuration. The process that
+//! finishes it sets the root of a shard that no database has in each of them. Until then nobody opens it, and the next
+//! process that begins it drops it first.
 
 use crate::durable::database::UNFINISHED;
 use crate::terms::{Durability, Error, Options, Result};
@@ -22,7 +24,7 @@ use forebay_table::{CopiedDatabase, StoreConfig, StorePart};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The shard of a store whose root says that a database that was to be finished is. It holds nothing.
+/// The shard of a store whose root says that a database that was to be finished is finished. It holds nothing.
 const FINISHED: ShardId = ShardId(u32::MAX - 1);
 
 /// A database's store on one of its nodes.

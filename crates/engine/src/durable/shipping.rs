@@ -1,4 +1,4 @@
-//! What of a shard's memtables a log is still to get. Pure.
+//! What of a shard's memtables a log has still to get. Pure.
 //!
 //! ```text
 //!   block of a memtable   [ records … ▸ shipped │ published │ reserved ]

@@ -51,7 +51,7 @@ fn a_node_has_what_was_written_while_it_joined() {
             one.iter().filter(|(id, bytes)| other.get(id) != Some(bytes)).map(|(id, _)| id).collect();
         assert!(differing.is_empty(), "{differing:?} of {}", one.len());
 
-        // The other member is lost, too.
+        // The other member is also lost.
         network.partition(nodes[0]);
         write(40);
         db.flush().unwrap();
@@ -59,7 +59,8 @@ fn a_node_has_what_was_written_while_it_joined() {
     }
 }
 
-/// The member that is read hangs while another node joins: before the last moment, and in it. That node goes on where it was.
+/// The member that is read hangs while another node joins: before the last moment, and in it. That node continues where
+/// it was.
 #[test]
 fn a_node_joins_although_the_one_that_is_read_hung() {
     for in_the_last_moment in [false, true] {
@@ -95,7 +96,7 @@ fn a_node_joins_although_the_one_that_is_read_hung() {
         }
         assert_eq!(db.missing_copies(), 1);
         network.heal(nodes[0]);
-        // The log goes on where the node has got nothing of it.
+        // The log continues where the node has got nothing of it.
         write(100);
         // A commit that got no reply may have counted.
         assert!((0..3).any(|_| mend(tree, commits, log).unwrap_or(false)));
@@ -108,7 +109,7 @@ fn a_node_joins_although_the_one_that_is_read_hung() {
     }
 }
 
-/// Lets a node hang until its session here has lapsed, while the other nodes' sessions go on.
+/// Lets a node hang until its session here has lapsed, while the other nodes' sessions live on.
 fn hang_past_the_lease(network: &SimNetwork, node: u32, tree: &Tree) {
     network.partition(node);
     for _ in 0..4 {
@@ -118,7 +119,7 @@ fn hang_past_the_lease(network: &SimNetwork, node: u32, tree: &Tree) {
     }
 }
 
-/// Nobody reads or writes meanwhile. The node comes back, its link is there, and the session is not.
+/// Nobody reads or writes meanwhile. The node comes back: its link is there, and its session is not.
 #[test]
 fn a_copy_behind_a_session_that_has_ended_is_made_again_by_another_session() {
     // Whether this process notices the end while the node hangs, or is told by the node.
@@ -139,7 +140,7 @@ fn a_copy_behind_a_session_that_has_ended_is_made_again_by_another_session() {
         network.heal(nodes[1]);
         assert!(second.memory_node().link().is_alive());
 
-        // The other one does not answer just now: then this is no takeover, and nobody is left out.
+        // The other node does not answer just now: then this is no takeover, and nobody is left out.
         network.partition(nodes[0]);
         tree.remote.check_owner().unwrap();
         assert_eq!(db.missing_copies(), 0);

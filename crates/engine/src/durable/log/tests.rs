@@ -16,11 +16,11 @@ const NODE: u32 = 1;
 const OTHER_NODE: u32 = 2;
 const TIMEOUT: Duration = Duration::from_millis(50);
 pub(crate) const VALUE: [u8; 1000] = [7; 1000];
-/// What a record takes that has this value.
+/// What a record with this value takes.
 const RECORD_BYTES: u64 = 1024;
 const UNSHIPPED: WriteOptions = WriteOptions { durability: Some(Durability::None) };
 
-/// Memory nodes that whoever waits runs, and that can be started again.
+/// Memory nodes that waiting threads run, and that can be started again.
 pub(crate) struct World {
     pub(crate) network: SimNetwork,
     nodes: Arc<Mutex<BTreeMap<u32, MemoryNode>>>,
@@ -76,7 +76,7 @@ fn start_node(network: &SimNetwork, node: u32) -> MemoryNode {
     MemoryNode::new(Box::new(network.listen(node).unwrap()), options).unwrap()
 }
 
-/// Memory nodes that whoever waits runs.
+/// Memory nodes that waiting threads run.
 pub(crate) fn start(nodes: &[u32]) -> SimNetwork {
     let network = SimNetwork::new(1, SimOptions::default());
     let nodes = nodes_of(&network, nodes);
@@ -90,7 +90,7 @@ pub(crate) fn nodes_of(network: &SimNetwork, nodes: &[u32]) -> Vec<Mutex<MemoryN
 
 pub(crate) fn step(nodes: &[Mutex<MemoryNode>]) {
     for node in nodes {
-        // What a node does waits, too.
+        // What a node does may also wait.
         if let Ok(mut node) = node.try_lock() {
             // One that has crashed serves nobody any more.
             let _ = node.step(Duration::ZERO);
@@ -184,7 +184,7 @@ fn memory_that_a_late_call_may_pass_to_the_shard_is_not_used_again() {
     let segment = allocate();
     assert_eq!(place(&segment), before, "it is used again");
 
-    // Of this one, nobody learns that.
+    // For this segment, nobody learns that.
     let other = allocate();
     network.partition(NODE);
     assert_eq!(remote.adopt(&[Arc::clone(&other)]).unwrap_err().kind(), ErrorKind::TimedOut);
@@ -215,7 +215,7 @@ fn a_part_that_a_lost_write_may_reach_is_not_written_again() {
     }
     let nearly_full = lock(&log.shipping).open.clone().unwrap();
 
-    // What is shipped begins in this part and goes on in the next one.
+    // What is shipped begins in this part and continues in the next one.
     network.partition(NODE);
     keys.by_ref().take(4).for_each(|key| db.put_with(&key, &VALUE, &UNSHIPPED).unwrap());
     let number = shard.tree.publication.published();
