@@ -39,9 +39,9 @@ pub(crate) struct Part {
 /// told the nodes of the database, and whether it is new, has let it pass.
 ///
 /// # Errors
-/// Those of `admit`; `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes, or when
-/// the nodes have several databases of the name; `Busy` when it is unfinished, or, where it is to be begun anew, while a process has it
-/// open.
+/// Those of `admit`; `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on
+/// other nodes, or when the nodes have several databases of the name; `Busy` when it is unfinished, or, if it is to be
+/// begun anew, while a process has it open.
 pub(crate) fn open(
     clients: &[Arc<MemoryClient>],
     name: &str,
@@ -114,7 +114,7 @@ pub(crate) fn open(
     Ok(parts)
 }
 
-/// Checks that no two of these are one memory node.
+/// Checks that these are all different memory nodes.
 ///
 /// # Errors
 /// `Invalid`.
@@ -127,7 +127,7 @@ pub(crate) fn check_differ(clients: &[Arc<MemoryClient>]) -> Result<()> {
     }
 }
 
-/// Checks that what the memory nodes that answer have of the name is one database, or nothing.
+/// Checks that what the memory nodes that answer have under the name is one database, or nothing.
 ///
 /// # Errors
 /// `Invalid`.
@@ -142,10 +142,10 @@ pub(crate) fn check_is_one(clients: &[Arc<MemoryClient>], name: &str) -> Result<
     check_are_one(name, &parts)
 }
 
-/// Checks that parts at different nodes are of one database.
+/// Checks that parts at different nodes belong to one database.
 fn check_are_one(name: &str, parts: &[Part]) -> Result<()> {
     let Some((first, others)) = parts.split_first() else { return Ok(()) };
-    // One that lies on a single node has no number.
+    // A database on a single node has no number.
     if others.iter().all(|part| part.number().is_some() && part.number() == first.number()) {
         return Ok(());
     }
@@ -166,14 +166,14 @@ fn is_unfinished<'p>(mut parts: impl Iterator<Item = &'p Part> + Clone) -> Resul
     if !parts.clone().any(|part| part.config.to_finish) {
         return Ok(false);
     }
-    // All of it was there before the first of them said so.
+    // All of the database was there before the first store said so.
     parts.try_fold(true, |so_far, part| match part.store.root(FINISHED) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(so_far),
         root => Ok(so_far && root?.is_none()),
     })
 }
 
-/// Says of a store that all of its database is there.
+/// Says in a store that all of its database is there.
 ///
 /// # Errors
 /// `NotFound` when it was dropped; `Unavailable`.
@@ -183,12 +183,12 @@ pub(crate) fn finish(store: &StoreHandle) -> Result<()> {
     Ok(shard.release()?)
 }
 
-/// The place of a store on a node that founded a database with several copies, and on one that came later. What lies there, the
-/// register says.
+/// The place of a store on a node that founded a database with several copies, and on one that came later. The register
+/// says what is there.
 const FOUNDER: u32 = 0;
 const LATER: u32 = 1;
 
-/// The store of a database with several copies at one of its nodes, if it is there.
+/// The store of a database with several copies at one of its nodes, if it exists.
 ///
 /// # Errors
 /// `AlreadyExists` when there is a store of the name that is not of this database; `Unavailable`.
@@ -196,7 +196,7 @@ pub(crate) fn find_copy(client: &Arc<MemoryClient>, name: &str, database: &Copie
     find(client, name)?.map(|found| check_copy(found, name, database)).transpose()
 }
 
-/// Creates one: at one of `founders` nodes, if the database is new.
+/// Creates such a store: at one of `founders` nodes, if the database is new.
 ///
 /// # Errors
 /// As [`find_copy`].
@@ -213,7 +213,7 @@ pub(crate) fn create_copy(
     check_copy(create(client, name, config, &Options::default())?, name, database)
 }
 
-/// The same, if it is not there already.
+/// The same, if it does not exist already.
 pub(crate) fn open_copy(
     client: &Arc<MemoryClient>,
     name: &str,
@@ -223,7 +223,7 @@ pub(crate) fn open_copy(
     find_copy(client, name, database)?.map_or_else(|| create_copy(client, name, database, founders), Ok)
 }
 
-/// A store that was found, if it is of this database.
+/// Passes a store that was found, if it belongs to this database.
 fn check_copy(found: Part, name: &str, database: &CopiedDatabase) -> Result<Part> {
     if found.config.copies == database.copies && found.number() == Some(database.database) {
         return Ok(found);
@@ -251,8 +251,8 @@ fn prefix((name, database): (&str, u128)) -> String {
     format!("{name}.{:016x}.", database as u64)
 }
 
-/// Opens the stores that `recorded` names, if these nodes have all of them, and creates others if not. They lie on so many nodes as there
-/// are shards for.
+/// Opens the stores that `recorded` names, if these nodes have all of them, and creates others if not. They are on as
+/// many nodes as there are shards for.
 ///
 /// # Errors
 /// `Busy` when another process has the database open, unless it is to be taken over; `Invalid`; `Unavailable`.
@@ -295,8 +295,8 @@ pub(crate) fn open_copies(
     Ok(Copies { store, parts, are_known: false })
 }
 
-/// Drops stores that nobody needs: those of the database but for `kept`. Those that a process that was taken over still has
-/// open stay until the database is opened again.
+/// Drops stores that nobody needs: those of the database except `kept`. Stores that a deposed process still has open
+/// stay until the database is opened again.
 pub(crate) fn drop_other_copies(clients: &[Arc<MemoryClient>], of: (&str, u128), kept: &str) {
     for client in clients {
         let dropped = drop_stores(client, |name| name.starts_with(&prefix(of)) && name != kept);
@@ -370,12 +370,12 @@ fn find(client: &Arc<MemoryClient>, name: &str) -> Result<Option<Part>> {
 }
 
 impl Part {
-    /// The number of its database; `None` when that has no other part.
+    /// The number of the part's database; `None` when that has no other part.
     fn number(&self) -> Option<u64> {
         self.config.part.map(|part| part.database)
     }
 
-    /// Its place among the parts.
+    /// The part's place among the parts.
     fn place(&self) -> u32 {
         self.config.part.map_or(0, |part| part.place)
     }
@@ -385,7 +385,7 @@ impl Part {
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
     }
 
-    /// Whether it lies at a node that founded the database, which has several copies.
+    /// Whether the part is at a node that founded the database, which has several copies.
     pub(crate) fn is_founder(&self) -> bool {
         self.config.part.is_some_and(|part| part.place == FOUNDER)
     }
@@ -420,7 +420,7 @@ pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Re
     Ok(())
 }
 
-/// The places of the parts of one database, which must lie on `nodes` nodes.
+/// The places of the parts of one database, which must be on `nodes` nodes.
 fn places(name: &str, parts: &[Part], nodes: usize) -> Result<BTreeSet<u32>> {
     let mut places = BTreeSet::new();
     for part in parts {
@@ -442,7 +442,7 @@ fn places(name: &str, parts: &[Part], nodes: usize) -> Result<BTreeSet<u32>> {
     Ok(places)
 }
 
-/// The nodes of parts, for people.
+/// The nodes of parts, as text for people.
 fn described(parts: &[Part]) -> String {
     parts.iter().map(|part| part.store.client().described()).collect::<Vec<_>>().join(", ")
 }
@@ -503,13 +503,13 @@ pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
     Ok(names.into_iter().collect())
 }
 
-/// Drops the database `name` and all its data, at all nodes that answer; of several of the name, that of the number `database`, if one
-/// is given.
+/// Drops the database `name` and all its data, at all nodes that answer. If a number `database` is given, drops only
+/// the database of that number.
 ///
 /// # Errors
-/// `NotFound` when no node has a part of it; `Invalid`, before anything is dropped, when the nodes have several of the name and no number
-/// is given; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not answer and may have it still; when none
-/// answers, why.
+/// `NotFound` when no node has a part of it; `Invalid`, before anything is dropped, when the nodes have several of the
+/// name and no number is given; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not answer
+/// and may still have it; if none answers, why.
 pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Option<u64>) -> Result<()> {
     let (mut parts, mut left) = (Vec::with_capacity(clients.len()), Vec::new());
     for client in clients {

@@ -1,4 +1,4 @@
-//! A register that lies in memory nodes: what more than half of those say that vote counts.
+//! A register in memory nodes: what more than half of the voting nodes say counts.
 //!
 //! Each of these nodes, the *voters*, has a cell: the root of a shard beside the database's own in its store. The node refuses to
 //! set it at an epoch that has passed, which makes it an acceptor of Paxos:
@@ -23,9 +23,10 @@
 //!     vote       a write that says who votes: from here on those alone decide
 //! ```
 //!
-//! Two owners cannot have one ballot: more than half of the voters share one, and that gives an epoch once. What counts was
-//! written to more than half, so whoever acquires as many sees it, or has kept it from counting. Who votes is a part of what is
-//! written. So whoever reads follows it to those that vote now, and while that changes needs more than half of both.
+//! Two owners cannot have one ballot: any two majorities of the voters share a voter, and that gives an epoch once.
+//! What counts was written to more than half, so a process that acquires as many sees it, or has kept it from counting.
+//! Who votes is a part of what is written. So a reader follows it to those that vote now, and while that changes, needs
+//! more than half of both.
 
 use crate::durable::member_register::{Register, member};
 use crate::durable::named::Part;
@@ -38,10 +39,10 @@ use std::sync::Arc;
 
 /// The shard whose root is the cell.
 const CELL: ShardId = ShardId(u32::MAX);
-/// How often epochs are raised that others raise at the same time.
+/// How often to raise epochs that others raise at the same time.
 const ATTEMPTS: u32 = 100;
 
-/// Whether two are lives of one node.
+/// Whether two members are lives of one node.
 type AreOne = fn(MemberNode, MemberNode) -> bool;
 
 /// The cell of a node that votes, or is about to.
@@ -49,12 +50,12 @@ type AreOne = fn(MemberNode, MemberNode) -> bool;
 struct Cell {
     node: MemberNode,
     store: StoreHandle,
-    /// Whether the store is as old as the database. One that came later says nothing before it votes; if it says nothing then, it was
-    /// made again at a node that has forgotten what it said.
+    /// Whether the store is as old as the database. A store that came later says nothing before it votes. If it says
+    /// nothing then, it was made again at a node that has forgotten what it said.
     is_first: bool,
-    /// By another session, for when this one has ended.
+    /// The store by another session, for when this session has ended.
     next: Option<StoreHandle>,
-    /// As this process acquired it; `None` where it has not by this session, or where somebody else has since.
+    /// The cell as this process acquired it; `None` if it did not by this session, or if somebody else has since.
     shard: Option<ShardHandle>,
     /// How many calls the node had answered when it did not answer the last one.
     silent_at: Option<u64>,
@@ -64,14 +65,14 @@ struct Cell {
 #[derive(Debug)]
 pub(crate) struct Cells {
     cells: Vec<Cell>,
-    /// What they say.
+    /// What the cells say.
     pub(crate) said: MembersRecord,
-    /// Of all nodes that are there, also by the same sessions.
+    /// Cells of all nodes that are there, also by the same sessions.
     others: Vec<Cell>,
 }
 
 impl Cells {
-    /// Acquires the cells of the nodes that vote, of those that have these parts, and reads what counts.
+    /// Acquires the cells of the voters among the nodes that have these parts, and reads what counts.
     ///
     /// # Errors
     /// `Busy` when another process has the database open, and it is not to be taken over; `Unavailable` when not more than
@@ -149,7 +150,7 @@ impl Cells {
         Ok(true)
     }
 
-    /// Keeps the cells of those that vote, and what they say, if they are enough to decide.
+    /// Keeps the cells of the voters, and what they say, if they are enough to decide.
     fn keep_voters(&mut self, highest: Option<MembersRecord>, founders: usize) -> Result<()> {
         let is_voter = |cell: &Cell| highest.as_ref().is_none_or(|record| names(record, cell.node));
         self.cells.extract_if(.., |cell| !is_voter(cell)).for_each(Cell::release);
@@ -218,13 +219,13 @@ impl Drop for Cells {
 }
 
 impl Cell {
-    /// One that was not acquired yet.
+    /// A cell that was not acquired yet.
     fn new(part: &Part) -> Self {
         let (node, store) = (member(part.store.client().node()), part.store.clone());
         Self { node, store, is_first: part.is_founder(), next: None, shard: None, silent_at: None }
     }
 
-    /// Whether it did not answer, and its node has answered nothing since.
+    /// Whether the cell did not answer, and its node has answered nothing since.
     fn is_silent(&self) -> bool {
         self.silent_at.is_some_and(|answers| self.store.client().answers() == answers)
     }
@@ -236,7 +237,7 @@ impl Cell {
         }
     }
 
-    /// The epoch at which this process acquired it.
+    /// The epoch at which this process acquired the cell.
     fn epoch(&self) -> Option<Epoch> {
         self.shard.as_ref().map(ShardHandle::epoch)
     }
@@ -246,7 +247,7 @@ impl Cell {
         self.store.client().is_there()
     }
 
-    /// Goes over to the next session, if there is one and this one has ended.
+    /// Switches to the next session, if there is one and this one has ended.
     fn follow(&mut self) {
         if !self.is_there()
             && let Some(next) = self.next.take()
@@ -255,7 +256,7 @@ impl Cell {
         }
     }
 
-    /// What it says, to whomever it belongs.
+    /// What the cell says, whoever owns it.
     fn said(&self) -> Result<Option<MembersRecord>> {
         match self.store.root(CELL) {
             Ok(root) => Ok(root.map(|(_, root)| MembersRecord::decode(&root)).transpose()?),
@@ -264,7 +265,7 @@ impl Cell {
         }
     }
 
-    /// Acquires it until its epoch is `least` or later.
+    /// Acquires the cell until its epoch is `least` or later.
     fn raise(&mut self, least: Epoch, takeover: bool) -> Result<()> {
         while self.epoch() < Some(least) {
             self.shard = Some(self.store.acquire_shard(CELL, takeover)?);
@@ -287,11 +288,11 @@ fn names(record: &MembersRecord, node: MemberNode) -> bool {
 /// Cells that were brought to one epoch.
 struct Raised {
     epoch: Epoch,
-    /// Why another one does not have it, if one does not.
+    /// Why another cell does not have it, if one does not.
     failure: Option<Error>,
 }
 
-/// Brings cells to one epoch, but for those that fail.
+/// Brings cells to one epoch, except those that fail.
 ///
 /// # Errors
 /// `Busy` when others do the same.
@@ -319,19 +320,19 @@ fn raise<'c>(cells: impl Iterator<Item = &'c mut Cell>, takeover: bool) -> Resul
 /// See the module.
 #[derive(Debug)]
 struct NodeRegister {
-    /// Of those that vote, and of those that are to.
+    /// Cells of the voters, and of nodes that are to vote.
     cells: Vec<Cell>,
-    /// Of nodes that are there again, and may vote, or come to.
+    /// Cells of nodes that are back, and may vote, or come to.
     returned: Vec<Cell>,
-    /// Of the last claim: its epoch was acquired at enough voters to decide, none of which said a later one.
+    /// The ballot of the last claim: its epoch was acquired at enough voters to decide, none of which said a later one.
     ballot: Ballot,
     are_one: AreOne,
-    /// Why this process writes nothing any more, if it does not.
+    /// Why this process no longer writes anything, if so.
     ended: Option<Error>,
 }
 
 impl NodeRegister {
-    /// Goes over to sessions at nodes that are there again.
+    /// Switches to sessions at nodes that are back.
     fn follow(&mut self) {
         for cell in std::mem::take(&mut self.returned) {
             self.take_up(cell);
@@ -340,7 +341,7 @@ impl NodeRegister {
         self.cells.retain(|cell| cell.is_there() || self.ballot.names(cell.node));
     }
 
-    /// Counts with a cell of a node that is there again, or keeps it for later.
+    /// Takes up a cell of a node that is back, or keeps it for later.
     fn take_up(&mut self, mut cell: Cell) {
         let is_same = |known: &Cell| Arc::ptr_eq(known.store.client(), cell.store.client());
         if !cell.is_there() || self.cells.iter().any(is_same) {
@@ -363,7 +364,7 @@ impl NodeRegister {
             }
         }
         let is_to_vote = self.ballot.names(cell.node) || self.lost_life(cell.node).is_some();
-        // A session at the same node has the cell as long as it goes on.
+        // A session at the same node has the cell as long as it lives.
         match self.cells.iter_mut().find(|known| known.node == cell.node) {
             Some(known) => known.next = Some(cell.store),
             None if is_to_vote => self.cells.push(cell),
@@ -371,7 +372,7 @@ impl NodeRegister {
         }
     }
 
-    /// The voter that is an earlier life of this node, and is not there any more.
+    /// The voter that is an earlier life of this node, and is no longer there.
     fn lost_life(&self, node: MemberNode) -> Option<MemberNode> {
         let is_there = |voter: MemberNode| self.cells.iter().any(|cell| cell.node == voter && cell.is_there());
         self.ballot.voters.iter().copied().find(|voter| (self.are_one)(*voter, node) && !is_there(*voter))
@@ -382,8 +383,8 @@ impl NodeRegister {
         self.cells.iter().filter(move |cell| cell.epoch() == Some(epoch))
     }
 
-    /// Acquires cells again that are there by another session than before, or that a call took away that was late, and claims the
-    /// register at an epoch that they have, too. Nothing is taken from another process. Where that does not go, the ballot stays.
+    /// Acquires cells again that are back by another session, or that a late call took away, and claims the register at
+    /// an epoch that they also have. Nothing is taken from another process. If this does not succeed, the ballot stays.
     ///
     /// # Errors
     /// `Fenced` when somebody else has claimed the register.
@@ -394,7 +395,7 @@ impl NodeRegister {
         for at in 0..self.cells.len() {
             let is_due = |cell: &&Cell| cell.is_there() && !cell.is_silent() && cell.epoch() != present;
             let Some(cell) = self.cells.get(at).filter(is_due) else { continue };
-            // What belongs to somebody else is not acquired, even where nobody has it at this moment.
+            // What belongs to somebody else is not acquired, even if nobody has it at this moment.
             let said = cell.said();
             self.check_claim(&said)?;
             let Some(cell) = self.cells.get_mut(at) else { continue };
@@ -428,7 +429,7 @@ impl NodeRegister {
         Ok(())
     }
 
-    /// Checks that what a cell says is not of somebody else.
+    /// Checks that what a cell says is not somebody else's.
     ///
     /// # Errors
     /// `Fenced`.
@@ -440,11 +441,11 @@ impl NodeRegister {
         }
     }
 
-    /// Writes to the cells of the present ballot, and returns which of them have it. Where it decides a change of who votes, only
-    /// those that vote from then on decide.
+    /// Writes to the cells of the present ballot, and returns which of them have it. If this decides a change of who
+    /// votes, only those that vote from then on decide.
     ///
     /// # Errors
-    /// As [`Register::write`], and `Fenced` also when a call was late by which this process acquired a cell.
+    /// As [`Register::write`], and `Fenced` also when a call by which this process acquired a cell was late.
     fn put(&mut self, record: &MembersRecord) -> Result<Vec<MemberNode>> {
         let written = self.put_once(record)?;
         if std::mem::take(&mut self.ballot.before).is_empty() {
@@ -469,21 +470,22 @@ impl NodeRegister {
                 written.push(cell.node);
                 continue;
             };
-            // What got no reply may come when the cell says something newer, unless its epoch has passed by then.
+            // A write that got no reply may arrive when the cell says something newer, unless its epoch has passed by
+            // then.
             let is_known = error.is_refusal() && error.kind() != ErrorKind::Fenced;
             cell.shard.take_if(|_| !is_known);
-            // Nor need anybody wait for it again. It may get this write late and say it, which more than half said at this ballot or a
-            // later one: then it is behind, as a voter may be. Before it is written again, it is acquired at an epoch that refuses
-            // whatever is still on its way.
+            // Nor need anybody wait for the cell again. It may get this write late and say it, when more than half said
+            // it at this ballot or a later one: then the cell is behind, as a voter may be. Before it is written again,
+            // it is acquired at an epoch that refuses whatever is still on its way.
             cell.note(error.kind());
             if !self.ballot.names(cell.node) {
                 continue;
             }
             if error.kind() == ErrorKind::Fenced && cell.is_there() {
-                // That somebody took over says more than that a node is gone.
+                // A takeover says more than a node that is gone.
                 failure = Some(error.into());
             } else {
-                // A session that lapsed says nothing of who owns the database.
+                // A lapsed session says nothing about who owns the database.
                 failure.get_or_insert(Error::new(ErrorKind::Unavailable, error.to_string()));
             }
         }
@@ -500,7 +502,7 @@ impl NodeRegister {
         Err(Error::of_register(kind, message))
     }
 
-    /// Has nodes that came back empty, and have what was `written` last, vote in place of their earlier lives.
+    /// Lets nodes that came back empty, and have what was `written` last, vote in place of their earlier lives.
     ///
     /// # Errors
     /// As [`NodeRegister::put`].
@@ -523,7 +525,7 @@ impl NodeRegister {
         let put = self.put(record);
         let may_follow = || self.cells.iter().any(|cell| !cell.is_there() && cell.next.is_some());
         match put {
-            // It may have been a call of this process that came late, or a session whose end was not known.
+            // It may have been a late call of this process, or a session whose end was not known.
             Err(failed) if failed.kind() == ErrorKind::Fenced || may_follow() => {
                 self.regain()?;
                 self.put(record).map_err(|_| failed)
@@ -533,7 +535,7 @@ impl NodeRegister {
     }
 
     fn try_write(&mut self, record: &MembersRecord) -> Result<()> {
-        // Whoever else has waited for a node in vain has waited for this call, too.
+        // Another caller that waited for a node in vain has waited for this call, too.
         let cells = self.cells.iter_mut().chain(&mut self.returned);
         cells.filter(|cell| cell.store.client().is_silent()).for_each(|cell| cell.note(ErrorKind::TimedOut));
         let is_silent = |cell: &Cell| cell.is_silent().then_some(cell.node);

@@ -1,4 +1,4 @@
-//! What storage has of a shard's versions, where they lie in storage (`docs/decisions/0063`).
+//! What storage has of a shard's versions, if they are kept in storage (`docs/decisions/0063`).
 //!
 //! ```text
 //!   in memory     v1 ── v2 ── v3 ── v4 ── v5 ── v6      each flush, each compaction
@@ -6,16 +6,16 @@
 //!   in the log                           ▪▪▪▪▪▪▪▪▪▪     what v4 does not hold
 //! ```
 //!
-//! Where the log leads the tables, it holds what a table does before that is installed. So a version is installed at once, and
-//! storage *lags* behind: it gets the version of some later moment, with copies of the segments that are still named then.
-//! What came and went in between is never written to storage.
+//! Where the log leads the tables, it holds a table's records before the table is installed. So a version is installed
+//! at once, and storage *lags* behind: it gets the version of some later moment, with copies of the segments that are
+//! still named then. What came and went in between is never written to storage.
 //!
 //! Without such a log, storage has a version before it is installed.
 //!
 //! # Invariants
 //!
-//! 1. What the version in storage names stays, in memory and in storage, until storage has another one: whoever opens
-//!    the database next takes the segments of that version from memory, where they lay.
+//! 1. What the version in storage names stays, in memory and in storage, until storage has another version: the next
+//!    process that opens the database takes the segments of that version from memory, where they were.
 //! 2. While it is unknown whether a commit counts, this holds for the versions before and after it.
 //! 3. Versions in storage do not go back: each comes from the one before, or from one that may count.
 
@@ -61,7 +61,7 @@ struct Unsettled {
 }
 
 impl Recorded {
-    /// The versions of the shard of this number, of which storage has `version`. It `lags` where a log leads the tables.
+    /// The versions of the shard with this number, of which storage has `version`. It `lags` if a log leads the tables.
     pub(crate) fn new(register: Arc<Register>, shard: usize, version: Arc<LiveVersion>, lags: bool) -> Self {
         let (turn, version) = (Mutex::default(), Mutex::new(version));
         Self { register, shard, lags, turn, version, flushed_bytes: AtomicU64::new(0) }
@@ -71,7 +71,7 @@ impl Recorded {
         self.lags
     }
 
-    /// Notes that memtables of so many bytes were flushed, and the version with them is installed.
+    /// Notes that memtables of this many bytes were flushed, and the version with them is installed.
     pub(crate) fn flushed(&self, bytes: u64) {
         self.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -81,7 +81,7 @@ impl Recorded {
         self.flushed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that the version in storage needs, and the one that is installed does not.
+    /// Bytes of memory that the version in storage needs and the installed one does not.
     pub(crate) fn held_bytes(&self, installed: &Arc<LiveVersion>) -> u64 {
         let version = self.version();
         if Arc::ptr_eq(&version, installed) {
@@ -91,7 +91,7 @@ impl Recorded {
         version.segments().filter(is_held).map(|segment| segment.allocated_bytes()).sum()
     }
 
-    /// Whether storage gets a version now.
+    /// Whether storage is getting a version now.
     pub(crate) fn is_catching_up(&self) -> bool {
         matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock))
     }
@@ -100,12 +100,12 @@ impl Recorded {
         Arc::clone(&lock(&self.version))
     }
 
-    /// Has storage get a version before it is installed without the memtables `flushed`. Storage keeps all of its segments
-    /// already.
+    /// Brings a version to storage, before it is installed without the memtables `flushed`. Storage already keeps all
+    /// of its segments.
     ///
     /// # Errors
-    /// `Busy` when an earlier commit has turned out to count, which is installed then: the work is to be chosen again. As
-    /// [`Register::record`].
+    /// `Busy` when an earlier commit has turned out to count, which is installed then: the work must be chosen again.
+    /// As [`Register::record`].
     pub(crate) fn lead(&self, tree: &Tree, version: &Arc<LiveVersion>, flushed: &[Arc<Buffer>]) -> Result<()> {
         let mut turn = self.begin()?;
         let Some(Unsettled { version, flushed }) = self.settle(&mut turn)? else {
@@ -116,7 +116,8 @@ impl Recorded {
         Err(forebay_storage::Error::new(ErrorKind::Busy, "commit", "the commit register", detail).into())
     }
 
-    /// Has storage get the version that is installed now, once `keep` has made copies of the segments that it lacks.
+    /// Brings the version that is installed now to storage, once `keep` has made copies of the segments that storage
+    /// lacks.
     ///
     /// # Errors
     /// Those of `keep`; as [`Register::record`].
@@ -139,7 +140,7 @@ impl Recorded {
         if turn.is_over { Err(Error::closed()) } else { Ok(turn) }
     }
 
-    /// Has a commit count that failed and may count, if there is one: what it leads to.
+    /// Makes a commit count that failed and may count, if there is one. Returns what it leads to.
     fn settle(&self, turn: &mut Turn) -> Result<Option<Unsettled>> {
         if turn.unsettled.is_some() {
             self.register.settle()?;
@@ -156,7 +157,7 @@ impl Recorded {
             if self.register.is_pending(self.shard) {
                 turn.unsettled = Some(Unsettled { version: Arc::clone(version), flushed: flushed.to_vec() });
             } else if error.kind() == ErrorKind::Fenced {
-                // Whoever took over may have found the commit, and name what it names.
+                // A process that took over may have found the commit, and name what it names.
                 version.segments().for_each(|segment| segment.abandon());
             }
             return Err(error);
@@ -165,7 +166,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// Storage has this version. What the one before named alone is freed.
+    /// Notes that storage has this version. What only the earlier one named is freed.
     fn has(&self, version: &Arc<LiveVersion>) {
         let before = std::mem::replace(&mut *lock(&self.version), Arc::clone(version));
         drop(before);

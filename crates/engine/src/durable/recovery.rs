@@ -65,7 +65,8 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// The shard belongs to this process, as far as anybody else can tell: what is not needed is freed from now on.
+    /// Notes that the shard belongs to this process, as far as anybody else can tell. What is not needed is freed from
+    /// now on.
     pub(crate) fn take_charge(&mut self) {
         self.version.segments().for_each(|segment| segment.take_charge());
         for LeftOver { remote, segments, outputs, named_outputs } in self.left.drain(..) {
@@ -77,7 +78,7 @@ impl Recovered {
     }
 }
 
-/// What an earlier owner left at a member that the version does not name.
+/// What an earlier owner left at a member and the version does not name.
 #[derive(Debug)]
 struct LeftOver {
     remote: Arc<Remote>,
@@ -97,7 +98,7 @@ pub(crate) struct LeftLog {
     pub(crate) records: LeftRecords,
 }
 
-/// The records of a log that no table holds, in order, in several pieces. A batch may go on in the next piece.
+/// The records of a log that no table holds, in order, in several pieces. A batch may continue in the next piece.
 pub(crate) type LeftRecords = Vec<Bytes>;
 
 /// A shard that is to be recovered.
@@ -105,7 +106,7 @@ pub(crate) struct Wanted<'a> {
     /// Its members that can be reached.
     members: Vec<Reachable<'a>>,
     identity: ShardIdentity,
-    /// Members that were lost after they may have been written to: they are none again by this session.
+    /// Members that were lost after they may have been written to: they cannot be members again by this session.
     out: Vec<Arc<Remote>>,
 }
 
@@ -117,7 +118,7 @@ struct Reachable<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// A shard whose members these are, each with its owner.
+    /// A shard with these members, each with its owner.
     pub(crate) fn new(members: Vec<(&'a Arc<Node>, &'a Arc<Owner>)>, identity: ShardIdentity) -> Self {
         let members = members.into_iter().enumerate();
         let members = members.map(|(number, (node, owner))| Reachable { number, node, owner }).collect();
@@ -144,7 +145,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// What makes an error the failure of this member.
+    /// Makes an error the failure of this member.
     fn of(member: &Arc<Remote>) -> impl Fn(Error) -> Self + use<> {
         let member = Arc::clone(member);
         move |error| Self { at: Some(Arc::clone(&member)), error }
@@ -156,16 +157,16 @@ impl Failure {
     }
 }
 
-/// Recovers all shards of a database; those that have several members get what `several` says by the shard's number. A batch that
-/// crosses shards counts in all of them or in none. A shard that was never used is empty. A member that has lost something is left
-/// out.
+/// Recovers all shards of a database. Those that have several members get what `several` says for the shard's number. A
+/// batch that crosses shards counts in all of them or in none. A shard that was never used is empty. A member that has
+/// lost something is left out.
 ///
-/// So is one that is lost meanwhile, of all shards that have another one, and then all begins anew. What was done by then is what
-/// a process does that ends there: nothing but the same state at members that have everything. So it is as if another process
-/// opened the database, without that node.
+/// A member that is lost meanwhile is also left out, of all shards that have another one, and then all begins anew.
+/// What was done by then is what a process that ends there leaves: nothing but the same state at members that have
+/// everything. So it is as if another process opened the database, without that node.
 ///
-/// Nothing may be written to any shard before all are recovered. Nothing may be written to one before the register names its
-/// members, and then [`Recovered::take_charge`] was called.
+/// Nothing may be written to any shard before all are recovered. Nothing may be written to a shard before the register
+/// names its members and [`Recovered::take_charge`] was then called.
 ///
 /// # Errors
 /// `Corrupt` when the stored data is damaged; `Full`; `Unavailable` and `TimedOut`, naming the node, when no member of a shard is left.
@@ -201,7 +202,7 @@ pub(crate) fn recover(
     }
 }
 
-/// What earlier owners left of a shard, as those of its members say that can be reached. Nothing is changed yet.
+/// What earlier owners left of a shard, according to those of its members that can be reached. Nothing is changed yet.
 struct LeftShard {
     /// The member whose log reaches furthest: each of them has everything that was acknowledged.
     source: Found,
@@ -210,8 +211,8 @@ struct LeftShard {
     out: Vec<Arc<Remote>>,
 }
 
-/// Looks at what is left of shards, some of them side by side where there may be threads. Members that have lost something are
-/// members no more.
+/// Looks at what is left of shards, some of them side by side if there may be threads. Members that have lost something
+/// are no longer members.
 fn look(shards: &mut [Wanted<'_>], options: &Options) -> Result<Vec<LeftShard>> {
     let panicked = || Err(Error::panicked("looks at a shard"));
     let mut left = Vec::with_capacity(shards.len());
@@ -283,7 +284,8 @@ impl LeftShard {
         std::iter::once(&self.source).chain(&self.others).map(|found| &found.remote)
     }
 
-    /// Recovers the shard up to number `end`. The other members get what they lack. One that cannot get it is left out.
+    /// Recovers the shard up to number `end`. The other members get what they lack. A member that cannot get it is left
+    /// out.
     fn take_up(
         self,
         end: SequenceNumber,
@@ -369,7 +371,7 @@ struct Found {
     version: Version,
     /// The outputs of jobs.
     outputs: BTreeSet<ExtentRange>,
-    /// The parts of the log, with what they hold, and what of that counts.
+    /// The parts of the log, with what they hold, and what counts of it.
     segments: Vec<Arc<Segment>>,
     parts: Vec<Part>,
     replay: Replay,
@@ -422,7 +424,7 @@ impl Found {
         Ok(Self { owner: Arc::clone(owner), remote, root, version, outputs, segments, parts, replay })
     }
 
-    /// What counts of the log of writes, and the version that says how far each of its parts does.
+    /// What counts of the log of writes, and the version that says how far each of its parts counts.
     /// Takes the parts' bytes.
     fn counted(&mut self) -> Result<(LeftLog, Version)> {
         let mut parts = std::mem::take(&mut self.parts);
@@ -453,15 +455,15 @@ impl Found {
         Ok((log, next))
     }
 
-    /// Has this member hold everything that another one does. What both versions name is the same at both, but for the
-    /// log: there the other one may have come further.
+    /// Makes this member hold everything that another one does. What both versions name is the same at both, except the
+    /// log: there the other member may have come further.
     fn attach(&self, segments: &HashMap<SegmentId, Arc<Segment>>, log: &LeftLog, used: &Used) -> Result<(), NotHeld> {
         let mut copied = Vec::new();
         for (&id, segment) in segments {
             let is_log = log.parts.iter().any(|(part, _)| part.id() == id);
             let copy = match self.version.segment(id) {
                 Some(info) if !is_log => held(&self.remote, id, info).map_err(NotHeld::Itself)?,
-                // What is there already is written once more: whoever reads this after a crash finds it all the same.
+                // What is there already is written once more: a reader after a crash finds it all the same.
                 Some(info) if self.is_writable(info) => {
                     let copy = held(&self.remote, id, info).map_err(NotHeld::Itself)?;
                     copies::copy_into(segment, &copy, Some(&copy), used, IfDamaged::Copy)?;
@@ -479,7 +481,7 @@ impl Found {
         self.remote.adopt(&copied).map_err(NotHeld::Itself)
     }
 
-    /// Begins the manifest there.
+    /// Begins the manifest at the member.
     fn begin(&self, version: &Version) -> Result<manifest::Log> {
         let left = self.root.map(|root| Left::hold(root, &self.remote).map_err(misplaced)).transpose()?;
         manifest::Log::begin(&self.owner, &self.remote, version, left.as_ref())
@@ -489,7 +491,7 @@ impl Found {
         self.remote.place_of(info).is_some_and(|range| self.remote.is_writable(range.extent.0))
     }
 
-    /// What the version does not name of what lies here.
+    /// What is stored here and the version does not name.
     fn left_over(self, named: &HashMap<SegmentId, Arc<Segment>>) -> Result<LeftOver> {
         let member = self.remote.member();
         let mut named_outputs = BTreeSet::new();
@@ -509,7 +511,8 @@ impl Found {
     }
 }
 
-/// Acquires the shard, by a call that does so. If its owner's process has just ended, waits a moment until the node notices.
+/// Acquires the shard by calling `acquire`. If its owner's process has just ended, waits a moment until the node
+/// notices.
 pub(crate) fn acquire_shard(
     store: &StoreHandle,
     options: &Options,
@@ -533,7 +536,7 @@ pub(crate) fn acquire_shard(
     }
 }
 
-/// Reads the log that a root names. Who does so need not own the shard.
+/// Reads the log that a root names. The reader need not own the shard.
 pub(crate) fn read_version(
     client: &Arc<MemoryClient>,
     shard: ShardKey,
@@ -661,7 +664,7 @@ fn read_table(remote: &Arc<Remote>, table: &TableMetadata, segments: &Segments) 
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 tracing::warn!(%error, table = %table.id, "a copy is damaged: another one is read");
                 remote.serving().suspect();
-                // The first says what is wrong where all are damaged.
+                // If all are damaged, the first says what is wrong.
                 cached = read(other).or(cached);
             }
             _ => break,

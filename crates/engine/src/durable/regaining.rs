@@ -1,4 +1,4 @@
-//! A process that has lost all its sessions gets a shard back, at the memory nodes that hold it (`docs/decisions/0036`).
+//! A process that has lost all its sessions regains a shard at the memory nodes that hold it (`docs/decisions/0036`).
 //!
 //! ```text
 //!   no member is of use     this process stood still past its leases, or was cut off
@@ -9,9 +9,9 @@
 //!   left out                the members as they were before
 //! ```
 //!
-//! What the former sessions wrote has arrived or never will: the node took their keys back when they ended, or else it gives the
-//! shard to nobody. Each member has all that was acknowledged, so any of them is enough. What an earlier version names is held as well
-//! where it lies, as long as an iterator reads it.
+//! What the former sessions wrote has arrived or never will: the node took their keys back when they ended, or else it
+//! gives the shard to nobody. Each member has all that was acknowledged, so any of them is enough. What an earlier
+//! version names is also held where it is, as long as an iterator reads it.
 
 use crate::durable::commit::Commits;
 use crate::durable::log::Log;
@@ -33,13 +33,13 @@ use std::sync::Arc;
 struct Again {
     /// The number of the member that it was.
     member: usize,
-    /// The last epoch of the shard there that was this process's.
+    /// The last epoch of the shard there that belonged to this process.
     epoch: Epoch,
     node: Arc<Node>,
     owner: Arc<Owner>,
 }
 
-/// Gets the shard back at the nodes of its members that are there again, if all members are lost. Returns whether there was one.
+/// Regains the shard at the nodes of its members that are back, if all members are lost. Returns whether there was one.
 ///
 /// # Errors
 /// `Fenced` when another process took over; those of the register. The next call tries again.
@@ -50,7 +50,7 @@ pub(crate) fn regain(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> 
     for Former { member, epoch, node, store } in tree.remote.formers() {
         match store.acquire_shard(id, false) {
             Ok(shard) => again.push(Again { member, epoch, node, owner: Arc::new(Owner::new(store, shard)) }),
-            // Whoever has it may have the database: the register says so.
+            // A process that has the shard may own the database: the register tells.
             Err(error) => tracing::debug!(%error, "a memory node does not give the shard back yet"),
         }
     }
@@ -76,7 +76,8 @@ pub(crate) fn regain(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> 
 }
 
 impl Again {
-    /// Adds the node as a member again. Returns its manifest; `None` when it could not, and the shard there is let go.
+    /// Adds the node as a member again. Returns its manifest; `None` if that failed, and then the shard there is
+    /// released.
     fn hold(&self, tree: &Tree, version: &LiveVersion) -> Option<manifest::Log> {
         let held = self.try_hold(tree, version);
         let held = held.inspect_err(|error| {

@@ -1,19 +1,19 @@
 //! The commits of a database on storage, of all its shards: its authority on who owns it and what is current
 //! (`docs/decisions/0035`).
 //!
-//! One register serves all shards, so their owner is one, and what is read of them is of one moment. A commit costs one put
-//! and one list. When the edits since the last snapshot are longer than it was, the next commit is a snapshot, and what
-//! was before is deleted.
+//! One register serves all shards, so they have one owner, and what is read of them belongs to one moment. A commit
+//! costs one put and one list. When the edits since the last snapshot are longer than that was, the next commit is a
+//! snapshot, and what was before is deleted.
 //!
 //! # When a commit fails
 //!
-//! One that was fenced may count for whoever took over: what it names is left to that process. Any other, unless it was
-//! refused, may count, or may come to count later. It is not withdrawn then, but insisted on: whoever commits
-//! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
-//! with the version before, and keeps all that either version names.
+//! A fenced commit may count for the process that took over: what it names is left to that process. Any other failed
+//! commit, unless it was refused, may count, or may come to count later. It is not withdrawn then, but insisted on: the
+//! next commit, or [`Register::settle`], first puts the same bytes again. Until that has been done, the shard whose
+//! commit it was continues with the version before, and keeps all that either version names.
 //!
-//! One that needs commits that somebody deleted is insisted on as well, and is [`Register::lost`] until they are back. Nobody would
-//! find what is written meanwhile.
+//! A commit that needs commits that somebody deleted is also insisted on, and is [`Register::lost`] until they are
+//! back. Nobody would find what is written meanwhile.
 
 use crate::durable::database::{CheckpointId, Committed, Place, Tombstone};
 use crate::durable::known::Known;
@@ -26,16 +26,16 @@ use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Storag
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Edits may always take so many bytes before the next snapshot.
+/// Edits may always take this many bytes before the next snapshot.
 const LEAST_EDIT_BYTES: usize = 64 << 10;
-/// Claims since the last snapshot that are left to the next one. Each is of a process that came no further.
+/// Claims since the last snapshot that are left to the next one. Each belongs to a process that came no further.
 const MOST_CLAIMS: usize = 16;
 
 /// See the module. The lock is held while a commit is made, so commits follow one another.
 #[derive(Debug)]
 pub(crate) struct Register {
     state: Mutex<State>,
-    /// Why nobody would find what is committed, if that is so. Changed by who has the state.
+    /// Why nobody would find what is committed, if that is so. Changed only by the holder of the state.
     lost: Mutex<Option<Error>>,
 }
 
@@ -48,7 +48,7 @@ struct State {
     /// Bytes of the last snapshot, and of the edits after it.
     snapshot_bytes: usize,
     edit_bytes: usize,
-    /// Commits before the last snapshot.
+    /// Commits before the last snapshot that could not be deleted.
     undeleted: Undeleted,
 }
 
@@ -62,7 +62,7 @@ enum Step {
     Nothing,
 }
 
-/// The ownership of a database that was just claimed, and what the commits before said of it.
+/// The ownership of a database that was just claimed, and what earlier commits said of it.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     register: CommitRegister,
@@ -70,8 +70,8 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// Makes this process the owner of the database at `place`. The owner before is fenced when this has returned. Where there
-    /// is none, `new` is created; where there is one, it must be `known`, and neither more nor less finished.
+    /// Makes this process the owner of the database at `place`. When this has returned, the earlier owner is fenced. If
+    /// there is no database, `new` is created. If there is one, it must be `known`, and neither more nor less finished.
     ///
     /// # Errors
     /// `Busy` when others were faster; `Corrupt`; `Unsupported` when a newer build wrote what it says, or something that it names
@@ -96,7 +96,7 @@ impl Claimed {
             let payload = match (Committed::of(history), known) {
                 (Ok(Some(found)), Some(known)) if found.identity == known.committed.identity => {
                     known.check_again(place, &found, history.epoch()).and_then(|()| {
-                        // Starts that fail again and again do not fill the storage.
+                        // Starts that fail again and again must not fill the storage.
                         let claims = history.commits.iter().filter(|commit| commit.is_claim).count();
                         let (kind, said) = match claims > MOST_CLAIMS {
                             true => (CommitKind::Snapshot, found.to_snapshot()),
@@ -124,7 +124,7 @@ impl Claimed {
         let claimed = CommitRegister::claim(Arc::clone(place.storage.objects()), &place.commits()?, writer, first);
         let (register, history) = claimed.map_err(|error| failure.unwrap_or_else(|| error.into()))?;
         let committed = Committed::of(&history)?.unwrap_or(created);
-        // The owner before ended before it came to it, or this is the snapshot of many claims.
+        // The earlier owner ended before it came to it, or this is the snapshot of many claims.
         if (1..register.base()).contains(&history.oldest)
             && let Err(error) = register.prune()
         {
@@ -167,14 +167,14 @@ impl Claimed {
 }
 
 impl Register {
-    /// Does `work`, and notes what it says of the commits before.
+    /// Does `work`, and notes what its error says of earlier commits.
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = lock(&self.state);
         work(&mut state).map_err(|error| {
             if !error.is_of_storage() || error.kind() != ErrorKind::Corrupt {
                 return error;
             }
-            // Not as an error of storage that may pass. What comes back only opening reads as a whole.
+            // Not as an error of storage that may pass: if commits come back, only opening reads them as a whole.
             let lost = Error::corrupt(format!(
                 "{error}, and then open the database again, or restart what serves it: until then it takes no writes"
             ));
@@ -188,7 +188,7 @@ impl Register {
         lock(&self.lost).clone()
     }
 
-    /// Has `after` be the version of a shard, by an edit of what is committed.
+    /// Makes `after` the version of a shard, by an edit of what is committed.
     ///
     /// # Errors
     /// `Fenced` when another process took over, which alone knows whether it counts; `Corrupt`, not as an error of the storage, when
@@ -209,7 +209,7 @@ impl Register {
         StorageRoot { database: state.committed.identity.database, epoch: state.register.epoch() }
     }
 
-    /// Of each shard the number up to which committed tables hold everything.
+    /// For each shard, the number up to which committed tables hold everything.
     pub(crate) fn flushed(&self) -> Vec<SequenceNumber> {
         lock(&self.state).committed.flushed()
     }
@@ -223,7 +223,7 @@ impl Register {
         self.with(|state| state.commit(Step::Logs(logs), said))
     }
 
-    /// Commits how far the dropping of a checkpoint is; `None`: nobody drops it.
+    /// Commits how far the drop of a checkpoint is; `None` if nobody drops it.
     ///
     /// # Errors
     /// As [`Register::record`].
@@ -272,7 +272,7 @@ impl Register {
         })
     }
 
-    /// Looks whether this process is the owner still, and commits nothing.
+    /// Checks whether this process is still the owner, and commits nothing.
     ///
     /// # Errors
     /// As [`Register::record`].
@@ -336,7 +336,7 @@ impl State {
         if is_snapshot {
             (self.snapshot_bytes, self.edit_bytes) = (length, 0);
             if let Err(error) = self.register.prune() {
-                // The next snapshot has them deleted.
+                // The next snapshot deletes them.
                 self.undeleted.note(&error);
             }
         } else {

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   parts by their first numbers   [ 1 … 60 ][ 61 … 80 ✗ ][ 95 … ]
-//!   in tables up to 40                  41 ──────────► 80          then a gap: nothing behind it was acknowledged
-//!   cut behind the last whole batch     41 ──────► 78
+//!   in tables up to 40                  41 ──────────► 80          then a gap: nothing after it was acknowledged
+//!   cut after the last whole batch      41 ──────► 78
 //! ```
 //!
 //! A part counts as far as its records verify and their numbers follow each other. An owner who takes over records how
-//! far that is. A part that holds less than was recorded is damaged. Where nothing was recorded, the marks of the parts say how far
-//! the log was shipped (see `mark`): one that goes less far is damaged.
+//! far that is. A part that holds less than was recorded is damaged. If nothing was recorded, the marks of the parts
+//! say how far the log was shipped (see `mark`): a log that goes less far is damaged.
 
 use crate::terms::{Error, Result};
 use forebay_base::{
@@ -29,13 +29,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A part of which nothing was read yet but its mark. Of its records, those up to `last` count, if that is known.
+    /// A part of which only the mark was read. Of its records, those up to `last` count, if that is known.
     pub(crate) const fn new(segment: SegmentId, last: Option<SequenceNumber>, marked: Option<SequenceNumber>) -> Self {
         Self { segment, bytes: Vec::new(), last, marked, chain: None }
     }
 
-    /// Adds the next bytes of the part. Returns whether those behind them may count: all records so far verify, and their
-    /// numbers follow each other.
+    /// Adds the next bytes of the part. Returns whether the bytes after them may count: all records so far verify, and
+    /// their numbers follow each other.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> bool {
         self.bytes.extend_from_slice(bytes);
         loop {
@@ -69,10 +69,10 @@ impl Part {
         self.marked
     }
 
-    /// The records that count, if those of the parts before do.
+    /// The records that count, if those of the earlier parts do.
     ///
     /// # Errors
-    /// `Corrupt` when there are less than were recorded.
+    /// `Corrupt` when there are fewer than were recorded.
     fn chain(&self) -> Result<Option<Chain>> {
         match (self.last, self.chain) {
             (Some(recorded), Some(chain)) if chain.last < recorded => Err(Error::corrupt(format!(
@@ -97,7 +97,7 @@ impl Part {
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replay {
-    /// The records to be written again, in order: which part they lie in, and where.
+    /// The records to be written again, in order: which part they are in, and where.
     pub(crate) records: Vec<(usize, Range<usize>)>,
     /// The parts that hold them, each with the last number that counts in it, oldest first.
     pub(crate) parts: Vec<(SegmentId, SequenceNumber)>,
@@ -120,7 +120,8 @@ struct Chain {
     end: usize,
 }
 
-/// What of a part counts, if the parts before it do: the records in a range, of which this is the last number.
+/// What counts of a part, if the parts before it count: the records in `range`, the last of which has the number
+/// `last`.
 struct Taken {
     part: usize,
     range: Range<usize>,
@@ -141,10 +142,10 @@ impl Found {
     }
 }
 
-/// Finds what of a log counts, where tables hold all records up to `flushed`, and nothing behind `end` counts.
+/// Finds what counts of a log. Tables hold all records up to `flushed`, and nothing after `end` counts.
 ///
 /// # Errors
-/// `Corrupt` when a part holds less than was recorded, or a mark is none.
+/// `Corrupt` when a part holds less than was recorded, or a mark is invalid.
 pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumber) -> Result<Replay> {
     let mut chains = Vec::with_capacity(parts.len());
     let mut replay = Replay { last: flushed, ..Replay::default() };
@@ -158,7 +159,7 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumbe
     }
     chains.sort_by_key(|(_, chain)| chain.first);
     let mut expected = flushed.0 + 1;
-    // Behind the last whole batch: how many ranges there are, where the last one ends, and the number.
+    // After the last whole batch: how many ranges there are, where the last one ends, and the number.
     let mut whole = (0, 0, flushed);
     let mut taken: Vec<Taken> = Vec::new();
     for (at, chain) in chains {
@@ -210,7 +211,7 @@ mod tests {
 
     const LENGTH: usize = 16;
 
-    /// A part that holds this, read in small pieces.
+    /// A part that holds these bytes, read in small pieces.
     fn read(id: u64, bytes: &[u8], last: Option<u64>) -> Part {
         marked(id, bytes, last, None)
     }
@@ -285,7 +286,7 @@ mod tests {
         let mut torn = block(1..=10, &[]);
         torn[4 * LENGTH + 13] ^= 1;
         assert_eq!(of(&[read(1, &torn, None)], 0), (vec![(0, 0..4)], vec![(1, 4)], vec![], 4));
-        // Of an earlier use of the memory: they verify, and would count elsewhere.
+        // Records of an earlier use of the memory: they verify, and would count elsewhere.
         for (numbers, counted) in [(6..=9, 4), (2..=4, 4), (5..=6, 6)] {
             let stale = [&block(1..=4, &[])[..4 * LENGTH], &block(numbers, &[])].concat();
             let counted_records = vec![(0, 0..counted as usize)];
@@ -334,7 +335,7 @@ mod tests {
         let of = |numbers, mark| marked(1, &block(numbers, &[]), None, Some(mark));
         let all = u64::MAX;
         assert_eq!(lacks(&[of(1..=10, 10)], 0, all), None);
-        // What was not marked yet counts as well.
+        // What was not marked yet also counts.
         assert_eq!(lacks(&[of(1..=10, 8)], 0, all), None);
         assert_eq!(lacks(&[of(1..=10, 11)], 0, all), Some((10, 11)));
         // Tables have it, or it is not to count.

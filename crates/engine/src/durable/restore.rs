@@ -1,5 +1,5 @@
-//! Opening a database that lies in storage: the new owner takes up what the commits and the logs say, with memory nodes that
-//! still hold its segments, or that are empty, or others.
+//! Opening a database in storage: the new owner takes up what the commits and the logs say. The memory nodes still hold
+//! its segments, or are empty, or are other ones.
 //!
 //! ```text
 //!  commits are read            which stores of memory nodes belong to the database; what a newer build wrote is refused (see
@@ -14,7 +14,7 @@
 //!  one commit                  with all placements as they are now: from here on the database is this process's
 //! ```
 //!
-//! A placement in memory counts if it is of the store that the commits name, and of the same life of the node.
+//! A placement in memory counts if it belongs to the store that the commits name, and to the same life of the node.
 
 use crate::durable::database::{Committed, Place};
 use crate::durable::groups::Replay;
@@ -46,14 +46,14 @@ const READ_AT_ONCE_BYTES: u64 = 256 << 20;
 pub(crate) struct Restored {
     pub(crate) remote: Arc<Members>,
     pub(crate) version: LiveVersion,
-    /// All segments: this process's own once the database is.
+    /// All segments. They belong to this process once the database does.
     held: Vec<Arc<Segment>>,
     outputs: BTreeSet<ExtentRange>,
     named_outputs: BTreeSet<ExtentRange>,
 }
 
 impl Restored {
-    /// The shard belongs to this process: what is not needed is freed from now on.
+    /// Notes that the shard belongs to this process: what is not needed is freed from now on.
     pub(crate) fn take_charge(&self) {
         self.held.iter().for_each(|segment| segment.take_charge());
         if let Some(part) = self.remote.outputs() {

@@ -1,4 +1,5 @@
-//! Copies of a segment, read piece by piece at the same places, with what is damaged of what is used of them (see `whole`, `used`).
+//! Copies of a segment, read piece by piece at the same places, with the damage to what is used of them (see `whole`,
+//! `used`).
 
 use crate::durable::used::Used;
 use crate::durable::whole::{self, Damage};
@@ -32,7 +33,8 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The bytes of the first copy, where those that are damaged come from others that have them whole; and those that nobody has.
+    /// The bytes of the first copy, with damaged ones taken from copies that have them whole; and the ranges that
+    /// nobody has.
     pub(crate) fn mended(self) -> (Vec<u8>, Vec<Range<u64>>) {
         let mut bytes = self.bytes.into_iter().next().unwrap_or_default();
         let mut lost = Vec::new();
@@ -67,7 +69,7 @@ impl<'a> SideBySide<'a> {
         Ok(Self { copies, used, kind, length, next: offset, piece: PIECE_BYTES })
     }
 
-    /// The next piece; `None` behind the last.
+    /// The next piece; `None` after the last.
     pub(crate) fn next(&mut self) -> std::result::Result<Option<Piece>, Failed> {
         while self.next < self.length {
             let rest = self.length - self.next;
@@ -83,7 +85,7 @@ impl<'a> SideBySide<'a> {
                 SegmentKind::MemtableBlock | SegmentKind::Run => whole::records(&read, length == rest),
             };
             if judged == 0 {
-                // A record is longer.
+                // A record is longer than the piece.
                 self.piece = self.piece.saturating_mul(4);
                 continue;
             }

@@ -1,15 +1,16 @@
 //! The log of writes of a database on storage: one for all shards (`docs/decisions/0035`).
 //!
-//! Whoever waits for a number first ships what all shards have published, for all who wait: it appends one group (see
-//! [`groups`](crate::durable::groups)) and waits for one sync. The published numbers of the shards are read under one cut, so a batch that
-//! crosses shards is in one group.
+//! The first thread that waits for a number ships what all shards have published, for all that wait: it appends one
+//! group (see [`groups`](crate::durable::groups)) and waits for one sync. The published numbers of the shards are read
+//! under one cut, so a batch that crosses shards is in one group.
 //!
-//! Between syncs what is published is also appended without one, where the log is in files ([`StorageLog::append_now`]): it then
-//! survives the end of this process, though not that of the machine (`docs/decisions/0066`).
+//! Between syncs what is published is also appended without a sync, if the log is in files
+//! ([`StorageLog::append_now`]). It then survives the end of this process, though not that of the machine
+//! (`docs/decisions/0066`).
 //!
-//! A log begins when something is shipped first: it is created, then a commit names it, then something is appended. So a log that
-//! is named and not there is missing. Several can be needed at the same time:
-//! those of owners before until tables hold what they hold, and one whose sync failed.
+//! A log begins when something is first shipped: it is created, then a commit names it, then something is appended. So
+//! a log that is named and not there is missing. Several logs can be needed at the same time: those of earlier owners,
+//! until tables hold what they hold, and one whose sync failed.
 //!
 //! # Invariants
 //!
@@ -18,8 +19,8 @@
 //! 2. While the log leads the tables ([`Syncing::Sync`], [`Syncing::Interval`]), no commit names a table with a number above
 //!    the durable one. So tables and log together hold what all shards held at one moment.
 //! 3. What a sync that failed covered is not durable, whatever a later sync says, until it was shipped again to another log.
-//! 4. A log, or a segment of it, is deleted when tables that a commit names hold all that it holds, and no commit names the log any more. An owner that
-//!    ends before it has deleted all of it leaves the rest to the next one.
+//! 4. A log, or a segment of it, is deleted when tables that a commit names hold all that it holds, and no commit names
+//!    the log any more. An owner that ends before it has deleted all of it leaves the rest to the next one.
 
 use crate::durable::database::Place;
 use crate::durable::groups;
@@ -43,24 +44,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How often what was published is appended to a log in files, between its syncs. A process that is killed loses what it wrote
-/// since. An append is a write into the page cache, of a frame with some dozens of bytes beside the records. At this pace that
-/// is little beside what a busy writer writes, and a database at rest looks at a few numbers each time.
+/// How often what was published is appended to a log in files, between its syncs. A killed process loses what it wrote
+/// since. An append is a write into the page cache, of a frame with some dozens of bytes beside the records. At this
+/// pace that is little compared with what a busy writer writes, and a database at rest looks at a few numbers each
+/// time.
 pub(crate) const APPEND_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum bytes of a frame, unless one record needs more.
 const FRAME_BYTES: u64 = 1 << 20;
-/// How many bytes apart the places are, at least, from which the log can be trimmed: a quarter of a memtable, within these
+/// Least distance in bytes between two places from which the log can be trimmed: a quarter of a memtable, within these
 /// bounds.
 const MARK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
-/// The log keeps as much as so many times all memtables hold, beside that by which storage lags, before a shard that writes
+/// The log keeps this many times what all memtables hold, beside what storage lags by, before a shard that writes
 /// little has to flush for it.
 const KEPT_MEMTABLES: u64 = 2;
-/// But always so much.
+/// But always at least this much.
 const LEAST_KEPT_BYTES: u64 = 4 << 20;
-/// The same for the number of files or objects. Where each sync puts an object, little data takes many, and a recovery has to
-/// get all of them.
+/// The same for the number of files or objects. If each sync puts an object, little data takes many, and a recovery has
+/// to get all of them.
 const MOST_KEPT_SEGMENTS: usize = 256;
-/// So many groups between two places from which the log can be trimmed, at most.
+/// At most this many groups between two places from which the log can be trimmed.
 const MARK_GROUPS: u64 = 32;
 
 /// See the module.
@@ -76,9 +78,10 @@ pub(crate) struct StorageLog {
     trees: OnceLock<Vec<Arc<Tree>>>,
     cut: Arc<Cut>,
     lead: Lead,
-    /// Of each shard the number up to which all records are durable.
+    /// For each shard, the number up to which all records are durable.
     durable: Vec<AtomicU64>,
-    /// Of each shard what was appended. Held from the moment on that is appended: so later moments follow earlier ones.
+    /// For each shard, what was appended. Locked before the moment to be appended is read: so later moments follow
+    /// earlier ones.
     appended: Mutex<Vec<Progress>>,
     shipping: Mutex<Shipping>,
     /// Logs that no commit names any more, to be deleted.
@@ -86,7 +89,7 @@ pub(crate) struct StorageLog {
     undeleted: Undeleted,
     /// Why the last shipment failed, if it did.
     failure: Mutex<Option<Error>>,
-    /// Whether it did, and whether nothing can be shipped any more.
+    /// Whether the last shipment failed, and whether nothing can be shipped any more.
     is_failing: AtomicBool,
     is_broken: AtomicBool,
     counters: Counters,
@@ -103,16 +106,16 @@ struct Counters {
 #[derive(Debug)]
 struct Shipping {
     open: Option<Open>,
-    /// A log that may be there in part: its name, and its random number.
+    /// A log that may exist in part: its name, and its random number.
     begun: Option<(LogName, u64)>,
-    /// A log that was created, and that no commit names for certain.
+    /// A log that was created, and that a commit may not name.
     unnamed: Option<(LogName, Arc<dyn Log>)>,
-    /// Of each shard what of that which was appended was synced.
+    /// For each shard, how much of what was appended was synced.
     synced: Vec<Progress>,
     /// The next group, and the next log.
     group: u64,
     serial: u64,
-    /// Logs that nothing is appended to any more.
+    /// Logs that are no longer appended to.
     left: Vec<LeftLog>,
 }
 
@@ -132,7 +135,7 @@ struct Open {
 struct Mark {
     end: Position,
     numbers: Vec<SequenceNumber>,
-    /// Groups between it and the place before.
+    /// Groups between this place and the one before.
     groups: u64,
 }
 
@@ -209,7 +212,7 @@ impl StorageLog {
         }
     }
 
-    /// Whether it holds what a table does before that is installed.
+    /// Whether the log holds a table's records before the table is installed.
     pub(crate) const fn leads_tables(&self) -> bool {
         self.leads_tables
     }
@@ -233,7 +236,7 @@ impl StorageLog {
         self.durable.get(shard).map_or(SequenceNumber::ZERO, |number| SequenceNumber(number.load(Ordering::Acquire)))
     }
 
-    /// Fails where the log cannot be written any more.
+    /// Fails if the log can no longer be written.
     ///
     /// # Errors
     /// `Closed` after a failed sync, until [`StorageLog::resume`]; `Fenced`.
@@ -242,8 +245,9 @@ impl StorageLog {
         if self.is_broken.load(Ordering::Relaxed) { self.check(Ok(())) } else { Ok(()) }
     }
 
-    /// Refuses a write that is to be durable while shipments fail: what is there is shipped first. Written all the same, it would
-    /// be visible and not durable, and so would be all that follow, for which the log needs room before it goes on.
+    /// Refuses a write that is to be durable while shipments fail: what is there is shipped first. Otherwise the write
+    /// would be visible and not durable, and so would all that follow. The log needs room for those before it
+    /// continues.
     ///
     /// # Errors
     /// As [`StorageLog::check_usable`] and [`StorageLog::make_durable`].
@@ -286,7 +290,7 @@ impl StorageLog {
         self.lead.reach(|| self.durable(shard) >= number, waits, || self.ship())
     }
 
-    /// Returns when the log holds what a table does that is to be committed, with records up to `number`.
+    /// Returns when the log holds the records of a table that is to be committed, up to `number`.
     ///
     /// # Errors
     /// As [`StorageLog::make_durable`].
@@ -312,7 +316,7 @@ impl StorageLog {
         });
     }
 
-    /// Begins another log in the place of one whose sync failed, with all that is not durable.
+    /// Begins another log in place of one whose sync failed, with all that is not durable.
     ///
     /// # Errors
     /// `Fenced`; `Corrupt` while the commits that would name it are gone; those of the storage.
@@ -338,8 +342,8 @@ impl StorageLog {
         })
     }
 
-    /// Appends what is published now, and leaves it to the next shipment to sync it. Returns whether there was anything. While
-    /// shipments fail, only they try again.
+    /// Appends what is published now, and leaves the sync to the next shipment. Returns whether there was anything.
+    /// While shipments fail, only they try again.
     pub(crate) fn append_now(&self) -> bool {
         let is_new = |(tree, progress): (&Arc<Tree>, &Progress)| tree.publication.published() > progress.reached();
         if self.is_failing.load(Ordering::Relaxed) || !self.trees().iter().zip(&*lock(&self.appended)).any(is_new) {
@@ -351,7 +355,7 @@ impl StorageLog {
         true
     }
 
-    /// Ships all that is published. A shipment that failed is made up for by the next one.
+    /// Ships all that is published. The next shipment makes up for one that failed.
     fn ship(&self) -> Result<()> {
         self.check_usable()?;
         // Nobody would find what is shipped.
@@ -368,7 +372,7 @@ impl StorageLog {
     fn note_success(&self) {
         if self.is_failing.load(Ordering::Relaxed) {
             let mut failure = lock(&self.failure);
-            // What was appended meanwhile may have found that the log is of no more use.
+            // What was appended meanwhile may have found that the log is no longer of use.
             if !self.is_broken.load(Ordering::Relaxed) {
                 *failure = None;
                 self.is_failing.store(false, Ordering::Relaxed);
@@ -397,7 +401,7 @@ impl StorageLog {
         }
         add(&self.counters.groups, 1);
         for (durable, progress) in self.durable.iter().zip(&appended) {
-            // Release: whoever learns of the number may tell it to others.
+            // Release: a thread that learns of the number may tell it to others.
             durable.fetch_max(progress.reached().0, Ordering::Release);
         }
         lock(&self.shipping).synced = appended;
@@ -436,7 +440,7 @@ impl StorageLog {
         self.cut.through(|| self.trees().iter().map(of_tree).collect())
     }
 
-    /// The log that is written; begins it if there is none.
+    /// The log that is written. Begins one if there is none.
     fn open(&self, shipping: &mut Shipping) -> Result<Arc<dyn Log>> {
         if let Some(open) = &shipping.open {
             return Ok(Arc::clone(&open.log));
@@ -455,13 +459,13 @@ impl StorageLog {
 
     /// Creates a log, which counts once a commit names it.
     fn create(&self, shipping: &mut Shipping) -> Result<(LogName, Arc<dyn Log>)> {
-        // Owners that end before they come to it, each time, do not fill the storage.
+        // So owners that each end before they come to this do not fill the storage.
         self.delete_unneeded();
         let begun = shipping.begun.take();
         let (name, number) = begun.map_or_else(|| self.next_log(shipping), Ok)?;
         let log = self.place.storage.create_log(&self.place.log(name)?, number);
         let log = log.inspect_err(|error| {
-            // It may be there in part. Objects are put again, which finds what a reply that was lost had said. Files are left.
+            // The log may exist in part. Objects are put again, which finds what a lost reply had said. Files are left.
             if self.place.storage.has_log_files() || error.kind() == ErrorKind::AlreadyExists {
                 lock(&self.unneeded).push(name);
             } else {
@@ -481,7 +485,7 @@ impl StorageLog {
         Ok((name, number as u64))
     }
 
-    /// Deletes what of the log tables hold.
+    /// Deletes the part of the log that tables hold.
     pub(crate) fn tidy(&self) {
         if let Err(error) = self.let_go() {
             tracing::debug!(%error, "recording which logs are not needed: later");
@@ -489,7 +493,8 @@ impl StorageLog {
         self.delete_unneeded();
     }
 
-    /// Deletes logs that are not needed; whether there were any. What cannot be deleted now is left to the next owner.
+    /// Deletes logs that are not needed. Returns whether there were any. What cannot be deleted now is left to the next
+    /// owner.
     pub(crate) fn delete_unneeded(&self) -> bool {
         let unneeded = std::mem::take(&mut *lock(&self.unneeded));
         for name in &unneeded {
@@ -515,7 +520,7 @@ impl StorageLog {
             lock(&self.unneeded).extend(gone.iter().map(|gone| gone.name));
         }
         drop(shipping);
-        // It takes a request for each object. Nobody who ships waits for that.
+        // Trimming takes a request for each object. No thread that ships waits for that.
         if let Some((log, position)) = trimmed
             && let Err(error) = log.trim(position)
         {
@@ -581,8 +586,8 @@ impl StorageLog {
 }
 
 impl Open {
-    /// Makes `end` a place from which it can be trimmed, in place of the last one if that is near. So much of each shard lies
-    /// before it.
+    /// Makes `end` a place from which the log can be trimmed, in place of the last one if that is near. `appended` is
+    /// what the log has of each shard before it.
     fn mark(&mut self, end: Position, appended: &[Progress], mark_bytes: u64) {
         let marks = &mut self.marks;
         if marks.back().map_or(self.trimmed, |last| last.end) == end {
@@ -599,7 +604,7 @@ impl Open {
         }
     }
 
-    /// Passes the places up to which all that the log holds `is_held`. From the last of them it can be trimmed.
+    /// Passes the places up to which all that the log holds `is_held`. The log can be trimmed from the last of them.
     fn pass(&mut self, is_held: impl Fn(&[SequenceNumber]) -> bool) -> Option<(Arc<dyn Log>, Position)> {
         let mut passed = None;
         while let Some(mark) = self.marks.pop_front_if(|mark| is_held(&mark.numbers) || planted(Bug::TrimEarly)) {
@@ -656,7 +661,7 @@ fn failed(log: &dyn Log, error: forebay_storage::Error) -> (Error, bool) {
     (Error::from(error).during("writing the log"), log.failure().is_some())
 }
 
-/// Appends a group; where the log ends then.
+/// Appends a group. Returns where the log ends then.
 fn append(log: &dyn Log, group: u64, pieces: &[Piece]) -> forebay_storage::Result<Position> {
     let mut end = 0;
     for (at, piece) in pieces.iter().enumerate() {

@@ -5,10 +5,11 @@
 //!                      └────────────────── the commits from here on are lost ──────────────────┘
 //! ```
 //!
-//! A log that no commit names is garbage where nothing was appended to it, or where tables hold all of it. The newest commits may also
-//! be gone: nothing continues them, so nothing says so, and what was acknowledged since is in such a log alone. Two things tell
-//! it from garbage. It is behind all logs that commits name, as epochs and serial numbers go up. And it goes on with
-//! writes that neither tables nor these logs have: groups that are whole, as a torn end was never acknowledged.
+//! A log that no commit names is garbage if nothing was appended to it, or if tables hold all of it. But the newest
+//! commits may also be gone. Nothing continues them, so nothing says so, and what was acknowledged since is only in
+//! such a log. Two things tell it from garbage. It comes after all logs that commits name, as epochs and serial numbers
+//! go up. And it continues with writes that neither tables nor these logs have, in whole groups: a torn end was never
+//! acknowledged.
 
 use crate::durable::database::{Committed, Place};
 use crate::durable::groups::Replay;
@@ -17,7 +18,7 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_storage::{Cut, History, Recovery};
 use forebay_table::LogName;
 
-/// Reads a log as an owner who takes over would, but seals nothing. What would be cut of it.
+/// Reads a log as an owner who takes over would, but seals nothing. Returns what would be cut of it.
 ///
 /// # Errors
 /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
@@ -44,7 +45,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     }
     let mut replay = Replay::new(&committed.flushed());
     for log in &committed.logs {
-        // What is wrong with it, whoever opens the database is told.
+        // Opening the database tells what is wrong with it.
         if is_damage(read_log(place, *log, &mut replay).map(drop))? {
             return Ok(Vec::new());
         }
@@ -52,7 +53,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     let mut holding = Vec::new();
     for log in behind {
         let before = lasts(&replay);
-        // Where it does not go on from there, yet more is missing.
+        // If it does not continue from there, even more is missing.
         let has_gap = is_damage(read_log(place, log, &mut replay).map(drop))? && has_frames(place, log)?;
         if has_gap || lasts(&replay) != before {
             holding.push(log);
@@ -68,7 +69,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
 pub(crate) fn check(place: &Place, history: &History, committed: &Committed) -> Result<()> {
     let Some(log) = logs(place, history, committed)?.first().copied() else { return Ok(()) };
     let newest = |history: &History| history.commits.last().map(|commit| commit.number);
-    // An owner who lives may have named it meanwhile.
+    // An owner that is alive may have named it meanwhile.
     if newest(&place.history()?) != newest(history) {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Which bytes of segments are used: the others may be anything.
 //!
-//! A job's output may have more memory than it wrote, and there lies what was there before. A table says in which span of a segment its
-//! records lie. A part of the log has records from its start on.
+//! A job's output may have more memory than it wrote, and the rest holds what was there before. A table says in which
+//! span of a segment its records are. A part of the log has records from its start on.
 
 use crate::remote::segment::Segment;
 use crate::tree::version::Change;
@@ -50,7 +50,7 @@ impl Used {
             let spans = self.spans.get(&segment.id()).map(Vec::as_slice).unwrap_or_default();
             spans.iter().any(|span| span.start < at.end && at.start < span.end)
         };
-        // A log ends where its writer did, also in the middle of a record.
+        // A log ends where its writer did, even in the middle of a record.
         segment.info().kind == SegmentKind::TableImage
             || is_mendable && self.log_parts.contains(&segment.id())
             || is_in_span()

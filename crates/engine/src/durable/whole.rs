@@ -6,9 +6,10 @@
 //!   whole    [ record ][ record ][ record ][ record ]          each from a copy where it verifies
 //! ```
 //!
-//! Records and index blocks carry checksums, and so do the parts of an image's tail. So what is whole in one copy can be told without
-//! any other one, and it is what all of them should hold: copies have the same bytes. A copy is damaged where another one verifies
-//! and it does not. Where none verifies, nobody can tell what should be there. Zeros behind the last record were never written.
+//! Records and index blocks carry checksums, and so do the parts of an image's tail. So what is whole in one copy can
+//! be told without any other copy. It is what all of them should hold, because copies have the same bytes. A copy is
+//! damaged where another one verifies and it does not. Where none verifies, nobody can tell what should be there. Zeros
+//! after the last record were never written.
 //!
 //! Two copies that both verify are both left as they are.
 
@@ -29,8 +30,8 @@ pub(crate) struct Damage {
     pub(crate) whole: Option<Vec<u8>>,
 }
 
-/// Finds damaged records in a piece of the copies of a segment that holds records one behind the other. Returns how many bytes were
-/// judged: of a record that goes on behind the piece, nothing is said unless the piece `is_last`.
+/// Finds damaged records in a piece of the copies of a segment that holds records one after the other. Returns how many
+/// bytes were judged: a record that continues after the piece is not judged unless the piece `is_last`.
 pub(crate) fn records(copies: &[&[u8]], is_last: bool) -> (usize, Vec<Damage>) {
     let length = copies.iter().map(|copy| copy.len()).min().unwrap_or(0);
     let mut found = Vec::new();
@@ -58,7 +59,7 @@ pub(crate) fn records(copies: &[&[u8]], is_last: bool) -> (usize, Vec<Damage>) {
     (length, found)
 }
 
-/// Where the record ends that a copy has at a place; `None` when it has none there that verifies.
+/// Where the record at a place in a copy ends; `None` when none there verifies.
 fn record_end(copy: &[u8], at: usize, length: usize) -> Option<usize> {
     let rest = copy.get(at..length)?;
     let header = RecordHeader::decode(rest).ok()?;
@@ -66,10 +67,10 @@ fn record_end(copy: &[u8], at: usize, length: usize) -> Option<usize> {
     header.verify(rest).ok().map(|()| end)
 }
 
-/// What is damaged of a record that ends at `end` in a copy where it verifies, and that others do not have so.
+/// What is damaged of a record that verifies in one copy, where it ends at `end`, and that other copies do not have.
 fn differing(copies: &[&[u8]], at: usize, end: usize, length: usize) -> Option<Damage> {
     let verifies = |copy: &&[u8]| record_end(copy, at, length) == Some(end);
-    // As it was written: with zeros behind it.
+    // As it was written: with zeros after it.
     let whole = copies.iter().find(|copy| verifies(copy)).and_then(|copy| {
         let mut bytes = copy.get(at..end)?.to_vec();
         let header = RecordHeader::decode(&bytes).ok()?;
@@ -87,7 +88,7 @@ fn differing(copies: &[&[u8]], at: usize, end: usize, length: usize) -> Option<D
     (!damaged.is_empty()).then_some(Damage { at: at..end, copies: damaged, whole: Some(whole) })
 }
 
-/// Whether a copy may have a record at a place that ends behind what is there.
+/// Whether a copy may have a record at a place that ends after what is there.
 fn may_go_on(copy: &[u8], at: usize, length: usize) -> bool {
     let Some(rest) = copy.get(at..length) else { return false };
     match RecordHeader::decode(rest) {
@@ -96,7 +97,7 @@ fn may_go_on(copy: &[u8], at: usize, length: usize) -> bool {
     }
 }
 
-/// Notes bytes of which no copy has anything that verifies, unless they were never written.
+/// Notes bytes where no copy has anything that verifies, unless they were never written.
 fn end_lost(copies: &[&[u8]], from: Option<usize>, to: usize, found: &mut Vec<Damage>) {
     let Some(from) = from else { return };
     let is_written = |copy: &&[u8]| copy.get(from..to).unwrap_or_default().iter().any(|byte| *byte != 0);
@@ -167,7 +168,7 @@ mod tests {
         let damage =
             |at: Range<usize>, copy| Damage { whole: Some(whole[at.clone()].to_vec()), at, copies: vec![copy] };
         assert_eq!(found, (300, vec![damage(80..120, 0), damage(120..160, 1)]));
-        // Of both: nobody knows what was there, and it goes on behind.
+        // Of both: nobody knows what was there, and the records continue after it.
         let (_, found) = records(&[&flipped(90), &flipped(91), &flipped(10)], true);
         assert_eq!(found, vec![damage(0..40, 2), damage(80..120, 0).with(1)]);
         let (_, found) = records(&[&flipped(90), &flipped(91)], true);

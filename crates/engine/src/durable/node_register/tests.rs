@@ -31,7 +31,7 @@ fn first() -> MembersRecord {
     MembersRecord { database, ..MembersRecord::default() }
 }
 
-/// A record that differs from those of other numbers.
+/// A record that differs from those with other numbers.
 fn record(number: u32) -> MembersRecord {
     MembersRecord { shards: vec![vec![MemberNode { node: number, incarnation: 1 }]], ..first() }
 }
@@ -41,7 +41,7 @@ fn part(network: &SimNetwork, node: u32) -> Part {
     try_part(network, node, true).unwrap()
 }
 
-/// The same, of a node that may have come later and may not be there.
+/// The same, for a node that may have come later and may not be there.
 fn try_part(network: &SimNetwork, node: u32, is_first: bool) -> Option<Part> {
     let link = network.connect(node).ok()?;
     let options = ClientOptions {
@@ -79,14 +79,14 @@ impl Owner {
         client.call(&CloseSession { session: client.session() }).unwrap();
     }
 
-    /// The node is there again, by another session.
+    /// The node is back, by another session.
     fn returns(&mut self, network: &SimNetwork, at: usize) {
         self.parts[at] = try_part(network, NODES[at], false).unwrap();
         self.register.returned(&self.parts[at]);
     }
 }
 
-/// What a process finds that takes the register over.
+/// What a process that takes the register over finds.
 fn said(network: &SimNetwork) -> MembersRecord {
     let (_parts, cells) = Owner::acquire(network, true);
     MembersRecord { ballot: None, ..cells.unwrap().said.clone() }
@@ -203,7 +203,7 @@ fn a_write_that_comes_late_is_refused() {
     assert_eq!(said(&network), record(2));
 }
 
-/// It is waited for once, and not by every write.
+/// The node is waited for once, and not by every write.
 #[test]
 fn a_node_that_hangs_is_not_asked_until_it_answers_again() {
     let network = start(&NODES);
@@ -235,7 +235,7 @@ fn a_node_that_hangs_is_not_asked_until_it_answers_again() {
         renew(&owner);
         owner.register.write(&record(number + 10)).unwrap();
         (0..NODES.len()).for_each(|at| assert_eq!(says(&owner, at), record(number + 10)));
-        // It counts.
+        // The node counts.
         owner.register.write(&record(number + 11)).unwrap();
         network.partition(NODES[(hung + 1) % NODES.len()]);
         owner.register.write(&record(number + 12)).unwrap();
@@ -246,7 +246,7 @@ fn a_node_that_hangs_is_not_asked_until_it_answers_again() {
     }
 }
 
-/// It has answered nothing since it hung, and too few decide without it.
+/// The node has answered nothing since it hung, and too few decide without it.
 #[test]
 fn a_node_that_was_silent_is_asked_where_too_few_others_answer() {
     let network = start(&NODES);
@@ -279,13 +279,13 @@ fn a_node_that_came_later_does_not_vote() {
     assert_eq!(later.store.root(CELL).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// Starts a node again, and has a process see that.
+/// Starts a node again, and lets a process see that.
 fn restart(world: &World, owner: &mut Owner, at: usize) {
     world.restart(NODES[at]);
     owner.returns(&world.network, at);
 }
 
-/// Who votes, as a node says.
+/// Who votes, according to a node.
 fn ballot(owner: &Owner, at: usize) -> Ballot {
     let root = owner.parts[at].store.root(CELL).unwrap().unwrap().1;
     MembersRecord::decode(&root).unwrap().ballot.unwrap()
@@ -323,7 +323,7 @@ fn all_nodes_are_started_again_one_after_the_other_and_writes_go_on() {
     assert_eq!(owner.register.write(&record(19)).unwrap_err().kind(), ErrorKind::Fenced);
 }
 
-/// The node is there again in its next life but one before the next one could vote.
+/// The node is started a second time before its first new life could vote.
 #[test]
 fn a_node_that_is_started_again_twice_votes() {
     let world = World::new(3);
@@ -340,7 +340,7 @@ fn a_node_that_is_started_again_twice_votes() {
     assert_eq!(said(&world.network), record(3));
 }
 
-/// One that most of the nodes have forgotten is lost, and is not taken for one that says nothing.
+/// A register that most of the nodes have forgotten is lost, and is not taken for one that says nothing.
 #[test]
 fn two_nodes_that_are_started_again_at_once_decide_nothing() {
     let world = World::new(3);
@@ -355,7 +355,7 @@ fn two_nodes_that_are_started_again_at_once_decide_nothing() {
     assert_eq!(Owner::acquire(&world.network, true).1.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// Processes that own the register after one another, and do not know of each other, and nodes with several lives.
+/// Processes that own the register one after another, and do not know of each other, and nodes with several lives.
 mod seeded {
     use super::*;
 
@@ -370,7 +370,7 @@ mod seeded {
 
     struct Process {
         register: NodeRegister,
-        /// Counts those that have claimed it.
+        /// Counts the processes that have claimed the register.
         claim: u32,
     }
 
@@ -378,7 +378,7 @@ mod seeded {
         seed: u64,
         world: World,
         random: Random,
-        /// The lives that have not ended, of each node. All but the last one hang, or nobody asks them.
+        /// The lives of each node that have not ended. All but the last one hang, or nobody asks them.
         lives: Vec<Vec<u32>>,
         hung: BTreeSet<u32>,
         processes: Vec<Process>,
@@ -387,7 +387,7 @@ mod seeded {
         /// The last write that was acknowledged, with its claim, and those that may have been made since.
         acknowledged: (u32, u32),
         unknown: Vec<(u32, u32)>,
-        /// A node hangs once the network has made so many steps.
+        /// A node hangs once the network has made this many steps.
         hangs: Arc<(AtomicU64, AtomicU32)>,
     }
 
@@ -480,7 +480,7 @@ mod seeded {
             result
         }
 
-        /// Time passes in which processes renew their sessions.
+        /// Lets time pass, in which processes renew their sessions.
         fn pass(&self, steps: usize) {
             for _ in 0..steps {
                 self.world.network.clock().sleep(Duration::from_secs(3));
@@ -497,7 +497,7 @@ mod seeded {
             self.hangs.0.store(after, Ordering::Relaxed);
         }
 
-        /// A node hangs, and its next life takes its place while another node hangs, too. Then the first one is back.
+        /// A node hangs, and its next life takes its place while another node also hangs. Then the first one is back.
         fn take_over_from_one_that_hangs(&mut self) {
             let (slot, last) = (self.below(self.lives.len()), self.processes.len() - 1);
             let (first, other) = (self.lives[slot][0], self.below(self.lives.len()));
@@ -534,7 +534,7 @@ mod seeded {
             lives.filter_map(|life| self.world.network.running(*life)).map(member).collect()
         }
 
-        /// A node's earliest life ends, if more than half of those that vote go on.
+        /// Ends a node's earliest life, if more than half of the voters live on.
         fn end(&mut self, slot: usize) {
             if self.lives[slot].len() < 2 {
                 return;
@@ -604,12 +604,12 @@ mod seeded {
                 }
             }
             if self.processes.len() > 3 {
-                // One that is killed keeps what it has until its sessions lapse.
+                // A killed process keeps what it has until its sessions lapse.
                 self.processes.remove(0);
             }
         }
 
-        /// Whatever has happened, the register is there once the nodes are.
+        /// Whatever has happened, the register is back once the nodes are.
         fn finish(&mut self) {
             self.heal();
             self.world.network.clock().sleep(Duration::from_secs(30));
@@ -640,7 +640,7 @@ mod seeded {
 
     #[test]
     fn nothing_that_counts_is_lost_whoever_votes() {
-        // The last one loses a write where a change of who votes needs only those that vote then.
+        // The last seed loses a write if a change of who votes needs only those that vote then.
         for seed in (0..40).chain([341]) {
             let mut run = Run::new(seed);
             let all: Vec<_> = (1..=SLOTS).collect();

@@ -373,7 +373,7 @@ fn a_database_opens_whatever_the_memory_is_full_of() {
     }
 }
 
-/// Replies are lost, endpoints break, and the owner goes on or is killed. Everything that a root names which may count
+/// Replies are lost, endpoints break, and the owner continues or is killed. Everything that a root that may count names
 /// is still there.
 #[test]
 fn answers_to_commits_are_lost() {
