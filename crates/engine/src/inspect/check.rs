@@ -1,7 +1,7 @@
 //! Checks the tables and segments of a version: that all bytes can be read, that indexes are in order and complete, and that
 //! every entry finds its record.
 //!
-//! Damage does not end the check: what else there is, is checked too. A table counts its bad entries and names the first.
+//! Damage does not end the check: everything else is also checked. A table counts its bad entries and names the first.
 
 use crate::inspect::report::Report;
 use crate::inspect::source::Segments;
@@ -25,8 +25,8 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
 }
 
-/// Checks a version of a shard, which `about` names: those segments for whose names `is_new`, and the tables whose image is
-/// one of them. `progress` is told of bytes that were read.
+/// Checks a version of the shard that `about` names: those segments for whose names `is_new`, and the tables whose
+/// image is one of them. `progress` is told of bytes that were read.
 pub(crate) fn shard(
     about: &str,
     version: &Version,
@@ -70,7 +70,7 @@ pub(crate) fn shard(
     tally
 }
 
-/// Reads all of a segment. Goes on behind damage, and returns the first.
+/// Reads all of a segment. Continues after damage, and returns the first.
 fn all_of(
     segments: &dyn Segments,
     id: SegmentId,
@@ -157,7 +157,7 @@ pub(crate) fn for_each_entry(
     (0..).map_while(|number| for_each_entry_of(image, blocks, number, &mut each)).collect()
 }
 
-/// Calls `each` with the entries of one of an image's index blocks in order. `None` when there are not so many blocks.
+/// Calls `each` with the entries of one of an image's index blocks in order. `None` when there is no such block.
 ///
 /// # Errors
 /// As [`for_each_entry`].
@@ -185,7 +185,7 @@ pub(crate) fn for_each_entry_of(
     Some(visit())
 }
 
-/// Reads the record that an entry names, and checks that it is that one, and that the point index leads to it.
+/// Reads the record that an entry names, and checks that it is the right one, and that the point index leads to it.
 fn check_entry(
     entry: &IndexEntry<'_>,
     properties: &TableProperties,

@@ -1,15 +1,15 @@
-//! A database on memory nodes, as it lies there: shown by a session that does not own it (`docs/decisions/0084`).
+//! A database as it is on memory nodes, shown by a session that does not own it (`docs/decisions/0084`).
 //!
 //! ```text
 //!   store at each node ─► root of each shard ─► manifest ─► version ─► images, records, parts of the log
 //! ```
 //!
-//! Whoever may open the store may read all of this. No shard is acquired, so an owner goes on and notices nothing. It
-//! may replace what is being read, and give the memory to something else. It sets a root before it does, so where a root has
-//! changed meanwhile, all is read again.
+//! A session that may open the store may read all of this. No shard is acquired, so an owner continues and notices
+//! nothing. The owner may replace what is being read, and give the memory to something else. It sets a root before it
+//! does, so if a root has changed meanwhile, all is read again.
 //!
-//! Several nodes may have a manifest of one shard, if the database has several copies. Only the register knows which of them
-//! count. All are listed, and that which went furthest is shown.
+//! Several nodes may have a manifest of one shard, if the database has several copies. Only the register knows which of
+//! them count. All are listed, and the one that went furthest is shown.
 
 use crate::durable::named::{self, Part};
 use crate::durable::recovery::{misplaced, read_part, read_version, reader};
@@ -31,7 +31,7 @@ use forebay_table::{LogPart, ManifestRoot, SegmentKind, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How often all is read at most while the owner goes on.
+/// How often all is read at most while the owner continues.
 const MOST_LOOKS: usize = 16;
 
 const STORES: &[&str] = &["node", "database", "place", "nodes", "copies", "shards", "key_order", "merge_operator"];
@@ -40,8 +40,8 @@ const MANIFESTS: &[&str] =
 const PARTS: &[&str] = &["shard", "segment", "bytes", "first", "last", "shipped", "needed"];
 const SEGMENT: &[&str] = &["node", "shard", "segment", "kind", "bytes", "extent", "offset"];
 
-/// A named database on memory nodes that is looked at, and not opened. Nothing that is called on it changes anything, and its owner
-/// may go on meanwhile.
+/// A named database on memory nodes that is looked at, and not opened. No call on it changes anything, and its owner
+/// may continue meanwhile.
 #[derive(Debug)]
 pub struct MemoryDatabase {
     name: String,
@@ -60,22 +60,22 @@ struct Manifest<'a> {
     epoch: Epoch,
     root: Option<ManifestRoot>,
     version: Result<Version>,
-    /// Whether it is the one of its shard that is shown.
+    /// Whether this manifest is the one of its shard that is shown.
     is_shown: bool,
 }
 
 impl MemoryDatabase {
-    /// The database `name` on these memory nodes, of which others may have parts, too.
+    /// The database `name` on these memory nodes. Other nodes may also have parts of it.
     ///
     /// # Errors
-    /// `NotFound` when none of them has a part of it; `Invalid` when they have several of the name, or two of them are one;
-    /// `Unavailable`.
+    /// `NotFound` when none of them has a part of it; `Invalid` when they have several of the name, or two of them are
+    /// the same node; `Unavailable`.
     pub fn new(clients: &[Arc<MemoryClient>], name: &str) -> Result<Self> {
         named::check_differ(clients)?;
         Ok(Self { name: name.to_owned(), parts: named::parts(clients, name)?, options: Options::default() })
     }
 
-    /// Checks that a database in memory can have what is named so, wherever it lies.
+    /// Checks that a database in memory, whichever it is, can have what `shown` names.
     ///
     /// # Errors
     /// `Invalid` for a log by its number, and for a segment whose name is not SHARD/SEGMENT.
@@ -92,8 +92,9 @@ impl MemoryDatabase {
     /// Shows a part of the database. Long lists end after `limit` rows, which is noted.
     ///
     /// # Errors
-    /// Those of [`MemoryDatabase::check`]; `NotFound` for a table or a segment that is not there; `Busy` when the owner changes it again
-    /// and again, and something else seems to be wrong; `Unavailable`. Damage is no error, but a problem of the report.
+    /// Those of [`MemoryDatabase::check`]; `NotFound` for a table or a segment that is not there; `Busy` when the owner
+    /// changes it again and again, and something else seems to be wrong; `Unavailable`. Damage is not an error but a
+    /// problem of the report.
     pub fn show(&self, shown: &Shown, limit: usize) -> Result<Report> {
         Self::check(shown)?;
         let mut looked = Ok(Report::default());
@@ -120,12 +121,12 @@ impl MemoryDatabase {
         }
     }
 
-    /// Number of shards of the database, as far as there can be so many.
+    /// Number of shards of the database, at most as many as there can be.
     fn shards(part: &Part) -> u64 {
         part.config.shards.min(Options::MAX_SHARDS as u64)
     }
 
-    /// What the nodes have as roots now.
+    /// The roots that the nodes have now.
     fn roots(&self) -> Result<Roots> {
         let mut roots = Roots::new();
         for (part, at) in self.parts.iter().zip(0..) {
@@ -155,7 +156,7 @@ impl MemoryDatabase {
         Ok(())
     }
 
-    /// Tells which manifests cannot be read, which shards lie at none of these nodes, and which at several.
+    /// Reports which manifests cannot be read, which shards are at none of these nodes, and which at several.
     fn note(&self, manifests: &[Manifest<'_>], report: &mut Report) {
         for manifest in manifests {
             if let Err(error) = &manifest.version {
@@ -299,7 +300,7 @@ impl MemoryDatabase {
         Error::new(ErrorKind::NotFound, message)
     }
 
-    /// Reads a segment, and tells where it lies; `None` when it cannot be read, which is a problem.
+    /// Reads a segment, and tells where it is; `None` when it cannot be read, which is a problem.
     fn remains_of(&self, manifest: &Manifest<'_>, id: SegmentId, report: &mut Report) -> Result<Option<Remains>> {
         let (shard, name) = (manifest.shard, segment_name(manifest.shard, id));
         let info = manifest.version()?.segment(id);
@@ -340,7 +341,8 @@ impl MemoryDatabase {
     }
 }
 
-/// Of each shard, has that manifest be shown which went furthest, and of those at the first node.
+/// For each shard, chooses the manifest that is shown: the one that went furthest, and of several, the one at the first
+/// node.
 fn choose(manifests: &mut [Manifest<'_>]) {
     let mut furthest = BTreeMap::new();
     for (manifest, at) in manifests.iter().zip(0_usize..) {
@@ -386,7 +388,7 @@ impl<'a> Manifest<'a> {
         self.client().described()
     }
 
-    /// What messages call it.
+    /// The manifest's name in messages.
     fn named(&self) -> String {
         format!("shard {} at {}", self.shard, self.node())
     }
@@ -395,7 +397,7 @@ impl<'a> Manifest<'a> {
         self.version.as_ref().map_err(Error::clone)
     }
 
-    /// How far it went: numbers that grow from each version to the next.
+    /// How far the manifest went: numbers that grow from each version to the next.
     fn reached(&self) -> Option<(Epoch, [u64; 3])> {
         let version = self.version.as_ref().ok()?;
         Some((self.epoch, [version.next_segment(), version.next_table(), version.last_sequence().0]))

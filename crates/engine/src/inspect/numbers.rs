@@ -1,4 +1,4 @@
-//! Which numbers of a shard's writes were found. Each write has one, and none is left out: what is lost had one of the others.
+//! Which numbers of a shard's writes were found. Each write has one, and none is left out: lost writes had the others.
 
 use crate::durable::groups;
 use crate::inspect::records;
@@ -31,25 +31,26 @@ impl Numbers {
     }
 }
 
-/// Numbers that writes had of which no record was found: what overwrote or deleted a key, and is lost, had one of them.
+/// Numbers that writes had and of which no record was found. A lost write that overwrote or deleted a key had one of
+/// them.
 pub(crate) struct Missing {
-    /// The last up to which tables hold everything.
+    /// The last number up to which tables hold everything.
     pub(crate) last: SequenceNumber,
-    /// The last that logs lack.
+    /// The last number that logs lack.
     pub(crate) in_logs: SequenceNumber,
-    /// The last of each table that lacks something.
+    /// The last number of each table that lacks something.
     pub(crate) tables: Vec<(Arc<TableProperties>, SequenceNumber)>,
 }
 
 impl Missing {
-    /// Whether something newer of the key than `number` may be missing in a table, or in a log.
+    /// Whether something of the key that is newer than `number` may be missing in a table, or in a log.
     pub(crate) fn may_replace(&self, key: &[u8], number: SequenceNumber) -> bool {
         self.in_logs > number || self.tables.iter().any(|(table, last)| *last > number && table.may_contain(key))
     }
 }
 
-/// The numbers of writes that logs have lost. A log holds a shard's writes in the order of their numbers: what a hole in it held
-/// had lower numbers than the shard's next write behind the hole. Behind the last one nobody knows.
+/// The numbers of writes that logs have lost. A log holds a shard's writes in the order of their numbers: what a hole
+/// in it held had lower numbers than the shard's next write after the hole. After the last write, nobody knows.
 #[derive(Debug, Default)]
 pub(crate) struct LostWrites {
     shards: BTreeMap<u64, Logged>,
@@ -62,26 +63,27 @@ pub(crate) struct LostWrites {
 struct Logged {
     /// The last number that was found.
     last: SequenceNumber,
-    /// The last before that which was not.
+    /// The last earlier number that was not found.
     missing: SequenceNumber,
     /// Holes before the last number that was found.
     holes: u64,
 }
 
 impl LostWrites {
-    /// None yet, where tables hold all writes of each shard up to these numbers.
+    /// None yet. Tables hold all writes of each shard up to these numbers.
     pub(crate) fn new(flushed: &[SequenceNumber]) -> Self {
         let of = |last: &SequenceNumber| Logged { last: *last, ..Logged::default() };
         Self { shards: (0..).zip(flushed.iter().map(of)).collect(), holes: 0 }
     }
 
-    /// Takes in the next log. One that is not whole has lost something, if nothing else is damaged or missing, then at its end.
+    /// Takes in the next log. A log that is not whole has lost something: at its end, if nothing else is damaged or
+    /// missing.
     pub(crate) fn take_log(&mut self, parts: &[Rescued], is_whole: bool) {
         let (before, hole) = (self.holes, u64::from(!is_whole));
         let mut expected = None;
         let (mut ends_torn, mut is_damaged) = (false, false);
         for part in parts.iter().filter(|part| !part.is_seal) {
-            // Where it begins, only its header and its frames say.
+            // Only the header and the frames of a part say where it begins.
             let is_unknown = part.frames.is_empty() && part.damage.is_some();
             if is_unknown || expected.is_some_and(|expected| expected != part.start) {
                 self.holes += hole;
@@ -125,7 +127,7 @@ impl LostWrites {
         }
     }
 
-    /// Whether there are any.
+    /// Whether any writes are lost.
     pub(crate) fn is_any(&self) -> bool {
         let is_none_known = self.shards.is_empty() && self.holes > 0;
         is_none_known || self.shards.keys().any(|shard| self.last_of(*shard) > SequenceNumber::default())
@@ -141,7 +143,7 @@ mod tests {
     const NONE: u64 = 0;
     const ALL: u64 = SequenceNumber::MAX.0;
 
-    /// A part of a log that begins at a position: frames, one behind the other, each of a shard with some numbers.
+    /// A part of a log that begins at a position: frames, one after the other, each of a shard with some numbers.
     fn part(start: u64, frames: &[(u32, &[u64])]) -> Rescued {
         let mut found: Vec<Frame> = Vec::new();
         for (shard, numbers) in frames {
@@ -162,7 +164,7 @@ mod tests {
         }
     }
 
-    /// The last numbers of lost writes of two shards, of which tables hold those up to 4 and 9.
+    /// The last numbers of lost writes of two shards. Tables hold those up to 4 and 9.
     fn lost(parts: &[Rescued], is_whole: bool) -> [u64; 2] {
         let mut lost = LostWrites::new(&[4, 9].map(SequenceNumber));
         lost.take_log(parts, is_whole);
@@ -183,10 +185,10 @@ mod tests {
         assert_eq!(lost(&[part(0, &[(0, &[5, 6]), (1, &[10]), (0, &[7])])], true), [NONE; 2]);
         // At its end, as nothing else is missing.
         assert_eq!(lost(&[begin()], false), [ALL; 2]);
-        // Shard 1 goes on with its next number, so the hole held nothing of it.
+        // Shard 1 continues with its next number, so the hole held nothing of it.
         assert_eq!(lost(&[begin(), behind(end + 64)], false), [8, NONE]);
         assert_eq!(lost(&[nothing(), behind(end)], false), [8, NONE]);
-        // Nothing of shard 1 is behind it.
+        // Nothing of shard 1 is after it.
         assert_eq!(lost(&[begin(), part(end + 64, &[(0, &[8])])], false), [7, ALL]);
         // A second hole.
         assert_eq!(lost(&[begin(), behind(end + 64), nothing()], false), [ALL; 2]);

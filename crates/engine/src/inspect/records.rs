@@ -1,10 +1,11 @@
-//! Records in bytes of which nothing is known: the header says how long each is, and its checksum that it is one.
+//! Finds records in unknown bytes: a header says how long a record is, and its checksum that it is one.
 
 use forebay_base::record::ALIGNMENT;
 use forebay_base::{Record, RecordHeader};
 use std::ops::Range;
 
-/// Where whole records lie in `bytes`, ascending. What is no record, because it was damaged or never written, is passed over.
+/// Where whole records are in `bytes`, ascending. What is no record, because it was damaged or never written, is
+/// skipped.
 pub(crate) fn find(bytes: &[u8]) -> impl Iterator<Item = (Range<usize>, Record<'_>)> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -8,7 +8,7 @@ use forebay_base::{ErrorKind, SegmentId};
 pub enum Cell {
     /// There is none.
     Nothing,
-    /// There is a number, and nobody knows it.
+    /// There is a number, but nobody knows it.
     Unknown,
     /// A number.
     Number(u64),
@@ -121,7 +121,7 @@ impl Report {
     }
 }
 
-/// How far something is.
+/// How far a call has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// Bytes that were read.

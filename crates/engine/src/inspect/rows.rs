@@ -1,4 +1,4 @@
-//! Rows of what versions, table images and records say, wherever these lie.
+//! Rows of what versions, table images and records say, wherever these are stored.
 
 use crate::inspect::check::for_each_entry;
 use crate::inspect::records;

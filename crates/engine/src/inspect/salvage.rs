@@ -12,30 +12,30 @@
 //!                      then, for each key, newest first: the first put or deletion decides, with the operands above it
 //! ```
 //!
-//! Nothing is written here: entries are handed out in key order, and whoever asks for them writes them to a new database.
+//! Nothing is written here: entries are handed out in key order, and the caller writes them to a new database.
 //!
 //! # What is promised
 //!
 //! 1. A value is handed out only if its record is whole, and no newer record of its key was seen.
 //! 2. If the newest record of a key cannot be read, and has no other copy, the key is lost. An older value is not handed out.
-//! 3. Without the register a table may be found that a compaction had replaced, and its object not yet been deleted; and what
-//!    an owner wrote that was taken over. So a key that was deleted may come back, and a write that nobody was told of may be
-//!    there. This is noted.
-//! 4. Operands become a value only where it is known which of them a compaction had merged already: what the tables of the
-//!    register's versions hold counts, and behind them the logs. Otherwise the key is lost.
+//! 3. Without the register, a table may be found that a compaction had replaced and whose object was not yet deleted,
+//!    and what a deposed owner wrote. So a key that was deleted may come back, and a write that nobody was told of may
+//!    be there. This is noted.
+//! 4. Operands become a value only where it is known which of them a compaction had merged already: what the tables of
+//!    the register's versions hold counts, and after them the logs. Otherwise the key is lost.
 //! 5. What an object or a log still holds may be dead: overwritten or deleted, by what a compaction has dropped since.
-//!    So with the register, a record counts if an index that can be read leads to it, or if it is in a log behind the
-//!    tables. Deletions count wherever they are. A table whose index is damaged may have had what is found in its
-//!    segments and no other table has, and had, where no more is found than its entries were. What it had and is not found
-//!    may have overwritten or deleted what is older. Keys of which one or the other is so are **in doubt**: they are handed
-//!    out marked as such, or left out.
-//! 6. Each write of a shard has a number of its own, and none is left out. What overwrote or deleted a key had a higher number
-//!    than the key's record. So a key is not in doubt if a record of a segment was found for each number that this could be:
-//!    up to the last of the table that lacks something, or up to the last that tables hold.
-//! 7. Of what a log has lost nobody knows which keys it was of, nor of entries that neither an index nor a search has found. So
-//!    how many keys are lost is not known then. With a log, a key is in doubt if its record has a lower number than what is
-//!    lost may have had.
-//! 8. What a newer build wrote is not damaged. Where there is any of it, nothing is handed out.
+//!    So with the register, a record counts if an index that can be read leads to it, or if it is in a log after the
+//!    tables. Deletions count wherever they are. A table with a damaged index may have had the records that are found
+//!    in its segments and that no other table has. It had them if no more are found than it had entries. Entries that
+//!    it had and that are not found may have overwritten or deleted older ones. Keys for which one or the other is so
+//!    are **in doubt**: they are handed out marked as such, or left out.
+//! 6. Each write of a shard has a number of its own, and none is left out. What overwrote or deleted a key had a higher
+//!    number than the key's record. So a key is not in doubt if, for each number that this could be, a record of a
+//!    segment was found: up to the last number of the table that lacks something, or up to the last that tables hold.
+//! 7. Nobody knows the keys of what a log has lost, nor of entries that neither an index nor a search has found. So it
+//!    is not known then how many keys are lost. With a log, a key is in doubt if its record has a lower number than
+//!    what is lost may have had.
+//! 8. What a newer build wrote is not damaged. If there is any of it, nothing is handed out.
 
 mod gathering;
 mod saving;
@@ -78,7 +78,7 @@ pub struct Salvage {
     contents: Vec<ObjectInfo>,
     order: KeyOrder,
     bounds: Vec<Vec<u8>>,
-    /// Name of the operator that makes values of operands, and those that are known.
+    /// Name of the operator that makes values of operands, and the operators that are known.
     merge_operator: Option<String>,
     merge_operators: MergeOperators,
     leaves_out_doubt: bool,
@@ -101,7 +101,7 @@ struct Counts {
     in_doubt: u64,
 }
 
-/// What was found of a shard. `gathering` finds it, `saving` tells what of it counts.
+/// What was found of a shard. `gathering` finds it, `saving` tells what counts of it.
 #[derive(Debug)]
 struct Part {
     shard: u64,
@@ -111,7 +111,7 @@ struct Part {
     upper: Option<Vec<u8>>,
     /// The number up to which tables hold everything, as the register says.
     flushed: Option<SequenceNumber>,
-    /// The last number that a write may have had which logs have lost.
+    /// The last number that a write that logs have lost may have had.
     lost: SequenceNumber,
     found: Vec<Found>,
     /// Ranges that were deleted.
@@ -140,8 +140,8 @@ enum Source {
     /// An index, or what proves as much.
     Table,
     Log,
-    /// A search of a segment, where what was replaced lies beside what was not. Where it `has_newest`, the newest
-    /// record of each key that is found there was not.
+    /// A search of a segment, which holds replaced records beside others. If it `has_newest`, the newest record that is
+    /// found there of each key was not replaced.
     Search {
         has_newest: bool,
     },
@@ -161,8 +161,8 @@ impl StoredDatabase {
     /// Finds out what is left of the database. Keys are held in memory, values are not.
     ///
     /// # Errors
-    /// `Unsupported` when a newer build wrote some of it; `Busy` when something seems to be damaged and the owner goes on; those
-    /// of the storage when nothing can be listed. Damage is no error.
+    /// `Unsupported` when a newer build wrote some of it; `Busy` when something seems to be damaged and the owner
+    /// continues; those of the storage when nothing can be listed. Damage is no error.
     pub fn salvage(&self, progress: &mut dyn FnMut(Step)) -> Result<Salvage> {
         let contents = self.contents()?;
         let mut report = Report::default();
@@ -225,22 +225,22 @@ impl Salvage {
         self.merge_operator.as_deref()
     }
 
-    /// With operators beside the built-in ones.
+    /// Adds operators to the built-in ones.
     #[must_use]
     pub fn merging_with(self, merge_operators: MergeOperators) -> Self {
         Self { merge_operators, ..self }
     }
 
-    /// Without keys of which it is not known that they were not deleted or overwritten.
+    /// Leaves out keys of which it is not known that they were not deleted or overwritten.
     #[must_use]
     pub fn without_doubt(self) -> Self {
         Self { leaves_out_doubt: true, ..self }
     }
 
-    /// Hands out all keys that can be saved, shard by shard in key order; what was found, lost and put aside.
+    /// Hands out all keys that can be saved, shard by shard in key order. Returns what was found, lost and put aside.
     ///
     /// # Errors
-    /// Those of `each`, and of the storage; `Busy` when something seems to be lost and the owner goes on.
+    /// Those of `each`, and of the storage; `Busy` when something seems to be lost and the owner continues.
     pub fn save<E: From<Error>>(
         mut self,
         mut each: impl FnMut(SalvagedEntry<'_>) -> std::result::Result<(), E>,
@@ -311,7 +311,7 @@ impl Salvage {
         self.parts.get_mut(at).ok_or_else(|| Error::invalid("a part that was just made is not there"))
     }
 
-    /// Takes the tables of versions. The segments of one whose image cannot be read are searched.
+    /// Takes the tables of versions. If the image of one cannot be read, its segments are searched.
     fn of_versions(
         &mut self,
         database: &StoredDatabase,
@@ -356,7 +356,7 @@ impl Salvage {
                 }
                 damaged.push((table, image, whole.map(|(cached, _)| cached), taken..part.found.len()));
             }
-            // When it is known what all others have.
+            // Only once it is known what all others have.
             for (table, image, cached, taken) in damaged {
                 let (searched, found) = part.search_table(&table.properties, cached.as_ref(), taken, &find, report);
                 counts.searched += searched;
@@ -475,7 +475,7 @@ impl Salvage {
             }
             let read = match replay.take() {
                 Some(mut whole) => database.read_log(log, &mut whole).map(|_| replay = Some(whole)),
-                // Behind the first damage, the numbers do not go on from those before.
+                // After the first damage, the numbers do not continue from those before.
                 None => {
                     let opened = database.place.open_log(log, Recovery::Look);
                     opened.and_then(|reader| reader.frames().map(drop).map_err(Error::from))
@@ -495,7 +495,7 @@ impl Salvage {
                 };
                 self.report.problem(*object, damage.kind(), detail);
             }
-            // What is missing, no part says.
+            // No part says what is missing.
             if let (Err(error), true) = (&read, damaged.is_empty()) {
                 self.report.problem(name.as_str(), error.kind(), error);
             }

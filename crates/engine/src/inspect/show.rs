@@ -17,7 +17,8 @@ use forebay_table::{DatabaseCommit, LogName};
 pub enum Shown {
     /// The commits, or the manifests in memory, and what they say: versions, tables, segments.
     Manifest,
-    /// The frames of a log, by epoch and serial number; of all logs without. In memory, the parts of all logs, which have no numbers.
+    /// The frames of a log, by epoch and serial number; without these, of all logs. In memory, the parts of all logs,
+    /// which have no numbers.
     Log(Option<(u64, u64)>),
     /// The index of a table of a shard.
     Table {
@@ -26,7 +27,7 @@ pub enum Shown {
         /// The table's number.
         table: u64,
     },
-    /// What is in the object of a segment, by its name; in memory in a segment, by SHARD/SEGMENT.
+    /// What is in the object of a segment, by its name; in memory, in a segment, by SHARD/SEGMENT.
     Segment(String),
 }
 
@@ -42,8 +43,8 @@ impl StoredDatabase {
     /// Shows a part of the database. Long lists end after `limit` rows, which is noted.
     ///
     /// # Errors
-    /// `NotFound` for a table or an object that is not there; those of the storage. Damage is no error, but a problem of the
-    /// report.
+    /// `NotFound` for a table or an object that is not there; those of the storage. Damage is not an error but a
+    /// problem of the report.
     pub fn show(&self, shown: &Shown, limit: usize) -> Result<Report> {
         let mut report = Report::default();
         match shown {
@@ -95,7 +96,7 @@ impl StoredDatabase {
         Ok(())
     }
 
-    /// Each commit on its own, also where others are missing or damaged.
+    /// Each commit on its own, even if others are missing or damaged.
     fn show_commits(&self) -> Result<Section> {
         let mut section = Section::new("commits", COMMITS);
         let (objects, prefix) = (self.place.storage.objects(), self.place.commits()?);
@@ -150,7 +151,7 @@ impl StoredDatabase {
         }
         for log in logs {
             let found = self.place.storage.rescue_log(&self.place.log(log)?)?;
-            // Whether what is damaged was durable, only the whole log says.
+            // Only the whole log says whether what is damaged was durable.
             let has_damage = found.iter().any(|part| part.damage.is_some());
             let is_whole = has_damage && self.place.open_log(log, Recovery::Look).is_ok_and(|log| log.frames().is_ok());
             for part in found {

@@ -1,4 +1,4 @@
-//! The bytes of segments, wherever they lie.
+//! The bytes of segments, wherever they are stored.
 
 use crate::remote::objects::{Objects, object_of};
 use crate::remote::pipeline::read_spot;

@@ -1,4 +1,4 @@
-//! A database in storage, as it lies.
+//! A database as it is in storage.
 
 use crate::durable::database::{Committed, Place};
 use crate::durable::groups::Replay;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 /// Memory for blocks of objects that are read again soon.
 const CACHE_BYTES: u64 = 128 << 20;
-/// The epoch of one who owns nothing, and so is not taken over.
+/// The epoch of a reader that owns nothing, and so is not taken over.
 const NO_OWNER: u64 = u64::MAX;
 
-/// A database in storage that is looked at, and not opened. Nothing that is called on it changes anything, and its owner may
-/// go on meanwhile. What the owner replaces and deletes may then be found missing, so what is found counts only where
-/// nothing was written meanwhile, or where it is found again.
+/// A database in storage that is looked at, and not opened. No call on it changes anything, and its owner may continue
+/// meanwhile. What the owner replaces and deletes may then be found missing. So what is found counts only if nothing
+/// was written meanwhile, or if it is found again.
 #[derive(Debug, Clone)]
 pub struct StoredDatabase {
     pub(crate) place: Place,
@@ -68,7 +68,7 @@ impl StoredDatabase {
         }
     }
 
-    /// Reads a log as an owner who takes over would, but seals nothing. What would be cut of it.
+    /// Reads a log as an owner who takes over would, but seals nothing. Returns what would be cut of it.
     ///
     /// # Errors
     /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
@@ -81,7 +81,7 @@ impl StoredDatabase {
     /// # Errors
     /// Those of the storage.
     pub(crate) fn unnamed_logs(&self, report: &mut Report) -> Result<Vec<LogName>> {
-        // As they are now: an owner who goes on may have named logs since they were read.
+        // As they are now: an owner that continues may have named logs since they were read.
         let Ok(history) = self.place.history() else { return Ok(Vec::new()) };
         let Some(committed) = Committed::of(&history)? else { return Ok(Vec::new()) };
         let logs = unnamed::logs(&self.place, &history, &committed)?;
@@ -92,7 +92,7 @@ impl StoredDatabase {
         Ok(logs)
     }
 
-    /// All of its objects, with their bytes. They are others after whatever an owner has replaced or deleted.
+    /// All objects of the database, with their bytes. They change when an owner replaces or deletes something.
     ///
     /// # Errors
     /// Those of the storage.
@@ -131,7 +131,7 @@ impl StoredDatabase {
         Ok(Arc::new(BlockCache::new(options)?))
     }
 
-    /// The objects of a shard, to be read.
+    /// The objects of a shard, for reading.
     ///
     /// # Errors
     /// None for a shard that can be.

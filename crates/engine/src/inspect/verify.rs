@@ -33,7 +33,7 @@ const CHECKED: &[&str] = &[
     "orphans",
 ];
 
-/// How often all is read at most while something seems to be wrong and the owner goes on.
+/// How often all is read at most while something seems to be wrong and the owner continues.
 const MAX_PASSES: usize = 5;
 
 /// What was verified beside tables and segments.
@@ -51,7 +51,7 @@ struct Moments {
     current: Option<Committed>,
     /// The checkpoints that can be read.
     checkpoints: BTreeMap<CheckpointId, Committed>,
-    /// Whether some cannot, and may name any object.
+    /// Whether some cannot be read, and may name any object.
     lacks_checkpoints: bool,
     /// Whether these are backups of a database that lives elsewhere.
     are_backups: bool,
@@ -72,14 +72,14 @@ impl Moments {
 }
 
 impl StoredDatabase {
-    /// Verifies everything of the database that lies in storage: that the commits continue one another, that the logs are whole,
-    /// that checkpoints can be read, that every block of every object can be read, that indexes are in order, that every entry
-    /// finds its record, and that versions keep their invariants. An object that several versions name is read once. Where
-    /// backups lie, the same of their checkpoints. What is wrong is in [`Report::problems`]; objects that nothing names are
-    /// in [`Report::notes`].
+    /// Verifies everything of the database in storage: that the commits continue one another, that the logs are whole,
+    /// that checkpoints can be read, that every block of every object can be read, that indexes are in order, that
+    /// every entry finds its record, and that versions keep their invariants. An object that several versions name is
+    /// read once. If the place has backups, verifies the same of their checkpoints. [`Report::problems`] has what is
+    /// wrong, and [`Report::notes`] the objects that nothing names.
     ///
-    /// The owner may go on meanwhile. Something is wrong only if it is found again after whatever the owner replaced, so all is
-    /// read again then, from the beginning, up to four times.
+    /// The owner may continue meanwhile. Something is wrong only if it is found again after whatever the owner
+    /// replaced. So all is then read again, from the beginning, up to four times.
     ///
     /// # Errors
     /// `NotFound` when the database was dropped; those of the storage when nothing can be listed. Damage is no error.
@@ -163,9 +163,9 @@ impl StoredDatabase {
         Ok(report)
     }
 
-    /// What is left of a database that was dropped is not verified.
+    /// Refuses a database that was dropped: what is left of it is not verified.
     fn check_not_dropped(&self) -> Result<()> {
-        // What is damaged is told later.
+        // Damage is reported later.
         let Ok(history) = self.place.history() else { return Ok(()) };
         let was_dropped = matches!(Tombstone::of(&history), Ok(Some(_)));
         if !was_dropped || !matches!(checkpoints::are_at(&self.place), Ok(false)) {
@@ -179,7 +179,7 @@ impl StoredDatabase {
         Err(Error::new(ErrorKind::NotFound, message))
     }
 
-    /// Reads the commits, unless backups lie here, and all checkpoints.
+    /// Reads the commits, unless backups are here, and all checkpoints.
     fn moments(&self, has_commits: bool, report: &mut Report) -> Result<Moments> {
         let mut moments = Moments::default();
         let unfinished = self.place.unfinished()?;
@@ -211,7 +211,7 @@ impl StoredDatabase {
                     }
                     moments.checkpoints.insert(id, found);
                 }
-                // It was dropped meanwhile.
+                // The checkpoint was dropped meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
                     moments.lacks_checkpoints = true;
@@ -244,7 +244,7 @@ impl StoredDatabase {
         Ok(())
     }
 
-    /// Notes logs that no commit names; how many.
+    /// Notes logs that no commit names. Returns how many.
     fn note_orphan_logs(&self, committed: &Committed, report: &mut Report) -> Result<u64> {
         let mut orphans = 0;
         let unnamed = self.unnamed_logs(report)?;
@@ -262,7 +262,7 @@ impl StoredDatabase {
         Ok(orphans)
     }
 
-    /// Reads an object of which nothing is known but its name.
+    /// Reads an object of which only the name is known.
     fn verify_object(&self, object: &Listed, tally: &mut Tally, report: &mut Report) -> Result<()> {
         let objects = self.objects(object.shard, &Self::cache()?)?;
         tally.segments += 1;
@@ -278,7 +278,7 @@ impl StoredDatabase {
     }
 }
 
-/// Notes objects that nothing names; how many.
+/// Notes objects that nothing names. Returns how many.
 fn note_orphans(moments: &Moments, unnamed: &[&Listed], report: &mut Report) -> u64 {
     let what = match (moments.lacks_checkpoints, moments.are_backups) {
         (true, _) => "that nothing names, unless a checkpoint does that cannot be read",
@@ -293,7 +293,8 @@ fn note_orphans(moments: &Moments, unnamed: &[&Listed], report: &mut Report) -> 
     unnamed.len() as u64
 }
 
-/// Verifies the tables and segments of open shards, wherever they lie: where there are several copies in memory, each of them.
+/// Verifies the tables and segments of open shards, wherever they are: if there are several copies in memory, each of
+/// them.
 pub(crate) fn verify_open(trees: &[Arc<Tree>], progress: &mut dyn FnMut(Step)) -> Report {
     let mut report = Report::default();
     let views: Vec<_> = trees.iter().map(|tree| (tree, tree.view.load())).collect();
@@ -320,7 +321,7 @@ pub(crate) fn verify_open(trees: &[Arc<Tree>], progress: &mut dyn FnMut(Step)) -
     report
 }
 
-/// Adds what was found of damage in a shard's copies. What is told already is not told again.
+/// Adds the damage that was found in a shard's copies. What is reported already is not reported again.
 pub(crate) fn add_damage(report: &mut Report, shard: u64, looked: Looked) {
     for Damaged { what, node, is_mended, detail } in looked.damaged {
         let object = at_node(&what, node);

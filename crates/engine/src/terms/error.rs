@@ -60,7 +60,7 @@ impl Error {
         self.is_published
     }
 
-    /// The same error of a write that is visible.
+    /// The same error, for a write that is visible.
     pub(crate) const fn of_published(mut self) -> Self {
         self.is_published = true;
         self
@@ -77,12 +77,12 @@ impl Error {
         Self { kind, message: message.into(), source: Some(Arc::new(OfRegister)), is_published: false }
     }
 
-    /// Whether the register of copies failed, in memory nodes or in storage, and not whoever holds the copies.
+    /// Whether the register of copies failed, in memory nodes or in storage, and not a node that holds the copies.
     pub(crate) fn is_of_register(&self) -> bool {
         self.is_of_storage() || self.source.as_ref().is_some_and(|source| source.is::<OfRegister>())
     }
 
-    /// Whether who was asked is not there, or does not answer: another one may.
+    /// Whether the one that was asked is not there, or does not answer: another one may.
     pub(crate) const fn is_out_of_reach(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
     }

@@ -26,8 +26,8 @@ pub enum CompactionPlace {
     /// refuses one.
     #[default]
     MemoryNode,
-    /// By whoever the scheduler finds with the least cost: an executor, the memory node, or the compute node (O3-LSM 4.3).
-    /// The compute node does it when the scheduler does not answer, or finds nobody.
+    /// Where the scheduler finds the least cost: at an executor, the memory node, or the compute node (O3-LSM 4.3). The
+    /// compute node does it when the scheduler does not answer, or finds nobody.
     Pool,
 }
 
@@ -58,8 +58,8 @@ pub enum CompactionStyle {
 /// In which order a flush writes its records to remote memory (`docs/decisions/0029`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlushOrder {
-    /// As they were written: the block of a memtable leaves as it stands, and the compute node copies nothing. A scan
-    /// reads each record by itself until a compaction brings it into key order in the last level.
+    /// As they were written: the block of a memtable leaves as it is, and the compute node copies nothing. A scan reads
+    /// each record by itself until a compaction brings it into key order in the last level.
     #[default]
     AsWritten,
     /// In key order, without those that are shadowed: each table of level 0 is a run, which a scan streams, and tables of
@@ -68,20 +68,20 @@ pub enum FlushOrder {
     ByKey,
 }
 
-/// Who builds the index of a flush. The records leave the compute node as they stand whoever it is.
+/// Who builds the index of a flush. In either case the records leave the compute node as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlushPlace {
     /// The compute node, from the memtables.
     #[default]
     ComputeNode,
-    /// Whoever runs compactions ([`CompactionPlace`]), from the records in remote memory (O3-LSM 4.2, 4.3). So the compute node's
-    /// cores are left to its callers. It does it itself when nobody else does, while a job of this database runs at the memory node,
-    /// and with [`FlushOrder::ByKey`].
+    /// The place that runs compactions ([`CompactionPlace`]), from the records in remote memory (O3-LSM 4.2, 4.3). So
+    /// the compute node's cores are left to its callers. The compute node builds the index itself when nobody else
+    /// does, while a job of this database runs at the memory node, and with [`FlushOrder::ByKey`].
     AsCompactions,
 }
 
-/// How a scan brings in records that lie apart. It reads them one by one with one doorbell, or the memory node gathers
-/// them, at a cost to its processor, and sends them in one piece. Gathering needs a memory node that runs jobs.
+/// How a scan fetches records that are not adjacent. It reads them one by one with one doorbell, or the memory node
+/// gathers them, at a cost to its processor, and sends them in one piece. Gathering needs a memory node that runs jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Gathering {
     /// Never gather.
@@ -109,13 +109,13 @@ impl Gathering {
 
 /// Who looks up keys in tables whose point indexes are not held ([`Options::cached_index_bytes`]), and finds the first
 /// entries of scans: this node, by reading index blocks, or the memory node, in answer to one message
-/// (`docs/decisions/0049`). Needs a memory node that runs
-/// jobs.
+/// (`docs/decisions/0049`). Needs a memory node that runs jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Delegation {
     /// Always this node.
     Never,
-    /// Whoever costs less: in round trips and bytes, and in the memory node's time, as far as it says that it is busy.
+    /// The one that costs less: in round trips and bytes, and in the memory node's time, as far as it says that it is
+    /// busy.
     #[default]
     Automatic,
     /// The memory node, whenever it answers.
@@ -139,7 +139,7 @@ pub enum Durability {
     Storage(Syncing),
 }
 
-/// As the command line has it.
+/// As on the command line.
 impl Display for Durability {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -153,13 +153,13 @@ impl Display for Durability {
     }
 }
 
-/// How the other members of a shard get what a compaction makes, where there are several copies in memory and compactions run
-/// near the data (Tebis 3.3, `docs/decisions/0040`).
+/// How the other members of a shard get what a compaction makes, if there are several copies in memory and compactions
+/// run near the data (Tebis 3.3, `docs/decisions/0040`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replication {
-    /// It runs at one member. This node reads there what it made, and writes it to the others.
+    /// The compaction runs at one member. This node reads there what it made, and writes it to the others.
     SendIndex,
-    /// It runs at each member, and makes the same bytes. What a member does not run is sent to it.
+    /// The compaction runs at each member, and makes the same bytes. What a member does not run is sent to it.
     BuildIndex,
     /// For each member the way that costs less, by bytes on this node's link and the member's time.
     #[default]
@@ -171,9 +171,9 @@ pub enum Replication {
 pub enum Syncing {
     /// Before they return. All that are written at the same time share one sync.
     Sync,
-    /// Once in a while: what was written within so long, and while the sync after it took, may be lost. What survives is
-    /// what was written up to some moment. Where storage is a directory, the log gets what was written every 10 ms, so that
-    /// the end of this process alone loses no more than that.
+    /// At intervals: what was written within this time, and while the sync after it took, may be lost. What survives is
+    /// what was written up to some moment. If storage is a directory, the log gets what was written every 10 ms, so
+    /// that the end of this process alone loses no more than that.
     Interval(Duration),
     /// When their memtable is flushed. There is no log.
     Flush,
@@ -190,14 +190,16 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open a named database that exists.
     pub error_if_exists: bool,
-    /// Open a database although what was acknowledged last is lost, as the end of its log in memory is damaged in all copies. Otherwise
-    /// that fails, and nothing changes.
+    /// Open a database although the last acknowledged writes are lost, because the end of its log in memory is damaged
+    /// in all copies. Otherwise opening fails, and nothing changes.
     pub accept_damaged_log: bool,
-    /// Whether a database with several copies in memory fails to open, before anything changes, when the copies lie on more memory nodes
-    /// than it is opened with. Otherwise the copies on the others are left out: they are not read again, and have to be made again.
+    /// Whether a database with several copies in memory fails to open, before anything changes, when the copies are on
+    /// more memory nodes than it is opened with. Otherwise the copies on the others are left out: they are not read
+    /// again, and have to be made again.
     pub all_copies_named: bool,
-    /// Create a named database that nobody else may open before [`Db::finish`](crate::Db::finish) was called. What was begun so under
-    /// this name, and not finished, is dropped first; a database that is whole is refused. Not for one with several copies in memory.
+    /// Create a named database that nobody else may open before [`Db::finish`](crate::Db::finish) was called. What was
+    /// begun like this under the name, and not finished, is dropped first; a database that is whole is refused. Not for
+    /// a database with several copies in memory.
     pub unfinished: bool,
     /// Open a named database even when another process has it open. The other process is fenced: all its calls fail and
     /// have no effect.
@@ -205,21 +207,21 @@ pub struct Options {
     /// Where the database keeps what survives everything else: versions, tables, and the log of writes. The database of this
     /// name in it is opened, or created, whatever its memory nodes hold. Needs a name, which does not begin with a dot.
     pub storage: Option<Storage>,
-    /// What writes survive that say nothing else ([`WriteOptions`]).
+    /// What writes survive unless they say otherwise ([`WriteOptions`]).
     pub durability: Durability,
-    /// Where the register of a database with several copies in memory lies, which says who owns the database, and which nodes
-    /// hold the copies. It must outlive the memory nodes. Without one, more than half of the memory nodes that the database
-    /// is created on decide (`docs/concepts/durability.md`).
+    /// Where the register of a database with several copies in memory is. The register says who owns the database, and
+    /// which nodes hold the copies. It must outlive the memory nodes. Without one, more than half of the memory nodes
+    /// that the database is created on decide (`docs/concepts/durability.md`).
     pub register: Option<Storage>,
     /// Order of the keys.
     pub key_order: KeyOrder,
-    /// Name of the operator that makes values of the operands of [`Db::merge`](crate::Db::merge). A database keeps the name that it
-    /// is created with; `None` opens it with that one, and creates it without.
+    /// Name of the operator that makes values of the operands of [`Db::merge`](crate::Db::merge). A database keeps the
+    /// name that it is created with; `None` opens it with that name, and creates it without one.
     pub merge_operator: Option<String>,
     /// The merge operators that this process knows by name, beside the built-in ones.
     pub merge_operators: MergeOperators,
     /// Number of shards: key ranges with an LSM-tree each (dLSM VII). Sizes and triggers in these options apply to one
-    /// shard. Of several memory nodes, as many are used as there are shards, but for copies of
+    /// shard. Of several memory nodes, as many are used as there are shards, except for copies of
     /// [`Durability::Memory`]. A database keeps the number that it is created with.
     pub shards: usize,
     /// Bounds between the shards.
@@ -231,11 +233,11 @@ pub struct Options {
     pub write_buffer_bytes: usize,
     /// Sealed memtables that may wait for their flush before writers have to wait.
     pub max_immutable_memtables: usize,
-    /// How far storage may lag behind memory where a log in storage leads the tables ([`Syncing::Sync`],
-    /// [`Syncing::Interval`]): for so many full memtables, the log holds what was flushed. Then storage gets the tables as
-    /// they are by that time, and the log is trimmed. The more, the less is written, and the more is read again after
-    /// a crash. Callers who flush or close a database, and want of memory, have storage get them at once. With 0 each
-    /// flush and compaction waits for storage.
+    /// How far storage may lag behind memory, in full memtables, if a log in storage leads the tables
+    /// ([`Syncing::Sync`], [`Syncing::Interval`]). For this many, the log holds what was flushed. Then storage gets the
+    /// tables as they are by that time, and the log is trimmed. The larger the number, the less is written, and the
+    /// more is read again after a crash. Storage gets the tables at once when a caller flushes or closes the database,
+    /// or when memory is short. With 0 each flush and compaction waits for storage.
     pub storage_lag_memtables: usize,
     /// An output table of a compaction ends at this many record bytes.
     pub target_table_bytes: u64,
@@ -252,30 +254,32 @@ pub struct Options {
     pub level1_bytes: u64,
     /// Each further level may be this many times larger than the one before.
     pub level_size_multiplier: u64,
-    /// Number of levels, level 0 included. A database that has tables in deeper levels, as it had more of them before, goes on
-    /// with those.
+    /// Number of levels, level 0 included. A database that has tables in deeper levels, because it had more levels
+    /// before, keeps using those.
     pub levels: usize,
     /// Threads for the flushes and compactions of all shards. With none, background work runs in the thread that waits
     /// for it, and in [`Db::run_background_step`](crate::Db::run_background_step).
     pub background_threads: usize,
     /// Where compactions run.
     pub compaction_place: CompactionPlace,
-    /// How copies of what compactions make come about, with [`CompactionPlace::MemoryNode`].
+    /// How what compactions make gets its copies, with [`CompactionPlace::MemoryNode`].
     pub replication: Replication,
-    /// Bytes a second of copies in memory that are looked at, whether somebody reads them or not, and mended where they are damaged;
-    /// zero for none. Only with [`Durability::Memory`]. Reads check and mend what they read in any case, so this is for what nobody
-    /// reads: it finds damage before a second copy of the same bytes is damaged or lost. It is off by default, as all that is looked
-    /// at goes over the network to this process, and servers' memory corrects single bits by itself.
+    /// Bytes a second of copies in memory that are checked, whether somebody reads them or not, and repaired if they
+    /// are damaged; zero for none. Only with [`Durability::Memory`]. Reads check and repair what they read in any case,
+    /// so this is for what nobody reads: it finds damage before a second copy of the same bytes is damaged or lost. It
+    /// is off by default, because all that is checked goes over the network to this process, and servers' memory
+    /// corrects single bits by itself.
     pub scrub_bytes_per_second: u64,
-    /// Bytes a second that this process moves to the storage at most, and as many from it, for this database and what else uses the
-    /// same [`Storage`]; zero for no limit. It leaves room on a link that others share. Writes wait where their log does not
-    /// get through.
+    /// Most bytes a second that this process moves to the storage, and as many from it, for this database and all else
+    /// that uses the same [`Storage`]; zero for no limit. The limit leaves room on a link that others share. Writes
+    /// wait if their log does not get through.
     pub storage_bytes_per_second: u64,
     /// Who places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
     pub scheduler: Option<Arc<Reach>>,
-    /// The memory nodes of a database with several copies in memory, for when they are lost: those that can be reached again are
-    /// connected to, and get the copies that are missing, as by [`Db::add_memory_node`](crate::Db::add_memory_node). The others
-    /// are tried at least twice a minute. A session of these that the database is opened with is the first.
+    /// The memory nodes of a database with several copies in memory, for when they are lost. Nodes that can be reached
+    /// again are reconnected, and get the copies that are missing, as by
+    /// [`Db::add_memory_node`](crate::Db::add_memory_node). The others are tried at least twice a minute. If the
+    /// database is opened with a session of one of these, that session is the first.
     pub memory_nodes: Vec<Arc<Reach>>,
     /// Maximum bytes of cached table indexes at this node; `None` for no limit. A read that needs an index beyond the
     /// limit costs one more round trip. The sparse indexes (about 0.3 bytes per key of 20 bytes) count towards the
@@ -287,7 +291,7 @@ pub struct Options {
     pub flush_place: FlushPlace,
     /// In which order a flush writes its records.
     pub flush_order: FlushOrder,
-    /// How a scan brings in records that lie apart.
+    /// How a scan fetches records that are not adjacent.
     pub gathering: Gathering,
     /// What compactions do with records.
     pub compaction_style: CompactionStyle,
@@ -298,21 +302,23 @@ pub struct Options {
     /// Maximum share, in percent, of the bytes of a last-level table that may lie outside its runs, where they were
     /// written. Large records do not count. Scans lower the limit for the tables that they cross.
     pub unclustered_percent: u64,
-    /// How long a memtable may hold what was written before it is flushed, although it is not full; `None` for as long as it is not.
-    /// The log keeps what was written to a shard that is then left alone for so long, and as long again where tables reach storage
-    /// later, and whoever opens the database reads it again. Short times make many small tables.
+    /// How long a memtable that is not full may hold what was written before it is flushed; `None` for as long as it is
+    /// not full. If a shard is left alone after a write, the log keeps the write for this long, and as long again if
+    /// tables reach storage later. A process that opens the database reads it again. Short times make many small
+    /// tables.
     pub flush_after: Option<Duration>,
-    /// A shard to which next to nothing was written for so long, less than a 64th of a memtable, settles when more than an
-    /// eighth of its bytes lie outside of the longest runs of their tables: everything goes down to the last level, one run
-    /// a table, as with [`Db::compact_range`](crate::Db::compact_range). So scans stream. It moves each record once at most,
-    /// and ends when writers come back; it needs memory for the records once more for a while. Nothing in storage is
-    /// touched. `None` for never. Only for [`CompactionStyle::Clustered`].
+    /// How long a shard rests before it settles; `None` for never. It rests while next to nothing is written in this
+    /// time, less than a 64th of a memtable. It settles when more than an eighth of its bytes are outside of the
+    /// longest runs of their tables: everything goes down to the last level, one run a table, as with
+    /// [`Db::compact_range`](crate::Db::compact_range). So scans stream. Settling moves each record at most once, and
+    /// ends when writers come back. It needs memory for the records once more for a while. Nothing in storage is
+    /// touched. Only for [`CompactionStyle::Clustered`].
     pub settle_after: Option<Duration>,
     /// Maximum dead bytes per 100 live bytes, of all dead bytes that are known and that no reader pins.
     pub dead_percent: u64,
-    /// The first level whose tables lie in storage, from 1 on; `None` when all lie in memory. Levels from there on take
-    /// memory for their cached indexes only, so the database may be as large as its storage. Compactions into them run at
-    /// this node or, with [`CompactionPlace::Pool`], at an executor that reaches the storage.
+    /// The first level whose tables are in storage, from 1 on; `None` when all are in memory. Levels from there on take
+    /// memory for their cached indexes only, so the database may be as large as its storage. Compactions into them run
+    /// at this node or, with [`CompactionPlace::Pool`], at an executor that reaches the storage.
     pub storage_from_level: Option<usize>,
     /// The weight of this database's share of the memory of its memory nodes, beside those of other databases of the same
     /// tenant. It may borrow what others leave of theirs, and gives it back when they want it
@@ -320,11 +326,12 @@ pub struct Options {
     pub pool_share: u32,
     /// Bytes of the cache of what was read from storage.
     pub block_cache_bytes: u64,
-    /// Bytes of memory nodes, in all, that keep blocks that were read from storage, for when the cache has let them go. It takes
-    /// only memory that nobody else needs. With 0 it takes none.
+    /// Bytes of memory nodes, in all, for blocks that were read from storage and that the cache has dropped. They take
+    /// only memory that nobody else needs. With 0 they take none.
     pub memory_cache_bytes: u64,
-    /// They keep what storage took so long to bring, or longer. To keep a block costs a write of it, so what comes as fast as from
-    /// memory, as from a directory whose files the system has in memory, is not worth it.
+    /// Memory nodes keep what storage took this long to bring, or longer. Keeping a block costs a write of it. So it is
+    /// not worth it for blocks that come as fast as from memory, as from a directory whose files the system has in
+    /// memory.
     pub memory_cache_after: Duration,
     /// How what is written to storage is compressed.
     pub compression: Compression,
@@ -436,7 +443,7 @@ impl Options {
         self
     }
 
-    /// Part of the budget for cached indexes that addresses of records may take which lookups have found.
+    /// Part of the budget for cached indexes that addresses of records that lookups have found may take.
     const SHARE_OF_ADDRESSES: u64 = 8;
 
     /// Bytes of the budget for cached indexes that the indexes may take; `None` for no limit.
@@ -444,7 +451,7 @@ impl Options {
         self.cached_index_bytes.map(|bytes| bytes - self.budget_for_addresses().min(bytes))
     }
 
-    /// Bytes of it that addresses may take which lookups have found. Without a limit no lookup is needed.
+    /// Bytes of that budget that addresses that lookups have found may take. Without a limit no lookup is needed.
     pub(crate) fn budget_for_addresses(&self) -> u64 {
         self.cached_index_bytes.unwrap_or(0) / Self::SHARE_OF_ADDRESSES
     }
@@ -483,14 +490,14 @@ impl Options {
         }
     }
 
-    /// Whether such a database can be created to be finished ([`Options::unfinished`]).
+    /// Whether a database with these options can be created unfinished ([`Options::unfinished`]).
     #[must_use]
     pub const fn may_be_finished(&self) -> bool {
         self.name.is_some() && self.copies() == 1
     }
 
-    /// The same for a database into which a checkpoint is to be loaded: a new one, which nobody opens before it is whole, where
-    /// that can be.
+    /// The same options for a database into which a checkpoint is to be loaded: a new one, which nobody can open before
+    /// it is whole, if these options allow that.
     #[must_use]
     pub fn restoring(self) -> Self {
         Self { create_if_missing: true, error_if_exists: true, unfinished: self.may_be_finished(), ..self }
@@ -519,7 +526,7 @@ impl Options {
         Ok(())
     }
 
-    /// Checks that writes can be so durable.
+    /// Checks that writes can be this durable.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Memory { copies: 0 } => Err(Error::invalid("at least one memory node must have a write")),
@@ -539,7 +546,7 @@ impl Options {
         }
     }
 
-    /// Checks that a database can have so many shards.
+    /// Checks that a database can have this many shards.
     pub(crate) fn check_shards(shards: usize) -> Result<()> {
         if (1..=Self::MAX_SHARDS).contains(&shards) {
             return Ok(());
@@ -547,7 +554,7 @@ impl Options {
         Err(Error::invalid(format!("shards must be from 1 to {}, not {shards}", Self::MAX_SHARDS)))
     }
 
-    /// Checks that a database can have this name: 1 to 102 letters, digits, `.`, `_` and `-`, the first of which is no `.`.
+    /// Checks that a database can have this name: 1 to 102 letters, digits, `.`, `_` and `-`, not starting with `.`.
     ///
     /// # Errors
     /// `Invalid`, which says what a name may be.

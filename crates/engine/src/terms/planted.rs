@@ -64,7 +64,7 @@ pub enum Bug {
     AcknowledgeAtFirstCopy,
     /// A copy that is left out stays in the register.
     LeaveOutUnrecorded,
-    /// A member that is left out goes on being read.
+    /// A member that is left out continues to be read.
     ReadLeftOut,
     /// A member joins without the log of what its tables lack.
     JoinWithoutLog,
@@ -74,7 +74,7 @@ pub enum Bug {
     LeakCredits,
     /// A moved bound copies what operands make of a value that expires as a value that does not.
     MoveMergedValues,
-    /// A read that merges does not look behind the first memtable that has operands.
+    /// A read that merges does not look beyond the first memtable that has operands.
     MergeOneMemtable,
 }
 

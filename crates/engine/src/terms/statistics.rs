@@ -26,7 +26,7 @@ pub struct Statistics {
     pub replicated_bytes: u64,
     /// Bytes of tables that these nodes made themselves, by running the same compaction.
     pub rebuilt_bytes: u64,
-    /// What was found of damage in copies in memory.
+    /// Damage that was found in copies in memory.
     pub copies: CopyStatistics,
     /// What was done to storage; zeros without one.
     pub storage: StorageCounts,
@@ -36,11 +36,12 @@ pub struct Statistics {
     pub compactions: u64,
     /// Compactions that the memory node did.
     pub near_data_compactions: u64,
-    /// Compactions that executors did which the scheduler found.
+    /// Compactions done by executors that the scheduler found.
     pub offloaded_compactions: u64,
     /// Segments in memory whose copies executors put into storage.
     pub offloaded_copies: u64,
-    /// Flushes whose index somebody else built: the memory node, or an executor ([`Options::flush_place`](crate::Options::flush_place)).
+    /// Flushes whose index was built elsewhere: at the memory node, or by an executor
+    /// ([`Options::flush_place`](crate::Options::flush_place)).
     pub offloaded_flushes: u64,
     /// How often the memory node, or the scheduler, refused a compaction.
     pub refused_compactions: u64,
@@ -87,8 +88,8 @@ pub struct Statistics {
 pub struct LogStatistics {
     /// Shipments: each makes all durable that was published then.
     pub groups: u64,
-    /// Bytes of records that were shipped. A log in a directory gets them some milliseconds after they were written, also
-    /// before a shipment makes them durable: then they survive the end of this process.
+    /// Bytes of records that were shipped. A log in a directory gets them some milliseconds after they were written,
+    /// even before a shipment makes them durable: then they survive the end of this process.
     pub bytes: u64,
     /// Number of these records.
     pub records: u64,
@@ -101,13 +102,15 @@ pub struct LogStatistics {
 /// Damage in copies in memory, where a database has durability `memory`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyStatistics {
-    /// Places in copies that were found to be damaged. One that cannot be mended counts each time that it is found.
+    /// Places in copies that were found to be damaged. A place that cannot be repaired counts each time that it is
+    /// found.
     pub damaged: u64,
-    /// Of these, those that were written anew from another copy.
+    /// Of these, those that were rewritten from another copy.
     pub mended: u64,
-    /// Bytes of copies that scrubs have looked at ([`Options::scrub_bytes_per_second`](crate::Options::scrub_bytes_per_second)).
+    /// Bytes of copies that scrubs have checked
+    /// ([`Options::scrub_bytes_per_second`](crate::Options::scrub_bytes_per_second)).
     pub scrubbed_bytes: u64,
-    /// How often a scrub has looked at all copies of a shard, summed over the shards.
+    /// How often a scrub has checked all copies of a shard, summed over the shards.
     pub scrubs: u64,
 }
 
@@ -203,7 +206,7 @@ pub struct DelegationStatistics {
     pub read_keys: u64,
     /// Scans whose first entries a memory node brought.
     pub scans: u64,
-    /// Searches that a memory node refused or failed at, and answers that were not right: read instead.
+    /// Searches that a memory node refused or failed at, and wrong answers: the keys were read instead.
     pub refusals: u64,
     /// Records read at an address that an earlier lookup had learnt.
     pub learnt_uses: u64,
@@ -260,10 +263,10 @@ pub(crate) struct Counters {
     pub(crate) replicated_bytes: AtomicU64,
     /// Bytes of tables that other members made themselves.
     pub(crate) rebuilt_bytes: AtomicU64,
-    /// Damaged places of copies that were found, and those that were written anew.
+    /// Damaged places of copies that were found, and those that were rewritten.
     pub(crate) damaged_copies: AtomicU64,
     pub(crate) mended_copies: AtomicU64,
-    /// Bytes of copies that a scrub has looked at, and how often it has looked at all.
+    /// Bytes of copies that a scrub has checked, and how often it has checked all.
     pub(crate) scrubbed_bytes: AtomicU64,
     pub(crate) scrubs: AtomicU64,
     pub(crate) delegation: DelegationCounters,

@@ -1,8 +1,9 @@
 //! The time by which keys expire (`docs/decisions/0037`).
 //!
 //! It comes from the options' clock, in milliseconds since 1970, and never goes back while the database is open: what
-//! one read has found expired, no later read finds. Who opens a named database begins no earlier than the times by which
-//! compactions have dropped something there, whatever the clock says. All shards of a database share one time.
+//! one read has found expired, no later read finds. A process that opens a named database begins no earlier than the
+//! times by which compactions have dropped something there, whatever the clock says. All shards of a database share one
+//! time.
 
 use crate::terms::planted::{Bug, planted};
 use forebay_base::SequenceNumber;
@@ -27,7 +28,7 @@ impl ExpiryClock {
         if planted(Bug::TimeGoesBack) { self.clock.wall_ms() } else { self.time.now_ms() }
     }
 
-    /// Time goes on from `time_ms` at the earliest.
+    /// Lets time continue from `time_ms` at the earliest.
     pub(crate) fn begin_at(&self, time_ms: u64) {
         self.time.begin_at(time_ms);
     }

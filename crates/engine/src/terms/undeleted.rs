@@ -1,10 +1,10 @@
-//! Failed deletions: said in the log, ever more seldom.
+//! Failed deletions: reported in the log, ever more rarely.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Failed deletions of one kind of thing that nobody needs any more. Whoever opens the database next tries them again, so one of them
-/// is no harm. Where all fail, storage grows.
+/// Failed deletions of one kind of thing that nobody needs any more. The next process that opens the database tries
+/// them again, so a single failure does no harm. If all fail, storage grows.
 #[derive(Debug)]
 pub(crate) struct Undeleted {
     what: &'static str,
@@ -17,7 +17,8 @@ impl Undeleted {
         Self { what, failures: AtomicU64::new(0) }
     }
 
-    /// Notes one. The first gets a line in the log, and then each with which their number has doubled; whether it got one.
+    /// Notes a failure. The first gets a line in the log, and then each that doubles their number. Returns whether it
+    /// got a line.
     pub(crate) fn note(&self, error: &dyn Display) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let is_told = failures.is_power_of_two();

@@ -14,7 +14,7 @@ use forebay_table::{CachedTable, IndexEntry, PointIndex, RangeTombstone, Segment
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The bytes of a segment between which the records of a table lie.
+/// The bytes of a segment between which the records of a table are.
 const fn span_of(used: &SegmentUse) -> Range<u64> {
     let start = used.first_unit.saturating_mul(UNIT_BYTES);
     start..start.saturating_add(used.span_units.saturating_mul(UNIT_BYTES))
@@ -38,7 +38,7 @@ impl Part {
     /// Takes the range deletions of a table, and its entries as far as its index can be read.
     ///
     /// # Errors
-    /// Of the first block of the index that cannot be read.
+    /// That of the first block of the index that cannot be read.
     pub(super) fn take_table(
         &mut self,
         cached: &CachedTable,
@@ -137,8 +137,8 @@ impl Part {
         (objects, left)
     }
 
-    /// Where in an object the records lie that tables are known to have, and how many of them are among the entries that were
-    /// `taken`.
+    /// Where in an object the records are that tables are known to have, and how many of them are among the entries
+    /// that were `taken`.
     fn known(&self, object: &Arc<str>, taken: &Range<usize>) -> (u64, HashSet<u64>) {
         let mut its_own = 0;
         let place = |(at, found): (usize, &Found)| match &found.place {

@@ -1,4 +1,4 @@
-//! What of that which was found of a shard counts, and is handed out.
+//! Decides what counts of what was found of a shard, and hands it out.
 
 use super::{Counts, Found, FoundAt, Part, SalvagedEntry, Source};
 use crate::inspect::numbers::{Missing, Numbers};
@@ -16,7 +16,7 @@ struct Versions<'f> {
     standing: Standing,
 }
 
-/// The value of a key that was saved, and until when it has it.
+/// The value of a key that was saved, and until when the key has it.
 #[derive(Debug)]
 struct Saved {
     value: Vec<u8>,
@@ -94,7 +94,7 @@ impl Part {
         Ok(())
     }
 
-    /// The versions of a key from the newest on that counts, or is in doubt; `None` when none is.
+    /// The versions of a key from the newest on that counts or is in doubt; `None` if there is none.
     fn standing<'f>(&self, mut all: &'f [Found], missing: &Missing) -> Option<Versions<'f>> {
         while let Some(newest) = all.first() {
             let copies = all.iter().take_while(|found| found.tag == newest.tag);
@@ -129,9 +129,10 @@ impl Part {
         }
     }
 
-    /// The last numbers of which no record was found. `found` is everything that was.
+    /// The last numbers of which no record was found. `found` is everything that was found.
     fn missing(&self, found: &[Found]) -> Missing {
-        // Logs may have what was never acknowledged, under numbers that were given again. So may objects without the register.
+        // Logs may have what was never acknowledged, under numbers that were used again. So may objects without the
+        // register.
         let numbers: Numbers = match self.flushed.is_some() && !self.searched.is_empty() {
             true => {
                 let indexed = found.iter().filter(|found| found.source == Source::Table);
@@ -145,8 +146,8 @@ impl Part {
         Missing { last, in_logs: self.lost, tables }
     }
 
-    /// What operands make of a key, of which these are the versions, newest first, and those below number `deleted` are deleted;
-    /// `None` when it has no value.
+    /// What operands make of a key. `versions` are its versions, newest first, and those below number `deleted` are
+    /// deleted; `None` when it has no value.
     fn merged(
         &mut self,
         deleted: SequenceNumber,
@@ -164,7 +165,7 @@ impl Part {
         }
         let operator = operator
             .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the merge operator of its operands is not known"))?;
-        // Of what tables hold, a log still has what it was before it was merged.
+        // For what tables hold, a log still has the records as they were before they were merged.
         // A deletion counts wherever it is.
         let counts = |found: &&Found| {
             let is_deletion = found.tag.kind() == Kind::Delete;
