@@ -39,7 +39,7 @@ fn limits_are_said_and_kept() {
     assert!(forebay_engine::Db::open(&[cluster.client()], Options { levels: 1, ..small_options() }).is_err());
 }
 
-/// Wherever the database lies, and whatever the iterator has brought, it says that the database is closed.
+/// Wherever the database is stored, and whatever the iterator has brought, the error says that the database is closed.
 #[test]
 fn an_iterator_of_a_closed_database_ends_with_an_error() {
     let stored = || stored::options(&of_objects(&MemoryObjects::new()), Syncing::Flush);

@@ -32,10 +32,10 @@ fn a_database_is_a_benchmarks_until_somebody_else_opens_it() {
     assert!(is_benchmarks().unwrap());
     db.close().unwrap();
     assert!(is_benchmarks().unwrap());
-    // It is a part of the database that is known, and left out by what copies the database.
+    // The note is a known part of the database, and what copies the database leaves it out.
     let report = StoredDatabase::new(&storage, "db").unwrap().verify(&mut |_| {}).unwrap();
     assert!(report.problems.is_empty() && report.notes.is_empty(), "{report:?}");
-    // Whoever opens it may write what is worth keeping.
+    // A process that opens the database may write what is worth keeping.
     let (_process, db) = opened(&storage);
     assert!(!is_benchmarks().unwrap());
     db.create_checkpoint("now").unwrap();

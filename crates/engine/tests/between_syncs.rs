@@ -10,7 +10,7 @@ use forebay_storage::{DiskFault, MemoryObjects, ObjectFault, ObjectStorage, SimD
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An hour between syncs, and steps that somebody else takes.
+/// An hour between syncs, and steps that the test takes.
 fn hourly(storage: &Storage) -> Options {
     let hour = Syncing::Interval(Duration::from_secs(3600));
     Options { background_threads: 0, ..options(storage, hour) }
@@ -22,13 +22,13 @@ fn between_syncs_a_log_in_files_gets_what_was_written() {
         let disk = SimDisk::new();
         let handle = disk.handle();
         let process = Process::with_empty_memory();
-        // A file of the log is long enough for all of them: to make it longer takes a sync.
+        // A file of the log is long enough for all of them: making it longer takes a sync.
         let storage = Storage::of_disk(Arc::new(handle.clone()), 1, StorageOptions::default());
         let db = process.open(four_shards(hourly(&storage)));
         db.put(b"a", b"").unwrap();
         db.sync().unwrap();
         let (syncs, before) = (handle.file_syncs(), db.statistics().log);
-        // The first shipment is due, and finds all synced.
+        // The first shipment is due, and finds everything synced.
         while db.run_background_step() {}
         assert_eq!((handle.file_syncs() - syncs, db.statistics().log.records), (0, before.records));
         for number in 0..100 {
@@ -67,7 +67,7 @@ fn a_log_in_objects_gets_nothing_between_syncs() {
     db.close().unwrap();
 }
 
-/// A put of it whose reply was lost is made again, and not another one.
+/// A put of the log whose reply was lost is made again, and not another one.
 #[test]
 fn a_log_in_objects_that_was_begun_twice_is_there_once() {
     for fault in [ObjectFault::ReplyLost, ObjectFault::Late(1), ObjectFault::Refused(ErrorKind::Unavailable)] {
@@ -91,7 +91,7 @@ fn a_log_in_objects_that_was_begun_twice_is_there_once() {
     }
 }
 
-/// What was appended is not taken for durable when the sync after it fails.
+/// When the sync after it fails, what was appended is not taken for durable.
 #[test]
 fn what_was_appended_before_a_failed_sync_is_in_the_next_log() {
     let disk = SimDisk::new();
@@ -121,7 +121,7 @@ fn what_was_appended_before_a_failed_sync_is_in_the_next_log() {
     db.close().unwrap();
 }
 
-/// An append that fails is told to who writes next, and not tried every few milliseconds.
+/// A failed append is reported to the next writer, and not tried every few milliseconds.
 #[test]
 fn writes_are_told_that_the_log_could_not_be_appended_to() {
     let disk = SimDisk::new();

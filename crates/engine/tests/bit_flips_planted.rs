@@ -1,4 +1,4 @@
-//! The flips of bits find a bug that is planted: damage in the middle of a log that is taken for a torn end.
+//! The flips of bits find a planted bug: damage in the middle of a log that is taken for a torn end.
 
 use crate::alone;
 use crate::common::flips::flip_on_a_disk;

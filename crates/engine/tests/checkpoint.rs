@@ -115,7 +115,7 @@ fn what_is_loaded_is_what_was_there() {
     restored.close().unwrap();
     drop(restored);
     assert!(contents(&Db::open(&[client], named).unwrap()) == before);
-    // With another key order it holds the same.
+    // With another key order, the database holds the same.
     let reverse = cluster.open(Options { key_order: KeyOrder::ReverseBytewise, ..options });
     reverse.load(&file).unwrap();
     let mut found = contents(&reverse);
@@ -132,7 +132,7 @@ fn an_empty_database_has_a_checkpoint() {
     assert_eq!(db.checkpoint(&file).unwrap().entries, 0);
     assert_eq!(db.load(&file).unwrap().sections, 0);
     assert_eq!(contents(&db), []);
-    // It is dropped if that fails, so it is for new ones only.
+    // A database that fails to load is dropped, so this is for new ones only.
     assert_eq!(db.load_whole(&file).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
@@ -188,18 +188,18 @@ fn a_value_that_cannot_be_loaded_is_refused_by_its_key() {
     let refused = db.checkpoint(&file).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     assert!(refused.to_string().contains("long\\xff"), "{refused}");
-    // The one before stays.
+    // The previous file stays.
     assert_eq!(std::fs::metadata(&file).unwrap().len(), before);
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 
-/// In storage, a database that is restored is there as a whole, or nobody opens it.
+/// In storage, a restored database is there as a whole, or nobody can open it.
 #[test]
 fn a_restored_database_in_storage_is_whole() {
     let folder = Folder::new("stored");
     let cluster = Cluster::start(64 << 20);
     let db = cluster.open(small_options());
-    // In two blocks, of which the second one is damaged.
+    // In two blocks, the second of which is damaged.
     (0..20u32).for_each(|i| db.put(&i.to_be_bytes(), &[i as u8; 20 << 10]).unwrap());
     let (file, damaged) = (folder.file("db"), folder.file("damaged"));
     db.checkpoint(&file).unwrap();
@@ -226,7 +226,7 @@ fn a_restored_database_in_storage_is_whole() {
     assert!(restored(&objects, &file).unwrap() == expected);
     assert!(opened(&objects).unwrap() == expected);
     assert_eq!(restored(&objects, &file).unwrap_err().kind(), ErrorKind::AlreadyExists);
-    // The process ends at each step.
+    // The process ends after each step.
     for step in 0.. {
         let objects = MemoryObjects::new();
         let handle = objects.handle();
@@ -241,7 +241,7 @@ fn a_restored_database_in_storage_is_whole() {
         let kind = if objects.list(None).unwrap().is_empty() { ErrorKind::NotFound } else { ErrorKind::Busy };
         match opened(&objects) {
             Err(error) => assert_eq!(error.kind(), kind, "step {step}"),
-            // It ended when the commit that says that all is there had been made.
+            // The process ended after the commit that says that all is there.
             Ok(found) => {
                 assert!(found == expected, "step {step}");
                 continue;
@@ -252,7 +252,7 @@ fn a_restored_database_in_storage_is_whole() {
     }
 }
 
-/// The same on memory nodes alone: a restore that was killed leaves nothing that anybody opens, and the next one begins anew.
+/// The same on memory nodes alone: a killed restore leaves nothing that anybody can open, and the next one begins anew.
 #[test]
 fn a_restored_database_in_memory_is_whole() {
     let folder = Folder::new("unfinished");

@@ -7,7 +7,7 @@ use forebay_env::Clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes a value under a condition, and tells whether it held.
+/// Writes a value under a condition. Returns whether the condition held.
 fn writes_if(db: &Db, condition: impl FnOnce(&mut WriteBatch)) -> bool {
     let mut batch = WriteBatch::new();
     batch.put(b"written", b"by the batch");
@@ -29,7 +29,7 @@ fn entry(db: &Db, key: &[u8]) -> Entry {
     db.get_entry(key).unwrap().unwrap()
 }
 
-/// One shard, and two between which the written key and the others lie.
+/// One shard, and two shards between which the written key and the others are divided.
 fn with_shards(each: impl Fn(&Db, &SetClock)) {
     for shards in [1, 2] {
         println!("{shards} shards");
@@ -170,8 +170,8 @@ fn numbers_without_writes_survive_flushes_and_logs() {
     let (name, durability) = (Some("conditional".to_owned()), Durability::Memory { copies: 1 });
     let options = Options { name, durability, shards: 2, shard_bounds, takeover: true, ..small_options() };
     let db = cluster.open(options.clone());
-    // Each batch asks in one shard and writes in the other, so each leaves a record without effect. Each part begins with a
-    // mark, which has a number too.
+    // Each batch asks in one shard and writes in the other, so each leaves a record without effect. Each part begins
+    // with a mark, which also has a number.
     for round in 0..200u32 {
         let mut batch = WriteBatch::new();
         db.write(batch.put(b"z", &round.to_le_bytes()).require_absent(b"a")).unwrap();
@@ -182,7 +182,7 @@ fn numbers_without_writes_survive_flushes_and_logs() {
     let mut batch = WriteBatch::new();
     db.write(batch.put(b"a", b"value").require_present(b"z")).unwrap();
     let numbers = db.snapshot().sequence_numbers().to_vec();
-    // More, where a batch met the end of a memtable: it left its numbers there without effect, and began anew.
+    // There are more if a batch met the end of a memtable: it left its numbers there without effect, and began anew.
     assert!(numbers.iter().all(|number| number.0 >= 402), "{numbers:?}");
     let mut iterator = db.iter().unwrap();
     iterator.seek_to_first().unwrap();

@@ -19,7 +19,7 @@ fn acknowledged_writes_survive_the_process_and_all_nodes_but_one() {
         let mut model = Model::new();
         let copies = 2 + (seed as usize) % 2;
         let process = Process::start(&nodes);
-        // Without threads: they would notice, while the process is killed, that one node after another is gone.
+        // Without threads: while the process is killed, they would notice that one node after another is gone.
         let db = process.open(Options { background_threads: 0, ..sharded(&register, copies) });
         write(&db, &mut model, &mut random, 1500);
         process.kill(db);
@@ -66,7 +66,7 @@ fn service_goes_on_when_a_node_is_lost() {
             2 => (0..2000).for_each(|at| assert_eq!(db.get(&key(at)).unwrap().as_ref(), model.get(&key(at)))),
             _ => {}
         }
-        // Iterators and snapshots too.
+        // So do iterators and snapshots.
         let mut found = Model::new();
         while entries.valid() {
             found.insert(entries.key().to_vec(), entries.value().to_vec());
@@ -87,7 +87,7 @@ fn service_goes_on_when_a_node_is_lost() {
     }
 }
 
-/// What closing ends at one of the nodes does not count as the node's loss.
+/// When closing ends something at one of the nodes, that does not count as the node's loss.
 #[test]
 fn closing_leaves_no_copy_out() {
     for round in 0..20 {
@@ -120,7 +120,8 @@ fn a_deposed_writer_is_fenced() {
     let busy = second.try_open(options(&register, 2)).unwrap_err();
     assert_eq!(busy.kind(), ErrorKind::Busy);
     db.put(b"b", b"1").unwrap();
-    // It reaches one of them only: the other one is enough for the first, but for the register.
+    // The third process reaches only one of the nodes. Without the register, the other one would be enough for the
+    // first process.
     let third = Process::start(&nodes[1..]);
     let taken = third.open(Options { takeover: true, ..options(&register, 2) });
     assert_eq!(contents(&taken).len(), 2);
@@ -145,7 +146,7 @@ fn more_than_half_of_the_nodes_are_a_register() {
         let process = Process::start(&nodes);
         let db = process.open(voted());
         assert!(contents(&db) == model);
-        // One is lost, and service goes on. Then the process is.
+        // One node is lost, and service continues. Then the process is lost.
         nodes.remove(lost as usize).stop();
         write(&db, &mut model, &mut random, 500);
         eventually("all copies are there again", || db.missing_copies() == 0);
@@ -157,7 +158,7 @@ fn more_than_half_of_the_nodes_are_a_register() {
         assert_eq!(db.put(b"a", b"1").unwrap_err().kind(), ErrorKind::Fenced);
         taken.close().unwrap();
         drop((db, process, taken, next));
-        // One of three decides nothing, although it has copies.
+        // One node of three decides nothing, although it has copies.
         nodes.remove(0).stop();
         let few = Process::start(&nodes).try_open(voted()).unwrap_err();
         assert_eq!(few.kind(), ErrorKind::Unavailable, "{few}");
@@ -218,7 +219,7 @@ fn databases_with_copies_are_dropped() {
     assert_eq!(few.kind(), ErrorKind::Invalid);
     let other = process.try_open(sharded(&crate::common::copied::register(), 2)).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::AlreadyExists);
-    // One of the name that another register knows stays.
+    // A database of this name that another register knows stays.
     Db::destroy_copies(&register, &process.clients[1..], "db").unwrap();
     let others = crate::common::copied::register();
     let single = Options { shards: 1, ..options(&others, 2) };
@@ -243,7 +244,7 @@ fn missing_copies_are_made_while_service_goes_on() {
         let process = Process::start(&nodes);
         let db = process.open(sharded(&register, 2));
         write(&db, &mut model, &mut random, 1500);
-        // Another node of the database takes the place of the first, and one that comes back empty that of the second.
+        // Another node of the database replaces the first, and a node that comes back empty replaces the second.
         for round in 0..4 {
             let at = random.below(nodes.len() as u64) as usize;
             nodes.remove(at).stop();
@@ -283,8 +284,8 @@ fn a_register_whose_service_ignores_conditions_is_refused() {
     process.open(options(&register(), 2)).put(b"a", b"1").unwrap();
 }
 
-/// The register fails after the nodes have stores of the database. A register that knows nothing creates it, and one that
-/// does not know a database that was in use does not.
+/// The register fails after the nodes have stores of the database. A register that knows nothing creates the database.
+/// One that does not know a database that was in use does not.
 #[test]
 fn a_creation_that_the_register_did_not_hear_of_is_made_again() {
     let (nodes, objects) = (start(2), MemoryObjects::new());
@@ -301,7 +302,7 @@ fn a_creation_that_the_register_did_not_hear_of_is_made_again() {
     assert_eq!(process.open(sharded(&failing, 2)).get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// One that cannot be reached is not told from one that is not named, but where too few are named.
+/// A node that cannot be reached looks like one that is not named, except where too few are named.
 #[test]
 fn whoever_wants_all_copies_named_leaves_none_out_that_is_not() {
     let (nodes, register) = (start(3), register());
@@ -319,14 +320,15 @@ fn whoever_wants_all_copies_named_leaves_none_out_that_is_not() {
     assert_eq!((contents(&db) == model, db.missing_copies()), (true, 0));
     db.close().unwrap();
     drop(db);
-    // An empty one may be what has become of the third.
+    // An empty node may be what has become of the third.
     let empty = Cluster::start(64 << 20);
     let process = Process::start([&nodes[0], &nodes[1], &empty]);
     let db = process.open(Options { background_threads: 0, ..all });
     assert!(contents(&db) == model && db.missing_copies() > 0);
 }
 
-/// Whoever names no register, or names one where the nodes are the register, begins no second database on the copies of the first.
+/// A process that names no register, or names one where the nodes are the register, begins no second database on the
+/// copies of the first.
 #[test]
 fn copies_are_opened_with_their_own_register_only() {
     let voted = |shards: usize| Options { register: None, shards, ..options(&register(), 2) };
@@ -352,7 +354,8 @@ fn copies_are_opened_with_their_own_register_only() {
     }
 }
 
-/// Two members are left, and too few nodes to say so: a write is refused, and does not try one after the other for ever.
+/// Two members are left, and too few nodes to say so: a write is refused, and does not try one after the other for
+/// ever.
 #[test]
 fn a_register_that_is_lost_ends_no_write_in_circles() {
     let voted = Options { register: None, background_threads: 0, ..options(&register(), 3) };
@@ -360,7 +363,7 @@ fn a_register_that_is_lost_ends_no_write_in_circles() {
     let process = Process::start(&nodes);
     let db = process.open(voted);
     db.put(b"a", b"1").unwrap();
-    // Three of five are lost: the first member, which serves, and both that hold nothing.
+    // Three of five are lost: the first member, which serves, and both nodes that hold nothing.
     nodes.drain(3..).for_each(|mut node| node.stop());
     nodes.remove(0).stop();
     assert_eq!(db.put(b"b", b"1").unwrap_err().kind(), ErrorKind::Unavailable);

@@ -1,4 +1,4 @@
-//! Bugs of several copies in memory that are planted are found.
+//! Planted bugs of several copies in memory are found.
 
 use crate::alone;
 use crate::common::copied::{joined, left_out, made_wrongly, torture};

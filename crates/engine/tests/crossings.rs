@@ -1,4 +1,4 @@
-//! Batches that cross shards are whole or not at all where the logs are in memory, whenever the process is killed.
+//! Batches that cross shards are whole or not at all if the logs are in memory, whenever the process is killed.
 
 use crate::common::crossed::{flushed_with_half_a_batch, killed_after_each_step, written_behind_half_a_batch};
 use crate::common::{Cluster, small_options};
@@ -54,7 +54,7 @@ fn only_what_crosses_costs() {
     assert_eq!(counted(&|| write(&crossing)), (2, 4));
     // All is closed: a shard ships alone again.
     assert_eq!(counted(&|| db.put(b"a", b"2").unwrap()), (1, 1));
-    // What is not to be durable has no mark, and is shipped with what is.
+    // A write that is not to be durable has no mark, and is shipped with those that are.
     assert_eq!(
         counted(&|| db.write_with(&crossing, &WriteOptions { durability: Some(Durability::None) }).unwrap()),
         (0, 0)

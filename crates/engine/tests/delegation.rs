@@ -1,4 +1,4 @@
-//! Lookups that the memory node does: what they cost, and that they say what reading would say.
+//! Lookups that the memory node does: what they cost, and that they answer as reads would.
 
 use crate::common::{Cluster, SetClock, small_options};
 use forebay_base::KeyOrder;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Keys of the larger databases: more than the index of their table may take.
 const KEYS: u64 = 20_000;
-/// A budget that holds addresses of records, and no index of so many keys.
+/// A budget that holds addresses of records, and no index of this many keys.
 const NO_INDEX: u64 = 64 << 10;
 
 fn key(i: u64) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn filled(cluster: &Cluster, options: Options) -> Db {
     db
 }
 
-/// Flushes, with so many other keys that the index of their table is beyond the budget.
+/// Flushes, with so many other keys that the index of their table exceeds the budget.
 fn flush_with_others(db: &Db) {
     put_others(db);
     db.flush().unwrap();
@@ -134,7 +134,7 @@ fn all_kinds_of_answers_in_several_levels() {
     costs(2, Some(b"newest"), 0);
     clock.set(3_000);
     costs(6, None, 1);
-    // What a snapshot names stays searchable, whatever became of the tables.
+    // What a snapshot names stays searchable, whatever has become of the tables.
     db.compact_range(None, None).unwrap();
     assert_eq!((before(0), before(120)), (Some(b"first".to_vec()), Some(vec![60; 16])));
     costs(0, Some(b"second"), 1);
@@ -335,7 +335,7 @@ fn answers_do_not_depend_on_who_gives_them() {
     }
 }
 
-/// Levels with tables: three of level 0, and the last one. What they show, which a memtable changes.
+/// Levels with tables: three of level 0, and the last one. Returns what they show, which a memtable changes.
 fn layered(cluster: &Cluster, options: Options) -> (Db, BTreeMap<Vec<u8>, Vec<u8>>) {
     let db = filled(cluster, options);
     let mut model: BTreeMap<_, _> = (0..KEYS).map(|i| (key(2 * i), vec![i as u8; 16])).collect();
@@ -367,7 +367,7 @@ fn layered(cluster: &Cluster, options: Options) -> (Db, BTreeMap<Vec<u8>, Vec<u8
     (db, model)
 }
 
-/// So many entries from a key on.
+/// This many entries from a key on.
 fn scanned(db: &Db, from: u64, entries: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut scan = db.iter().unwrap();
     scan.seek(&key(from)).unwrap();
@@ -398,7 +398,7 @@ fn a_short_scan_takes_one_round_trip() {
         assert!(from >= 2 * KEYS - 4 || several.round_trips > one.round_trips, "from {from}: {several:?}");
     }
     let counts = delegated.statistics().delegation;
-    // Behind the last key there is nothing to ask for.
+    // After the last key there is nothing to ask for.
     assert_eq!((counts.scans, counts.refusals), (6, 0), "{counts:?}");
     assert_eq!(read.statistics().delegation.scans, 0);
 }

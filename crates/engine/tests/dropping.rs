@@ -1,4 +1,4 @@
-//! Databases in storage that are dropped, and what ends in the middle of it.
+//! Databases in storage that are dropped, and drops that end in the middle.
 
 use crate::common::Cluster;
 use crate::common::model::{contents, key};
@@ -21,7 +21,7 @@ fn write_and_be_killed(objects: &MemoryObjects, value: &[u8]) {
     process.kill(db);
 }
 
-/// What lies there, but for commits and seals of logs, which stay.
+/// What is left there, except commits and seals of logs, which stay.
 fn left(objects: &MemoryObjects) -> Vec<String> {
     let listed = objects.list(None).unwrap().into_iter().map(|object| object.name.as_str().to_owned());
     let stays = |name: &String| name.starts_with("db/commit/") || name.starts_with("db/log/");
@@ -39,7 +39,7 @@ fn verified(objects: &MemoryObjects) -> String {
     }
 }
 
-/// The same, where somebody drops the database and ends before all of it is deleted.
+/// The same, after somebody dropped the database and ended before all of it was deleted.
 fn half_dropped(sound: &MemoryObjects) -> MemoryObjects {
     let ends_at = |step| {
         let objects = sound.duplicate();
@@ -51,7 +51,7 @@ fn half_dropped(sound: &MemoryObjects) -> MemoryObjects {
     (0..).find_map(ends_at).unwrap()
 }
 
-/// Whoever drops it ends at each step. The same call again ends it.
+/// The dropping process ends at each step. The same call again finishes the drop.
 #[test]
 fn a_drop_that_was_interrupted_is_ended_by_the_next_one() {
     let sound = MemoryObjects::new();
@@ -100,7 +100,7 @@ fn a_later_database_of_the_name_stays() {
             dropped.unwrap();
             break;
         }
-        // Who reads the commits later than it is there drops all of it.
+        // A process that reads the commits after the new database is there drops all of it.
         if step < 2 {
             continue;
         }
@@ -114,7 +114,7 @@ fn a_later_database_of_the_name_stays() {
     }
 }
 
-/// Backups of another database of the name that lie where one was dropped in part.
+/// Backups of another database of this name that are stored where one was dropped in part.
 #[test]
 fn what_backups_need_stays() {
     let (lived, dropped) = (MemoryObjects::new(), MemoryObjects::new());
@@ -142,7 +142,7 @@ fn what_backups_need_stays() {
     assert_eq!(contents(&process.open(clone)), expected);
 }
 
-/// Whoever cannot read a log drops nothing, in memory nodes neither.
+/// A process that cannot read a log drops nothing, not even in memory nodes.
 #[test]
 fn what_a_newer_build_wrote_keeps_its_copies() {
     let objects = MemoryObjects::new();
@@ -167,8 +167,8 @@ fn what_a_newer_build_wrote_keeps_its_copies() {
     assert!(state().0.is_empty() && left(&objects).is_empty());
 }
 
-/// A disk on which there is no room for a commit. Whoever drops the database ends at each step; the same call again ends it, and nobody
-/// opens in between what is not all there.
+/// A disk without room for a commit. The process that drops the database ends at each step; the same call again
+/// finishes the drop. Nobody opens in between what is not all there.
 #[test]
 fn a_database_on_a_full_disk_is_dropped() {
     for has_tables in [true, false] {
@@ -177,7 +177,7 @@ fn a_database_on_a_full_disk_is_dropped() {
         let quiet = |disk: &SimDisk| Options { background_threads: 0, ..options(&storage(disk), Syncing::Sync) };
         let process = Process::with_empty_memory();
         let db = process.open(quiet(&sound.handle()));
-        // Of which compression makes nothing less.
+        // Values that compression does not shrink.
         let (mut random, mut value) = (Random::seeded(1), [0; 1000]);
         for number in 0..60 {
             random.fill(&mut value);

@@ -50,7 +50,7 @@ fn an_expired_key_is_deleted_for_every_read() {
                 _ => db.compact_range(None, None).unwrap(),
             }
         }
-        // The clock goes back: what was hidden stays hidden.
+        // The clock is set back: what was hidden stays hidden.
         clock.set(1000);
         assert_eq!((db.get(b"a").unwrap(), db.time_ms()), (None, 1501));
         drop((snapshot, iterator));
@@ -98,7 +98,7 @@ fn expiries_survive_moves_logs_and_checkpoints() {
     for number in 0..100 {
         db.put_expiring(&key(number), &[7; 100], 2000 + u64::from(number)).unwrap();
     }
-    // To the other shard, and back in part.
+    // Keys move to the other shard, and back in part.
     db.move_bound(0, &key(0)).unwrap();
     db.move_bound(0, &key(50)).unwrap();
     db.put_expiring(&key(100), b"in the log", 2100).unwrap();

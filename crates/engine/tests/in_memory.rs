@@ -1,4 +1,4 @@
-//! A database on memory nodes is looked at by a process that does not own it.
+//! A process looks at a database on memory nodes that it does not own.
 
 use crate::common::copied::{self, register};
 use crate::common::model::key;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const KEYS: u64 = 2000;
 const LIMIT: usize = 100_000;
 
-/// A database of two shards, which nothing is done for in the background.
+/// A database of two shards without background work.
 fn named(durability: Durability) -> Options {
     Options {
         name: Some("db".to_owned()),
@@ -24,7 +24,7 @@ fn named(durability: Durability) -> Options {
     }
 }
 
-/// Writes to tables on several levels and to what is behind them, one record to each shard.
+/// Writes to tables on several levels and to what follows them, one record to each shard.
 fn fill(db: &Db) {
     (0..KEYS).for_each(|number| db.put(&key(number), &[number as u8; 100]).unwrap());
     db.compact_range(None, None).unwrap();
@@ -104,7 +104,7 @@ fn all_of_a_database_is_shown_and_its_owner_goes_on() {
         assert!(count("tables") > 4 && count("segments") > 4);
         let log = rows(&reports[0], "parts");
         match durability {
-            // What is behind the tables is in memtables, which no node has.
+            // What follows the tables is in memtables, which no node has.
             Durability::None => assert!(log.is_empty()),
             _ => {
                 let ends = |part: &BTreeMap<_, Cell>| (part["last"].clone(), part["shipped"].clone());
@@ -196,7 +196,7 @@ fn damage_is_told() {
     }
     rot(&at["extent"], last);
     shown(&database, &Shown::Table { shard, table: id });
-    // The log behind its first record.
+    // The log after its first record.
     let part = rows(&shown(&database, &Shown::Log(None)), "parts").pop().unwrap();
     let name = format!("{}/{}", number(&part["shard"]), number(&part["segment"]));
     let at = rows(&shown(&database, &Shown::Segment(name)), "segment").remove(0);
@@ -204,7 +204,7 @@ fn damage_is_told() {
     let report = database.show(&Shown::Log(None), LIMIT).unwrap();
     assert_eq!(report.problems.first().unwrap().kind, ErrorKind::Corrupt);
     rot(&at["extent"], number(&at["offset"]));
-    // The manifest of one shard: the other one is shown.
+    // The manifest of one shard is damaged: the other one is shown.
     let of_manifest = rows(&manifest, "manifests").remove(1);
     rot(&of_manifest["extent"], number(&of_manifest["offset"]) + 8);
     let report = database.show(&Shown::Manifest, LIMIT).unwrap();
@@ -260,7 +260,7 @@ fn of_several_copies_one_is_shown_and_any_can_be() {
     let reports = [&nodes[0], &nodes[1]].map(|node| everything(&look(&[node])));
     let records = |reports: &[Report]| reports.iter().map(|report| report.sections.last().cloned()).collect::<Vec<_>>();
     assert_eq!(records(&reports[0][1..]), records(&reports[1][1..]), "each copy has the same");
-    // One that is left out is behind.
+    // A copy that is left out is behind.
     process.links[0].close();
     (0..KEYS).for_each(|number| db.put(&key(number), b"later").unwrap());
     db.flush().unwrap();

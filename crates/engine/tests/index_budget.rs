@@ -11,7 +11,7 @@ fn key(i: u64) -> Vec<u8> {
     format!("{i:020}").into_bytes()
 }
 
-/// Even keys of `keys` records of 400 bytes, compacted into tables of a megabyte.
+/// Even keys of `keys` records of 400 bytes, compacted into tables of a megabyte each.
 fn filled(cluster: &Cluster, keys: u64, cached_index_bytes: Option<u64>) -> Db {
     let db = cluster.open(Options {
         target_table_bytes: 1 << 20,

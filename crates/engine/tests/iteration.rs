@@ -91,7 +91,7 @@ fn both_directions_stream() {
         for span in [0..KEYS, 1000..1010, 5000..5100, 5500..5600, 7000..8000] {
             let [forward, backward] = both(&span);
             let context = format!("{shape:?} {order:?}, {span:?}: {forward:?} {backward:?}");
-            // Backward, index blocks are read beside the records: also beside a flush's run, which a forward scan reads
+            // Backward, index blocks are read beside the records, even beside a flush's run, which a forward scan reads
             // without its index.
             let most = if order == FlushOrder::ByKey { forward.round_trips * 2 } else { forward.round_trips * 3 / 2 };
             assert!(backward.round_trips <= most + 1, "{context}");
@@ -257,7 +257,7 @@ fn what_lies_apart_is_gathered_by_the_memory_node() {
     assert!(gathered.round_trips <= one_by_one.round_trips * 2, "{gathered:?} {one_by_one:?}");
 }
 
-/// What it costs to scan everything, each way; each key is there, with its value.
+/// What it costs to scan everything, each way. Checks that each key is there, with its value.
 fn costs_of_all(db: &Db, number_of: impl Fn(u32) -> u32) -> [Counts; 2] {
     let expect = |iterator: &DbIterator, i: u32| {
         assert_eq!((iterator.key(), iterator.value()), (&key(i)[..], &[number_of(i) as u8; 200][..]));
@@ -280,7 +280,7 @@ fn costs_of_all(db: &Db, number_of: impl Fn(u32) -> u32) -> [Counts; 2] {
     [between - before, db.statistics().foreground - between]
 }
 
-/// Whose value a key has after [`fill_with_some_twice`].
+/// Which key's value a key has after [`fill_with_some_twice`].
 fn written_last(i: u32) -> u32 {
     if i.is_multiple_of(5) { i + 1 } else { i }
 }
@@ -299,8 +299,8 @@ fn fill_with_some_twice(db: &Db) {
     db.wait_for_compactions().unwrap();
 }
 
-/// What each shape of a store that nobody compacted costs, each way: only flushed; and levels in the state in which
-/// compactions leave them, of each style and near the data or here. Some records were written twice.
+/// What each shape of a store that nobody compacted on request costs, each way: only flushed; and levels in the state
+/// in which compactions leave them, of each style and near the data or here. Some records were written twice.
 fn costs_of_scans(flush_order: FlushOrder) -> Vec<(String, [Counts; 2])> {
     let places = [CompactionPlace::MemoryNode, CompactionPlace::ComputeNode];
     let styles = [CompactionStyle::Clustered, CompactionStyle::Unclustered, CompactionStyle::Classic];
@@ -394,7 +394,8 @@ fn a_flush_takes_no_more_memory(flush_order: FlushOrder) {
     let record_bytes = forebay_base::Record::encoded_length(8, 200, false) as u64;
     assert_eq!(statistics.live_bytes, record_bytes * u64::from(KEYS), "{statistics:?}");
     assert_eq!(statistics.dead_bytes_known, 0, "{statistics:?}");
-    // Nothing lies between the records of a run, so no index is read. Whoever opens the database next knows that too.
+    // Nothing is between the records of a run, so no index is read. A process that opens the database next also knows
+    // that.
     let streams = |db: &Db| {
         let [forward, _] = costs_of_all(db, |i| i);
         let reads_index = forward.bytes_read > statistics.live_bytes;

@@ -87,7 +87,7 @@ fn threads_that_create_get_keyspaces_of_their_own() {
                     for round in 0..20 {
                         let name = format!("{thread}-{round}");
                         keyspaces.create(&name).unwrap().put(b"name", name.as_bytes()).unwrap();
-                        // All try for this one.
+                        // All threads try for this one.
                         let shared = keyspaces.create(&format!("shared-{round}"));
                         assert!(shared.is_ok() || shared.unwrap_err().kind() == ErrorKind::AlreadyExists);
                         if round % 3 == 0 {
@@ -106,8 +106,8 @@ fn threads_that_create_get_keyspaces_of_their_own() {
     }
 }
 
-/// A database of two shards that another process opens each time, and which has lost what was not flushed or logged. `bound`
-/// lies between the shards. Once on a memory node, and once in storage, without a log.
+/// A database of two shards that another process opens each time, and that has lost what was not flushed or logged.
+/// `bound` is the bound between the shards. Runs once on a memory node, and once in storage, without a log.
 fn where_writes_get_lost(bound: &[u8], test: impl Fn(&dyn Fn() -> (Process, Db))) {
     let shard_bounds = ShardBounds::Given(vec![bound.to_vec()]);
     let options = Options { name: Some("db".to_owned()), shards: 2, shard_bounds, ..small_options() };
@@ -134,7 +134,7 @@ fn fill(keyspace: &Keyspace) {
 
 #[test]
 fn a_keyspace_is_there_when_its_keys_are() {
-    // The catalogue is in one shard and the keys in the other; or the names are where the keys are.
+    // Either the catalogue is in one shard and the keys in the other, or the names are where the keys are.
     for bound in [&b"\0\0\x01"[..], b"\0\0\0\0n"] {
         where_writes_get_lost(bound, |open| {
             let (process, db) = open();
@@ -164,7 +164,7 @@ fn a_new_keyspace_is_empty_though_its_number_was_used() {
     });
 }
 
-/// As when a raw copy of another database's keys took the number for the next keyspace back.
+/// For example, a raw copy of another database's keys took the number for the next keyspace back.
 #[test]
 fn a_number_with_a_name_is_not_taken_again() {
     let cluster = Cluster::start(64 << 20);
@@ -194,7 +194,8 @@ fn a_drop_is_finished_before_it_is_forgotten() {
         drop((keyspaces, second, _first));
         process.kill(db);
         let (process, db) = open();
-        // What says that the second one was dropped is deleted, and that is flushed with what is written to the first.
+        // The entry that says that the second one was dropped is deleted, and flushed with what is written to the
+        // first.
         fill(&Keyspaces::open(&db).unwrap().get("first").unwrap());
         process.kill(db);
         let (_process, db) = open();
@@ -286,7 +287,7 @@ impl Run {
         }
     }
 
-    /// Forward and backward, within bounds of the keyspace and of the iterator.
+    /// Walks forward and backward, within bounds of the keyspace and of the iterator.
     fn walk(&self, at: usize, key: &[u8], upper: &[u8]) {
         let (keyspace, model) = &self.spaces[at];
         let options = IterOptions { upper: Some(upper), ..IterOptions::default() };

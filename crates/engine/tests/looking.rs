@@ -1,4 +1,4 @@
-//! A database in storage is looked at while its owner goes on.
+//! A process looks at a database in storage while its owner continues.
 
 use crate::common::eventually;
 use crate::common::process::Process;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 const KEYS: u64 = 400;
 
-/// The owner of a database of two shards, of which `a` is in the first one.
+/// The owner of a database of two shards. `a` is in the first one.
 struct Owner {
     objects: MemoryObjects,
     db: Db,
@@ -39,7 +39,7 @@ impl Owner {
         self.objects.list(Some(&segments)).unwrap().into_iter().map(|object| object.name).collect()
     }
 
-    /// Writes the keys of a shard once more, and returns when none of the objects is there that it had.
+    /// Writes the keys of a shard once more, and returns when none of the shard's earlier objects is left.
     fn rewrite(&self, shard: &str) {
         let before = self.segments();
         (0..KEYS).for_each(|number| self.db.put(format!("{shard}{number:05}").as_bytes(), &[7; 100]).unwrap());
@@ -94,7 +94,7 @@ fn nothing_is_saved_from_under_an_owner_who_goes_on() {
     let mut passes = 1;
     let busy = owner.stored().salvage(&mut at_first_steps(&mut passes, || owner.rewrite("a"))).unwrap_err();
     assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
-    // It goes on when all is found, and not yet read.
+    // The owner continues when all is found, and not yet read.
     let salvage = owner.stored().salvage(&mut |_| ()).unwrap();
     owner.rewrite("b");
     let busy = salvage.save(|_: SalvagedEntry<'_>| Ok::<_, Error>(())).unwrap_err();
@@ -108,7 +108,7 @@ fn nothing_is_saved_from_under_an_owner_who_goes_on() {
     assert_eq!((report.problems, saved), (vec![], 2 * KEYS));
 }
 
-/// Also objects that nothing names, of shards that are not there.
+/// Also objects that nothing names, of shards that do not exist.
 #[test]
 fn objects_are_listed_together_whichever_shards_they_are_of() {
     let owner = Owner::new();

@@ -30,7 +30,7 @@ fn options() -> Options {
     Options { fabric_timeout: Duration::from_millis(100), ..small_options() }
 }
 
-/// The answer of a call, if there was one. A failure must come from the network.
+/// The answer of a call, if there was one. Any failure must come from the network.
 fn answered<T>(result: Result<T, Error>, seed: u64) -> Option<T> {
     match result {
         Ok(answer) => Some(answer),

@@ -1,8 +1,8 @@
-//! Every single bit of a small database in the memory of a node, flipped: with two copies, all reads are right and the copy is whole
-//! again; with one, what is read is right, or an error.
+//! Every single bit of a small database in the memory of a node is flipped. With two copies, all reads are right and
+//! the copy is whole again; with one, what is read is right, or an error.
 //!
-//! Each bit of all memory that is in use at the node is flipped: segments, images, log and manifest. By default some hundred bits are
-//! tried, spread over all; with `FOREBAY_BITS=all` every one (`cargo xtask bit-flips`).
+//! Each bit of all memory in use at the node is flipped: segments, images, log and manifest. By default some hundred
+//! bits are tried, spread over all; with `FOREBAY_BITS=all`, every one (`cargo xtask bit-flips`).
 
 use crate::common::copied::{options, register};
 use crate::common::model::{Model, contents, scanned};
@@ -11,18 +11,18 @@ use crate::common::{Cluster, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, Replication, Storage, WriteBatch};
 
-/// Bits that are tried of each node unless all are.
+/// Bits of each node that are tried, unless all are.
 const SAMPLE: usize = 200;
 /// Bits after each of which the database is opened again, which takes longer.
 const SAMPLE_OPENED: usize = 30;
-/// Memory is in use, or not, by so many bytes.
+/// Memory is in use, or not, in units of this many bytes.
 const LINE_BYTES: usize = 64;
 
 fn key(number: u64) -> Vec<u8> {
     format!("k{number:03}").into_bytes()
 }
 
-/// One shard that does nothing by itself.
+/// One shard without background work.
 fn quiet(register: &Storage, copies: usize) -> Options {
     let usual = options(register, copies);
     Options { background_threads: 0, settle_after: None, replication: Replication::BuildIndex, ..usual }
@@ -52,7 +52,7 @@ fn fill(db: &Db) -> Model {
     model
 }
 
-/// All that the database shows, however it is read.
+/// Checks all that the database shows, however it is read.
 fn check(db: &Db, model: &Model) {
     assert!(contents(db) == *model, "a scan");
     let keys: Vec<_> = (0..32).map(key).collect();
@@ -101,14 +101,15 @@ fn a_flipped_bit_of_one_of_two_copies() {
     assert!(db.verify(&mut |_| ()).unwrap().problems.is_empty());
     let at_nodes: Vec<_> = nodes.iter().map(|node| bits(node, SAMPLE)).collect();
     let (mut tried, mut found) = (0_usize, 0_usize);
-    // By turns, as the other node serves each time that a read finds damage. Which one serves first is not known.
+    // In turn, because the other node serves after each read that finds damage. It is not known which one serves first.
     while let Some(&(extent, byte, mask)) = at_nodes[tried % 2].get(tried) {
         let node = &nodes[tried % 2];
         let before = node.bytes_of(extent)[byte];
         let damaged = db.statistics().copies.damaged;
         node.rot(extent, byte, mask);
         check(&db, &model);
-        // What a read has found is mended by now or with the next steps, and what nobody reads by a look at all.
+        // What a read has found is repaired by now or with the next steps. What nobody reads is repaired by a check of
+        // everything.
         while db.run_background_step() {}
         let by_read = db.statistics().copies.damaged - damaged;
         let report = db.mend_copies(&mut |_| ()).unwrap();
@@ -119,7 +120,8 @@ fn a_flipped_bit_of_one_of_two_copies() {
         tried += 1;
         found += usize::from(by_read > 0);
         if now != before {
-            // Nobody reads it, as of what was replaced; or it is of a manifest, which goes on in other memory.
+            // Nobody reads the bit, because it is of something replaced; or it is of a manifest, which continues in
+            // other memory.
             let is_manifest = report.notes.iter().any(|note| note.object.starts_with("manifest"));
             assert!(copies.damaged == damaged || is_manifest, "{extent}, {byte}, {mask}");
             node.rot(extent, byte, mask);
@@ -139,7 +141,7 @@ fn a_flipped_bit_of_one_of_two_copies_is_met_by_who_opens_the_database() {
     let db = process.open(quiet(&register, 2));
     let model = fill(&db);
     process.kill(db);
-    // What lies where changes each time that the database is opened.
+    // What is where changes each time that the database is opened.
     let tries_all = std::env::var("FOREBAY_BITS").is_ok_and(|value| value == "all");
     let tries = if tries_all { 4000 } else { SAMPLE_OPENED };
     for number in 0..tries {
@@ -162,7 +164,8 @@ fn a_flipped_bit_of_one_of_two_copies_is_met_by_who_opens_the_database() {
     }
 }
 
-/// With one copy, nothing that is missing goes unnoticed, nor the end of the log. Whoever accepts that gets what was there before.
+/// With one copy, nothing that is missing goes unnoticed, not even the end of the log. Accepting that gives what was
+/// there before.
 #[test]
 fn a_flipped_bit_of_the_only_copy() {
     let only = || Options { register: None, ..quiet(&register(), 1) };

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Appends between brackets, and cannot combine operands by themselves.
+/// Appends operands between brackets, and cannot combine operands by themselves.
 #[derive(Debug)]
 struct Bracket;
 
@@ -111,7 +111,7 @@ fn an_operator_is_known_by_its_name() {
     assert_eq!(open(merging("test.other")).unwrap_err().kind(), ErrorKind::Unsupported);
     let found = Db::options_of(&[cluster.client()], "merged").unwrap();
     assert_eq!(found.merge_operator.as_deref(), Some(BRACKET));
-    // Who says nothing gets the operator that the database was created with.
+    // Options that name no operator get the one that the database was created with.
     let db = open(Options { merge_operator: None, ..merging(BRACKET) }).unwrap();
     db.merge(b"key", b"5").unwrap();
     assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"nothing[1][2][3][4][5]"[..]));
@@ -132,7 +132,7 @@ fn what_is_no_operand_is_refused() {
     let db = cluster.open(merging("counter"));
     let error = db.write(&batch).unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("\"counter\""), "{error}");
-    // A value that is no counter stays in the way until another one is set.
+    // A value that is not a counter stays in the way until another value is set.
     db.put(b"key", b"text").unwrap();
     db.merge(b"key", &1i64.to_le_bytes()).unwrap();
     for _ in 0..2 {
@@ -252,7 +252,7 @@ fn logs_keep_operands_once() {
             db.merge(name.as_bytes(), &one).unwrap();
         }
     };
-    // In memory: the process is killed, its memory node is not.
+    // In memory: the process is killed, and its memory node is not.
     let cluster = Cluster::start(64 << 20);
     let options =
         || Options { name: Some("db".to_owned()), durability: Durability::Memory { copies: 1 }, ..merging("counter") };
@@ -401,7 +401,8 @@ fn options_change_nothing() {
     }
 }
 
-/// The memory node knows the built-in operators by name. Nobody registers another one so, and it refuses names that it does not know.
+/// The memory node knows the built-in operators by name. Nobody can register another one under such a name, and the
+/// node refuses names that it does not know.
 #[test]
 fn a_memory_node_runs_no_other_operator_than_is_meant() {
     let registered = MergeOperators::default().register("last", Arc::new(Bracket)).map(|_| ());

@@ -20,7 +20,7 @@ struct Run {
     model: Model,
     /// When keys of the model expire.
     expiries: BTreeMap<Vec<u8>, u64>,
-    /// What was appended to those since they were set: it stays.
+    /// What was appended to those keys since they were set: it stays.
     appended: Model,
     snapshots: Vec<(Snapshot, Model)>,
     order: KeyOrder,
@@ -210,7 +210,7 @@ impl Run {
         let now = self.model.get(&other);
         let mut batch = WriteBatch::new();
         batch.put(&key, &value);
-        // What follows from the condition: whether it holds, if the model knows.
+        // What follows from the condition: whether it holds, if the model knows that.
         let expected = match self.random.below(4) {
             0 => {
                 batch.require_present(&other);
@@ -443,7 +443,7 @@ fn run_on(nodes: usize, seed: u64, steps: u32, options: Options, keys: u64, max_
     run.db.wait_for_compactions().unwrap();
     let statistics = run.db.statistics();
     assert!(statistics.flushes > 2 && statistics.compactions > 0, "{statistics:?}");
-    // The outputs of each shard lie in its own extents, and a small node may run out of them.
+    // The outputs of each shard are in its own extents, and a small node may run out of them.
     assert!(has_many_shards || statistics.refused_compactions == 0, "{statistics:?}");
     let near_data = statistics.compactions - statistics.refused_compactions;
     assert_eq!(statistics.near_data_compactions, if is_near_data { near_data } else { 0 });

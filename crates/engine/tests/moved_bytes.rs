@@ -12,7 +12,7 @@ const RECORDS: u64 = 60_000;
 /// Records of 20 million in 64 MiB, scaled to memtables of 256 KiB.
 const SCALED_RECORDS: u64 = 20_000_000 / 256;
 
-/// The levels, and as many tables, as 20 million records have with memtables of 64 MiB.
+/// The same levels, and as many tables, as 20 million records have with memtables of 64 MiB.
 fn options(compaction_style: CompactionStyle) -> Options {
     Options {
         write_buffer_bytes: 256 << 10,
@@ -20,7 +20,7 @@ fn options(compaction_style: CompactionStyle) -> Options {
         level1_bytes: 1 << 20,
         level_size_multiplier: 10,
         compaction_style,
-        // What is moved while somebody writes.
+        // Measures what is moved while somebody writes.
         settle_after: None,
         ..Options::default()
     }

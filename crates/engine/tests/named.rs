@@ -49,7 +49,7 @@ fn a_database_is_there_after_it_was_closed() {
     }
 }
 
-/// A node of 16 extents of 4 MiB holds an extent for each of 14 shards, and what is left to compactions.
+/// A node of 16 extents of 4 MiB has room for an extent for each of 14 shards, and for what is left to compactions.
 #[test]
 fn a_new_database_has_no_more_shards_than_there_is_memory_for() {
     const MOST: usize = 14;
@@ -73,7 +73,7 @@ fn a_new_database_has_no_more_shards_than_there_is_memory_for() {
     }
     db.close().unwrap();
     drop(db);
-    // What exists is opened, also with memtables that it could not be created with.
+    // An existing database is opened, even with memtables that it could not be created with.
     let larger = Options { write_buffer_bytes: 2 << 20, ..shards(MOST) };
     let refused = Db::open(&process.clients, Options { name: Some("other".into()), ..larger.clone() }).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
@@ -106,7 +106,7 @@ fn what_is_no_name_is_refused_as_it_was_given() {
             "{refused}"
         );
     }
-    // What is added to the name of a database in storage has room.
+    // There is room for what is added to the name of a database in storage.
     let storage = Some(Storage::open("memory:", StorageOptions::default()).unwrap());
     drop(process.open(Options { storage, ..named(&long[..102]) }));
 }
@@ -298,7 +298,7 @@ fn a_node_that_is_missing_is_named() {
     assert_eq!(Db::list(&Process::start(&clusters).clients).unwrap(), ["db"]);
 }
 
-/// A database with fewer shards than nodes lies on the first of them, and is found wherever these are named.
+/// A database with fewer shards than nodes is on the first of them, and is found wherever these are named.
 #[test]
 fn no_order_of_nodes_hides_a_database() {
     for shards in [1, 2] {
@@ -360,7 +360,7 @@ fn of_two_databases_of_one_name_none_is_taken_for_the_other() {
     assert_eq!([found(&[0], one()), found(&[1], one()), found(&[3, 2], two())], [&b"0"[..], b"1", b"2, 3"]);
     Db::destroy(&Process::start([&clusters[0]]).clients, "db").unwrap();
     assert_eq!(found(&[0, 1], one()), b"1");
-    // One node is none of two.
+    // One node does not count as two.
     let twice = Process::start([&clusters[0], &clusters[0]]).try_open(named("twice")).unwrap_err();
     assert!(twice.kind() == ErrorKind::Invalid && twice.to_string().contains("are one"), "{twice}");
     assert!(!Db::list(&Process::start(&clusters).clients).unwrap().contains(&"twice".to_owned()));

@@ -154,11 +154,11 @@ fn a_node_lost_during_a_compaction_is_an_error() {
     assert!(db.close().is_err());
 }
 
-/// The memory node builds the index of a flush from the records that lie there. The compute node reads none of them.
+/// The memory node builds the index of a flush from the records that are there. The compute node reads none of them.
 #[test]
 fn a_flush_near_the_data_sends_the_records_alone() {
     let cluster = node(|_| {});
-    // No compaction, behind which a flush would not wait.
+    // No compaction, for which a flush would not wait.
     let quiet = || Options {
         level0_compaction_trigger: 1000,
         level0_slowdown_trigger: 1000,
@@ -183,7 +183,7 @@ fn a_flush_near_the_data_sends_the_records_alone() {
     let (here, expected) = fill(quiet());
     assert_eq!(here.offloaded_flushes, 0);
     let (there, found) = fill(Options { flush_place: FlushPlace::AsCompactions, ..quiet() });
-    // A flush that begins while the node runs another one is done here.
+    // A flush that begins while the node runs another one has its index built here.
     assert!(there.offloaded_flushes > 1, "{there:?}");
     assert_eq!((there.near_data_compactions, there.background.reads), (0, 0), "{there:?}");
     assert!(found == expected);
@@ -208,7 +208,7 @@ fn a_refused_flush_runs_at_the_compute_node() {
     assert!(statistics.flushes > 0 && statistics.offloaded_flushes == 0, "{statistics:?}");
 }
 
-/// What the log has in memory is where the index is built.
+/// The index is built where the log in memory has the records.
 #[test]
 fn a_flush_near_the_data_names_the_log() {
     let cluster = node(|_| {});

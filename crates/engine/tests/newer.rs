@@ -1,4 +1,4 @@
-//! A newer build has written what a database consists of: an older one takes it from nobody.
+//! A newer build has written parts of a database: an older build takes it from nobody.
 
 use crate::common::copied;
 use crate::common::process::Process;
@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Version of what no build knows.
+/// A version that no build knows.
 const NEWER: u8 = 9;
 
 fn key(number: u32) -> Vec<u8> {
     format!("{number:05}").into_bytes()
 }
 
-/// Writes and flushes, as only an owner can that was not fenced.
+/// Writes and flushes, as only an owner that was not fenced can.
 fn go_on(db: &Db, number: &mut u32) {
     *number += 1;
     db.put(&key(*number), b"value").unwrap();
@@ -36,7 +36,7 @@ fn check(db: &Db, number: u32) {
     (1..=number).for_each(|at| assert_eq!(db.get(&key(at)).unwrap().as_deref(), Some(&b"value"[..]), "{at}"));
 }
 
-/// Has a table image be of a newer build.
+/// Makes a table image look written by a newer build.
 fn make_image_newer(image: &mut [u8]) {
     let (footer, covered) = (image.len() - 32, image.len() - 8);
     let sections = u32::from_le_bytes(image[footer + 16..footer + 20].try_into().unwrap()) as usize;
@@ -45,7 +45,7 @@ fn make_image_newer(image: &mut [u8]) {
     image[covered..covered + 4].copy_from_slice(&right.to_le_bytes());
 }
 
-/// Has a frame of so many bytes be of a newer build.
+/// Makes a frame of this length look written by a newer build.
 fn make_frame_newer(frame: &mut [u8]) {
     frame[4] = NEWER;
     let covered = frame.len() - 4;
@@ -53,7 +53,7 @@ fn make_frame_newer(frame: &mut [u8]) {
     frame[covered..].copy_from_slice(&right.to_le_bytes());
 }
 
-/// A shard in memory, as the process has it that owns it.
+/// A shard in memory, as its owning process has it.
 struct Left {
     client: Arc<MemoryClient>,
     store: StoreHandle,
@@ -71,7 +71,7 @@ impl Left {
         self.store.root(ShardId(0)).unwrap().unwrap().1
     }
 
-    /// Replaces the root, as the owner does; whether it could.
+    /// Replaces the root, as the owner does. Returns whether it could.
     fn try_set_root(&self, root: &[u8]) -> bool {
         let (epoch, _) = self.store.root(ShardId(0)).unwrap().unwrap();
         let shard = ShardKey { store: self.store.id(), shard: ShardId(0) };
@@ -83,7 +83,7 @@ impl Left {
         assert!(self.try_set_root(root));
     }
 
-    /// Changes bytes of the shard's memory; what they were.
+    /// Changes bytes of the shard's memory. Returns what they were.
     fn change(&mut self, extent: u32, offset: u64, length: u64, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let at = self.client.resolve(ExtentId(extent), offset).unwrap();
         let mut before = vec![0; length as usize];
@@ -94,7 +94,7 @@ impl Left {
         before
     }
 
-    /// Has a newer build have written the root, the manifest, or the newest table's image, while `then` is called.
+    /// Makes the root, the manifest, or the newest table's image look written by a newer build, while `then` is called.
     fn with_newer(&mut self, what: &str, then: impl FnOnce()) {
         let before = self.root();
         let root = ManifestRoot::decode(&before).unwrap();
@@ -160,7 +160,7 @@ fn an_owner_in_memory_is_not_disturbed() {
     }
 }
 
-/// A clock at each reading of which something may happen elsewhere, until that returns `false`.
+/// A clock. At each reading of it something may happen elsewhere, until that returns `false`.
 #[derive(Debug)]
 struct Interrupting {
     clock: SystemClock,
@@ -205,8 +205,8 @@ impl Clock for Interrupting {
     }
 }
 
-/// The owner replaces the root at any moment at which another process opens the database: as this build does, or as a newer one. In
-/// one copy, or in two.
+/// The owner replaces the root at any moment while another process opens the database: as this build does, or as a
+/// newer one. In one copy, or in two.
 #[test]
 fn what_replaces_a_root_while_it_is_taken_is_seen() {
     for (copies, is_newer) in [(1, false), (1, true), (2, false), (2, true)] {
@@ -253,7 +253,7 @@ fn what_replaces_a_root_while_it_is_taken_is_seen() {
                 }
                 (Err(refused), true) => {
                     assert_eq!(refused.kind(), ErrorKind::Unsupported, "reading {at}: {refused}");
-                    // The owner, which knows this root, goes on.
+                    // The owner, which knows this root, continues.
                     let left = Left::new(&owner.clients[0]);
                     ManifestRoot::decode(&left.root()).unwrap_err();
                     left.set_root(&known);
@@ -269,7 +269,7 @@ fn what_replaces_a_root_while_it_is_taken_is_seen() {
     }
 }
 
-/// An owner of the same build that replaces its root whenever another process is about to take it is taken over all the same.
+/// An owner of the same build is taken over even if it replaces its root whenever another process is about to take it.
 #[test]
 fn who_replaces_a_root_again_and_again_is_taken_over() {
     let cluster = Cluster::start(64 << 20);
@@ -294,7 +294,7 @@ fn who_replaces_a_root_again_and_again_is_taken_over() {
     assert_eq!(db.put(b"later", b"").and_then(|()| db.flush()).unwrap_err().kind(), ErrorKind::Fenced);
 }
 
-/// The register lies in storage, or in the memory nodes.
+/// The register is in storage, or in the memory nodes.
 #[test]
 fn an_owner_of_copies_is_not_disturbed() {
     for is_stored in [true, false] {
@@ -321,7 +321,8 @@ fn an_owner_of_copies_is_not_disturbed() {
     }
 }
 
-/// Objects of a database in storage, whose owner lives: each is of a newer build for a while, and then the newest table image.
+/// Objects of a database in storage whose owner lives. Each is of a newer build for a while, and then the newest table
+/// image.
 #[test]
 fn an_owner_in_storage_is_not_disturbed() {
     for background_threads in [0, 2] {
@@ -366,7 +367,7 @@ fn an_owner_in_storage_is_not_disturbed() {
     }
 }
 
-/// The owner writes its first newer object at any moment at which an older build opens the database.
+/// The owner writes its first newer object at any moment while an older build opens the database.
 #[test]
 fn nothing_is_claimed_of_what_became_newer_meanwhile() {
     let mut refusals = 0;

@@ -19,7 +19,7 @@ fn open(cluster: &Cluster) -> Db {
     })
 }
 
-/// Other keys around it, so many that the index of their table is beyond the budget.
+/// Other keys around that key, so many that the index of their table exceeds the budget.
 fn write_others(db: &Db) {
     for i in 0..1000u32 {
         db.put(&[b"a", b"z"][i as usize % 2].repeat(i as usize % 20 + 1), &i.to_be_bytes()).unwrap();
@@ -27,8 +27,8 @@ fn write_others(db: &Db) {
     }
 }
 
-/// What a read says of a key whose older value was looked up and flushed, while the newer one is in a sealed memtable, and
-/// when it is flushed too.
+/// What a read finds for a key whose older value was looked up and flushed: while the newer value is in a sealed
+/// memtable, and when it is also flushed.
 fn newest(cluster: &Cluster) -> [Option<Vec<u8>>; 2] {
     let db = open(cluster);
     write_others(&db);
@@ -36,7 +36,7 @@ fn newest(cluster: &Cluster) -> [Option<Vec<u8>>; 2] {
     db.flush().unwrap();
     assert_eq!(db.get(KEY).unwrap().as_deref(), Some(&b"old"[..]));
     db.put(KEY, b"new").unwrap();
-    // It ends the memtable that holds the new value.
+    // This ends the memtable that holds the new value.
     db.put(b"large", &[0; 60 << 10]).unwrap();
     db.put(b"large", &[0; 60 << 10]).unwrap();
     let sealed = db.get(KEY).unwrap();

@@ -73,7 +73,7 @@ fn finds_stale_condition(for_nanos: u64) -> bool {
             let before = read();
             for _ in 0..3 {
                 let now = read();
-                // Whoever writes after the put has seen it.
+                // A writer that writes after the put has seen it.
                 found |= now.iter().zip(&before).any(|(now, before)| now != before && now.as_ref() != Some(&value));
             }
             if found || clock.now() > for_nanos {

@@ -191,7 +191,7 @@ fn bad_ranges_and_many() {
     }
 }
 
-/// Tables in levels that the options know no more go down as before.
+/// Tables in levels that the options no longer know go down as before.
 #[test]
 fn a_database_opens_with_fewer_levels_than_it_has() {
     for levels in [2, 3] {

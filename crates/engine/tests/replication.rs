@@ -10,7 +10,7 @@ use forebay_memory_node::Options as NodeOptions;
 const COPIES: usize = 2;
 const KEYS: u64 = 1500;
 
-/// Nodes of which no two have as many threads and as much memory.
+/// Nodes that all differ in threads and memory.
 fn unlike() -> Vec<Cluster> {
     let of = |threads: usize, mebibytes: usize| {
         Cluster::start_with(NodeOptions { threads, ..NodeOptions::with_memory((mebibytes as u64) << 20) })
@@ -29,7 +29,7 @@ fn replicated(register: &Storage, replication: Replication) -> Options {
     }
 }
 
-/// Loads records that are in key order in no table, all of them in level 0.
+/// Loads records such that no table has them in key order, all of them in level 0.
 fn load(db: &Db, value_bytes: u64) -> Model {
     let mut model = Model::new();
     for at in 0..KEYS {
@@ -71,7 +71,7 @@ impl Compacted {
         self.count(|all| all.compaction_bytes_written)
     }
 
-    /// Bytes that the compute node read and wrote for it.
+    /// Bytes that the compute node read and wrote for the compaction.
     fn on_the_link(&self) -> u64 {
         self.count(|all| all.background.bytes_read + all.background.bytes_written)
     }

@@ -1,4 +1,4 @@
-//! Requests: writes that are tried again take effect once, and get the answer of the try that was written.
+//! Requests: writes that are retried take effect once, and get the answer of the try that was written.
 
 use crate::common::copied::{self, register};
 use crate::common::crossed::{self, connect};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-/// The bound between two shards, and the places of a counter in each of them and of the table between.
+/// The bound between two shards, a counter in each of them, and the table between the counters.
 const BOUND: &[u8] = b"m";
 const COUNTERS: [&[u8]; 2] = [b"a", b"z"];
 const TABLE: &[u8] = b"l/";
@@ -36,12 +36,12 @@ fn addition() -> WriteBatch {
     batch
 }
 
-/// What a counter has, which is zero at first.
+/// The value of a counter, which is zero at first.
 fn value_of(value: Option<Vec<u8>>) -> i64 {
     value.map_or(0, |value| i64::from_le_bytes(value.try_into().unwrap()))
 }
 
-/// The value of two counters, which is the same.
+/// The value of two counters, which must be the same.
 fn counted_in(db: &Db, counters: [&[u8]; 2]) -> i64 {
     let values: Vec<_> = db.multi_get(&counters).unwrap().into_iter().map(value_of).collect();
     assert_eq!(values[0], values[1], "half of a batch");
@@ -64,7 +64,7 @@ fn repeated(result: &[u8]) -> Answer {
     Answer { result: result.to_vec(), is_repeated: true }
 }
 
-/// Makes a request that adds, whose answer is its number.
+/// Makes a request that adds. Its answer is its number.
 fn add(requests: &Requests, number: u64) -> Result<Answer, Error> {
     let answer = requests.write(request(number), &addition(), &number.to_le_bytes())?;
     assert_eq!(answer.result, number.to_le_bytes());
@@ -144,7 +144,7 @@ fn bad_identities_and_what_is_no_entry_are_errors() {
         db.put(b"l/client", value).unwrap();
         assert_eq!(requests.write(request(1), &addition(), b"").unwrap_err().kind(), kind, "{value:?}");
     }
-    // A write that says more than the database can do is refused, also where nothing is to be written.
+    // A write that asks for more than the database can do is refused, even where nothing is to be written.
     db.delete(b"l/client").unwrap();
     add(&requests, 1).unwrap();
     let durable = WriteOptions { durability: Some(Durability::Storage(Syncing::Sync)) };
@@ -170,7 +170,7 @@ fn a_request_whose_condition_fails_stays_open() {
         }
         assert_eq!(counted(&db), 0);
         db.put(b"b", b"").unwrap();
-        // The condition holds when the request is tried again, and does not any more at the next try.
+        // The condition holds when the request is tried again, and no longer at the next try.
         batch.delete(b"b");
         assert_eq!(requests.write(request(5), &batch, b"done").unwrap(), first(b"done"));
         assert_eq!(requests.write(request(5), &batch, b"").unwrap(), repeated(b"done"));
@@ -178,7 +178,7 @@ fn a_request_whose_condition_fails_stays_open() {
     }
 }
 
-/// Two threads make each request at once. In two shards, the bound between them moves over the table meanwhile.
+/// Two threads make each request at once. In two shards, the bound between them meanwhile moves over the table.
 #[test]
 fn of_two_threads_with_the_same_request_one_writes() {
     const ROUNDS: u64 = 300;
@@ -200,11 +200,11 @@ fn of_two_threads_with_the_same_request_one_writes() {
             let (db, requests, barrier) = (&db, &requests, &barrier);
             let threads = [0, 1].map(|_| {
                 scope.spawn(move || {
-                    // What is wrong is told at the end: the other thread waits for this one.
+                    // What is wrong is reported at the end, because the other thread waits for this one.
                     let round = |number| {
                         barrier.wait();
                         let answer = requests.write(request(number), &addition(), &number.to_le_bytes());
-                        // Whoever has the answer sees the whole batch.
+                        // A thread that has the answer sees the whole batch.
                         let seen = COUNTERS.map(|counter| db.get(counter).map(value_of));
                         barrier.wait();
                         (answer, seen)
@@ -275,7 +275,7 @@ fn no_keyspace_shows_the_table_and_copies_of_the_database_have_it() {
     shown.next().unwrap();
     assert!(!shown.valid());
     assert_eq!(keyspaces.list().unwrap(), ["orders"]);
-    // A dump has it, as it has the names.
+    // A dump has the table, as it has the names.
     let all = walk(db.iter().unwrap());
     assert!(all.iter().any(|(key, _)| key == b"\0\0\0\0rclient"), "{all:?}");
     let file = std::env::temp_dir().join(format!("forebay-requests-{}", std::process::id()));
@@ -287,7 +287,8 @@ fn no_keyspace_shows_the_table_and_copies_of_the_database_have_it() {
     assert_eq!(keyspaces.requests().write(request(1), &batch, b"2").unwrap(), repeated(b"1"));
 }
 
-/// A named database whose writes are durable in memory. A process that takes it over answers what the one before wrote.
+/// A named database whose writes are durable in memory. A process that takes it over answers what the earlier process
+/// wrote.
 #[test]
 fn a_request_is_answered_by_the_next_process_and_by_one_that_takes_over() {
     for shards in [1, 2] {
@@ -318,8 +319,8 @@ fn a_request_is_answered_by_the_next_process_and_by_one_that_takes_over() {
     }
 }
 
-/// The process is killed after each step of the network in turn, and each time the next one makes the request that was not
-/// answered. Table and counters lie in three shards.
+/// The process is killed after each step of the network in turn. Each time the next process makes the request that was
+/// not answered. Table and counters are in three shards.
 fn killed_after_each_step(copies: usize) {
     let counters = [0, 2].map(|shard| crossed::key(shard, "counter"));
     let counters = [&counters[0][..], &counters[1]];
@@ -409,8 +410,8 @@ fn a_request_takes_effect_once_when_a_copy_is_lost() {
     assert_eq!(counted(&db), 3);
 }
 
-/// Each operation of the storage in turn fails, is done without a reply, is done late, or is the last one of the process. The request
-/// is made again, first by the same process.
+/// Each operation of the storage in turn fails, is done without a reply, is done late, or is the last one of the
+/// process. The request is made again, first by the same process.
 #[test]
 fn a_request_takes_effect_once_wherever_storage_fails() {
     let faults = [
@@ -468,7 +469,7 @@ fn a_request_takes_effect_once_wherever_storage_fails() {
     assert!(repeats > 0, "no try was written without an answer");
 }
 
-/// A first try that was not to be durable is made so by the one that asks for it.
+/// A first try that was not to be durable becomes durable by a later try that asks for it.
 #[test]
 fn an_answer_is_as_durable_as_its_try_asks_for() {
     let objects = MemoryObjects::new();
@@ -523,7 +524,7 @@ fn only_writes_that_name_a_request_cost_more() {
     plain();
     let (groups, records, trips) = costs(&plain);
     assert_eq!((groups, records), (1, 2));
-    // A record more, and the entry is read where it is: in the memtable.
+    // There is one record more, and the entry is read where it is: in the memtable.
     add(&requests, 1).unwrap();
     assert_eq!(costs(&|| _ = add(&requests, 2).unwrap()), (1, 3, trips));
     assert_eq!(costs(&|| _ = add(&requests, 2).unwrap()), (0, 0, 0));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Changes bytes of the extents that a session divides. It cannot write those of the node's own part.
+/// Changes bytes of the extents that a session divides. It cannot write to those of the node's own part.
 pub struct Rot {
     client: Arc<MemoryClient>,
     endpoint: Endpoint,
@@ -72,7 +72,7 @@ fn open(seed: u64, options: Options) -> (Cluster, Arc<MemoryClient>, Db, Model) 
     (cluster, client, db, model)
 }
 
-/// The answer, or `Corrupt`; counts the latter.
+/// Checks that the answer is right, or is `Corrupt`, and counts the latter.
 fn right_or_corrupt<T>(result: Result<T, Error>, corrupt: &mut u32, is_right: impl FnOnce(T) -> bool) {
     match result {
         Ok(found) => assert!(is_right(found), "a wrong answer"),

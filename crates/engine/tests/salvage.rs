@@ -1,4 +1,4 @@
-//! What is saved of a database whose indexes are damaged: nothing that was deleted comes back unsaid.
+//! What is saved of a database whose indexes are damaged: nothing that was deleted comes back unmarked.
 
 use crate::common::model::{Model, contents};
 use crate::common::process::Process;
@@ -15,8 +15,8 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:05}").into_bytes()
 }
 
-/// A database that does nothing by itself and has no log. Its records stay where they are, dead or alive, and its images have
-/// several blocks.
+/// A database without background work and without a log. Its records stay where they are, dead or alive, and its images
+/// have several blocks.
 fn build(objects: &MemoryObjects, flush_order: FlushOrder, write: impl FnOnce(&Db)) -> Model {
     let quiet = Options {
         background_threads: 0,
@@ -40,14 +40,14 @@ fn build(objects: &MemoryObjects, flush_order: FlushOrder, write: impl FnOnce(&D
     model
 }
 
-/// Deletes some keys, of which a compaction then leaves no trace but the dead records.
+/// Deletes some keys. A compaction then leaves no trace of them but the dead records.
 fn delete_some(db: &Db) {
     (5..KEYS).step_by(10).for_each(|number| db.delete(&key(number)).unwrap());
     db.flush().unwrap();
     db.compact_range(None, None).unwrap();
 }
 
-/// The rows of a list of the manifest, of these columns.
+/// The rows of a list of the manifest, with these columns.
 fn rows<const N: usize>(objects: &MemoryObjects, list: &str, columns: [&str; N]) -> Vec<[Cell; N]> {
     let looked = StoredDatabase::new(&of_objects(&objects.handle()), "db").unwrap();
     let report = looked.show(&Shown::Manifest, 1000).unwrap();
@@ -68,7 +68,7 @@ pub(crate) fn images(objects: &MemoryObjects) -> Vec<ObjectName> {
     tables.iter().map(|[image]| object(image)).collect()
 }
 
-/// What is saved, apart what is in doubt, and the report.
+/// What is saved for certain, what is saved in doubt, and the report.
 fn salvaged(objects: &MemoryObjects, leaves_out_doubt: bool) -> (Model, Model, Report) {
     let looked = StoredDatabase::new(&of_objects(&objects.handle()), "db").unwrap();
     let salvage = looked.salvage(&mut |_| ()).unwrap();
@@ -129,7 +129,7 @@ fn how_many_keys_are_lost_is_unknown_where_index_and_records_are() {
     assert_eq!(section.rows[0][at], Cell::Unknown);
 }
 
-/// Deletes a range, by a table above the one that has the keys. No record of the deletion lies beside the others.
+/// Deletes a range, by a table above the one that has the keys. No record of the deletion is among the others.
 fn delete_range(db: &Db) {
     db.compact_range(None, None).unwrap();
     db.delete_range(&key(0), &key(100)).unwrap();
@@ -163,7 +163,7 @@ fn what_a_lost_range_deletion_may_have_deleted_is_in_doubt() {
     assert!(model.iter().all(|(key, value)| [&certain, &in_doubt].iter().any(|saved| saved.get(key) == Some(value))));
 }
 
-/// Overwrites some keys. A compaction leads to what is new, and the segment of what was before keeps it.
+/// Overwrites some keys. A compaction then leads to what is new, and the segment of the old records keeps them.
 fn overwrite_some(db: &Db) {
     (0..KEYS).step_by(3).for_each(|number| db.put(&key(number), &[8; 40]).unwrap());
     db.flush().unwrap();
@@ -203,7 +203,7 @@ fn what_was_written_after_the_last_write_that_is_lost_is_not_in_doubt() {
     assert!(in_doubt.contains_key(&key(5)));
 }
 
-/// A segment is lost with the index. What was there has numbers that nothing else has.
+/// A segment is lost together with the index. What was there has numbers that nothing else has.
 #[test]
 fn what_a_lost_segment_may_have_replaced_is_in_doubt() {
     let objects = MemoryObjects::new();

@@ -1,4 +1,4 @@
-//! Values of operands are saved from a database that is not opened.
+//! Values made of operands are saved from a database that is not opened.
 
 use crate::common::process::Process;
 use crate::common::stored::{of_objects, options};

@@ -12,7 +12,7 @@ fn key(shard: u8, name: &str) -> Vec<u8> {
     [&[b'a' + shard][..], name.as_bytes()].concat()
 }
 
-/// Shard `i` owns the keys from the letter `i` of the alphabet on.
+/// Shard `i` owns the keys from letter `i` of the alphabet on.
 fn options() -> Options {
     let bounds = (1..SHARDS).map(|shard| vec![b'a' + shard]).collect();
     Options { shards: SHARDS.into(), shard_bounds: ShardBounds::Given(bounds), ..small_options() }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 64 * MIB;
-/// How often a put is tried that is refused, as the clock of its database goes on.
+/// How often a refused put is tried, as the clock of its database goes on.
 const MOST_TRIES: usize = 100;
 const VALUE_BYTES: u64 = 400;
 /// Key and value, header and its share of the indexes.
@@ -119,7 +119,7 @@ fn in_time(cluster: &Cluster, db: &Db, call: impl Fn() -> forebay_engine::Result
     panic!("no room: {}", report(cluster, &[db]));
 }
 
-/// A tenant that may have half of a node of twice the memory: what fills up is its limit.
+/// A tenant that may have half of a node with twice the memory: what fills up is its limit.
 fn limited() -> Cluster {
     let identity = Identity::new("secret:limited").unwrap();
     let limits = Limits { memory_bytes: Some(MEMORY), ..Limits::default() };
@@ -171,7 +171,8 @@ fn a_full_database_accepts_deletions_and_comes_back() {
     }
 }
 
-/// All that is deleted fits in one memtable, which nobody asks to be flushed. With a log in memory, its parts take memory too.
+/// All that is deleted fits in one memtable, which nobody asks to be flushed. With a log in memory, its parts also take
+/// memory.
 #[test]
 fn a_full_database_that_was_emptied_takes_writes_again() {
     for durability in [Durability::None, Durability::Memory { copies: 1 }] {
@@ -190,20 +191,21 @@ fn a_full_database_that_was_emptied_takes_writes_again() {
     }
 }
 
-/// Puts once nothing is left to be done in the background, by a database without threads.
+/// Puts once no background work is left, in a database without threads.
 fn put_after_background(db: &Db, key: &[u8], value: &[u8]) -> forebay_engine::Result<()> {
     while db.run_background_step() {}
     db.put(key, value)
 }
 
-/// Small records have much index: the deletions of one memtable lie between all that there are, and what they are merged with
-/// has more index than there is memory for. Without threads a flush comes before every compaction, as on a busy machine.
+/// Small records have large indexes. The deletions of one memtable are spread over all records, and the indexes of what
+/// they are merged with need more memory than there is. Without threads a flush comes before every compaction, as on a
+/// busy machine.
 #[test]
 fn a_small_node_that_was_emptied_of_small_records_takes_writes_again() {
     emptied_and_filled_again(&[(MEMORY / 4, 40), (MEMORY / 4, 100), (MEMORY / 2, 200)]);
 }
 
-/// With a log, records of 16 B are missing still (`docs/decisions/0069`).
+/// With a log, this does not yet work for records of 16 B (`docs/decisions/0069`).
 #[test]
 #[ignore = "takes a minute: `cargo xtask space`"]
 fn a_larger_node_that_was_emptied_of_small_records_takes_writes_again() {
@@ -240,7 +242,7 @@ fn fill_and_empty(memory: u64, value_bytes: usize, durability: Durability) {
     assert_eq!(db.get(&key(filled - 1)).unwrap(), None);
 }
 
-/// With a log in memory, each deletion takes a place in it, beside its memtable.
+/// With a log in memory, each deletion takes room in it, beside its memtable.
 #[test]
 fn a_log_in_memory_takes_all_deletions_of_a_full_database() {
     for extent_bytes in [None, Some(MIB)] {
@@ -258,8 +260,8 @@ fn a_log_in_memory_takes_all_deletions_of_a_full_database() {
     }
 }
 
-/// A node whose extents are small beside shares: the ledger is exact to an extent for each shard. Its lease is the usual one:
-/// puts wait so long for what was lent, and a busy machine takes seconds to bring it back.
+/// A node whose extents are small compared with shares: the ledger is exact to an extent for each shard. Its lease is
+/// the usual one: puts wait that long for what was lent, and a busy machine takes seconds to bring it back.
 fn shared() -> Cluster {
     let options = forebay_memory_node::Options::with_memory(MEMORY);
     Cluster::start_with(forebay_memory_node::Options { extent_bytes: Some(MIB), ..options })
@@ -271,13 +273,14 @@ fn whoever_rests_finds_memory_beside_a_burst() {
     let (rests, bursts) = (cluster.open(options()), cluster.open(options()));
     let borrowed = fill(&bursts);
     assert!(borrowed * RECORD_BYTES > MEMORY / 2, "it may have more than half, and took {borrowed} records");
-    // A quarter of its share is kept for it, whatever the other one holds, and it may take the other one's reserve.
+    // A quarter of its share is kept for this database, whatever the other one holds, and it may take the other one's
+    // reserve.
     let kept = MEMORY / 16 / RECORD_BYTES;
     for i in 0..kept {
         let put = rests.put(&key(i), &value(i, 0));
         assert!(put.is_ok(), "{i} of {kept}: {put:?}: {}", report(&cluster, &[&rests, &bursts]));
     }
-    // The other one cannot give back what lives. That is found out, and told.
+    // The other database cannot give back what lives. That is found out, and reported.
     assert!(fill(&rests) > kept);
     for i in (0..borrowed).step_by(13) {
         assert_eq!(bursts.get(&key(i)).unwrap(), Some(value(i, 1)), "key {i}");

@@ -1,4 +1,4 @@
-//! Bugs of durability `storage` that are planted are found.
+//! Planted bugs of durability `storage` are found.
 
 use crate::alone;
 use crate::common::stored::torture;

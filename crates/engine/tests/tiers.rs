@@ -16,7 +16,7 @@ fn options(objects: &MemoryObjects) -> Options {
         storage: Some(Storage::of_objects(std::sync::Arc::new(objects.clone()), StorageOptions::default())),
         durability: Durability::Storage(Syncing::Flush),
         storage_from_level: Some(1),
-        // It takes no time here.
+        // Storage takes no time here.
         memory_cache_after: Duration::ZERO,
         ..small_options()
     }
@@ -26,7 +26,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:09}").into_bytes()
 }
 
-/// A value that does not shrink, which its key and `version` tell.
+/// A value that compression does not shrink, made from its key and `version`.
 fn value(number: u64, version: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::seeded(number << 8 | version);
     let mut value = vec![0; bytes];
@@ -183,7 +183,7 @@ fn a_database_opens_with_less_memory() {
     }
 }
 
-/// A database of which all lies in storage, in one level; it is open again, so nothing is in the cache.
+/// A database that is all in storage, in one level. It was opened again, so nothing is in the cache.
 fn in_storage(cluster: &Cluster, objects: &MemoryObjects, records: u64, adapt: impl Fn(Options) -> Options) -> Db {
     let options = adapt(Options {
         write_buffer_bytes: 1 << 20,
@@ -213,7 +213,7 @@ fn a_point_read_takes_one_request_and_a_cached_one_none() {
     assert!(counts.requested_bytes <= 2 * ((16 << 10) + 28), "{counts:?}");
     let (found, counts) = counted(&db, || db.get(&key(5000)).unwrap());
     assert_eq!((found, counts.requests), (Some(value(5000, 0, 400)), 0));
-    // What is not there takes none: its point index is here.
+    // A key that is not there takes no request: its point index is here.
     let (found, counts) = counted(&db, || db.get(b"key00000500x").unwrap());
     assert_eq!((found, counts.requests), (None, 0));
     // Several keys of one block are one request, others one each at most.
@@ -259,7 +259,7 @@ fn what_the_cache_lets_go_comes_from_memory_nodes() {
     let ((), second) = counted(&db, read_all);
     assert_eq!(second.requests, 0, "{second:?}");
     assert!(second.below_hits > 200, "{second:?}");
-    // A scan neither asks nor fills it.
+    // A scan neither asks the cache nor fills it.
     let (found, scan) = counted(&db, || scanned(&db, false));
     assert_eq!(found.len(), 10_000);
     assert!(
@@ -328,7 +328,7 @@ fn a_scan_reads_ahead_in_long_requests() {
             let (found, counts) = counted(&db, || scanned(&db, backward));
             assert_eq!(found.len() as u64, records);
             let scanned_bytes: u64 = found.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
-            // The first requests are shorter; backward the index is read, too.
+            // The first requests are shorter; backward, the index is also read.
             let most = scanned_bytes / (1 << 20) + if backward { 12 } else { 8 };
             assert!(counts.requests <= most, "{name}: {scanned_bytes}, {counts:?}");
             assert!(counts.requested_bytes <= scanned_bytes * 13 / 10, "{name}: {scanned_bytes}, {counts:?}");
@@ -388,7 +388,7 @@ fn damage_and_loss_of_objects_are_errors_that_name_them() {
     let [run] = &names[..] else { panic!("one run, and not {names:?}") };
     let good = objects.get(&run.name).unwrap();
     let replaced = |bytes: Vec<u8>| objects.put(&run.name, bytes.into(), PutMode::Replace).unwrap();
-    // Damage of a block is found when that is read; others are read all the same.
+    // Damage of a block is found when the block is read; other blocks are read all the same.
     let mut bad = good.to_vec();
     bad[good.len() / 2] ^= 4;
     replaced(bad);
@@ -409,7 +409,7 @@ fn damage_and_loss_of_objects_are_errors_that_name_them() {
     }
     assert!(found > records * 9 / 10 && damaged > 0, "{found}, {damaged}");
     drop(db);
-    // A storage that fails is not damage, and reads go on when it is back.
+    // A storage that fails is not damage, and reads continue when it is back.
     replaced(good.to_vec());
     let db = cluster.open(options(&objects));
     objects.fail_at(objects.steps(), ObjectFault::Refused(ErrorKind::AccessDenied));

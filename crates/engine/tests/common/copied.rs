@@ -33,8 +33,8 @@ pub fn start(nodes: usize) -> Vec<Cluster> {
     (0..nodes).map(|_| Cluster::start(64 << 20)).collect()
 }
 
-/// A process after the other writes, loses nodes and is killed, and finds what was acknowledged. All on one thread but for
-/// the nodes.
+/// Processes, one after the other, write, lose nodes and are killed, and find what was acknowledged. All on one thread
+/// except the nodes.
 pub fn torture(seed: u64) {
     let (mut nodes, register) = (start(3), register());
     let mut random = Random::seeded(seed);
@@ -55,7 +55,7 @@ pub fn torture(seed: u64) {
             db.flush().unwrap();
         }
         let lost = random.below(nodes.len() as u64) as usize;
-        // It can be lost to this process alone.
+        // The node can be lost to this process alone.
         let is_lost = random.one_in(1, 2);
         if is_lost {
             nodes.remove(lost).stop();
@@ -65,7 +65,7 @@ pub fn torture(seed: u64) {
         let some = [1, 10, 300][random.below(3) as usize];
         write(&db, &mut model, &mut random, some);
         if random.one_in(1, 2) {
-            // Time for what goes on in the background.
+            // Time for background work.
             eventually("the copies are made again", || {
                 db.run_background_step();
                 write(&db, &mut model, &mut random, 1);
@@ -78,7 +78,7 @@ pub fn torture(seed: u64) {
             nodes.push(Cluster::start(64 << 20));
         }
         if random.one_in(1, 2) && !is_lost {
-            // One that the next process does not reach, either.
+            // Another node that the next process does not reach.
             let other = nodes.remove(random.below(3) as usize);
             let process = Process::start(&nodes);
             match process.try_open(options()) {
@@ -100,7 +100,7 @@ pub fn left_out() {
     let process = Process::start(&nodes);
     let db = process.open(options(&register, 2));
     write(&db, &mut model, &mut Random::seeded(1), 100);
-    // The first node is well, and this process cannot reach it.
+    // The first node works, but this process cannot reach it.
     process.links[0].close();
     write(&db, &mut model, &mut Random::seeded(2), 100);
     process.kill(db);
@@ -112,7 +112,7 @@ pub fn left_out() {
     assert!(contents(&db) == model);
 }
 
-/// A node that makes other bytes of the same job than the others.
+/// A node that makes bytes of a job that differ from those of the others.
 #[derive(Debug)]
 struct MakesOthers(Arc<dyn JobRunner>);
 
@@ -128,7 +128,7 @@ impl JobRunner for MakesOthers {
     }
 }
 
-/// A member that makes other bytes of the same job is left out.
+/// A member that makes different bytes of the same job is left out.
 pub fn made_wrongly() {
     let register = register();
     let mut wrong = forebay_memory_node::Options::with_memory(64 << 20);
@@ -145,7 +145,7 @@ pub fn made_wrongly() {
     assert!(contents(&db) == model);
 }
 
-/// What only the log of a node held is on the node that took the place of a lost one.
+/// What only the log of a node held is on the node that replaced a lost one.
 pub fn joined() {
     let (mut nodes, register) = (start(3), register());
     let mut model = Model::new();

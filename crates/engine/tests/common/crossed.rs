@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 const SHARDS: usize = 3;
 
-/// Options of a database of three shards, which nothing is done for in the background.
+/// Options of a database of three shards without background work.
 pub fn options(copies: usize, register: &Storage) -> Options {
     let bounds = ["k1", "k2"].map(|key| key.as_bytes().to_vec());
     Options {
         name: Some("db".to_owned()),
-        // The one before is dead.
+        // The earlier process is dead.
         takeover: true,
         shards: SHARDS,
         shard_bounds: ShardBounds::Given(bounds.to_vec()),
@@ -34,7 +34,7 @@ pub fn key(shard: usize, name: &str) -> Vec<u8> {
     format!("k{shard}{name}").into_bytes()
 }
 
-/// What was written, and what of it was acknowledged.
+/// What was written, and which part was acknowledged.
 #[derive(Default)]
 struct Written {
     /// Batches, each with its shards. Each sets a key of its own to its name.
@@ -56,7 +56,7 @@ impl Written {
         Ok(())
     }
 
-    /// Each batch is there as a whole or not at all, and is if it was acknowledged.
+    /// Each batch is there as a whole or not at all. If it was acknowledged, it is there.
     fn check(&self, db: &Db, context: &str) {
         let found = contents(db);
         for (name, shards) in &self.batches {
@@ -69,7 +69,7 @@ impl Written {
         }
     }
 
-    /// What a life of a process writes.
+    /// What one life of a process writes.
     fn live(&mut self, db: &Db) -> Result<(), Error> {
         self.write(db, &[0, 1, 2])?;
         self.write(db, &[1])?;
@@ -128,7 +128,7 @@ pub fn killed_after_each_step(copies: usize) {
     written.check(&Db::open(&clients, options(copies, &register)).unwrap(), "at last");
 }
 
-/// Three nodes, each with a shard, of which the process loses the second one. `then` is what it does behind a batch that
+/// Three nodes, each with a shard. The process loses the second node. `then` is what it does after a batch that
 /// therefore fails.
 fn half_lost(then: impl Fn(&mut Written, &Db)) {
     let nodes: Vec<_> = (0..SHARDS).map(|_| Cluster::start(32 << 20)).collect();

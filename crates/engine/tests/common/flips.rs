@@ -1,4 +1,4 @@
-//! Flips bits of a small database in storage, one at a time, and looks at what is read then.
+//! Flips bits of a small database in storage, one at a time, and checks what is read then.
 
 use super::model::{Model, scanned};
 use super::process::Process;
@@ -8,24 +8,24 @@ use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase,
 use forebay_env::thread::run_all;
 use forebay_storage::{MemoryObjects, ObjectInfo, ObjectName, SimDisk};
 
-/// Bits that are tried of each database unless all are.
+/// Bits of each database that are tried, unless all are.
 const SAMPLE: usize = 150;
 /// Threads that try them.
 const THREADS: usize = 8;
-/// Databases that are opened with one memory node, which keeps what it held of those that could not be opened.
+/// Databases that are opened with one memory node. It keeps what it held of those that could not be opened.
 const OPENED_BY_ONE: usize = 4;
 
 fn key(number: u64) -> Vec<u8> {
     format!("k{number}").into_bytes()
 }
 
-/// One shard that does nothing by itself.
+/// One shard without background work.
 fn quiet(storage: &Storage) -> Options {
     Options { background_threads: 0, ..options(storage, Syncing::Sync) }
 }
 
-/// A database with a table, another one over it, and a log with records that no table has; its contents with the last write
-/// and without.
+/// A database with a table, another one over it, and a log with records that no table has. Returns its contents with
+/// the last write and without it.
 fn build(storage: &Storage) -> (Model, Model) {
     let process = Process::with_empty_memory();
     let db = process.open(quiet(storage));
@@ -64,7 +64,7 @@ fn contents(db: &Db) -> Result<Model, Error> {
     Ok(scanned)
 }
 
-/// What is saved without a problem is what was written.
+/// Checks that what is saved without a problem is what was written.
 fn check_salvage(looked: &StoredDatabase, with_last: &Model) -> Result<(), String> {
     let mut saved = Model::new();
     let salvage = looked.salvage(&mut |_| ()).map_err(|error| format!("salvage: {error}"))?;
@@ -76,7 +76,7 @@ fn check_salvage(looked: &StoredDatabase, with_last: &Model) -> Result<(), Strin
     if report.problems.is_empty() && saved != *with_last {
         return Err(format!("saved {saved:?} without a problem"));
     }
-    // Objects and their indexes lead to no wrong value; a log or a register that is damaged may hide a newer one.
+    // Objects and their indexes lead to no wrong value. A damaged log or register may hide a newer value.
     let is_of_objects =
         report.problems.iter().all(|problem| problem.object.contains("/segment/") || problem.object.contains("shard"));
     let is_right = |(key, value): (&Vec<u8>, &Vec<u8>)| with_last.get(key) == Some(value);
@@ -109,7 +109,7 @@ fn is_allowed(process: &Process, storage: &Storage, with_last: &Model, without_l
     }
 }
 
-/// Tries bits: `flipped` gives the storage with a bit of an object flipped.
+/// Tries bits: `flipped` returns the storage with a bit of an object flipped.
 fn try_bits(what: &str, storage: &Storage, flipped: impl Fn(&ObjectName, u64, u8) -> Storage + Sync) {
     let (with_last, without_last) = build(storage);
     let objects = storage.objects().list(None).unwrap();

@@ -52,7 +52,7 @@ impl Cluster {
         self.node.as_ref().unwrap().rot(ExtentId(extent), offset as u64, mask).unwrap();
     }
 
-    /// The bytes of an extent; none when there is no such one.
+    /// The bytes of an extent; none when there is no such extent.
     pub fn bytes_of(&self, extent: u32) -> Vec<u8> {
         self.node.as_ref().unwrap().bytes_of(ExtentId(extent))
     }
@@ -72,7 +72,7 @@ impl Cluster {
     }
 }
 
-/// The machine's clock, but for the time since 1970, which is set at will.
+/// The machine's clock, except for the time since 1970, which is set at will.
 #[derive(Debug, Default)]
 pub struct SetClock {
     machine: SystemClock,
@@ -112,7 +112,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Waits until the database takes at most this many bytes at the node. A background thread that was looking at a
-/// version when it was replaced, and has not run since, still holds it.
+/// version when it was replaced, and has not run since, still holds that version.
 pub fn expect_remote_bytes(db: &Db, most: u64) {
     eventually("what compactions replaced is given back", || {
         db.wait_for_compactions().unwrap();

@@ -6,7 +6,7 @@ use forebay_fabric::Link;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use std::sync::Arc;
 
-/// A process, with a session at each of its memory nodes: what ends when it is killed.
+/// A process, with a session at each of its memory nodes. The sessions end when it is killed.
 pub struct Process {
     pub links: Vec<Arc<dyn Link>>,
     pub clients: Vec<Arc<MemoryClient>>,

@@ -24,7 +24,7 @@ pub fn options(storage: &Storage, syncing: Syncing) -> Options {
 }
 
 pub fn of_disk(disk: &SimDisk, nonce: u64) -> Storage {
-    // Segments that are trimmed now and then.
+    // Segments that are trimmed from time to time.
     let file_log = FileLogOptions { segment_bytes: 16 << 10, reserve_bytes: 4 << 10 };
     Storage::of_disk(Arc::new(disk.clone()), nonce, StorageOptions { file_log, ..StorageOptions::default() })
 }
@@ -33,8 +33,8 @@ pub fn of_objects(objects: &MemoryObjects) -> Storage {
     Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default())
 }
 
-/// Has an object be of a newer build: the format version at byte 4 is not known, and the checksum behind so many bytes, or at the
-/// end, is right.
+/// Makes an object look written by a newer build: the format version at byte 4 is unknown, and the checksum after the
+/// `covered` bytes, or at the end, is right.
 pub fn make_newer(objects: &MemoryObjects, name: &ObjectName, covered: Option<usize>, checksum: fn(&[u8]) -> u32) {
     let mut bytes = objects.get(name).unwrap().to_vec();
     let covered = covered.unwrap_or(bytes.len() - 4);
@@ -44,7 +44,7 @@ pub fn make_newer(objects: &MemoryObjects, name: &ObjectName, covered: Option<us
     objects.put(name, bytes.into(), PutMode::Replace).unwrap();
 }
 
-/// Has the last segment of the only log be of a newer build; what it was.
+/// Makes the last segment of the only log look written by a newer build. Returns what it was.
 pub fn make_log_newer(objects: &MemoryObjects) -> (ObjectName, Bytes) {
     let last = objects.list(Some(&ObjectName::new("db/log").unwrap())).unwrap().pop().unwrap().name;
     let bytes = objects.get(&last).unwrap();
@@ -52,7 +52,7 @@ pub fn make_log_newer(objects: &MemoryObjects) -> (ObjectName, Bytes) {
     (last, bytes)
 }
 
-/// Has the object of a segment be of a newer build; what it was.
+/// Makes the object of a segment look written by a newer build. Returns what it was.
 pub fn make_object_newer(objects: &MemoryObjects, name: &ObjectName) -> Bytes {
     let before = objects.get(name).unwrap();
     let mut bytes = before.to_vec();
@@ -66,7 +66,7 @@ pub fn make_object_newer(objects: &MemoryObjects, name: &ObjectName) -> Bytes {
     before
 }
 
-/// Changes what the object of a segment holds; what the object was.
+/// Changes what the object of a segment holds. Returns what the object was.
 pub fn change_object(objects: &MemoryObjects, name: &ObjectName, change: impl FnOnce(&mut [u8])) -> Bytes {
     let before = objects.get(name).unwrap();
     let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() }).unwrap();
@@ -88,14 +88,14 @@ pub fn four_shards(options: Options) -> Options {
     Options { shards: 4, shard_bounds: ShardBounds::Given(bounds.to_vec()), ..options }
 }
 
-/// Where the database lies, and the handle on it of the process that runs.
+/// Where the database is stored, and the handle of the process that runs.
 enum Place {
     Disk(SimDisk, SimDisk),
     Objects(MemoryObjects, MemoryObjects),
 }
 
 impl Place {
-    /// Another process comes.
+    /// Another process begins.
     fn renew(&mut self) {
         match self {
             Self::Disk(all, handle) => *handle = all.handle(),
@@ -125,7 +125,7 @@ impl Place {
         }
     }
 
-    /// The process ends after so many steps, if it does not come to it otherwise.
+    /// The process ends after this many steps, if it does not end before.
     fn end_after(&self, steps: u64) {
         match self {
             Self::Disk(_, handle) => handle.end_at(handle.steps() + steps),
@@ -150,7 +150,7 @@ const COUNTER: &[u8] = b"01999";
 #[derive(Default)]
 struct History {
     writes: Vec<(u64, Records)>,
-    /// All up to this one is durable.
+    /// All writes up to this one are durable.
     durable: u64,
     next: u64,
 }
@@ -170,9 +170,9 @@ impl History {
     }
 }
 
-/// Processes that write, each of which is killed at some step of its storage, with faults on the way, and with the loss of
-/// power and of the memory node. What is found then must be what was written up to some moment, and that not before the
-/// last durable write.
+/// Processes that write are killed, each at some step of its storage, with faults on the way, and with the loss of
+/// power and of the memory node. What is found then must be what was written up to some moment, not before the last
+/// durable write.
 pub fn torture(seed: u64) {
     let mut random = Random::seeded(seed);
     let on_disk = random.one_in(2, 3);
@@ -216,7 +216,7 @@ pub fn torture(seed: u64) {
         place.end_after(random.below(2000));
         write(&db, &mut history, syncing, &mut random);
         if random.one_in(1, 2) {
-            // What compactions replace is not gone before they count.
+            // What compactions replace is not gone before the compactions count.
             place.end_after(random.below(150));
             let _ = db.compact_range(None, None);
         }
@@ -231,7 +231,7 @@ pub fn torture(seed: u64) {
     }
 }
 
-/// Writes until nothing goes any more, or enough is written.
+/// Writes until nothing works any more, or enough is written.
 fn write(db: &Db, history: &mut History, syncing: Syncing, random: &mut Random) {
     let mut failed_in_a_row = 0;
     for _ in 0..300 {

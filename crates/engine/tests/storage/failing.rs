@@ -1,4 +1,4 @@
-//! Storage fails, or cannot do what it should: what is said of that, and how it goes on.
+//! Storage fails, or cannot do what it should: what is reported, and how work continues.
 
 use crate::common::Cluster;
 use crate::common::model::{contents, key};
@@ -13,7 +13,7 @@ use forebay_env::Random;
 use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectName, ObjectStorage, PutMode, SimDisk};
 use std::time::Duration;
 
-/// Work that fails for good ends flushes, so closing leaves the log as it stands, with all of its last interval.
+/// Work that fails for good ends flushes. So closing leaves the log as it is, with all of its last interval.
 #[test]
 fn what_cannot_be_flushed_any_more_is_in_the_log_when_a_database_was_closed() {
     let objects = MemoryObjects::new();
@@ -62,7 +62,7 @@ fn a_failed_sync_is_not_believed_until_the_log_is_begun_anew() {
             assert_eq!(db.put(b"c", b"").unwrap_err().kind(), ErrorKind::Io);
             assert_eq!(db.sync().unwrap_err().kind(), ErrorKind::Io);
         }
-        // Nothing of it is believed, reads go on, and a flush would be ahead of the log.
+        // Nothing of the failed sync is believed, reads continue, and a flush would be ahead of the log.
         assert!(db.get(b"b").unwrap().is_some() && db.get(b"c").unwrap().is_none());
         assert!(db.flush().is_err());
         db.put_with(b"d", b"", &WriteOptions { durability: Some(Durability::None) }).unwrap();
@@ -81,7 +81,7 @@ fn a_failed_sync_is_not_believed_until_the_log_is_begun_anew() {
     }
 }
 
-/// Who writes learns whether a write that failed can be read.
+/// A writer learns whether a write that failed can be read.
 #[test]
 fn an_error_tells_whether_the_write_is_visible() {
     let fails_to = |syncing, shards: fn(Options) -> Options, fault, write: &dyn Fn(&Db) -> Result<(), Error>| {
@@ -114,10 +114,10 @@ fn an_error_tells_whether_the_write_is_visible() {
     assert_eq!(fails_to(Syncing::Sync, one_shard, full, &put), visible_then_refused);
     assert_eq!(fails_to(Syncing::Sync, four_shards, full, &put), visible_then_refused);
     assert_eq!(fails_to(Syncing::Sync, four_shards, full, &across), visible_then_refused);
-    // Once the log is lost, nothing is written any more.
+    // Once the log is lost, nothing can be written any more.
     let lost = [(ErrorKind::Io, true, true, true), (ErrorKind::Io, true, false, true)];
     assert_eq!(fails_to(Syncing::Sync, one_shard, DiskFault::Lost, &put), lost);
-    // A sync failed that nobody waited for.
+    // A sync that nobody waited for failed.
     let after_a_sync = |db: &Db| {
         let _failed = db.sync();
         db.put(&key(7), b"value")
@@ -131,7 +131,7 @@ fn an_error_tells_whether_the_write_is_visible() {
     assert_eq!(fails_to(interval, one_shard, full, &write_first), [refused; 2]);
 }
 
-/// However many writes a full disk refuses, only the first is there, and the log needs room for no more.
+/// However many writes a full disk refuses, only the first is there, and the log needs room for only that one.
 #[test]
 fn refused_writes_do_not_pile_up() {
     let disk = SimDisk::new();
@@ -153,8 +153,8 @@ fn refused_writes_do_not_pile_up() {
     assert_eq!(found, [0, 1, 100]);
 }
 
-/// A supervisor starts a process again and again that gets as far as some operation on the storage. Not each of these is tried:
-/// an opening has a few hundred.
+/// A supervisor starts a process again and again, which each time gets as far as some operation on the storage. Not all
+/// of these are tried: an opening has a few hundred.
 #[test]
 fn starts_that_fail_do_not_fill_the_storage() {
     let quiet = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
@@ -200,7 +200,8 @@ fn starts_that_fail_do_not_fill_the_storage() {
     }
 }
 
-/// A disk on which a killed database has left no room: it opens, and needs room for the records of its last group alone.
+/// A disk on which a killed database has left no room. The database opens, and needs room only for the records of its
+/// last group.
 #[test]
 fn a_killed_database_opens_on_a_disk_that_is_nearly_full() {
     let disk = SimDisk::new();
@@ -306,7 +307,7 @@ fn what_cannot_be_is_refused() {
     db.close().unwrap();
     Db::destroy_stored(&storage, clients, "db").unwrap();
     assert_eq!(Db::destroy_stored(&storage, clients, "db").unwrap_err().kind(), ErrorKind::NotFound);
-    // Whoever drops it need not have had it open.
+    // A process that drops a database need not have had it open.
     process.open(usual()).close().unwrap();
     let third = Process::start([&cluster]);
     Db::destroy_stored(&storage, &third.clients, "db").unwrap();
@@ -317,13 +318,13 @@ fn what_cannot_be_is_refused() {
     assert!(other.recovery().is_some());
 }
 
-/// Where conditions are ignored, nobody is fenced and logs are overwritten. So nobody gets as far as a log.
+/// If conditions are ignored, nobody is fenced and logs are overwritten. So nobody gets as far as a log.
 #[test]
 fn a_service_that_ignores_conditions_takes_no_database() {
     let cluster = Cluster::start(64 << 20);
     let process = Process::start([&cluster]);
     let objects = MemoryObjects::of_careless_service();
-    // One that creates the database, and one that finds it.
+    // One process creates the database, and one finds it.
     for commits in 1..=2 {
         let error = process.try_open(options(&of_objects(&objects.handle()), Syncing::Sync)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -332,7 +333,7 @@ fn a_service_that_ignores_conditions_takes_no_database() {
         assert!(listed.iter().all(|object| object.name.as_str().starts_with("db/commit/")), "{listed:?}");
         assert_eq!(listed.len(), commits);
     }
-    // One that was written elsewhere is left as it is, but for the claim, and can be looked at.
+    // A database that was written elsewhere is left as it is, except for the claim, and can be looked at.
     let objects = MemoryObjects::of_service();
     let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
     db.put(b"a", b"1").unwrap();
@@ -350,7 +351,8 @@ fn a_service_that_ignores_conditions_takes_no_database() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// Nobody may delete, as with credentials that allow to read and to write only: it is counted, and made up for later.
+/// Nobody may delete, as with credentials that only allow reading and writing. The failures are counted, and the
+/// deletions are made up for later.
 #[test]
 fn deletions_that_are_refused_are_counted() {
     let cluster = Cluster::start(64 << 20);

@@ -12,7 +12,7 @@ use forebay_storage::{MemoryObjects, ObjectStorage, SimDisk};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds of writing, killing and opening again: with the memory node as it was, or an empty one.
+/// Rounds of writing, killing and opening again, with the memory node as it was or an empty one.
 fn survives(open: impl Fn(u64) -> Storage, seed: u64, adapt: impl Fn(Options) -> Options) {
     let mut cluster = Cluster::start(64 << 20);
     let mut random = Random::seeded(seed);
@@ -111,7 +111,7 @@ fn a_group_of_writes_costs_one_sync() {
     let handle = disk.handle();
     let cluster = Cluster::start(64 << 20);
     let process = Process::start([&cluster]);
-    // A file of the log is long enough for all of them: to make it longer takes a sync.
+    // A file of the log is long enough for all of them: making it longer takes a sync.
     let storage = Storage::of_disk(Arc::new(handle.clone()), 1, StorageOptions::default());
     let db = process.open(four_shards(options(&storage, Syncing::Sync)));
     db.put(b"00000", b"").unwrap();
@@ -203,8 +203,8 @@ fn bounds_that_moved_and_checkpoints_work_on_storage() {
     assert_eq!(contents(&process.open(copy)), model);
 }
 
-/// Storage gets tables when as much was flushed as four memtables hold, and not what was compacted away by then. What it names
-/// stays in memory meanwhile.
+/// Storage gets tables when as much was flushed as four memtables hold, without what was compacted away by then. What
+/// storage names stays in memory meanwhile.
 #[test]
 fn storage_lags_behind_and_memory_keeps_what_it_names() {
     let objects = MemoryObjects::new();
@@ -220,7 +220,7 @@ fn storage_lags_behind_and_memory_keeps_what_it_names() {
     let process = Process::start([&cluster]);
     let db = process.open(usual());
     let (mut random, mut model) = (Random::seeded(1), Model::new());
-    // Until so many memtables are flushed.
+    // Until this many memtables are flushed.
     let mut fill = |db: &Db, model: &mut Model, flushes: u64| {
         while db.statistics().flushes < flushes {
             write(db, model, &mut random, 1);

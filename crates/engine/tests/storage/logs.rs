@@ -35,7 +35,7 @@ fn a_shard_that_writes_little_does_not_hold_the_log() {
     assert_eq!(db.get(b"01999").unwrap().as_deref(), Some(&b"little"[..]));
 }
 
-/// Where each sync puts an object, a memtable that is far from full has thousands of them in the log.
+/// If each sync puts an object, a memtable that is far from full has thousands of them in the log.
 #[test]
 fn a_log_of_small_objects_does_not_become_many() {
     let objects = MemoryObjects::new();
@@ -68,7 +68,7 @@ fn a_log_of_small_objects_does_not_become_many() {
     assert!((left as u64..left as u64 + 60).contains(&read), "{read} requests for {left} objects");
 }
 
-/// An owner is killed after the commit that lets go of a log, and before all of the log is deleted.
+/// An owner is killed after the commit that releases a log, and before all of the log is deleted.
 #[test]
 fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
     for on_disk in [true, false] {
@@ -111,7 +111,7 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
     }
 }
 
-/// Nothing continues the newest commit, so nothing but the log that it named says that there was one.
+/// Nothing follows the newest commit, so only the log that it named says that it existed.
 #[test]
 fn a_log_whose_commit_is_gone_is_not_deleted() {
     for (on_disk, lives) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
@@ -143,8 +143,8 @@ fn a_log_whose_commit_is_gone_is_not_deleted() {
     }
 }
 
-/// What is said of a database in damaged storage: by opening it, by verifying it (kinds), and by saving what is left (the
-/// number of keys, and whether there are problems).
+/// What is reported of a database in damaged storage: by opening it, by verifying it (kinds), and by saving what is
+/// left (the number of keys, and whether there are problems).
 fn said(storage: &Storage) -> (Option<ErrorKind>, Vec<ErrorKind>, (usize, bool)) {
     let looked = StoredDatabase::new(storage, "db").unwrap();
     let verified = looked.verify(&mut |_| ()).unwrap();
@@ -215,8 +215,8 @@ fn a_log_in_objects_that_is_missing_is_found() {
     Db::destroy_stored(&of_objects(&objects.handle()), &[], "db").unwrap();
 }
 
-/// A service says of what is asked for at a step, and at some after it, that it is not there. What was acknowledged lies in objects of the
-/// log behind which there are records of other shards alone, in a table, and in a checkpoint.
+/// At some step, and at some after it, a service says that what is asked for is not there. What was acknowledged is in
+/// a table, in a checkpoint, and in objects of the log that are followed only by records of other shards.
 #[test]
 fn what_is_not_found_by_mistake_is_not_lost() {
     let sound = MemoryObjects::of_service();
@@ -271,7 +271,7 @@ fn what_is_not_found_by_mistake_is_not_lost() {
     assert!(refused > 20, "{refused}");
 }
 
-/// A database of which no commit is left is no new one, and nothing of it is deleted.
+/// A database of which no commit is left is not taken for a new one, and nothing of it is deleted.
 #[test]
 fn commits_that_are_missing_are_found() {
     for is_flushed in [false, true] {
@@ -299,7 +299,7 @@ fn commits_that_are_missing_are_found() {
         assert_eq!(listed("db"), left);
         let (_, _, (saved, _)) = said(&storage);
         assert_eq!(saved, 200);
-        // Where nobody needs it, it makes room.
+        // If nobody needs what is left, deleting it makes room.
         left.iter().for_each(|object| objects.delete(&object.name).unwrap());
         let process = Process::with_empty_memory();
         let db = process.open(options(&storage, Syncing::Sync));
@@ -329,7 +329,8 @@ fn a_log_is_there_before_a_commit_names_it() {
     process.kill(db);
 }
 
-/// What a killed process was writing is noted, and goes when a database is opened in the same storage. What a living one writes stays.
+/// What a killed process was writing is noted, and is removed when a database is opened in the same storage. What a
+/// living process writes stays.
 #[test]
 fn what_interrupted_writes_left_is_removed_by_the_next_owner() {
     let disk = SimDisk::new();
@@ -360,7 +361,8 @@ fn what_interrupted_writes_left_is_removed_by_the_next_owner() {
     process.kill(db);
 }
 
-/// Owners end at each step of beginning a log. Whoever opens the database deletes what they leave, as `verify` says.
+/// Owners end at each step of beginning a log. The next process that opens the database deletes what they leave, as
+/// `verify` says.
 #[test]
 fn a_log_without_records_that_nothing_names_is_deleted() {
     let mut noted = [0; 2];

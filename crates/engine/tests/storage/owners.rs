@@ -1,4 +1,4 @@
-//! Owners, those who take over from them, and commits that say which of them it is.
+//! Owners, their successors, and commits that say which of them is the owner.
 
 use crate::common::Cluster;
 use crate::common::model::key;
@@ -11,7 +11,7 @@ use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, Put
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who writes nothing makes no commit and no sync that would tell of another owner.
+/// A process that writes nothing makes no commit and no sync that would tell of another owner.
 #[test]
 fn an_owner_that_only_reads_can_look_whether_it_was_taken_over() {
     let objects = MemoryObjects::new();
@@ -24,7 +24,7 @@ fn an_owner_that_only_reads_can_look_whether_it_was_taken_over() {
     let before = commits();
     db.check_owner().unwrap();
     assert_eq!(commits(), before);
-    // What storage does not say is no answer.
+    // An error of storage is no answer.
     handle.fail_at(handle.steps(), ObjectFault::Refused(ErrorKind::Unavailable));
     assert_eq!(db.check_owner().unwrap_err().kind(), ErrorKind::Unavailable);
     db.put(b"key", b"value").unwrap();
@@ -38,7 +38,7 @@ fn an_owner_that_only_reads_can_look_whether_it_was_taken_over() {
     owner.close().unwrap();
 }
 
-/// Nothing that it acknowledges would be found again.
+/// Nothing that the owner acknowledges would be found again.
 #[test]
 fn an_owner_whose_commits_are_gone_acknowledges_nothing() {
     let interval = Syncing::Interval(Duration::from_secs(3600));
@@ -72,13 +72,14 @@ fn an_owner_whose_commits_are_gone_acknowledges_nothing() {
             refused(db.write_with(&batch, &lowered));
             assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Corrupt);
         };
-        // Also when the server tries to write the log again.
+        // Also when the server retries writing the log.
         for _ in 0..2 {
             writes_nothing();
             assert_eq!(db.resume().unwrap_err().kind(), ErrorKind::Corrupt);
         }
         assert_eq!(db.get(&key(3)).unwrap(), Some(b"value".to_vec()));
-        // Once they are back, the log gets what it lacks. All else is for who opens the database next.
+        // Once they are back, the log gets what it lacks. Everything else is left to the next process that opens the
+        // database.
         commits.iter().for_each(|(bytes, name)| objects.put(name, bytes.clone(), PutMode::IfAbsent).unwrap());
         db.resume().unwrap();
         writes_nothing();
@@ -93,7 +94,7 @@ fn an_owner_whose_commits_are_gone_acknowledges_nothing() {
     }
 }
 
-/// Somebody deletes some or all of the commits, and nobody looks for them but whoever makes the next one.
+/// Somebody deletes some or all of the commits, and only the maker of the next one looks for them.
 #[test]
 fn an_owner_misses_deleted_commits_when_it_makes_the_next_one() {
     for (syncing, newest_alone) in [(Syncing::Sync, true), (Syncing::Sync, false), (Syncing::Flush, true)] {
@@ -228,7 +229,7 @@ fn who_stood_still_in_a_commit_takes_nothing_away_from_its_successor() {
     assert!(found > 0, "no commit counted whose writer did not hear of it, in {step} operations");
 }
 
-/// Whoever takes a database over, and cannot read its log, takes nothing: the owner goes on.
+/// A process that takes a database over, and cannot read its log, takes nothing: the owner continues.
 #[test]
 fn an_owner_of_a_newer_build_is_not_disturbed() {
     let objects = MemoryObjects::new();

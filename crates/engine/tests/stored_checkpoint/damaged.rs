@@ -11,7 +11,7 @@ use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, Put
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A database whose first checkpoint names objects that it has no use for any more, and those objects.
+/// A database whose first checkpoint names objects that the database no longer uses, and those objects.
 fn with_old_checkpoint(objects: &MemoryObjects) -> (Model, Vec<ObjectName>) {
     let process = Process::with_empty_memory();
     let quiet = Options { background_threads: 0, ..options(&of_objects(&objects.handle()), Syncing::Sync) };
@@ -90,7 +90,8 @@ fn what_only_a_checkpoint_names_is_verified_before_it_is_copied() {
     assert_eq!(problems(&storage, "db"), (Vec::new(), 1));
 }
 
-/// A checkpoint that cannot be read may name anything: nothing is deleted until it is dropped, and all else goes on.
+/// A checkpoint that cannot be read may name anything: nothing is deleted until it is dropped, and everything else
+/// continues.
 #[test]
 fn a_damaged_checkpoint_is_no_damage_of_the_database() {
     let sound = MemoryObjects::new();
@@ -139,7 +140,8 @@ fn a_damaged_checkpoint_is_no_damage_of_the_database() {
     }
 }
 
-/// The same of a backup. Nothing of the others is lost, and what it named is deleted once all that is left can be read.
+/// The same for a backup. Nothing of the others is lost, and what the backup named is deleted once all that is left can
+/// be read.
 #[test]
 fn a_damaged_backup_can_be_dropped() {
     let (objects, sound) = (MemoryObjects::new(), MemoryObjects::new());
@@ -200,7 +202,7 @@ fn a_backup_of_a_newer_build_is_not_dropped() {
     assert_eq!(at(&of_objects(&sound.handle()), "two").unwrap(), model);
 }
 
-/// Whether a checkpoint stays is said by commits. Who cannot read them begins no clone.
+/// Commits say whether a checkpoint stays. A build that cannot read them begins no clone.
 #[test]
 fn no_clone_begins_where_a_newer_build_commits() {
     let objects = MemoryObjects::new();
@@ -218,7 +220,7 @@ fn no_clone_begins_where_a_newer_build_commits() {
     assert_eq!(objects.list(None).unwrap(), before);
 }
 
-/// A database that is being made is none: nobody opens it, and whoever makes it again begins anew.
+/// A database that is being made does not count yet: nobody opens it, and a process that makes it again begins anew.
 #[test]
 fn what_was_not_finished_is_not_opened() {
     let objects = MemoryObjects::new();
@@ -231,7 +233,7 @@ fn what_was_not_finished_is_not_opened() {
         assert!(found.iter().any(|problem| problem.starts_with("db/commit: ")), "{found:?}");
         opened.unwrap_err().kind() == ErrorKind::Busy
     };
-    // Whoever makes it ends at each step.
+    // The process that makes the database ends at each step.
     for step in 0.. {
         let objects = MemoryObjects::new();
         let handle = objects.handle();
@@ -253,7 +255,7 @@ fn what_was_not_finished_is_not_opened() {
             continue;
         }
         if problems(&of_objects(&objects.handle()), "db").0.is_empty() {
-            // It ended when the commit that says that all is there had been made.
+            // The process ended after the commit that says that all is there.
             let process = Process::with_empty_memory();
             let db = process.open(options(&of_objects(&objects.handle()), Syncing::Flush));
             assert_eq!(contents(&db).len(), 50, "step {step}");
@@ -288,12 +290,12 @@ fn what_was_not_finished_is_not_opened() {
     assert_eq!(expected.len(), 1);
     assert_eq!(contents(&db), expected);
     db.close().unwrap();
-    // One that is whole is not replaced.
+    // A whole database is not replaced.
     let again = Process::with_empty_memory().try_open(unfinished(&storage)).map(|_| ());
     assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
 }
 
-/// What a maker asked for and was not told of arrives after the database was finished, and says nothing of it.
+/// A request whose maker got no reply arrives after the database was finished, and has no effect on it.
 #[test]
 fn what_arrives_late_does_not_make_a_whole_database_unfinished() {
     for step in 0.. {
@@ -339,7 +341,7 @@ fn what_arrives_late_does_not_make_a_whole_database_unfinished() {
     }
 }
 
-/// The note of a build before counts as it did.
+/// The note of an earlier build counts as it did.
 #[test]
 fn a_note_of_an_earlier_build_says_that_a_database_is_not_whole() {
     let storage = of_objects(&MemoryObjects::new());
@@ -360,7 +362,7 @@ fn a_note_of_an_earlier_build_says_that_a_database_is_not_whole() {
     process.open(options(&storage, Syncing::Sync)).close().unwrap();
 }
 
-/// Who begins anew drops nothing that its maker has finished meanwhile.
+/// A process that begins anew drops nothing that the first maker has finished meanwhile.
 #[test]
 fn a_database_that_is_finished_meanwhile_is_not_begun_anew() {
     for step in 0.. {

@@ -29,7 +29,8 @@ fn a_process_may_die_while_it_is_refused_to_drop_a_checkpoint() {
     });
 }
 
-/// A request of a drop fails at each step. Either the checkpoint is as it was, or the next drop ends what was begun.
+/// A request of a drop fails at each step. Either the checkpoint is as it was, or the next drop finishes what was
+/// begun.
 #[test]
 fn a_drop_that_fails_leaves_a_checkpoint_that_can_be_used_or_dropped() {
     let objects = MemoryObjects::new();
@@ -72,7 +73,7 @@ fn marks(objects: &MemoryObjects) -> usize {
     listed.iter().filter(|object| object.name.as_str().starts_with("db/dropping/")).count()
 }
 
-/// Whatever is left of a backup that was being dropped when the process ended goes with the next drop, or the next
+/// Whatever is left of a backup that was being dropped when the process ended is removed by the next drop, or the next
 /// backup.
 #[test]
 fn a_drop_of_a_backup_that_was_interrupted_is_ended() {
@@ -128,7 +129,7 @@ fn a_drop_of_a_backup_that_was_interrupted_is_ended() {
     }
 }
 
-/// What a drop asks for arrives when its owner was deposed. A checkpoint that is there then can be cloned.
+/// A request of a drop arrives after its owner was deposed. A checkpoint that is there then can be cloned.
 #[test]
 fn a_request_of_a_drop_may_arrive_after_a_takeover() {
     const LATE: u64 = 1000;
@@ -170,8 +171,8 @@ fn a_request_of_a_drop_may_arrive_after_a_takeover() {
     assert!(stayed > 3 && dropped > 1, "{stayed} {dropped}");
 }
 
-/// Another process takes over at each step of a drop, and the checkpoint is cloned there. The drop goes on, of a process that is
-/// not the owner any more: the clone gave way, or lacks nothing.
+/// Another process takes over at each step of a drop, and the checkpoint is cloned there. The deposed process continues
+/// its drop: the clone gave way, or lacks nothing.
 #[test]
 fn an_owner_may_be_deposed_while_it_drops_a_checkpoint() {
     let objects = MemoryObjects::new();
@@ -228,8 +229,8 @@ fn an_owner_may_be_deposed_while_it_drops_a_checkpoint() {
     assert!(clones > 3 && drops > 1, "{clones} {drops}");
 }
 
-/// What an owner that was deposed does of a drop, or asked for before, arrives when another checkpoint has the name: that one stays,
-/// and so does what tells of its clone.
+/// The steps of a deposed owner's drop, or its earlier requests, arrive when another checkpoint has the name. That
+/// checkpoint stays, and so does the note of its clone.
 #[test]
 fn a_drop_that_arrives_late_leaves_another_checkpoint_of_the_name_alone() {
     const LATE: u64 = 1000;
@@ -307,7 +308,7 @@ fn a_drop_that_arrives_late_leaves_another_checkpoint_of_the_name_alone() {
     }
 }
 
-/// A checkpoint that was dropped, or a backup of one, does not come back when the machine loses its power: what it named is gone.
+/// A dropped checkpoint, or backup of one, does not come back when the machine loses its power: what it named is gone.
 #[test]
 fn a_checkpoint_that_was_dropped_is_away_after_a_power_failure() {
     for seed in 0..8 {

@@ -42,7 +42,7 @@ fn a_checkpoint_stays_as_it_was_until_it_is_dropped() {
         process.kill(db);
         assert_eq!(Db::destroy_stored(&storage, &[], "db").unwrap_err().kind(), ErrorKind::Busy);
 
-        // The next owner sweeps what nothing needs, and that is not what they name.
+        // The next owner sweeps what nothing needs. What they name is needed.
         let process = Process::with_empty_memory();
         let db = process.open(with_shards(options(&storage, Syncing::Sync)));
         db.compact_range(None, None).unwrap();
@@ -55,7 +55,7 @@ fn a_checkpoint_stays_as_it_was_until_it_is_dropped() {
             check(&db, &moments);
         }
         assert_eq!(at(&storage, "after-1").unwrap_err().kind(), ErrorKind::NotFound);
-        // Nothing is left but what the database needs: a run and an image for each table.
+        // Only what the database needs is left: a run and an image for each table.
         eventually("what the checkpoints named is deleted", || {
             db.flush().unwrap();
             let tables: usize = db.statistics().levels.iter().map(|level| level.tables as usize).sum();
@@ -73,7 +73,7 @@ fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
     let objects = MemoryObjects::new();
     let storage = of_objects(&objects.handle());
     let (_process, db, model) = with_checkpoint(&storage, "moment");
-    // Without compactions of its own accord, a clone goes on reading what it shares.
+    // Without compactions of its own accord, a clone continues to read what it shares.
     let named =
         |name: &str| Options { name: Some(name.to_owned()), bulk_load: true, ..options(&storage, Syncing::Sync) };
     let clone = |name: &str| Db::clone_checkpoint(&storage, "db", "moment", name);
@@ -99,7 +99,7 @@ fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
     }
     db.compact_range(None, None).unwrap();
     assert_eq!((contents(&db), at(&storage, "moment").unwrap()), (of_db, model.clone()));
-    // What the clone has rewritten it needs no more, but its checkpoint does.
+    // The clone no longer needs what it has rewritten, but its checkpoint does.
     let process = Process::with_empty_memory();
     let copy = process.open(named("copy"));
     copy.compact_range(None, None).unwrap();
@@ -154,7 +154,7 @@ fn a_backup_copies_what_is_missing_and_is_restored_by_a_clone() {
     Db::drop_backup(&backup, "db", "one").unwrap();
     assert_eq!(segments(&other, "db"), 0);
 
-    // Where a database lives, or another one was backed up, none of this name is.
+    // A backup of this name is refused where a database lives, or where another one was backed up.
     let elsewhere = of_objects(&MemoryObjects::new());
     let process = Process::with_empty_memory();
     let stranger = process.open(options(&elsewhere, Syncing::Sync));
@@ -207,7 +207,7 @@ fn a_process_may_die_while_it_makes_a_checkpoint() {
     dies_everywhere(false, |db, _, _| db.create_checkpoint("new"));
 }
 
-/// Who sleeps while another process takes the database over does no harm to the checkpoints of that one.
+/// An owner that sleeps while another process takes the database over does no harm to that process's checkpoints.
 #[test]
 fn a_fenced_owner_leaves_checkpoints_alone() {
     let objects = MemoryObjects::new();
@@ -231,7 +231,7 @@ fn a_fenced_owner_leaves_checkpoints_alone() {
     owner.close().unwrap();
 }
 
-/// Builds before gave the object of a checkpoint the checkpoint's name.
+/// Earlier builds gave the object of a checkpoint the checkpoint's name.
 #[test]
 fn a_checkpoint_of_a_build_before_is_used_and_dropped() {
     let objects = MemoryObjects::new();
@@ -258,7 +258,7 @@ fn a_checkpoint_of_a_build_before_is_used_and_dropped() {
     assert_eq!(at(&storage, "one").unwrap_err().kind(), ErrorKind::NotFound);
     db.create_checkpoint("one").unwrap();
     assert_eq!(at(&storage, "one").unwrap(), now);
-    // The backup of the other one gives way.
+    // The backup of the other checkpoint gives way.
     assert_eq!(at(&backup, "one").unwrap(), model);
     Db::back_up(&storage, "db", "one", &backup).unwrap();
     assert_eq!((at(&backup, "one").unwrap(), problems(&backup, "db")), (now, (Vec::new(), 1)));
@@ -319,7 +319,7 @@ fn a_clone_gives_way_to_another_checkpoint_of_the_name() {
     Db::clone_checkpoint(&of_objects(&handle), "db", "one", "copy").unwrap();
 }
 
-/// A checkpoint is dropped at each step of its backup, and another one gets its name: a backup lacks nothing.
+/// A checkpoint is dropped at each step of its backup, and another one gets its name: the backup lacks nothing.
 #[test]
 fn a_backup_gives_way_to_another_checkpoint_of_the_name() {
     let objects = MemoryObjects::new();
@@ -403,7 +403,7 @@ fn keyspaces_of_a_checkpoint_are_read_though_one_was_dropped() {
     db.close().unwrap();
 }
 
-/// What lies in tables, and what the log alone has.
+/// What is in tables, and what only the log has.
 #[test]
 fn a_database_is_read_beside_its_owner() {
     for shards in [1, 4] {

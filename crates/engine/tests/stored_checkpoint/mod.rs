@@ -36,7 +36,7 @@ fn with_checkpoint(storage: &Storage, checkpoint: &str) -> (Process, Db, Model) 
     (process, db, model)
 }
 
-/// What a checkpoint holds for a process that has nothing but the storage.
+/// What a checkpoint holds for a process that has only the storage.
 fn at(storage: &Storage, checkpoint: &str) -> Result<Model, Error> {
     let process = Process::with_empty_memory();
     let clients = &process.clients;
@@ -71,7 +71,7 @@ fn segment_names(objects: &MemoryObjects) -> Vec<ObjectName> {
     listed.into_iter().map(|object| object.name).collect()
 }
 
-/// Ends the process at each operation on storage of `work`, until it gets through. Whatever is there afterwards is
+/// Ends the process at each operation of `work` on storage, until `work` gets through. Whatever is there afterwards is
 /// what it should be. With `has_clone`, a clone shares what the first checkpoint names, and nothing else does.
 fn dies_everywhere(has_clone: bool, work: impl Fn(&Db, &Storage, &Storage) -> Result<(), Error>) {
     let usual = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
