@@ -66,7 +66,7 @@ fn service_goes_on_when_a_node_is_lost() {
             2 => (0..2000).for_each(|at| assert_eq!(db.get(&key(at)).unwrap().as_ref(), model.get(&key(at)))),
             _ => {}
         }
-        // So do iterators and snapshots.
+        // The same for iterators and snapshots.
         let mut found = Model::new();
         while entries.valid() {
             found.insert(entries.key().to_vec(), entries.value().to_vec());

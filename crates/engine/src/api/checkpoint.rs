@@ -303,7 +303,7 @@ fn end_block(file: &mut impl Read, block: &mut Vec<u8>, length: usize, path: &Pa
     fill(file, block.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default(), path)
 }
 
-/// The first key of the block that lies `share` bytes after the start of the first section; `None` for the first block.
+/// The first key of the block that is `share` bytes after the start of the first section; `None` for the first block.
 fn key_at(path: &Path, sections: &[Section], mut share: u64) -> Result<Option<Vec<u8>>> {
     let mut file = open_file(path)?;
     for (number, section) in sections.iter().enumerate() {

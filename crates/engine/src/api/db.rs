@@ -79,11 +79,11 @@ impl Db {
     /// of a named database may come in any order, but they must be the ones it was created on.
     ///
     /// # Errors
-    /// `Invalid` for options that conflict with each other or with the database, for no, too few or too many clients,
-    /// or for a new database whose nodes cannot hold what the memtables of all its shards need at once; `NotFound` when
-    /// no database has the name, or a node has lost its part of it; `AlreadyExists`; `Busy` when another process has it
-    /// open; `Unsupported` when a newer build wrote it (it stays unchanged); `Unavailable` when a node is gone;
-    /// `Corrupt`; `Io` when there is no memory or no thread.
+    /// `Invalid` for options that conflict with each other or with the database, for no, too few or too many clients, or for
+    /// a new database whose nodes cannot hold what the memtables of all its shards need at once; `NotFound` when no database
+    /// has the name, or a node has lost its part; `AlreadyExists`; `Busy` when another process has it open; `Unsupported`
+    /// when a newer build wrote it (it stays as it is); `Unavailable` when a node is gone; `Corrupt`; `Io` when there is no
+    /// memory or thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
         Self::open_as(clients, options, None)
     }
@@ -225,8 +225,7 @@ impl Db {
     /// on other nodes is fenced.
     ///
     /// # Errors
-    /// `NotFound` when it is not in storage; `Busy` while a process has it open; those of the storage, after which the
-    /// call can be repeated.
+    /// `NotFound` when it is not in storage; `Busy` while a process has it open; those of the storage: call again.
     pub fn destroy_stored(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         open_stored::destroy(storage, clients, name)
     }
@@ -235,9 +234,8 @@ impl Db {
     /// ([`Options::register`]).
     ///
     /// # Errors
-    /// `NotFound` when the register does not know it; `Busy` while a process has it open; `Unavailable`, naming the
-    /// nodes that do not answer, once it is dropped at the others (the register then still knows it); those of the
-    /// storage.
+    /// `NotFound` when the register does not know it; `Busy` while a process has it open; `Unavailable`, naming the nodes
+    /// that do not answer, once it is dropped at the others (the register then still knows it); those of the storage.
     pub fn destroy_copied(register: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         open_copied::destroy(register, clients, name)
     }
@@ -457,10 +455,9 @@ impl Db {
 
     /// Makes writes durable again after a sync of the log in storage has failed.
     ///
-    /// What such a sync covered may be lost, and no later sync would report that. So from then on, writes that were to
-    /// be durable fail with `Closed`, even if nobody waits for them; reads continue. This call begins another log with
-    /// all that was written and is not durable, and syncs it. Then writes continue. It does nothing if nothing has
-    /// failed.
+    /// What such a sync covered may be lost, and no later sync would report that. So from then on, writes that were to be
+    /// durable fail with `Closed`, even if nobody waits for them; reads continue. This call begins another log with all that
+    /// was written and is not durable, and syncs it. Then writes continue. It does nothing if nothing has failed.
     ///
     /// # Errors
     /// Those of the storage: fix the cause, and call again. `Fenced`.
@@ -671,12 +668,10 @@ impl Db {
         self.shards().iter().zip(ends).try_for_each(|(shard, end)| shard.wait_flushed(end))
     }
 
-    /// Flushes a database that was created with [`Options::unfinished`], and records that it is whole: others may open
-    /// it from now on.
+    /// Flushes a database created with [`Options::unfinished`], and says that it is whole: others may open it from now on.
     ///
     /// # Errors
-    /// `Invalid` for a database that was created without it; as for [`Db::flush`]; `Fenced`; those of the storage: call
-    /// again.
+    /// `Invalid` for a database created without it; as for [`Db::flush`]; `Fenced`; those of the storage: call again.
     pub fn finish(&self) -> Result<()> {
         self.check_writable()?;
         if !self.inner.options.unfinished {
@@ -691,9 +686,8 @@ impl Db {
         owners.map(|owner| owner.store()).try_for_each(named::finish)
     }
 
-    /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until
-    /// storage has the result. Afterwards no shadowed record is left in the range, and its records are in key order.
-    /// `None` means no bound.
+    /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until storage has
+    /// the result. Afterwards the range has no shadowed records, and is in key order. `None` means no bound.
     ///
     /// # Errors
     /// See [`Db::put`].
@@ -709,9 +703,8 @@ impl Db {
         })
     }
 
-    /// Waits until no flush or compaction is left to do, and storage has their results. This includes what a shard does
-    /// at rest ([`Options::settle_after`]). So while others write, this waits until they pause, or until little of what
-    /// they wrote is out of order.
+    /// Waits until no flush or compaction is left to do, those at rest ([`Options::settle_after`]) included, and storage has
+    /// their results. While others write, this waits until they pause, or until little of what they wrote is out of order.
     ///
     /// # Errors
     /// See [`Db::put`].
@@ -722,9 +715,8 @@ impl Db {
         })
     }
 
-    /// For databases without background threads: flushes a memtable or runs a compaction if there is work, ships the
-    /// log if that is due, and connects to memory nodes that were lost. Returns false when there was nothing to do.
-    /// Later calls report failures.
+    /// For databases without background threads: does a flush or a compaction if there is one, ships the log if that is due,
+    /// and reconnects to lost memory nodes. Returns false when there was nothing to do. Later calls report failures.
     pub fn run_background_step(&self) -> bool {
         let has_shipped = self.inner.ship_when_due();
         let rejoining = self.inner.rejoining.as_ref().filter(|_| self.inner.rejoiner.is_none());
@@ -812,8 +804,7 @@ impl Db {
         self.inner.stop()
     }
 
-    /// Closes the database as dropping its last clone does, even if other clones are left. For a caller that holds
-    /// something that the database cannot work without.
+    /// Closes the database as dropping its last clone does. For holders of what it cannot do without; clones may be left.
     pub fn close_unasked(&self) {
         self.inner.stop_unasked();
     }

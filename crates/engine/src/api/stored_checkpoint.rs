@@ -148,8 +148,8 @@ impl Db {
     /// backup, which restores it.
     ///
     /// # Errors
-    /// `NotFound` when there is no such checkpoint; `Busy` while somebody drops it; `AlreadyExists`; `Invalid` for what is no
-    /// name of a database; those of the storage.
+    /// `NotFound` when there is no such checkpoint; `Busy` while somebody drops it; `AlreadyExists`; `Invalid` for a
+    /// name that no database can have; those of the storage.
     pub fn clone_checkpoint(storage: &Storage, name: &str, checkpoint: &str, clone: &str) -> Result<()> {
         Options::check_name(clone)?;
         checkpoints::clone(&Place::new(storage, name)?, checkpoint, clone)

@@ -1,14 +1,14 @@
 //! A database in storage: where its parts are, and what its commits say.
 //!
 //! ```text
-//!   NAME/members/N                     the register of a database that lies in memory alone, in several copies
+//!   NAME/members/N                     the register of a database that is in memory alone, in several copies
 //!   NAME/commit/N                      the commit register: who owns it, its shards' versions, its logs
 //!   NAME/segment/SHARD/EPOCH/NUMBER    what the versions name
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
 //!   NAME/dropping/…                    those of backups that somebody is dropping
-//!   NAME/unfinished                    what lies here is not whole: somebody drops it on a full disk. Builds before also said so in this
-//!                                      way of what they made; now the commits do
+//!   NAME/unfinished                    what is here is not whole: somebody drops it on a full disk. Earlier builds also said
+//!                                      so of what they made; now the commits do
 //!   NAME/bench                         a benchmark made this, and nobody else has opened it since (a root: its last epoch)
 //! ```
 //!
@@ -26,7 +26,7 @@ use std::fmt;
 pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair and restore do, or drops it on a \
                                      full disk, has not finished, and, if it ended, must begin again";
 
-/// Where a database lies in a storage.
+/// Where a database is in a storage.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) storage: Storage,

@@ -90,7 +90,8 @@ impl Remains {
     /// Deletes what is left.
     ///
     /// # Errors
-    /// `Busy` when checkpoints or backups are there, which may need it; those of the storage: list what is left, and call again.
+    /// `Busy` when checkpoints or backups are there, which may need it; those of the storage: list what is left, and
+    /// call again.
     pub(crate) fn delete(self, place: &Place) -> Result<()> {
         check_unneeded(place)?;
         for log in self.logs {

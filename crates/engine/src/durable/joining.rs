@@ -1,7 +1,7 @@
 //! A memory node becomes a member of a shard while service continues (`docs/decisions/0036`).
 //!
 //! ```text
-//!   joins            it gets, from now on, the segments of each change, but for new parts of the log
+//!   joins            it gets, from now on, the segments of each change, except new parts of the log
 //!   segments         those that were there before, and the parts of the log that are full; then those that only readers need
 //!   the log stands still for a moment:
 //!     open part      and the spare ones

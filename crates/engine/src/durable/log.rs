@@ -511,7 +511,7 @@ fn copied(member: &Remote, buffer: &Buffer, part: &Segment, Piece { from, length
 
 /// Sends to those members whose memory nodes have higher numbers than `beyond`. All are under way before the first is
 /// waited for, so the waits share one round trip. As with readers of several nodes, no thread holds an endpoint of one
-/// node while it waits for one of an earlier node.
+/// node while it waits for one of an earlier node. Returns how many members these are, and adds those that failed.
 fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, failed: &mut Vec<(usize, Error)>) -> usize {
     let number = |member: &&Arc<Remote>| (member.memory_node().number(), member.member());
     let Some(member) = receivers(tree).filter(|member| Some(number(member)) > beyond).min_by_key(number) else {

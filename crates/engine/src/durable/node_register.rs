@@ -10,9 +10,9 @@
 //!   claim        write that again, at the own ballot
 //!   write        to all; it counts when more than half have it
 //!
-//!   regain       a cell whose node is there again by another session, or that may get a write late: its epoch has passed, or must
-//!                pass. So acquire, read and claim as above, but take no cell from another process, and go on only if nobody
-//!                has said anything at a later ballot than the own one
+//!   regain       a cell whose node is back by another session, or that may get a write late: its epoch has passed, or must
+//!                pass. So acquire, read and claim as above, but take no cell from another process, and continue only if
+//!                nobody has said anything at a later ballot than the own one
 //!
 //!   silent       a cell that did not answer is not waited for again before its node has answered anything, unless too few decide
 //!                without it. What it was sent may come late; see `regain`: it is acquired anew before it is written again
@@ -104,8 +104,8 @@ impl Cells {
         Ok(found.highest()?.unwrap_or_default())
     }
 
-    /// What the highest ballot says, wherever that can be read; `None` when nobody has said anything. Forgets nodes that cannot be
-    /// reached, and those that have forgotten what they said.
+    /// What the highest ballot says, wherever that can be read; `None` when nobody has said anything. Forgets nodes
+    /// that cannot be reached, and those that have forgotten what they said.
     fn highest(&mut self) -> Result<Option<MembersRecord>> {
         let mut said = Vec::with_capacity(self.cells.len());
         let mut counts = Vec::with_capacity(self.cells.len());
@@ -242,7 +242,7 @@ impl Cell {
         self.shard.as_ref().map(ShardHandle::epoch)
     }
 
-    /// Whether the session is there, as far as is known.
+    /// Whether the session lives, as far as is known.
     fn is_there(&self) -> bool {
         self.store.client().is_there()
     }
@@ -474,9 +474,9 @@ impl NodeRegister {
             // then.
             let is_known = error.is_refusal() && error.kind() != ErrorKind::Fenced;
             cell.shard.take_if(|_| !is_known);
-            // Nor need anybody wait for the cell again. It may get this write late and say it, when more than half said
-            // it at this ballot or a later one: then the cell is behind, as a voter may be. Before it is written again,
-            // it is acquired at an epoch that refuses whatever is still on its way.
+            // Nor need anybody wait for the cell again. It may get this write late and say it. But more than half said
+            // it at this ballot or a later one, so the cell is then behind, as a voter may be. Before it is written
+            // again, it is acquired at an epoch that refuses whatever is still on its way.
             cell.note(error.kind());
             if !self.ballot.names(cell.node) {
                 continue;

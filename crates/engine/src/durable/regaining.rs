@@ -3,8 +3,8 @@
 //! ```text
 //!   no member is of use     this process stood still past its leases, or was cut off
 //!   acquired                at nodes of its members that are in the same life, by their next sessions; from nobody who has it
-//!   confirmed               by the register: nobody has claimed the database, so what lies there is as this process left it
-//!   held                    what the version names, where it lies, while nothing is written and nothing is committed;
+//!   confirmed               by the register: nobody has claimed the database, so what is there is as this process left it
+//!   held                    what the version names, where it is, while nothing is written and nothing is committed;
 //!                           a new manifest begins with the version
 //!   left out                the members as they were before
 //! ```

@@ -341,7 +341,7 @@ mod tests {
         // Tables have it, or it is not to count.
         assert_eq!(lacks(&[of(1..=10, 11)], 11, all), None);
         assert_eq!(lacks(&[of(1..=10, 11)], 0, 10), None);
-        // A part before it holds nothing any more, and has no mark either.
+        // An earlier part no longer holds anything, and has no mark either.
         assert_eq!(lacks(&[read(1, &[0; 64], None), of(11..=20, 20)], 0, all), Some((0, 20)));
         // The end of a batch was not shipped.
         let cut = || marked(1, &block(1..=4, &[3, 4]), None, Some(4));

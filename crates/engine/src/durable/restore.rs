@@ -76,8 +76,8 @@ impl Logs {
     }
 }
 
-/// Seals the logs of earlier owners, so that these acknowledge nothing any more, and reads them. This process must be the
-/// owner.
+/// Seals the logs of earlier owners, so that these no longer acknowledge anything, and reads them. This process must be
+/// the owner.
 ///
 /// # Errors
 /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.

@@ -62,7 +62,8 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     Ok(holding)
 }
 
-/// Refuses a database of which commits are missing. `history` is what was read of them, and `committed` what they say.
+/// Refuses a database whose commits are missing in part. `history` is what was read of them, and `committed` what they
+/// say.
 ///
 /// # Errors
 /// `Corrupt`, naming the log; those of the storage.

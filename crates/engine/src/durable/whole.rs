@@ -88,7 +88,7 @@ fn differing(copies: &[&[u8]], at: usize, end: usize, length: usize) -> Option<D
     (!damaged.is_empty()).then_some(Damage { at: at..end, copies: damaged, whole: Some(whole) })
 }
 
-/// Whether a copy may have a record at a place that ends after what is there.
+/// Whether a copy may have a record at a place that continues after what is there.
 fn may_go_on(copy: &[u8], at: usize, length: usize) -> bool {
     let Some(rest) = copy.get(at..length) else { return false };
     match RecordHeader::decode(rest) {

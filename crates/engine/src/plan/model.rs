@@ -25,7 +25,7 @@ const EXTENTS: u64 = 8;
 /// Keys of a range deletion, at most.
 const RANGE_KEYS: u64 = 20;
 
-/// A record, and where it lies.
+/// A record, and where it is stored.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     key: u64,

@@ -10,8 +10,8 @@
 //! | compaction into | medium records ([`CompactionStyle::Clustered`]) |
 //! |---|---|
 //! | a level under which something overlaps | stay where they are: only indexes are merged |
-//! | the last level of the range, while little of the tables lies outside of runs, or while the level is about to be compacted itself | stay |
-//! | the last level of the range otherwise | what lies outside of runs is gathered into one run of the output table |
+//! | the last level of the range, while little of the tables is outside of runs, or while the level is about to be compacted itself | stay |
+//! | the last level of the range otherwise | what is outside of runs is gathered into one run of the output table |
 //!
 //! So a record is gathered once, near the data, together with many others, and a record that is overwritten soon is
 //! never gathered. Memtable segments die whole, oldest first. Small records are gathered by every compaction above the
@@ -539,8 +539,8 @@ impl<'a> Picker<'a> {
         let smallest = |(_, table): &(u8, Arc<TableMetadata>)| table.properties.smallest.user_key.clone();
         let lower = cursors.parts.get(&chosen.id);
         let behind = |key: &Vec<u8>| below.split_at(below.partition_point(|table| is_before(table, key))).1;
-        // A part takes whole tables. If a table made meanwhile reaches across its start, the chosen table goes down
-        // from its own start.
+        // A part takes whole tables. If a table made meanwhile reaches across the part's start, the chosen table goes
+        // down from its own start.
         let lower =
             lower.filter(|key| behind(key).first().is_none_or(|table| order.compare(&smallest(table), key).is_ge()));
         let left = lower.map_or(below, behind);
@@ -709,7 +709,7 @@ pub(crate) fn gatherings<'t>(segments: impl Iterator<Item = &'t SegmentUse>) -> 
     runs
 }
 
-/// Whether all of a table's records lie in runs.
+/// Whether all of a table's records are in runs.
 fn is_in_runs(table: &TableMetadata) -> bool {
     table.properties.segments.iter().all(|used| used.is_run)
 }

@@ -6,8 +6,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | begins | when the shard has rested for [`Options::settle_after`](crate::terms::Options::settle_after), nothing else is due, and more than an eighth of the records' bytes lie outside of their table's longest run |
-//! | only | where compactions cluster, all tables lie in memory and are to stay there, and memory stays plenty even if each record is there twice for a while |
+//! | begins | when the shard has rested for [`Options::settle_after`](crate::terms::Options::settle_after), nothing else is due, and more than an eighth of the records' bytes are outside of their table's longest run |
+//! | only | where compactions cluster, all tables are in memory and are to stay there, and memory stays plenty even if each record is there twice for a while |
 //! | continues | level by level and table by table, as [`manual`](crate::plan::manual) says; its steps come before others |
 //! | ends | when it is done, when one of these conditions no longer holds, or when the ledger has no memory for a step; and at once when the shard no longer rests: what is under way is installed |
 //!
@@ -101,7 +101,7 @@ pub(crate) fn may_settle(picker: &Picker<'_>) -> bool {
     is_wanted && picker.tier_of(last) == Tier::Memory && all_in_memory()
 }
 
-/// Whether too many bytes lie outside of their table's longest run, and there is room to change that. Large records do
+/// Whether too many bytes are outside of their table's longest run, and there is room to change that. Large records do
 /// not count: they stay where they were written.
 fn is_scattered(picker: &Picker<'_>) -> bool {
     let (mut all, mut scattered) = (0u64, 0u64);

@@ -1,4 +1,4 @@
-//! Which levels lie in storage, and what leaves memory for that.
+//! Which levels are in storage, and what leaves memory for that.
 //!
 //! From one level on, all tables are in storage: their records and their images. A compaction into such a level leaves
 //! nothing of its tables in memory. It *vacates* their segments there, so their records are gathered into a run in key
@@ -62,19 +62,19 @@ impl Tiers {
     }
 }
 
-/// Whether a segment lies in memory.
+/// Whether a segment is in memory.
 pub(crate) fn is_in_memory(version: &Version, segment: SegmentId) -> bool {
     let info = version.segment(segment);
     info.is_some_and(|info| info.placements.iter().any(|place| matches!(place, Placement::Memory { .. })))
 }
 
-/// The segments of a table's records that lie in memory.
+/// The segments of a table's records that are in memory.
 pub(crate) fn records_in_memory(version: &Version, table: &TableMetadata) -> BTreeSet<SegmentId> {
     let named = table.properties.segments.iter().map(|used| used.id);
     named.filter(|id| is_in_memory(version, *id)).collect()
 }
 
-/// Whether nothing that a table names lies in memory.
+/// Whether nothing that a table names is in memory.
 pub(crate) fn is_stored(version: &Version, table: &TableMetadata) -> bool {
     !table.segments().any(|id| is_in_memory(version, id))
 }

@@ -1,4 +1,4 @@
-//! Moving the bound between two neighbouring shards, and the keys in between, while calls go on.
+//! Moving the bound between two neighbouring shards, and the keys in between, while calls continue.
 //!
 //! ```text
 //!   source       [ stays … | chunk | chunk | chunk )( bound
@@ -189,7 +189,7 @@ impl Move<'_> {
         let (view, number) = self.from.tree.present();
         let view = Arc::clone(&view);
         let bounds = Arc::new(Bounds::new(self.router.order(), chunk, None));
-        // What has expired is hidden from everybody who reads in the destination.
+        // What has expired is hidden from all readers in the destination.
         let horizon = Horizon { number, time_ms: self.from.tree.time.now_ms() };
         let mut entries = ShardIterator::new(Arc::clone(&self.from.tree), view, horizon, bounds)?;
         let most_bytes = BATCH_BYTES.min(self.to.tree.remote.max_record_bytes() / 2);

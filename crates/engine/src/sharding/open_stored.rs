@@ -1,4 +1,4 @@
-//! Opening a database that lies in storage (see `durable::restore`), and dropping one.
+//! Opening a database in storage (see `durable::restore`), and dropping one.
 
 use crate::durable::checkpoints;
 use crate::durable::database::{Committed, Place, Tombstone, UNFINISHED};

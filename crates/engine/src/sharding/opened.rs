@@ -33,7 +33,7 @@ pub(crate) struct Opened {
     pub(crate) cut: Arc<Cut>,
     /// The log in storage, if there is one.
     pub(crate) log: Option<Arc<StorageLog>>,
-    /// Where the copies lie, if there are several.
+    /// Where the copies are, if there are several.
     pub(crate) copied: Option<Arc<Copied>>,
     /// What else there is of a database in storage.
     pub(crate) stored: Option<Stored>,
@@ -47,7 +47,7 @@ pub(crate) struct Stored {
     pub(crate) kept: Arc<Kept>,
 }
 
-/// What a database with several copies in memory is, and where they may lie.
+/// What a database with several copies in memory is, and where they may be placed.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) database: CopiedDatabase,
@@ -95,7 +95,7 @@ pub(super) fn nodes<'a>(
     clients.iter().enumerate().map(node).collect()
 }
 
-/// Acquires all shards, of which these roots were seen, or none.
+/// Acquires all shards, or none. `seen` has the roots of them that were seen.
 pub(super) fn acquire(parts: &[named::Part], seen: &Seen, options: &Options) -> Result<Vec<Arc<Owner>>> {
     let mut owners: Vec<Arc<Owner>> = Vec::with_capacity(options.shards);
     for (part, id) in parts.iter().cycle().zip(0..).take(options.shards) {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A session at a node is a member of a shard at most once. So where a copy was left out and the session lives on, as
-//! at a node that was slow or full, another session takes its place, or joins it if other shards use it. Such a node is
-//! tried less often, since each try copies what is missing.
+//! at a node that was slow or full, another session takes its place, or runs beside it if other shards use it. Such a
+//! node is tried less often, since each try copies what is missing.
 //!
 //! A process that has lost all members of a shard no longer writes there, so it would not learn that another process
 //! took over. It asks the register, after the same pauses. If nobody took over, the process regains what has come back
@@ -90,7 +90,7 @@ struct KnownNode {
 }
 
 impl KnownNode {
-    /// Ends sessions that no shard uses: what they have leased is of no use any more.
+    /// Ends sessions that no shard uses: what they have leased is no longer of use.
     fn end_unused(&mut self, shards: &[Arc<Shard>]) {
         let is_used = |session: &Arc<MemoryClient>| shards.iter().any(|shard| shard.tree.remote.uses(session));
         self.before.extract_if(.., |session| !is_used(session)).for_each(|session| session.end());

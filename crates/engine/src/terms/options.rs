@@ -209,9 +209,9 @@ pub struct Options {
     pub storage: Option<Storage>,
     /// What writes survive unless they say otherwise ([`WriteOptions`]).
     pub durability: Durability,
-    /// Where the register of a database with several copies in memory is. The register says who owns the database, and
-    /// which nodes hold the copies. It must outlive the memory nodes. Without one, more than half of the memory nodes
-    /// that the database is created on decide (`docs/concepts/durability.md`).
+    /// Where the register of a database with several copies in memory is stored. The register says who owns the
+    /// database, and which nodes hold the copies. It must outlive the memory nodes. Without one, more than half of the
+    /// memory nodes that the database is created on decide (`docs/concepts/durability.md`).
     pub register: Option<Storage>,
     /// Order of the keys.
     pub key_order: KeyOrder,

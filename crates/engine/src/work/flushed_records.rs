@@ -87,7 +87,7 @@ impl FlushedRecords<'_> {
         matches!(self, Self::Run(_))
     }
 
-    /// Where the record at `offset` of a block lies, if it is the next one.
+    /// Where the record at `offset` of a block is stored, if it is the next one.
     ///
     /// # Errors
     /// `Corrupt` when there is no such block.

@@ -78,7 +78,7 @@ impl Shard {
         }
     }
 
-    /// Where the job's objects lie, if it has any, and what an attempt may do with them within `patience`.
+    /// Where the job's objects are, if it has any, and what an attempt may do with them within `patience`.
     fn stored_place(&self, job: &CompactionJob, tier: Tier, patience: Duration) -> Option<StoredPlace> {
         let has_outputs = tier == Tier::Storage;
         let inputs = job.segments.values().filter(|info| is_stored(info));

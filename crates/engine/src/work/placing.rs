@@ -6,7 +6,7 @@
 //! | tried first to last, for the whole block and then for parts half as long | |
 //! |---|---|
 //! | memory that this session leased, or leases now where memory is not short | written one-sided, without a copy |
-//! | memory where outputs of the node's jobs lie | the node pulls the bytes and copies them |
+//! | memory where outputs of the node's jobs are | the node pulls the bytes and copies them |
 //! | memory that this session leases now, also from the headroom | written one-sided |
 //!
 //! Last comes the memory that was held for this (see `room`). The index, which is in one piece, takes it first. Each
@@ -51,7 +51,7 @@ impl PlacedBlock {
         Self { parts: stretches.into_iter().map(part).collect(), is_logged: true }
     }
 
-    /// Where `offset` of the block lies.
+    /// Where `offset` of the block is stored.
     pub(crate) fn locate(&self, offset: u64) -> LogicalAddress {
         let behind = self.parts.partition_point(|part| part.start <= offset);
         let PlacedPart { start, segment, offset: place, .. } = &self.parts[behind - 1];
@@ -63,7 +63,7 @@ impl PlacedBlock {
         self.is_logged
     }
 
-    /// Where its records lie.
+    /// Where the block's records are stored.
     pub(crate) fn stretches(&self) -> impl Iterator<Item = RecordStretch> {
         let stretch =
             |part: &PlacedPart| RecordStretch { segment: part.segment.id(), offset: part.offset, length: part.length };

@@ -292,7 +292,7 @@ impl Shard {
     fn prepare_log(&self, log: &Log) -> bool {
         let has_made = !self.tree.is_closed()
             && log.prepare(&self.tree, &self.commits).unwrap_or_else(|error| {
-                // Whoever needs the part makes it, or fails then.
+                // A writer that needs the part makes it, or fails then.
                 tracing::debug!(%error, "making a part of the log ahead");
                 false
             });

@@ -427,7 +427,7 @@ fn a_database_is_read_beside_its_owner() {
             read.close().unwrap();
             assert_eq!(objects.list(None).unwrap(), listed, "round {round}");
         }
-        // The owner goes on.
+        // The owner continues.
         db.put(b"key", b"value").unwrap();
         db.check_owner().unwrap();
         db.close().unwrap();

@@ -46,7 +46,7 @@ impl World {
             let Ok(mut nodes) = nodes.try_lock() else { return };
             something();
             for node in nodes.values_mut() {
-                // One that has crashed serves nobody any more.
+                // A node that has crashed serves nobody any more.
                 let _ = node.step(Duration::ZERO);
             }
         });
@@ -92,7 +92,7 @@ pub(crate) fn step(nodes: &[Mutex<MemoryNode>]) {
     for node in nodes {
         // What a node does may also wait.
         if let Ok(mut node) = node.try_lock() {
-            // One that has crashed serves nobody any more.
+            // A node that has crashed serves nobody any more.
             let _ = node.step(Duration::ZERO);
         }
     }
@@ -298,7 +298,7 @@ fn the_next_owner_finds_records_where_the_log_had_them() {
     assert!(all_there(&next));
     next.flush().unwrap();
     assert!(all_there(&next));
-    // What nobody needs goes.
+    // What nobody needs is freed.
     let before = next.statistics().remote_bytes;
     keys().for_each(|key| next.delete(&key).unwrap());
     next.compact_range(None, None).unwrap();

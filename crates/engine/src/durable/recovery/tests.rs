@@ -402,7 +402,7 @@ fn answers_to_commits_are_lost() {
             for _ in 0..600 {
                 if let Err(error) = history.write(&db, &mut random) {
                     failures += 1;
-                    // Refused before anything was done, while writes to other keys go on.
+                    // Refused before anything was done, while writes to other keys continue.
                     if error.to_string().contains("it is unknown whether it was") {
                         history.operations.pop();
                         undecided += 1;

@@ -62,8 +62,8 @@ impl Part {
         blocks.fold(Ok(()), Result::and)
     }
 
-    /// Searches the segments of a table whose index is damaged for what it held, beside the entries that were `taken` and
-    /// those that other tables have. Returns how many objects that are, and what is left.
+    /// Searches the segments of a table whose index is damaged for what it held, beside the entries that were `taken`
+    /// and those that other tables have. Returns how many objects were searched, and what is left, in words.
     pub(super) fn search_table(
         &mut self,
         properties: &Arc<TableProperties>,
@@ -107,7 +107,7 @@ impl Part {
                         its.push((record, place));
                     }
                 } else if matches!(record.tag.kind(), Kind::Delete | Kind::RangeDelete) {
-                    // Whatever was deleted was deleted.
+                    // A deletion counts, whichever table it is of.
                     self.take(&record, Source::Search { has_newest: false }, place);
                 }
             }

@@ -188,7 +188,7 @@ impl Picker<'_> {
     }
 }
 
-/// The extent that a segment lies in.
+/// The extent that a segment is in.
 fn extent_of(info: &SegmentInfo) -> Option<u32> {
     match info.placements.first()? {
         Placement::Memory { extent, .. } => Some(*extent),

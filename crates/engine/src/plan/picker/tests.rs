@@ -298,7 +298,7 @@ fn dead_bytes_are_collected() {
 
 #[test]
 fn the_segments_of_which_least_lives_are_left() {
-    // Of 20,000 bytes 5,000 are dead: when the first segment is left, and the second, no more than 3,000 are.
+    // Of 20,000 bytes, 5,000 are dead. When the first and the second segment are left, no more than 3,000 are.
     let tables = [
         (2, 1, "a", "b", 2000, true),
         (2, 2, "c", "d", 3000, true),
@@ -481,13 +481,13 @@ fn neighbours_of_level_0_are_merged_where_nothing_else_finds_room() {
         let Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated } = &pick.work else {
             panic!("{pick:?}")
         };
-        // Their records, too, as one run.
+        // Also their records, as one run.
         assert_eq!(*vacated, pick.inputs.iter().map(|(_, table)| SegmentId(table.id.0 * 2)).collect());
         Some(pick.inputs.iter().map(|(_, table)| table.id.0).collect::<Vec<_>>())
     };
     assert_eq!(found(3..=5, &[3], Room::NONE), Some(vec![5, 4]));
     assert_eq!(found(3..=5, &[3], Room { memtables: 1, ..Room::NONE }), None);
-    // None that is busy stays between them, and none is merged alone.
+    // No busy table stays between them, and none is merged alone.
     assert_eq!(found(3..=5, &[4], Room::NONE), None);
     assert_eq!(found(2..=6, &[4], Room::NONE).map(|ids| ids.len()), Some(2));
     // As many as have an index of one page.
@@ -584,7 +584,7 @@ fn levels_that_the_options_know_no_more_are_gone_on_with() {
     assert_eq!(found(3), Some((vec![(3, 53), (4, 2)], 4)));
     assert_eq!(found(2), Some((vec![(4, 52), (5, 1)], 5)));
     assert_eq!(found(1), None);
-    // A level that is too large goes down as well, and the last one does not.
+    // A level that is too large also goes down, and the last one does not.
     let large = [(1, 2, "a", "f", 2000, true), (2, 1, "a", "f", 50_000, true)];
     assert_eq!(
         ids(&pick(&version(&large, 50_000), &options, &mut Cursors::default(), false).unwrap()),
@@ -638,12 +638,12 @@ fn what_goes_to_storage_leaves_memory() {
     let options = Options { storage_from_level: Some(2), ..options() };
     let tables = [(1, 1, "a", "b", 1200, true), (2, 4, "b", "c", 10, true), (2, 5, "x", "z", 10, true)];
     let in_memory = version(&tables, 1200);
-    // What lies there already stays where it is.
+    // What is in storage already stays where it is.
     let half = stored(&in_memory, &[4, 5]);
     let found = pick(&half, &options, &mut Cursors::default(), false).unwrap();
     assert_eq!((ids(&found), found.tier, vacated(&found)), (vec![(1, 1), (2, 54)], Tier::Storage, vec![2]));
     assert_eq!(found.output_bytes(&options), 0);
-    // A table alone is not moved as it stands, unless it lies there.
+    // A table alone is not moved as it is, unless it is in storage.
     let alone = version(&[(1, 1, "a", "b", 1200, true)], 1200);
     let found = pick(&alone, &options, &mut Cursors::default(), false).unwrap();
     assert_eq!((ids(&found), vacated(&found)), (vec![(1, 1)], vec![2]));

@@ -1,4 +1,4 @@
-//! Memory nodes that are lost in every way come back, and nobody tells the database.
+//! Memory nodes that are lost in every way come back, and the database finds out by itself.
 
 use super::*;
 use crate::Db;

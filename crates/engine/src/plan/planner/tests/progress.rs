@@ -247,7 +247,7 @@ impl Run {
         let compaction = self.under_way.swap_remove(one);
         if self.tree.random.one_in(1, 40) {
             self.counts.failed += 1;
-            // Free memory may lie in pieces that are too short.
+            // Free memory may be in pieces that are too short.
             let kind = if self.tree.random.one_in(1, 2) { ErrorKind::Full } else { ErrorKind::Unavailable };
             self.fail(compaction, kind);
         } else {

@@ -103,7 +103,7 @@ fn a_shard_that_need_not_or_cannot_settle_is_quiet() {
     for change in changes {
         let mut play = scattered(40);
         change(&mut play.options);
-        // With levels in storage another compaction is due, which takes what lies there out of memory.
+        // With levels in storage another compaction is due, which moves what is there out of memory.
         let is_due = play.options.storage_from_level.is_some();
         assert_eq!(play.is_quiet(), !is_due);
         play.now += AFTER;
