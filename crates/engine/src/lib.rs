@@ -32,10 +32,10 @@
 //! | | lock | guards |
 //! |---|---|---|
 //! | 1 | `Router::moving` | the move of a bound |
-//! | 1 | `Rejoining::known`, which nobody waits for | when to connect to nodes that were lost |
-//! | 1 | `Members::regaining`, which nobody waits for, after `Rejoining::known` | who gets lost members back |
+//! | 1 | `Rejoining::known`, which no thread waits for | when to connect to nodes that were lost |
+//! | 1 | `Members::regaining`, which no thread waits for, after `Rejoining::known` | the regaining of lost members |
 //! | 2 | `Router::present` | the number of the current assignment |
-//! | 3 | `StorageLog::appended` | what the log in storage has been given |
+//! | 3 | `StorageLog::appended` | what was appended to the log in storage |
 //! | 3 | `Cut::gate`, then `Cut::turn`, after any of these | batches that cross shards |
 //! | 4 | `Log::shipping`, then `Log::spare`, then `Commits::turn`, then `Manifest::logs` | the log in memory, and the change of a version |
 //! | 4 | `Members::changing`, then `MemberRegister::state`, after any of these | the members of a shard, and the register of them |

@@ -444,8 +444,8 @@ impl Db {
     /// memory of the memory nodes ([`Durability::Memory`]).
     ///
     /// # Errors
-    /// `Invalid` when the database has no name; `Full` when there is no room for the log; `Unavailable`; `Closed`; others of the
-    /// storage.
+    /// `Invalid` when the database has no name; `Full` when there is no room for the log; `Unavailable`; `Closed`; others of
+    /// the storage.
     pub fn sync(&self) -> Result<()> {
         self.shards().iter().try_for_each(|shard| {
             shard.tree.check_open()?;

@@ -10,9 +10,9 @@
 //! | records of memtables | [`log`] | [`storage_log`] |
 //! | segments | where they are | also objects: [`keeping`] |
 //! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
-//! | before anything is taken | [`known`] | [`known`], [`unnamed`] |
-//! | moments that stay | | [`checkpoints`] |
-//! | what a drop leaves | | [`dropping`] |
+//! | checks before anything is taken over | [`known`] | [`known`], [`unnamed`] |
+//! | checkpoints | | [`checkpoints`] |
+//! | remains of a drop | | [`dropping`] |
 //! | damaged copies | [`mending`] | |
 
 pub(crate) mod checkpoints;

@@ -1,4 +1,4 @@
-//! What to do next: which memtables to flush, which tables to compact, who waits and for how long, who gets room.
+//! What to do next: which memtables to flush, which tables to compact, which writers wait and for how long, and who gets room.
 //!
 //! Pure: what happened goes in, what to do comes out. Owns the bookkeeping of background work, which
 //! [`work`](crate::work) keeps under its lock. May use [`terms`](crate::terms) and the metadata of
