@@ -37,7 +37,7 @@
 //! | 2 | `Router::present` | the number of the current assignment |
 //! | 3 | `StorageLog::appended` | what was appended to the log in storage |
 //! | 3 | `Cut::gate`, then `Cut::turn`, after any of these | batches that cross shards |
-//! | 4 | `Log::shipping`, then `Log::spare`, then `Commits::turn`, then `Manifest::logs` | the log in memory, and the change of a version |
+//! | 4 | `Log::shipping`, then `Log::spares`, then `Commits::turn`, then `Manifest::logs` | the log in memory, and the change of a version |
 //! | 4 | `Members::changing`, then `MemberRegister::state`, after any of these | the members of a shard, and the register of them |
 //! | 4 | `StorageLog::shipping`, then `Register::state`, then `Register::lost` | the log and the commits in storage |
 //! | 4 | `Recorded::turn`, which may follow `Commits::turn`, then `Recorded::version` or `Register::state` | the version that storage has |

@@ -274,7 +274,7 @@ impl Db {
         self.inner.stored.as_ref().ok_or_else(|| Error::invalid("a database without storage has no checkpoints there"))
     }
 
-    /// Whether the database is open for reading only, as of a checkpoint.
+    /// Whether the database is open for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.inner.is_read_only

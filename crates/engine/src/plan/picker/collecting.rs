@@ -35,8 +35,8 @@ impl Picker<'_> {
         self.space.dead_bytes() as f64 / (most_bytes + 1) as f64
     }
 
-    /// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
-    /// that name the segment with the most dead bytes.
+    /// When dead bytes exceed their share: a step that empties the segment that is cheapest to empty, at the highest level
+    /// that has tables which name it.
     pub(super) fn pick_garbage(&self) -> Option<Pick> {
         if self.garbage_score() < 1.0 {
             return None;

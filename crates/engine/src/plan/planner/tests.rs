@@ -268,7 +268,7 @@ fn what_may_pass_is_tried_again_a_few_times_and_then_it_has_failed() {
     assert_eq!(play.planner.failure.as_ref().map(Error::kind), Some(ErrorKind::Unavailable), "the first one stays");
 }
 
-/// Four tables of level 0 over two of level 1. Each pair takes a page for an index.
+/// Two tables of level 1 over two of level 2. Each pair takes a page for an index.
 const TWO_PAIRS: [Given<'static>; 4] = [(1, 4, "a", "c"), (1, 3, "x", "z"), (2, 2, "a", "c"), (2, 1, "x", "z")];
 
 fn two_pairs(pages: u64, reserve: u64) -> Play {
