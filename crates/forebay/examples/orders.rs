@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (orders, by_customer) = (keyspaces.create("orders")?, keyspaces.create("by-customer")?);
 
     for (number, customer, text) in [(1_u32, "ada", "a compass"), (2, "grace", "a lamp"), (3, "ada", "a rope")] {
-        // Both are there, or neither.
+        // Both writes take effect, or neither.
         let mut batch = WriteBatch::new();
         batch.within(&orders).put(&number.to_be_bytes(), text.as_bytes());
         batch.within(&by_customer).put(format!("{customer}/{number}").as_bytes(), &number.to_be_bytes());

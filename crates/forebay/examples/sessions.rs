@@ -1,5 +1,5 @@
-//! Sessions that end by themselves, a counter that nobody reads before it is changed, and a change that fails if somebody was
-//! faster. The database lies in memory alone.
+//! Sessions that expire by themselves, a counter that is changed without being read first, and a change that fails if
+//! another client was faster. The database lies in memory alone.
 //!
 //! `cargo run --package forebay --example sessions`
 
@@ -12,9 +12,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options { merge_operator: Some("counter".to_owned()), ..Options::default() };
     let store = Store::embedded(64 << 20, options)?;
 
-    // It is gone in an hour, without a call.
+    // The session expires in an hour, without a call.
     store.put_expiring(b"session/7", b"ada", store.time_ms() + HOUR_MS)?;
-    // This one was over before it was written.
+    // This session had expired before it was written.
     store.put_expiring(b"session/8", b"grace", store.time_ms() - HOUR_MS)?;
     assert_eq!(store.get(b"session/7")?.as_deref(), Some(&b"ada"[..]));
     assert_eq!(store.get(b"session/8")?, None);

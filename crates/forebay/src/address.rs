@@ -25,14 +25,16 @@ pub enum NodeAddress {
     Tcp {
         /// Host and port.
         place: String,
-        /// How this process proves itself there, and what it asks of the node; by default plainly and nothing.
+        /// How this process proves who it is, and what proof it asks of the node. By default it proves nothing and asks
+        /// for nothing.
         access: AccessOptions,
     },
 }
 
 impl NodeAddress {
-    /// The same address, to be reached so. Files are read when a link is opened, so those that were replaced by then
-    /// are the ones that count. Only TCP has such a thing: who may reach other nodes, the system decides.
+    /// Returns the same address with these access options. Files are read when a link is opened, so a file that was
+    /// replaced before then counts. Only TCP addresses have access options: for other nodes the system decides who may
+    /// connect.
     #[must_use]
     pub fn with_access(self, access: AccessOptions) -> Self {
         match self {
@@ -108,7 +110,7 @@ pub struct ListenOptions {
 /// Opens the listener of a memory node.
 ///
 /// # Errors
-/// `Invalid` for an address that cannot be listened on so; `Io` when the system refuses.
+/// `Invalid` for an address that cannot be listened on with these options; `Io` when the system refuses.
 pub fn listen(address: &NodeAddress, options: ListenOptions) -> Result<Box<dyn Listener>, Error> {
     let ListenOptions { node, admission, allow_remote, users } = options;
     let wrong = |text: &str| Err(Error::Address(format!("{address}: {text}")));

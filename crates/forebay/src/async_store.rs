@@ -16,13 +16,14 @@
 //! # }
 //! ```
 //!
-//! Calls run on the threads of a pool, by the crate `blocking`: as many as there are calls under way, up to 500, and none when nobody
-//! calls. So any runtime will do. Writes that wait for the same sync share it, as those of threads do. A call goes to another thread and
-//! back, which takes longer than a read from memory: for many small reads use [`multi_get`](AsyncStore::multi_get), a stream, or
-//! [`run`](AsyncStore::run), which does any number of calls of a [`Store`] at once.
+//! Calls run on the threads of a pool, from the crate `blocking`. The pool has as many threads as there are calls in
+//! progress, up to 500, and none when there are no calls. So any runtime will do. Writes that wait for the same sync
+//! share it, as writes of threads do. A call goes to another thread and back, which takes longer than a read from
+//! memory: for many small reads use [`multi_get`](AsyncStore::multi_get), a stream, or [`run`](AsyncStore::run), which
+//! makes any number of calls of a [`Store`] at once.
 //!
-//! Whoever drops the future of a call gives it up. A call that has not begun is not made. One that has begun goes on to its end: of
-//! a write nobody knows then whether it was made, as when a reply is lost.
+//! To drop the future of a call is to give the call up. A call that has not begun is not made. A call that has begun
+//! runs to its end, and then the caller does not know whether a write was made, as when a reply is lost.
 
 use crate::{DirectoryOptions, Entries, Error, Snapshot, Store, WriteBatch, WriteOptions};
 use blocking::{Unblock, unblock};
@@ -43,13 +44,13 @@ const READ_AHEAD: usize = 64;
 #[derive(Debug, Clone)]
 pub struct AsyncStore(Shared);
 
-/// The store, which is there until this is dropped.
+/// The store, which is `Some` until this is dropped.
 #[derive(Debug, Clone)]
 struct Shared(Option<Arc<Store>>);
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The last one closes the store, which takes its time.
+        // Dropping the last clone closes the store, which takes time.
         if let Some(store) = self.0.take().and_then(Arc::into_inner) {
             unblock(move || drop(store)).detach();
         }
@@ -63,7 +64,7 @@ impl From<Store> for AsyncStore {
 }
 
 impl AsyncStore {
-    /// As [`Store::open`]. A store of another kind is made from a [`Store`].
+    /// As [`Store::open`]. To get a store of another kind, convert a [`Store`].
     ///
     /// # Errors
     /// Those of [`Store::open`].
@@ -81,7 +82,7 @@ impl AsyncStore {
         unblock(move || Store::open_with(path, options)).await.map(Self::from)
     }
 
-    /// Does something with the store on a thread of the pool.
+    /// Runs `body` with the store on a thread of the pool.
     ///
     /// # Errors
     /// Those of `body`.
@@ -95,7 +96,7 @@ impl AsyncStore {
         unblock(move || store.0.as_deref().map_or_else(|| Err(closed()), |store| body(store).map_err(Into::into))).await
     }
 
-    /// A stream of what an iterator over the store gives, which a thread of the pool reads ahead.
+    /// Returns a stream of what an iterator over the store gives. A thread of the pool reads ahead.
     ///
     /// ```
     /// # fn main() -> Result<(), forebay::Error> {
@@ -115,7 +116,7 @@ impl AsyncStore {
     /// ```
     ///
     /// # Errors
-    /// Those of `iterate`. The stream gives those of the iterator.
+    /// Those of `iterate`. The stream gives the iterator's errors.
     pub async fn stream<I>(
         &self,
         iterate: impl FnOnce(&Store) -> Result<I, Error> + Send + 'static,
@@ -203,7 +204,7 @@ impl AsyncStore {
     /// As [`Db::snapshot`](crate::Db::snapshot).
     ///
     /// # Errors
-    /// None; the result is that of every call.
+    /// None; every call has this result type.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
         self.run(|store| Ok::<_, Error>(Arc::new(store.snapshot()))).await
     }
@@ -252,7 +253,7 @@ impl AsyncStore {
     }
 }
 
-/// A stream of keys and values: see [`AsyncStore::stream`]. It keeps the memory of everything it reads.
+/// A stream of keys and values: see [`AsyncStore::stream`]. It keeps the memory of everything that it reads.
 #[derive(Debug)]
 pub struct AsyncEntries<I = Entries>(Unblock<I>);
 

@@ -5,9 +5,9 @@
 //!   PATH/default/   the database: its commits, objects and logs
 //! ```
 //!
-//! The memory node is a thread of this process. It begins empty, and what the database needs there is read from the
-//! directory. The lock keeps two processes of one machine apart, however they name the directory (see [`crate::lock`]). The
-//! database's commits fence those that do not see the lock, as over a network's file system.
+//! The memory node is a thread of this process. It begins empty, and what the database needs in it is read from the
+//! directory. The lock keeps two processes of one machine apart, however they name the directory (see [`crate::lock`]).
+//! The database's commits fence processes that do not see the lock, for example over a network file system.
 
 use crate::embedded::Node;
 use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
@@ -20,25 +20,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Name of the folder in which the storage has files that it has not finished.
+/// Name of the folder for files that the storage has not finished.
 const STORAGE_TEMPORARY: &str = ".tmp";
 
 /// What a database has in its folder (`docs/concepts/storage.md`).
 const PARTS: [&str; 10] =
     ["backup", "bench", "checkpoint", "clone", "commit", "dropping", "log", "members", "segment", "unfinished"];
 
-/// Those in which all names are numbers of twenty digits.
+/// The parts in which all names are numbers of twenty digits.
 const NUMBERED: [&str; 4] = ["commit", "log", "members", "segment"];
 
 /// How a database in a directory is opened.
 #[derive(Debug, Clone)]
 pub struct DirectoryOptions {
     /// Memory that the database may take in this process for what it holds beside its caches. Memory is taken when it is
-    /// first used; what does not fit lies in the directory alone. 4 GiB by default.
+    /// first used; what does not fit is stored in the directory alone. 4 GiB by default.
     pub memory_bytes: u64,
-    /// The other options, without a name and a storage: the path says both. By default as [`Options::default`], but
-    /// writes are synced once a second, and the system has them some milliseconds after they were made: that is
-    /// [`Durability::Storage`] with [`Syncing::Interval`].
+    /// The other options, without a name and a storage: the path gives both. The default is [`Options::default`] with
+    /// [`Durability::Storage`] and [`Syncing::Interval`]: writes are synced once a second, and reach the system some
+    /// milliseconds after they were made.
     pub database: Options,
 }
 
@@ -50,13 +50,13 @@ impl Default for DirectoryOptions {
 }
 
 impl Store {
-    /// Opens the database in the directory `path`, with the number of shards that it has, or creates directory and database. It
-    /// survives process and machine, but for the writes of the last second if the machine fails, and of the last few milliseconds
-    /// if the process is killed: see [`DirectoryOptions`].
+    /// Opens the database in the directory `path`, with the number of shards that it has, or creates directory and
+    /// database. The database survives process and machine, except for the writes of the last second if the machine
+    /// fails, and of the last few milliseconds if the process is killed: see [`DirectoryOptions`].
     ///
     /// # Errors
-    /// `Invalid` for a URL; `Busy` while a process has it open, unless it is to be taken over; `Corrupt` when what was durable is damaged; `Io` and
-    /// others of the directory.
+    /// `Invalid` for a URL; `Busy` while a process has the database open, unless it is to be taken over; `Corrupt` when
+    /// durable data is damaged; `Io` and other errors of the directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let mut options = DirectoryOptions::default();
         if let Some(shards) = Self::shards_in(&path)? {
@@ -65,7 +65,8 @@ impl Store {
         Self::open_with(path, options)
     }
 
-    /// How many shards the database in the directory `path` has, if it is there: with any other number it does not open.
+    /// Returns how many shards the database in the directory `path` has, if it exists. It does not open with any other
+    /// number.
     ///
     /// # Errors
     /// `Invalid` for a URL; `Corrupt`; those of the directory.
@@ -80,8 +81,9 @@ impl Store {
     /// As [`Store::open`], with options.
     ///
     /// # Errors
-    /// Beside those of [`Store::open`], `Invalid` for options that conflict, or have a name or a storage, and for a directory
-    /// that has a database of LevelDB or RocksDB; `NotFound` when the database must exist and does not; `AlreadyExists`.
+    /// Besides those of [`Store::open`], `Invalid` for options that conflict, or have a name or a storage, and for a
+    /// directory that has a database of LevelDB or RocksDB; `NotFound` when the database must exist and does not;
+    /// `AlreadyExists`.
     pub fn open_with(path: impl AsRef<Path>, options: DirectoryOptions) -> Result<Self, Error> {
         let DirectoryOptions { memory_bytes, database } = options;
         if database.name.is_some() || database.storage.is_some() {
@@ -89,7 +91,7 @@ impl Store {
             return Err(Error::Address(message.to_owned()));
         }
         let path = absolute(path.as_ref())?;
-        // What is refused leaves nothing behind: a directory is made for options that are right.
+        // A refused open leaves nothing behind: the directory is created only for valid options.
         let node = Node::start(memory_bytes, &database.clock)?;
         let storage = Storage::open("memory:", StorageOptions::default()).map_err(forebay_engine::Error::from)?;
         let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
@@ -103,9 +105,10 @@ impl Store {
         Self::embedded_on(node, options, Some(lock))
     }
 
-    /// Opens the database in the directory `path` to be read, as it is now or as it was at a checkpoint ([`Db::create_checkpoint`]).
-    /// Nothing is written there, so it may be a directory that cannot be written. Writes fail with `Invalid`. It takes up to
-    /// `memory_bytes` of memory in this process. A checkpoint can be read while another process has the database open.
+    /// Opens the database in the directory `path` for reading, as it is now or as it was at a checkpoint
+    /// ([`Db::create_checkpoint`]). Nothing is written there, so the directory may be read-only. Writes fail with
+    /// `Invalid`. The database takes up to `memory_bytes` of memory in this process. A checkpoint can be read while
+    /// another process has the database open.
     ///
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; `Busy`, without a checkpoint, while a process of this machine has the
@@ -133,7 +136,8 @@ impl Store {
         let storage = open_storage(&path)?;
         Db::destroy_stored(&storage, &[], DEFAULT_NAME)?;
         storage.objects().sweep().map_err(forebay_engine::Error::from)?;
-        // What is left fences owners that do not know the lock. Whoever destroys a path knows of none.
+        // The remaining files fence owners that do not know the lock. A caller that destroys a path knows of no such
+        // owner.
         remove(&path).map_err(|cause| failed("removing", &path, &cause))
     }
 }
@@ -192,7 +196,7 @@ fn remove(path: &Path) -> io::Result<()> {
     remove_if_empty(path)
 }
 
-/// Removes what has a number for a name, and the folder if nothing else is in it.
+/// Removes entries whose name is a number, and the folder if nothing else is in it.
 fn remove_numbered(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -278,7 +282,7 @@ mod tests {
         Store::destroy_path(&path).unwrap();
         assert!(!path.exists());
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
-        // What else is in a directory stays.
+        // Other files in a directory stay.
         drop(open(true).unwrap());
         std::fs::write(path.join("else"), "").unwrap();
         Store::destroy_path(&path).unwrap();
@@ -396,12 +400,12 @@ mod tests {
         let second = Store::embedded(64 << 20, taking(true)).unwrap();
         first.put(b"key", b"first").unwrap();
         assert_eq!(first.flush().unwrap_err().kind(), ErrorKind::Fenced);
-        // The lock is that of the one that took over, also when the first has ended.
+        // The store that took over has the lock, also when the first store has ended.
         drop(first);
         assert_eq!(Store::embedded(64 << 20, taking(false)).unwrap_err().kind(), ErrorKind::Busy);
         drop(second);
         drop(Store::embedded(64 << 20, taking(false)).unwrap());
-        // By its path it is the same.
+        // The path opens the same database.
         let _first = Store::open_with(folder.path(), options(|_| {})).unwrap();
         drop(Store::open_with(folder.path(), options(|options| options.takeover = true)).unwrap());
     }
@@ -502,7 +506,7 @@ mod tests {
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         assert!(refused.to_string().contains("LevelDB or RocksDB (CURRENT, MANIFEST-000004)"), "{refused}");
         assert_eq!(std::fs::read_dir(path).unwrap().count(), 2, "nothing is begun in there");
-        // One of these files alone may be anybody's, and a database that is there is opened.
+        // One of these files alone may be from any program, and an existing database is opened.
         std::fs::remove_file(path.join("CURRENT")).unwrap();
         drop(open().unwrap());
         std::fs::write(path.join("CURRENT"), "").unwrap();

@@ -40,7 +40,7 @@ impl Node {
     }
 }
 
-/// What databases call themselves at memory nodes.
+/// The name that databases give to memory nodes as their own.
 pub(crate) const NAME: &str = "forebay";
 
 /// How the sessions of a database with these options behave.

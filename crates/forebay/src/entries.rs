@@ -9,7 +9,7 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
 impl Store {
-    /// All keys and values in order, as of now.
+    /// Returns all keys and values in order, as of now.
     ///
     /// ```
     /// # fn main() -> Result<(), forebay::Error> {
@@ -31,7 +31,8 @@ impl Store {
         self.range::<&[u8]>(..)
     }
 
-    /// Keys and values within a range, in the database's order, as of now. A range that ends before it starts is empty.
+    /// Returns keys and values within a range, in the database's order, as of now. A range that ends before it starts
+    /// is empty.
     ///
     /// ```
     /// # fn main() -> Result<(), forebay::Error> {
@@ -57,7 +58,7 @@ impl Store {
         self.range_at(range, &self.snapshot())
     }
 
-    /// As [`Store::range`], as of a snapshot.
+    /// As [`Store::range`], but as of a snapshot.
     ///
     /// # Errors
     /// See [`Store::entries`]; `Invalid` for a snapshot of another database.
@@ -66,7 +67,7 @@ impl Store {
         Entries::new(self, bytes(range.start_bound()), bytes(range.end_bound()), None, snapshot)
     }
 
-    /// Keys that start with `prefix` and their values, in order, as of now.
+    /// Returns keys that start with `prefix` and their values, in order, as of now.
     ///
     /// ```
     /// # fn main() -> Result<(), forebay::Error> {
@@ -87,9 +88,9 @@ impl Store {
 }
 
 /// Keys and values of a [`Store`] in order, from both ends, as of one moment. Key and value of an entry share one
-/// allocation, and are cheap to clone. At an error the iteration ends.
+/// allocation, and are cheap to clone. The iteration ends at an error.
 ///
-/// It keeps the memory of everything it iterates over. For reading without a copy, use [`Db::iter`].
+/// The iterator keeps the memory of everything it iterates over. For reading without a copy, use [`Db::iter`].
 #[derive(Debug)]
 pub struct Entries {
     front: End,
@@ -104,7 +105,7 @@ pub struct Entries {
 #[derive(Debug)]
 struct End {
     iterator: DbIterator,
-    /// The key that this end gave last.
+    /// The last key that this end gave.
     given: Option<Bytes>,
 }
 
@@ -118,7 +119,8 @@ impl Entries {
     ) -> Result<Self, Error> {
         let order = db.key_order();
         let is_over = is_empty(order, &start, &end);
-        // The engine includes the first key and excludes the last: what it shows too much is left out here.
+        // The engine's bounds include the first key and exclude the last: surplus keys that it returns are left out
+        // here.
         let lower = match &start {
             Bound::Included(key) | Bound::Excluded(key) if !is_over => Some(&key[..]),
             _ => None,

@@ -9,7 +9,8 @@ pub enum Error {
     Address(String),
     /// The database failed.
     Engine(forebay_engine::Error),
-    /// A database was dropped, but for what memory nodes may have of it that were not reached. The text names them.
+    /// A database was dropped, but memory nodes that were not reached may still have a part of it. The text names these
+    /// nodes.
     Left(String),
     /// The layers below failed before there was a database.
     Below {
@@ -21,7 +22,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the caller must do.
+    /// Returns what the caller must do.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -32,8 +33,8 @@ impl Error {
         }
     }
 
-    /// Whether the write that failed is visible all the same: it was not made durable, and it may survive. Of any other write that
-    /// failed nothing is visible.
+    /// Whether the failed write is visible all the same: it was not made durable, and it may survive. Any other failed
+    /// write is not visible at all.
     #[must_use]
     pub const fn is_published(&self) -> bool {
         matches!(self, Self::Engine(error) if error.is_published())

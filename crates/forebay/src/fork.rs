@@ -13,13 +13,13 @@ pub(crate) trait Syncs: Send + Sync {
     fn sync_now(&self) -> Result<(), EngineError>;
 }
 
-/// The first of a line of processes, each of which the one before has forked.
+/// The first in a line of processes, each forked by the one before.
 static FIRST: Process = Process::new();
 
 /// A process, as it knows itself: a fork copies it, and the child leaves the copy behind.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Whether this process is a child of the one that is meant here.
+    /// Whether the running process is a child of the process that this value describes.
     is_left: AtomicBool,
     stores: Mutex<Vec<Weak<dyn Syncs>>>,
     /// Files that a fork must not keep open, until they are closed.
@@ -48,7 +48,7 @@ impl Process {
 
     #[inline]
     fn is_left(&self) -> bool {
-        // Only a fork changes it, and then there is one thread.
+        // Only a fork changes the flag, and the child has one thread then.
         self.is_left.load(Ordering::Relaxed)
     }
 
@@ -56,8 +56,8 @@ impl Process {
         self.stores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the files that the process has. It waits for nobody: the thread that has a list or a file at the moment of a fork is
-    /// not there any more, and what it has stays open.
+    /// Closes the files that the process has, without waiting for locks. A thread that held the list or a file at the
+    /// moment of the fork does not exist in the child, so what it held stays open.
     fn close_files(&self) {
         let Ok(files) = self.files.try_lock() else { return };
         for file in files.iter().filter_map(Weak::upgrade) {
@@ -66,7 +66,7 @@ impl Process {
     }
 }
 
-/// A file that a process has for itself: a child that was [`forked`] closes its copy.
+/// A file that belongs to one process: a child that was [`forked`] closes its copy.
 #[derive(Debug)]
 pub(crate) struct OwnFile(Mutex<Option<File>>);
 
@@ -80,14 +80,15 @@ impl OwnFile {
         own
     }
 
-    /// Takes the file out, if it is there still.
+    /// Takes the file out, if nobody has taken it yet.
     pub(crate) fn take(&self) -> Option<File> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Says that this process was forked: what its parent has opened is not its own. To be called in the child, by the thread that
-/// forked, before it does anything else. It takes no lock and allocates nothing, so `pthread_atfork` may call it.
+/// Records that this process was forked, so that what its parent has opened is not its own. Call it in the child, on
+/// the thread that forked, before anything else. It waits for no lock and allocates nothing, so `pthread_atfork` may
+/// call it.
 pub fn forked() {
     let mut process = &FIRST;
     while process.is_left.swap(true, Ordering::Relaxed) {
@@ -97,22 +98,22 @@ pub fn forked() {
     process.close_files();
 }
 
-/// What one process may use: a store, or what belongs to one. In a process that was [`forked`] later, nobody gets at it, and
-/// dropping it forgets it.
+/// A value that one process may use: a store, or what belongs to one. In a process that was [`forked`] later, the value
+/// cannot be reached, and dropping it forgets it.
 #[derive(Debug, Clone)]
 pub struct Owned<T> {
     owner: &'static Process,
-    /// `None` once it was taken out.
+    /// `None` once the value was taken out.
     value: Option<T>,
 }
 
 impl<T> Owned<T> {
-    /// What this process may use.
+    /// Wraps a value that this process may use.
     pub fn new(value: T) -> Self {
         Self { owner: Process::current(), value: Some(value) }
     }
 
-    /// What it is.
+    /// Returns the value.
     ///
     /// # Errors
     /// `Invalid` in a process that was forked later.
@@ -121,7 +122,7 @@ impl<T> Owned<T> {
         self.value.as_ref().filter(|_| !self.owner.is_left()).ok_or_else(left)
     }
 
-    /// What it is, to change it.
+    /// Returns the value, to change it.
     ///
     /// # Errors
     /// As [`Owned::get`].
@@ -129,10 +130,10 @@ impl<T> Owned<T> {
         self.value.as_mut().filter(|_| !self.owner.is_left()).ok_or_else(left)
     }
 
-    /// Takes it out.
+    /// Takes the value out.
     ///
     /// # Errors
-    /// As [`Owned::get`]; then it is forgotten.
+    /// As [`Owned::get`]; then the value is forgotten.
     pub fn into_inner(mut self) -> Result<T, Error> {
         self.get()?;
         self.value.take().ok_or_else(left)

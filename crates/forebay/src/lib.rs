@@ -14,8 +14,8 @@
 //! # }
 //! ```
 //!
-//! [`Store::open_with`] says more, as how much memory a database takes and what a write survives. In place of a directory, a
-//! database may lie in other storage, which a URL names:
+//! [`Store::open_with`] takes options, such as how much memory a database takes and what a write survives. Instead of a
+//! directory, a database may be stored in other storage, which a URL names:
 //!
 //! ```no_run
 //! use forebay::{Durability, Options, Storage, Store, Syncing};
@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! or in memory alone, and end with the process:
+//! A database may also be in memory alone, and end with the process:
 //!
 //! ```
 //! use forebay::{Options, Store};
@@ -46,8 +46,8 @@
 //! # }
 //! ```
 //!
-//! After an error from a write, nobody knows whether it took effect. A write that names its request ([`Requests`]) can be tried again, also
-//! by the process that opens the database next, and takes effect once:
+//! After a write has failed, nobody knows whether it took effect. A write that names its request ([`Requests`]) can be
+//! tried again, also by the process that opens the database next. It takes effect once:
 //!
 //! ```
 //! # fn main() -> Result<(), forebay::Error> {
@@ -69,7 +69,8 @@
 //! ```
 //!
 //! For a memory node in another process, use [`Store::connect`]. A [`Store`] has all of [`Db`]'s
-//! methods. With the feature `async` there is an `AsyncStore` for asynchronous code. A store belongs to the process that opened it: a child that was forked later may neither use nor drop it ([`process`]).
+//! methods. With the feature `async` there is an `AsyncStore` for asynchronous code. A store belongs to the process
+//! that opened it: a child that was forked later may neither use nor drop the store ([`process`]).
 
 #![forbid(unsafe_code)]
 
@@ -106,14 +107,14 @@ pub use forebay_engine::{
 };
 /// Where a database keeps what survives everything else.
 pub use forebay_engine::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
-/// What lies in storage, or on memory nodes, looked at without opening it.
+/// What is stored in storage or on memory nodes, inspected without opening the database.
 pub use forebay_engine::{
     Cell, Finding, MemoryDatabase, Report, Salvage, SalvagedEntry, Section, Shown, Step, StoredDatabase,
 };
 /// Who may connect to a memory node, and how both sides prove who they are.
 pub use forebay_fabric::admission;
 pub use forebay_fabric::{Counts, LinkModel};
-/// A memory node, or a scheduler, that is connected to again when a session has ended.
+/// A memory node, or a scheduler, with a new connection when a session has ended.
 pub use forebay_memory_client::Reach;
 /// A session at a memory node, for creating and opening a [`Tree`].
 pub use forebay_memory_client::{ClientOptions, MemoryClient};

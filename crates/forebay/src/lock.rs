@@ -5,10 +5,11 @@
 //!   PATH/LOCK.NAME   of another database
 //! ```
 //!
-//! The system frees the lock of a process that ends. A child that was forked meanwhile has the file open as well, and the lock
-//! with it; so the process that took the lock releases it, and no other does. A child that knows that it was forked closes the
-//! file ([`process`](crate::process)), and then the lock ends with the process that took it. Who takes a database over removes the file that the
-//! other process has locked, and locks a new one of that name: a lock counts as long as its file has the name.
+//! The system releases the lock of a process that ends. A child that was forked meanwhile also has the file open, and
+//! the lock with it. So only the process that took the lock releases it. A child that knows that it was forked closes
+//! the file ([`process`](crate::process)), and then the lock ends with the process that took it. A process that takes a
+//! database over removes the file that the other process has locked, and locks a new file of that name: a lock counts
+//! as long as its file has the name.
 
 use crate::Error;
 use crate::fork::OwnFile;
@@ -20,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Name of a database in storage that gets no other, as of one that a path names.
+/// Name of a database in storage that gets no other name, for example one that a path names.
 pub const DEFAULT_NAME: &str = "default";
 /// Name of the file that is locked for the database [`DEFAULT_NAME`].
 pub(crate) const LOCK: &str = "LOCK";
@@ -29,7 +30,7 @@ pub(crate) const LOCK: &str = "LOCK";
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     file: Arc<OwnFile>,
-    /// The process that took it.
+    /// The process that took the lock.
     process: u32,
 }
 
@@ -39,7 +40,7 @@ impl DirectoryLock {
         Self { file: OwnFile::new(file), process: std::process::id() }
     }
 
-    /// Takes the lock on the database `name` in `directory`; with `takeover`, also from a process that has it.
+    /// Takes the lock on the database `name` in `directory`. With `takeover`, takes it even from a process that has it.
     ///
     /// # Errors
     /// `Busy` while somebody has it; `AccessDenied`, `Io`.
@@ -53,7 +54,7 @@ impl DirectoryLock {
                 Ok(()) if has_name(&file, &path).map_err(|cause| refused(&cause))? => {
                     return Ok(Self::of(file));
                 }
-                // Somebody has removed it meanwhile.
+                // Another process has removed the file meanwhile.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if takeover => match std::fs::remove_file(&path) {
                     Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(refused(&cause)),
@@ -69,17 +70,17 @@ impl DirectoryLock {
     /// other.
     ///
     /// # Errors
-    /// As [`DirectoryLock::take`]; `Invalid` for what is no name.
+    /// As [`DirectoryLock::take`]; `Invalid` for an invalid name.
     pub(crate) fn take_stored(storage: &Storage, name: &str, takeover: bool) -> Result<Option<Self>, Error> {
         Options::check_name(name)?;
         storage.directory().map(|directory| Self::take(&directory, name, takeover)).transpose()
     }
 
-    /// Keeps writers from the database `name` in `storage`, if that is a directory in which its lock can be seen: where nothing may
-    /// be written, nobody of this machine writes.
+    /// Keeps writers out of the database `name` in `storage`, if that is a directory in which its lock can be seen.
+    /// Where nothing may be written, no process of this machine writes.
     ///
     /// # Errors
-    /// `Busy` while a writer has it; `Invalid` for what is no name; `Io`.
+    /// `Busy` while a writer has the lock; `Invalid` for an invalid name; `Io`.
     pub(crate) fn share_stored(storage: &Storage, name: &str) -> Result<Option<Self>, Error> {
         Options::check_name(name)?;
         let Some(directory) = storage.directory() else { return Ok(None) };
@@ -97,7 +98,7 @@ impl Drop for DirectoryLock {
         if let Some(file) = self.file.take()
             && self.process == std::process::id()
         {
-            // What does not work here ends with the last process that has the file open.
+            // If this fails, the lock ends with the last process that has the file open.
             let _ = file.unlock();
         }
     }
@@ -111,7 +112,7 @@ fn lock_file(directory: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// Whether a file that is open is the one that has this name.
+/// Whether an open file is the one that has this name.
 fn has_name(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     match std::fs::metadata(path) {
@@ -121,7 +122,7 @@ fn has_name(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// What it means that somebody has the lock.
+/// The error when another process has the lock.
 fn taken(directory: &Path, name: &str) -> Error {
     let directory = directory.display();
     let message = format!(
@@ -145,7 +146,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let take = || DirectoryLock::take(folder.path(), DEFAULT_NAME, false);
         let lock = take().unwrap();
-        // As a child has it that was forked now.
+        // As in a child that was forked now.
         let file = lock.file.take().unwrap();
         let inherited = file.try_clone().unwrap();
         let lock = DirectoryLock::of(file);

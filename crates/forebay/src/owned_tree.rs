@@ -1,7 +1,8 @@
 //! A shared tree that one process uses alone, with its sessions, or with a memory node of its own.
 //!
-//! Nobody owns a shared tree: any number of clients write it. Whoever keeps what belongs together in several of its keys has to be alone
-//! with it. So there is a second store beside the tree's at each of its nodes, and who owns shard 0 of all of them has the tree.
+//! Nobody owns a shared tree: any number of clients write it. A process that keeps related data in several keys must be
+//! the only user of the tree. So each of the tree's nodes has a second store beside the tree's, and the process that
+//! owns shard 0 of all these stores has the tree.
 //!
 //! ```text
 //!   a node    store `NAME`          shard 0, shared         the tree
@@ -10,10 +11,11 @@
 //!             a session ─────────────────┴── keys to the tree's extents
 //! ```
 //!
-//! The shard is acquired in the session whose keys open the tree's memory, and nobody takes it from a session that lives. When the session
-//! lapses, the node gives the shard to others, and it takes the session's keys back. So who slept through its lease writes nothing any more.
-//! Over shared memory that takes until its process runs again or ends; until then the node counts the session as one that has read since the
-//! beginning. So the next owner waits until there is none such, before it looks at the tree.
+//! The shard is acquired in the session whose keys open the tree's memory, and nobody takes it from a live session.
+//! When the session lapses, the node gives the shard to others and revokes the session's keys. So a process that slept
+//! through its lease writes nothing any more. Over shared memory, the keys end only when that process runs again or
+//! ends; until then the node counts the session as one that has read since the beginning. So before the next owner
+//! looks at the tree, it waits until there is no such session.
 
 use crate::embedded::Node;
 use crate::reach::open;
@@ -26,24 +28,24 @@ use forebay_tree::{Error as TreeError, Tree, TreeClient, TreeOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is added to a tree's name for the store that says who owns it.
+/// The suffix that makes a tree's name the name of the store that says who owns the tree.
 const OWNER: &str = ".owner";
 /// The configuration of such a store: what it is, and its version (`docs/formats/tree.md`).
 const OWNER_CONFIG: &[u8] = b"owner\x01";
 /// Its shard.
 const SHARD: ShardId = ShardId(0);
-/// How long an owner whose process has just ended may hold the shard: its node hears of that soon.
+/// How long an owner whose process has just ended may hold the shard: its node learns of the end soon.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a process may take to let go whose session has lapsed.
+/// How long a process whose session has lapsed may take to release the tree's memory.
 const LETTING_GO: Duration = Duration::from_secs(5);
-/// The reading epoch of who has lapsed and not let go.
+/// The reading epoch of a session that has lapsed, and whose process has not released the memory.
 const BEGINNING: u64 = 0;
-/// Pause between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The name of a tree in this process.
 const EMBEDDED: &str = "tree";
 
-/// A shared tree that this process uses alone, as far as others ask. See the module.
+/// A shared tree that this process uses alone, as long as other processes also ask for ownership. See the module.
 #[derive(Debug)]
 pub struct OwnedTree {
     // The fields are in the order in which they must be dropped.
@@ -54,7 +56,8 @@ pub struct OwnedTree {
 }
 
 impl OwnedTree {
-    /// A tree in this process, which ends with it. Its memory node is a thread that offers `memory_bytes`.
+    /// Creates a tree in this process, which ends with the process. Its memory node is a thread that offers
+    /// `memory_bytes`.
     ///
     /// # Errors
     /// `Invalid` for options or sizes that conflict; `Io` when there is no memory.
@@ -64,8 +67,8 @@ impl OwnedTree {
         Self::over(vec![session], EMBEDDED, options, Some(node))
     }
 
-    /// The tree of this name in the memory of nodes in other processes, in the order in which it was created there. If there is none, it is
-    /// created.
+    /// Opens the tree of this name in the memory of nodes in other processes, or creates it. The nodes come in the
+    /// order in which the tree was created there.
     ///
     /// # Errors
     /// `Unavailable` when no node serves at an address; `Busy` while another process has it; `Invalid` when a node has something else of this
@@ -100,7 +103,7 @@ impl OwnedTree {
         let shards = own(&sessions, name, &*options.clock)?;
         let tree = match Tree::open(&sessions, name, options.clone()) {
             Err(error) if error.kind() == ErrorKind::NotFound => Tree::create(&sessions, name, options),
-            // Who had begun to create it owned it, and does so no longer. Nobody has used it.
+            // The process that had begun to create the tree owned it, and no longer does. Nobody has used the tree.
             Err(TreeError::Unfinished(_)) => {
                 Tree::destroy(&sessions, name).and_then(|()| Tree::create(&sessions, name, options))
             }
@@ -123,8 +126,8 @@ impl OwnedTree {
         Ok(self.tree.client()?)
     }
 
-    /// Why this process has the tree no longer, as far as it knows: of kind `Fenced` when a session has lapsed, `Unavailable` when a node, or
-    /// the connection to it, is gone. It does not come back.
+    /// Returns why this process no longer has the tree, as far as it knows: kind `Fenced` when a session has lapsed,
+    /// `Unavailable` when a node, or the connection to it, is gone. The tree does not come back.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.sessions.iter().find_map(|session| session.check().err()).map(Error::from)
@@ -133,12 +136,13 @@ impl OwnedTree {
     /// Asks the nodes whether this process still has the tree.
     ///
     /// # Errors
-    /// Of kind `Fenced` when it has not.
+    /// Of kind `Fenced` when it no longer has.
     pub fn check_owner(&self) -> Result<(), Error> {
         Ok(self.shards.iter().try_for_each(ShardHandle::check)?)
     }
 
-    /// What went over the fabric to the tree's nodes: for calls of this process, and otherwise.
+    /// Counts what went over the fabric to the tree's nodes: first for operations that a caller waits for, then for
+    /// background work.
     #[must_use]
     pub fn counts(&self) -> [Counts; 2] {
         [Traffic::Foreground, Traffic::Background].map(|traffic| {
@@ -169,7 +173,7 @@ fn sessions(addresses: &[NodeAddress], options: &TreeOptions) -> Result<Vec<Arc<
     Ok(addresses.iter().map(session).collect::<Result<_, _>>()?)
 }
 
-/// Becomes the owner of the tree of this name, which need not be there, at all its nodes.
+/// Becomes the owner of the tree of this name at all its nodes. The tree need not exist.
 fn own(sessions: &[Arc<MemoryClient>], name: &str, clock: &dyn Clock) -> Result<Vec<ShardHandle>, Error> {
     let shards = sessions.iter().map(|session| own_at(session, name, clock)).collect::<Result<Vec<_>, _>>()?;
     for shard in shards.iter().filter(|shard| shard.epoch().0 > 1) {
@@ -201,7 +205,7 @@ fn own_at(session: &Arc<MemoryClient>, name: &str, clock: &dyn Clock) -> Result<
     })
 }
 
-/// Waits until no key of a former owner's session opens anything.
+/// Waits until the keys of former owners' sessions open nothing any more.
 fn pass_former_owner(session: &Arc<MemoryClient>, name: &str, clock: &dyn Clock) -> Result<(), Error> {
     let busy = || {
         let node = session.described();
@@ -215,7 +219,7 @@ fn pass_former_owner(session: &Arc<MemoryClient>, name: &str, clock: &dyn Clock)
     })
 }
 
-/// Tries until there is something, or the time is over.
+/// Tries until an attempt returns something, or the time is over.
 fn until<T>(
     clock: &dyn Clock,
     limit: Duration,

@@ -1,10 +1,12 @@
-//! What a process has open, and what a fork leaves behind. For bindings: programs in other languages fork, and end, as they like.
+//! What a process has open, and what a fork leaves behind. For bindings: programs in other languages fork and end at
+//! any time.
 //!
-//! A fork copies the memory of a process, and one of its threads. So the child has its parent's databases as they stood at
-//! that moment, with locks that nobody releases and without the threads that work on them. If it used one, two processes
-//! would write one log. Therefore what a process opens is [`Owned`]. The child says that it was [`forked`]; from then on, what the
-//! parent has opened is of no use to it, and does not end in it. The locks of its directories are the parent's as well: the child
-//! closes its copies of their files, so that the system frees them when the parent ends, however it does.
+//! A fork copies the memory of a process, and one of its threads. So the child has its parent's databases as they were at
+//! that moment, with locks that nobody releases and without the threads that work on them. If the child used a database,
+//! two processes would write one log. Therefore what a process opens is [`Owned`]. The child says that it was [`forked`];
+//! from then on, it can neither use nor close what the parent has opened. The locks of the directories also stay the
+//! parent's: the child closes its copies of their files, so that the system releases the locks when the parent ends,
+//! however it ends.
 //!
 //! A process that ends without closing its databases calls [`sync_open`].
 
@@ -16,7 +18,7 @@ use forebay_engine::Error as EngineError;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-/// How long [`sync_open`] waits for the storage at most.
+/// The longest time that [`sync_open`] waits for the storage.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Syncs for Store {
@@ -25,7 +27,7 @@ impl Syncs for Store {
     }
 }
 
-/// Has [`sync_open`] sync `store`, as long as it is there and in this process.
+/// Registers `store` for [`sync_open`], as long as the store exists and belongs to this process.
 pub fn remember(store: &Arc<Store>) {
     let store: Weak<Store> = Arc::downgrade(store);
     let mut stores = Process::current().stores();
@@ -33,12 +35,13 @@ pub fn remember(store: &Arc<Store>) {
     stores.push(store);
 }
 
-/// Syncs the stores that this process has opened, [`remember`]s and has not closed. To be called when the process ends. Other
-/// threads may go on using the stores meanwhile. Waits for at most [`PATIENCE`]: nobody knows what other threads wait for.
+/// Syncs the stores that this process has opened, [`remember`]s and has not closed. Call it when the process ends. Other
+/// threads may continue to use the stores meanwhile. It waits for at most [`PATIENCE`], as nobody knows what other
+/// threads wait for.
 ///
 /// # Errors
-/// The first error of the storage; `TimedOut`; `Io` when there is no thread to do it. What was written since the last sync may
-/// then be lost.
+/// The first error of the storage; `TimedOut`; `Io` when no thread can be started. Writes since the last sync may then
+/// be lost.
 pub fn sync_open() -> Result<(), Error> {
     let stores: Vec<_> = Process::current().stores().iter().filter_map(Weak::upgrade).collect();
     if stores.is_empty() {
@@ -47,10 +50,10 @@ pub fn sync_open() -> Result<(), Error> {
     let (done, ended) = mpsc::channel();
     let sync = move || {
         let failures = forebay_env::thread::run_all(stores, |store| store.sync_now().err());
-        // One that was closed has synced, and one without a name has nothing to sync to.
+        // A store that was closed has synced, and a store without a name has nothing to sync to.
         let is_loss = |kind| !matches!(kind, ErrorKind::Closed | ErrorKind::Invalid);
         let failure = failures.into_iter().flatten().flatten().find(|error| is_loss(error.kind()));
-        // Nobody is there who waits any more, or takes it.
+        // The receiver takes the result, or no longer waits.
         let _ = done.send(failure.map_or(Ok(()), |error| Err(Error::from(error))));
     };
     let below = |kind, message| Error::Below { kind, message };
@@ -68,7 +71,7 @@ mod tests {
     use crate::DirectoryOptions;
     use forebay_engine::{Durability, Options, Syncing};
 
-    /// Forks are told to all of a process, so this is one test.
+    /// A fork concerns everything in a process, so this is one test.
     #[test]
     fn what_is_open_is_synced_and_left_behind_by_a_fork() {
         let folder = tempfile::tempdir().unwrap();
@@ -94,7 +97,7 @@ mod tests {
         assert_eq!(owned.get().unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
         *second.get_mut().unwrap() += 1;
         assert_eq!(second.into_inner().unwrap(), 1);
-        // Two forks, and nothing was opened between them.
+        // Two forks, with nothing opened between them.
         forked();
         forked();
         for refused in [owned.get().err(), owned.get_mut().err(), owned.clone().into_inner().err()] {

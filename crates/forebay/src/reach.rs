@@ -1,4 +1,4 @@
-//! Nodes that are connected to again when a session has ended.
+//! Nodes, with a new connection when a session has ended.
 
 use crate::embedded::{NAME, client_options};
 use crate::{NodeAddress, connect};
@@ -7,10 +7,11 @@ use forebay_memory_client::{ClientOptions, Error, MemoryClient, Reach};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a scheduler may take to answer. It has little to do for it, and jobs run without it.
+/// How long a scheduler may take to answer. An answer takes it little work, and jobs also run without a scheduler.
 const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A session at the node, opened when it is first asked for, and again when it has ended. `name` is for the node's log.
+/// Returns a session at the node, which is opened when first asked for, and again when it has ended. `name` is for the
+/// node's log.
 #[must_use]
 pub fn reach(address: &NodeAddress, name: &str) -> Reach {
     let (address, name) = (address.clone(), name.to_owned());
@@ -23,7 +24,7 @@ pub(crate) fn reach_for(address: &NodeAddress, options: &Options) -> Arc<Reach> 
     Arc::new(Reach::new(move || open(&address, NAME, options.clone())))
 }
 
-/// A session at whichever of the nodes schedules: for [`Options::scheduler`](crate::Options::scheduler).
+/// Returns a session at the one of the nodes that schedules: for [`Options::scheduler`](crate::Options::scheduler).
 #[must_use]
 pub fn reach_scheduler(addresses: &[NodeAddress], name: &str) -> Arc<Reach> {
     let (addresses, name) = (addresses.to_vec(), name.to_owned());
@@ -40,7 +41,7 @@ pub fn reach_scheduler(addresses: &[NodeAddress], name: &str) -> Arc<Reach> {
     }))
 }
 
-/// A session at the node now.
+/// Opens a session at the node now.
 pub(crate) fn open(address: &NodeAddress, name: &str, options: ClientOptions) -> Result<Arc<MemoryClient>, Error> {
     let link =
         connect(address).map_err(|error| Error::Unreachable { kind: error.kind(), message: error.to_string() })?;

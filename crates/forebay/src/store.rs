@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Statistics of a memory node.
 pub type NodeStatistics = forebay_proto::replies::Statistics;
 
-/// A database, and the session or embedded node that holds its memory. Derefs to [`Db`]. Dropping it closes the database, also
-/// for clones and keyspaces of it, whose calls fail with `Closed` then.
+/// A database, and the session or embedded node that holds its memory. Derefs to [`Db`]. Dropping the store closes the
+/// database, also for its clones and keyspaces, whose calls then fail with `Closed`.
 #[derive(Debug)]
 pub struct Store {
     // The fields are in the order in which they must be dropped.
@@ -27,25 +27,25 @@ pub struct Store {
 }
 
 impl Store {
-    /// A database in this process. Its memory node is a thread that offers `memory_bytes`. With [`Options::storage`] the
-    /// database outlives the process there.
+    /// Opens a database in this process. Its memory node is a thread that offers `memory_bytes`. With
+    /// [`Options::storage`] the database outlives the process in that storage.
     ///
     /// # Errors
-    /// `Invalid` for options or sizes that conflict; `Io` when there is no memory; `Busy` for a database in a directory of this
-    /// machine that a process has open, unless it is to be taken over.
+    /// `Invalid` for options or sizes that conflict; `Io` when memory is short; `Busy` when a process has the database
+    /// in a directory of this machine open, unless it is to be taken over.
     pub fn embedded(memory_bytes: u64, options: Options) -> Result<Self, Error> {
         let lock = lock(&options)?;
         Self::embedded_on(Node::start(memory_bytes, &options.clock)?, options, lock)
     }
 
-    /// As [`Store::embedded`], on a node that was started and under a lock that was taken.
+    /// As [`Store::embedded`], on a node that is running and under a lock that was taken.
     pub(crate) fn embedded_on(node: Node, options: Options, lock: Option<DirectoryLock>) -> Result<Self, Error> {
         let reach = node.reach(&options);
         let client = reach.client()?;
         Self::over((vec![reach], vec![client]), options, Some(node), lock)
     }
 
-    /// A database in the memory of a node in another process.
+    /// Opens a database in the memory of a node in another process.
     ///
     /// # Errors
     /// `Unavailable` when no node serves at the address; as [`Store::embedded`].
@@ -53,11 +53,12 @@ impl Store {
         Self::connect_all(std::slice::from_ref(address), options)
     }
 
-    /// Options that open the named database `name` with the settings it was created with. The database must exist. Any of
-    /// its nodes knows them, so those that cannot be reached are left out.
+    /// Returns options that open the named database `name` with the settings it was created with. The database must
+    /// exist. Each of its nodes knows the settings, so nodes that cannot be reached are left out.
     ///
     /// # Errors
-    /// `NotFound` when it does not exist; `Unavailable` when no node serves at an address, and no other one knows it.
+    /// `NotFound` when the database does not exist; `Unavailable` when no node serves at an address, and no other node
+    /// knows the database.
     pub fn options_of(addresses: &[NodeAddress], name: &str) -> Result<Options, Error> {
         let (mut reached, mut failure) = (Vec::with_capacity(addresses.len()), None);
         for address in addresses {
@@ -76,15 +77,16 @@ impl Store {
     /// As [`Store::options_of`], for a database in storage.
     ///
     /// # Errors
-    /// `NotFound` when it is not there; those of the storage.
+    /// `NotFound` when it does not exist; those of the storage.
     pub fn options_of_stored(storage: &Storage, name: &str) -> Result<Options, Error> {
         Ok(Db::options_of_stored(storage, name)?)
     }
 
-    /// How many shards the named database `name` on these memory nodes has, if it is there: with any other number it does not open.
+    /// Returns how many shards the named database `name` on these memory nodes has, if it exists. It does not open with
+    /// any other number.
     ///
     /// # Errors
-    /// As [`Store::options_of`], but `NotFound`.
+    /// As [`Store::options_of`], except `NotFound`.
     pub fn shards_on(addresses: &[NodeAddress], name: &str) -> Result<Option<usize>, Error> {
         shards_of(Self::options_of(addresses, name))
     }
@@ -92,9 +94,9 @@ impl Store {
     /// Drops the named database `name` and all its data from these memory nodes.
     ///
     /// # Errors
-    /// `NotFound` when it does not exist; `Invalid` when the nodes have several databases of the name, of which none is dropped; `Busy`
-    /// while a process has it open; [`Error::Left`] when a node cannot be reached: the others have nothing of it any more, and the call
-    /// can be made again.
+    /// `NotFound` when it does not exist; `Invalid` when the nodes have several databases of the name, and then none is
+    /// dropped; `Busy` while a process has it open; [`Error::Left`] when a node cannot be reached: the other nodes have
+    /// nothing of the database any more, and the call can be made again.
     pub fn destroy(addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
         let mut is_found = false;
         let is_one = |clients: &[Arc<MemoryClient>]| Db::check_is_one(clients, name);
@@ -109,8 +111,7 @@ impl Store {
         is_found.then_some(()).ok_or_else(not_found)
     }
 
-    /// Drops the database `name` and all its data from storage, and from these memory nodes what they hold of it; there
-    /// may be none.
+    /// Drops the database `name` and all its data from storage and from these memory nodes, if there are any.
     ///
     /// # Errors
     /// `NotFound` when it is not in storage; `Busy` while a process has it open; `Unavailable`; those of the storage.
@@ -119,19 +120,18 @@ impl Store {
         Ok(Db::destroy_stored(storage, &clients(addresses)?, name)?)
     }
 
-    /// Drops the database `name`, of which `register` says where its copies in memory lie, from these memory nodes and from
-    /// the register.
+    /// Drops the database `name` from these memory nodes and from `register`, which says where its copies in memory are.
     ///
     /// # Errors
-    /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage; [`Error::Left`]
-    /// when a node cannot be reached: the others have nothing of it any more, the register still knows it, and the call can be
-    /// made again.
+    /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage;
+    /// [`Error::Left`] when a node cannot be reached: the other nodes have nothing of the database any more, the register
+    /// still knows it, and the call can be made again.
     pub fn destroy_copied(register: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
         drop_at(addresses, name, |_| Ok(()), |client| Db::destroy_copies(register, &[client], name))?;
         Ok(Db::destroy_copied(register, &[], name)?)
     }
 
-    /// Names of the databases on the memory nodes.
+    /// Returns the names of the databases on the memory nodes.
     ///
     /// # Errors
     /// `Unavailable` when no node serves at an address.
@@ -139,10 +139,10 @@ impl Store {
         Ok(Db::list(&clients(addresses)?)?)
     }
 
-    /// A database in the memory of several nodes in other processes. Shard `i` lies on node `i` modulo the number of
-    /// nodes. A named database opens on the nodes that it was created on, in any order. One with several copies in memory
-    /// opens on any nodes of which those that can be reached have a copy of each shard. The others, and those that are lost
-    /// later, are connected to when they are there, and get the copies that are missing ([`Options::memory_nodes`]).
+    /// Opens a database in the memory of several nodes in other processes. Shard `i` is on node `i` modulo the number of
+    /// nodes. A named database opens on the nodes that it was created on, in any order. A database with several copies in
+    /// memory opens if the nodes that can be reached have a copy of each shard. It connects to the other nodes, and to
+    /// nodes that are lost later, when they are back, and gives them the missing copies ([`Options::memory_nodes`]).
     ///
     /// # Errors
     /// As [`Store::connect`].
@@ -169,8 +169,9 @@ impl Store {
         }
     }
 
-    /// The database that the options name in a storage, to be read, as it is now or as it was at a checkpoint: nothing is written
-    /// there, so a directory may be one that cannot be written. Its memory node is a thread that offers `memory_bytes`.
+    /// Opens the database that the options name in a storage for reading, as it is now or as it was at a checkpoint.
+    /// Nothing is written there, so a directory may be read-only. Its memory node is a thread that offers
+    /// `memory_bytes`.
     ///
     /// # Errors
     /// As [`Db::open_to_read`] and [`Db::open_checkpoint`]; `Busy`, without a checkpoint, for a database in a directory of this machine
@@ -207,14 +208,14 @@ impl Store {
         &self.db
     }
 
-    /// As [`Db::close`]. A directory can be opened again then, here and in other processes, also while this store, and clones,
-    /// keyspaces, snapshots and iterators of it are still there.
+    /// As [`Db::close`]. Then a directory can be opened again, here and in other processes, even while this store and
+    /// its clones, keyspaces, snapshots and iterators still exist.
     ///
     /// # Errors
     /// Those of [`Db::close`]; the database is closed all the same.
     pub fn close(&self) -> Result<(), EngineError> {
         let closed = self.db.close();
-        // Nothing of this database is written any more.
+        // From here on nothing writes to this database.
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
         closed
     }
@@ -225,8 +226,9 @@ impl Store {
         self.node.is_some()
     }
 
-    /// Options of a write. With `sync`, it survives this process when it returns: it is in storage, or else in the memory of
-    /// other processes' nodes. A database that has neither ends with the process, and there is nothing to sync to.
+    /// Returns options of a write. With `sync`, a write that has returned survives this process: it is in storage, or
+    /// else in the memory of other processes' nodes. A database that has neither ends with the process, and there is
+    /// nothing to sync to.
     #[must_use]
     pub fn write_options(&self, sync: bool) -> WriteOptions {
         let lasting = match (self.has_storage(), self.is_embedded()) {
@@ -237,8 +239,9 @@ impl Store {
         WriteOptions { durability: lasting.filter(|_| sync) }
     }
 
-    /// Why a part of the database's memory is lost to this process for good, if it is: a memory node that held the only copy there has
-    /// ended, or the session at it has. What durability `storage` has kept is there when the database is opened again, on any nodes.
+    /// Returns why a part of the database's memory is lost to this process for good, if it is: a memory node that held
+    /// the only copy of that part has ended, or the session at the node has. What durability `storage` has kept is
+    /// there when the database is opened again, on any nodes.
     #[must_use]
     pub fn lost_memory(&self) -> Option<Error> {
         let lost = |node: &Arc<Reach>| {
@@ -250,7 +253,7 @@ impl Store {
         self.nodes.iter().filter(|_| !self.has_copies).find_map(lost)
     }
 
-    /// Statistics of each memory node; where there are several copies, of those that are still there.
+    /// Returns statistics of each memory node; where there are several copies, of the nodes that still answer.
     ///
     /// # Errors
     /// `Unavailable` when a node is gone.
@@ -258,13 +261,14 @@ impl Store {
         self.placed_statistics().into_iter().map(|(_, statistics)| statistics).collect()
     }
 
-    /// The same, or why a node does not answer, each with the place that it has among those that the database was opened with.
+    /// Returns the same, or why a node does not answer, each with the node's place among those that the database was
+    /// opened with.
     #[must_use]
     pub fn placed_statistics(&self) -> Vec<(usize, Result<NodeStatistics, Error>)> {
         let known = self.nodes.iter().enumerate().filter_map(|(place, node)| Some((place, node.known()?)));
         let asked = known.filter(|(_, client)| !self.has_copies || client.link().is_alive());
         let told = asked.filter_map(|(place, client)| match client.node_statistics() {
-            // The others have what it had.
+            // The other nodes have what this one had.
             Err(_) if self.has_copies => None,
             told => Some((place, told.map_err(Error::from))),
         });
@@ -272,7 +276,7 @@ impl Store {
     }
 }
 
-/// Clones of the database have nothing to go on with: its sessions, its memory node and its lock go with the store.
+/// Clones of the database cannot continue: its sessions, its memory node and its lock end with the store.
 impl Drop for Store {
     fn drop(&mut self) {
         self.db.close_unasked();
@@ -287,7 +291,7 @@ pub(crate) fn shards_of(found: Result<Options, Error>) -> Result<Option<usize>, 
     }
 }
 
-/// Whether the database lies on several memory nodes, of which one is enough.
+/// Whether the database has copies on several memory nodes, so that one of them is enough.
 const fn has_copies(options: &Options) -> bool {
     matches!(options.durability, Durability::Memory { copies } if copies > 1)
 }
@@ -300,10 +304,12 @@ fn lock(options: &Options) -> Result<Option<DirectoryLock>, Error> {
     }
 }
 
-/// Has `dropped` drop what each of these memory nodes has of the database `name`, once `admit` has let those that are there pass.
+/// Calls `dropped` to drop what each of these memory nodes has of the database `name`, once `admit` has accepted the
+/// nodes that were reached.
 ///
 /// # Errors
-/// [`Error::Left`] when some of them are not there, or `Unavailable` when none is; at once, any other one of `dropped`; those of `admit`.
+/// [`Error::Left`] when some of the nodes are not reached, or `Unavailable` when none is; at once, any other error of
+/// `dropped`; those of `admit`.
 fn drop_at(
     addresses: &[NodeAddress],
     name: &str,
@@ -342,7 +348,7 @@ fn drop_at(
     }
 }
 
-/// Whether a memory node that failed so is not there, or does not answer.
+/// Whether a memory node that failed with this kind is gone, or does not answer.
 const fn is_out_of_reach(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
 }

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use std::future::Future;
 use std::sync::mpsc;
 
-/// On a runtime of one thread: a call that blocked it would hold up everything.
+/// Runs a future on a runtime of one thread: a call that blocked the thread would hold up everything.
 fn on_one_thread<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
@@ -37,7 +37,7 @@ fn calls_do_what_those_of_a_store_do() {
         let all: Vec<_> = store.range::<&str>(..).await.unwrap().try_collect().await.unwrap();
         assert_eq!(all, [("a", "2"), ("b", "3")].map(|(key, value)| (Bytes::from(key), Bytes::from(value))));
         assert_eq!(store.prefix("b").await.unwrap().count().await, 1);
-        // Anything else, and its errors.
+        // Any other call, and its errors.
         let refused = store.run(|store| store.delete_range(b"b", b"a")).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         let mut batch = WriteBatch::new();

@@ -40,7 +40,7 @@ fn a_tree_has_one_owner_and_outlives_it() {
     assert!(refused.to_string().contains("stop that process, or name another tree"), "{refused}");
     OwnedTree::connect(&served.addresses, "other", TreeOptions::default()).unwrap();
     assert_eq!(OwnedTree::destroy(&served.addresses, "shop").unwrap_err().kind(), ErrorKind::Busy);
-    // It ends, or says that it does.
+    // The first process ends, or says that it does.
     drop(first);
     let second = served.open().unwrap();
     assert_eq!(second.client().unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
@@ -50,7 +50,7 @@ fn a_tree_has_one_owner_and_outlives_it() {
     assert_eq!(third.client().unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
-/// The node takes it for dead, and it does not know.
+/// The node takes the first owner for dead, and the owner does not know.
 #[test]
 fn who_has_lost_its_session_writes_nothing_into_the_tree_of_the_next_owner() {
     let served = serve(1);
@@ -72,7 +72,7 @@ fn a_tree_that_was_begun_by_somebody_who_died_is_begun_again() {
     let served = serve(1);
     let options = TreeOptions::default();
     let session = sessions(&served.addresses, &options).unwrap().remove(0);
-    // What is there before the first node of a tree is.
+    // Builds what exists before a tree has its first node.
     let first = served.open().unwrap();
     let config = session.open_store("shop").unwrap().config().to_vec();
     drop(first);

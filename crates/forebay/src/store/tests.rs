@@ -57,7 +57,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 #[test]
 fn nodes_that_are_started_again_are_used_again() {
     let mut nodes = Nodes::start(3);
-    // One is not there yet when the database is opened.
+    // One node is not running yet when the database is opened.
     nodes.stop_one(2);
     let register = register();
     let store = Store::connect_all(&nodes.addresses, options(Some(&register))).unwrap();
@@ -77,7 +77,7 @@ fn nodes_that_are_started_again_are_used_again() {
     store.close().unwrap();
 }
 
-/// Without copies, what was on a node that is gone is lost, and the others are there all the same.
+/// Without copies, what was on a node that is gone is lost, and the other nodes still answer.
 #[test]
 fn nodes_that_answer_are_shown_beside_one_that_does_not() {
     let mut nodes = Nodes::start(3);
@@ -107,11 +107,11 @@ fn dropping_says_which_nodes_may_hold_something_still() {
         assert!(matches!(&left, Error::Left(text) if text.contains("node-1") && !text.contains("node-0")), "{left}");
         assert_eq!(Store::list(&nodes.addresses[..1]).unwrap(), Vec::<String>::new());
         nodes.start_one(1);
-        // Where a register knows it, there was something to be dropped until now.
+        // Where a register knows the database, there was something to drop until now.
         let again = dropped(&nodes);
         assert_eq!(again.is_ok(), register.is_some(), "{again:?}");
         assert_eq!(dropped(&nodes).unwrap_err().kind(), ErrorKind::NotFound);
-        // Nobody is there.
+        // No node is running.
         nodes.stop_one(0);
         nodes.stop_one(1);
         if register.is_none() {
