@@ -1,10 +1,10 @@
 //! The binary form: the bytes of a checkpoint (`docs/formats/checkpoint.md`), as a stream.
 //!
 //! A dump in this form can be restored as a checkpoint, and a checkpoint loaded as a dump. It is read from start to end,
-//! from a pipe too: each block is verified before its entries are used, and the footer says at the end whether all was
-//! there.
+//! also from a pipe. Each block is verified before its entries are used, and the footer at the end says whether the dump
+//! was complete.
 //!
-//! What it is for: `docs/formats/dump.md`.
+//! What the form is for: `docs/formats/dump.md`.
 
 use crate::entry::Entry;
 use crate::error::{Error, Result};
@@ -17,12 +17,12 @@ use std::io::Read;
 
 /// Longest header that is read, in bytes.
 const MAX_HEADER_BYTES: u64 = 4096;
-/// Longest block that is read: one entry may be as long as a value can be.
+/// Longest block that is read, in bytes: one entry may be as long as a value can be.
 const MAX_BLOCK_BYTES: u64 = 128 << 20;
-/// Longest footer that is read.
+/// Longest footer that is read, in bytes.
 const MAX_FOOTER_BYTES: u64 = 256 << 20;
 
-/// Writes a dump. What is to be written next is appended to a buffer.
+/// Writes a dump. Each call appends the bytes to write next to a buffer.
 #[derive(Debug)]
 pub struct Writer(StreamWriter);
 
@@ -93,7 +93,7 @@ impl<R: Read> Blocks<R> {
     /// Begins to read.
     ///
     /// # Errors
-    /// `Corrupt` when it is no dump; `Io`.
+    /// `Corrupt` when the input is no dump; `Io`.
     pub fn begin(input: R) -> Result<Self> {
         let mut blocks = Self { input, header_bytes: 0, offset: 0, number: 0, has_ended: false, footer: None };
         let no_dump = |error: Error| error.at("it is no dump in the binary form");
@@ -105,10 +105,10 @@ impl<R: Read> Blocks<R> {
         Ok(blocks)
     }
 
-    /// The next block; `None` when all have been read, and the footer says that none is missing.
+    /// Returns the next block; `None` when all have been read, and the footer says that none is missing.
     ///
     /// # Errors
-    /// `Corrupt` when the dump was cut, or its frames do not follow one another: nothing can be read after that. `Io`.
+    /// `Corrupt` when the dump was cut, or its frames are out of sequence: nothing can be read after that. `Io`.
     pub fn read(&mut self) -> Result<Option<Block>> {
         if self.has_ended {
             return Ok(None);
@@ -125,13 +125,13 @@ impl<R: Read> Blocks<R> {
         Ok(Some(Block { number: self.number, bytes }))
     }
 
-    /// Bytes that were read.
+    /// Returns how many bytes were read.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many entries the footer counts, once it was read.
+    /// Returns how many entries the footer counts, once it was read.
     #[must_use]
     pub fn entries(&self) -> Option<u64> {
         self.footer.as_ref().map(Footer::entries)

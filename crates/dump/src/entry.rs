@@ -5,19 +5,19 @@ use forebay_base::MAX_VALUE_BYTES;
 use std::borrow::Cow;
 use std::str::FromStr;
 
-/// A key, its value, and until when it has it.
+/// A key, its value, and when the value expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The key.
     pub key: Cow<'a, [u8]>,
     /// The value.
     pub value: Cow<'a, [u8]>,
-    /// Until when, in milliseconds since 1970; `None` for ever.
+    /// When the value expires, in milliseconds since 1970; `None` for never.
     pub expiry_ms: Option<u64>,
 }
 
 impl Entry<'_> {
-    /// Refuses what no database takes, and longer keys than `max_key_bytes`.
+    /// Refuses what no database takes, and keys longer than `max_key_bytes`.
     pub(crate) fn check(&self, max_key_bytes: usize) -> Result<()> {
         let fits = |what: &str, length: usize, most: usize| {
             if length <= most {

@@ -1,4 +1,4 @@
-//! The crate's error: what the caller must do, and where in the dump it is.
+//! The crate's error: what the caller must do, and where in the dump the error is.
 
 use forebay::ErrorKind;
 use std::fmt;
@@ -32,17 +32,17 @@ impl Error {
         Self { is_of_lost_reader, ..Self::new(ErrorKind::of_file(cause.kind()), format!("{what}: {cause}")) }
     }
 
-    /// The same error, with the place where it was met.
+    /// Returns the same error, with the place where it was found.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// The same error, with what followed from it.
+    /// Returns the same error, with its consequence.
     pub(crate) fn and(self, what: impl fmt::Display) -> Self {
         Self { message: format!("{}; {what}", self.message), ..self }
     }
 
-    /// Whether nobody reads any more what was to be written.
+    /// Whether the reader of the output is gone.
     #[must_use]
     pub const fn is_of_lost_reader(&self) -> bool {
         self.is_of_lost_reader

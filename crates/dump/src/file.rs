@@ -9,7 +9,8 @@ use std::io::{BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// So many bytes of a dump say which form it has: a magic, which may also be the beginning of a key, and numbers with zeros.
+/// The number of bytes at its start that tell a dump's form: a magic, which may also be the beginning of a key, and
+/// numbers with zeros.
 const START_BYTES: u64 = 8;
 
 /// Where a dump comes from.
@@ -44,10 +45,11 @@ impl Input {
         Ok(Self { start: Vec::new(), reader: Box::new(file), place, bytes })
     }
 
-    /// Reads the beginning, so that what is no dump in this form shows before anything is written.
+    /// Reads the beginning, so that a dump in another form is found before anything is written.
     ///
     /// # Errors
-    /// `Invalid` for a binary dump, or a checkpoint, where lines are expected; `Corrupt` for what is no binary dump; `Io`.
+    /// `Invalid` for a binary dump, or a checkpoint, where lines are expected; `Corrupt` for an input that is no binary
+    /// dump; `Io`.
     pub fn check(&mut self, format: Format) -> Result<()> {
         let place = &self.place;
         let read = self.reader.by_ref().take(START_BYTES).read_to_end(&mut self.start);
@@ -62,7 +64,7 @@ impl Input {
         }
     }
 
-    /// How long it is, where that is known.
+    /// Returns the length in bytes, where it is known.
     #[must_use]
     pub const fn bytes(&self) -> Option<u64> {
         self.bytes
@@ -96,7 +98,7 @@ impl Output {
         Ok(Self::File(OutputFile::create(path, "dump")?))
     }
 
-    /// Makes what was written survive, under its name. Where that fails, nothing is kept of a file that has no name yet.
+    /// Makes the output survive, under its name. If that fails, a file that has no name yet is not kept.
     ///
     /// # Errors
     /// `Full`, `Io`.
@@ -107,7 +109,7 @@ impl Output {
         }
     }
 
-    /// The file, until it is whole; none for what goes elsewhere.
+    /// Returns the file while it is incomplete; none for output that goes elsewhere.
     #[must_use]
     pub const fn partial(&self) -> Option<&PartialFile> {
         match self {
@@ -116,8 +118,7 @@ impl Output {
         }
     }
 
-    /// Deletes the file that was begun, as it will not be whole. Returns why, with what became of the file. What went elsewhere is
-    /// there.
+    /// Deletes the unfinished file. Returns `why`, with what became of the file. Output that went elsewhere stays.
     #[must_use]
     pub fn abandon(self, why: Error) -> Error {
         let left = match self {

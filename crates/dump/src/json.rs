@@ -11,8 +11,8 @@
 //! | `value` or `value_base64` | the value, the same |
 //! | `expiry_ms` | until when, in milliseconds since 1970; absent for ever |
 //!
-//! The name of the field tells text from base64, so nothing is ambiguous. A reader takes base64 for text too, and refuses
-//! both, neither, and fields that it does not know.
+//! The name of the field tells text from base64, so nothing is ambiguous. A reader also accepts base64 where text would
+//! do. It refuses both fields, neither, and fields that it does not know.
 //!
 //! What it is for, and which test pins it: `docs/formats/dump.md`.
 
@@ -62,10 +62,10 @@ fn fields(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
 /// Decodes a line.
 ///
 /// # Errors
-/// `Invalid`, which says what is wrong with it.
+/// `Invalid`, which says what is wrong with the line.
 pub fn decode(line: &[u8]) -> Result<Entry<'_>> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|cause| {
-        // It counts the lines of what it was given, which is one.
+        // The parser counts the lines of its input, which is one line.
         let (text, column) = (cause.to_string(), cause.column());
         let place = format!(" at line {} column {column}", cause.line());
         Error::invalid(format!("{}, at column {column}", text.strip_suffix(&place).unwrap_or(&text)))

@@ -6,11 +6,11 @@
 //! | lines of JSON | programs | [`json`] |
 //! | binary, with checksums | keeping, moving | [`binary`]: the bytes are those of a checkpoint |
 //!
-//! [`write()`] reads a database or a keyspace as of one moment and writes a dump; nothing is held but what is under way.
-//! [`load()`] reads one and hands its entries to a [`Loader`], which writes large batches on several threads. A line that says
-//! nothing is an error with its number, which stops the load or is passed over.
+//! [`write()`] reads a database or a keyspace as of one moment and writes a dump; it holds only what it is writing at
+//! the time. [`load()`] reads one and hands its entries to a [`Loader`], which writes large batches on several threads.
+//! A line that makes no sense is an error with its number, which stops the load or is passed over.
 //!
-//! All forms hold all keys and values without loss, and until when a key has its value.
+//! All forms hold all keys, values and expiry times without loss.
 
 #![forbid(unsafe_code)]
 

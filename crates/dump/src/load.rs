@@ -8,25 +8,25 @@ use crate::{json, tsv};
 use forebay::{Db, Keyspace, Keyspaces};
 use std::io::{BufRead, BufReader, Read};
 
-/// Longest line that is read: a value whose bytes are all escaped, and a key.
+/// Longest line that is read, in bytes: a value whose bytes are all escaped, and a key.
 const MAX_LINE_BYTES: u64 = 512 << 20;
-/// `progress` is told after so many entries.
+/// `progress` is called after this many entries.
 const ENTRIES_A_STEP: u64 = 1 << 10;
 
-/// What a line, or a block, that cannot be loaded does.
+/// What happens at a line, or a block, that cannot be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// It ends the load. What was read before stays written.
+    /// The load ends. What was read before stays written.
     #[default]
     Stop,
-    /// It is passed over, and told.
+    /// The line or block is passed over, and reported.
     Skip,
 }
 
 /// How a dump is loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
-    /// Its form.
+    /// The dump's form.
     pub format: Format,
     /// What happens to what cannot be loaded.
     pub on_error: OnError,
@@ -47,15 +47,15 @@ pub struct Loaded {
     pub lacks_end: bool,
 }
 
-/// Loads a dump into a database, or into a keyspace of it. Of several entries of one key the last one stays. When it has
-/// returned, everything is written, and as durable as the database's writes are. `progress` is told from time to time, and
-/// `skipped` of what is passed over.
+/// Loads a dump into a database, or into a keyspace of it. Of several entries of one key the last one stays. When the
+/// call has returned, everything is written, and as durable as the database's writes are. It calls `progress` from time
+/// to time, and `skipped` for what is passed over.
 ///
 /// # Errors
 /// `Invalid` for a line, naming its number, and where keys would be in no keyspace, or in a wrong one: a database that has
 /// keyspaces takes a dump into one of them only, and one that is not empty takes no dump of all keyspaces; `Corrupt` for a
-/// binary dump that is damaged or not whole; those of the input and of writes. What was read before the error is written
-/// then, as far as writes succeed.
+/// binary dump that is damaged or not whole; those of the input and of writes. What was read before the error is written,
+/// as far as writes succeed.
 pub fn load(
     db: &Db,
     keyspace: Option<&Keyspace>,
@@ -78,10 +78,11 @@ pub fn load(
     Ok(load.loaded)
 }
 
-/// Whether a database takes keyspaces with their numbers and names, because it is empty.
+/// Returns whether a database takes keyspaces with their numbers and names, because it is empty.
 ///
 /// # Errors
-/// `Invalid` when it has some: keys of the dump would be in none, or in those that happen to have their numbers.
+/// `Invalid` when the database has keyspaces: keys of the dump would be in none, or in those that happen to have the
+/// same numbers.
 fn takes_keyspaces(db: &Db) -> Result<bool> {
     if Keyspaces::exist_in(db)? {
         return Err(Error::invalid(
@@ -168,7 +169,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Something cannot be loaded.
+    /// Stops or skips, when something cannot be loaded.
     fn fail(&mut self, error: Error) -> Result<()> {
         match self.options.on_error {
             OnError::Stop => Err(error),

@@ -20,8 +20,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 const LANES: usize = 4;
 /// Batches that wait in a lane.
 const WAITING: usize = 2;
-/// A batch ends at this many bytes of records, or at half of what the database takes at once if that is less. A longer entry
-/// has a batch of its own.
+/// A batch ends at this many bytes of records, or at half of what the database takes at once, if that is less. A longer
+/// entry gets a batch of its own.
 const BATCH_BYTES: u64 = 256 << 10;
 
 /// See the module. Without [`Loader::finish`], the last entries are not written.
@@ -30,7 +30,7 @@ pub struct Loader {
     keyspace: Option<Keyspace>,
     /// What a keyspace puts in front of keys, in bytes.
     prefix_bytes: usize,
-    /// Bytes of records that one write may have.
+    /// The most bytes of records in one write.
     max_write_bytes: u64,
     lanes: Vec<Lane>,
     failure: Arc<Mutex<Option<Error>>>,
@@ -44,20 +44,20 @@ struct Lane {
 }
 
 impl Lane {
-    /// Has the batch written, if there is something in it.
+    /// Hands the batch to the lane's thread, if there is something in it.
     fn send(&mut self) {
         if !self.batch.is_empty() {
-            // A lane that has failed takes batches on, and drops them.
+            // A lane that has failed still takes batches, and drops them.
             let _ = self.sender.send(std::mem::take(&mut self.batch));
         }
     }
 }
 
 impl Loader {
-    /// Writes to a database, or to a keyspace of it.
+    /// Makes a loader for a database, or for a keyspace of it.
     ///
     /// # Errors
-    /// `Io` when there is no thread.
+    /// `Io` when no thread can be started.
     pub fn new(db: &Db, keyspace: Option<&Keyspace>) -> Result<Self> {
         let failure = Arc::<Mutex<Option<Error>>>::default();
         let lane = |number| {
@@ -75,7 +75,7 @@ impl Loader {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `Invalid` for an entry that is too large, and nothing else has happened then; the first error of a write.
+    /// `Invalid` for an entry that is too large, and then nothing else has happened; the first error of a write.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
         self.check(entry)?;
         self.add(entry)
@@ -152,7 +152,7 @@ fn write_all(db: &Db, batches: &Receiver<WriteBatch>, failure: &Mutex<Option<Err
     }
 }
 
-/// FNV-1a: any spread will do, and each run has the same.
+/// FNV-1a: any hash that spreads keys will do, and this one is the same in each run.
 fn lane_of(key: &[u8]) -> usize {
     let hash = key
         .iter()

@@ -5,7 +5,7 @@
 //!  key TAB value TAB expiry LF      one that expires: milliseconds since 1970, in decimal digits
 //! ```
 //!
-//! In keys and values these are written otherwise, so a tab always separates and a line feed always ends:
+//! In keys and values these bytes are escaped, so a tab always separates and a line feed always ends:
 //!
 //! | written | is |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `\t`, `\n`, `\r` | tab, line feed, carriage return |
 //! | `\xHH` | the byte HH: other control characters, and what is not UTF-8 |
 //!
-//! All else is itself. A reader takes `\xHH` for any byte, and also lines that end in CR LF.
+//! All other bytes stand for themselves. A reader takes `\xHH` for any byte, and also accepts lines that end in CR LF.
 //!
 //! What it is for, and which test pins it: `docs/formats/dump.md`.
 
@@ -36,7 +36,7 @@ pub fn encode(entry: &Entry<'_>, out: &mut Vec<u8>) {
 /// Decodes a line without its end.
 ///
 /// # Errors
-/// `Invalid`, which says what a line has.
+/// `Invalid`, which says what a line must have.
 pub fn decode(line: &[u8]) -> Result<Entry<'_>> {
     let mut fields = line.split(|byte| *byte == b'\t');
     let (key, value, expiry) = (fields.next(), fields.next(), fields.next());
@@ -54,7 +54,7 @@ pub fn decode(line: &[u8]) -> Result<Entry<'_>> {
 /// Appends bytes as they are written in a field.
 pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
-        // Most bytes are themselves, and are copied together.
+        // Most bytes stand for themselves, and are copied together.
         let mut rest = chunk.valid().as_bytes();
         while let Some(plain) = rest.iter().position(|byte| matches!(byte, b'\\' | 0..=0x1f | 0x7f)) {
             let (before, after) = rest.split_at(plain);
@@ -79,10 +79,10 @@ fn escape_byte(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte & 15)]);
 }
 
-/// The bytes that a field stands for.
+/// Returns the bytes that a field stands for.
 ///
 /// # Errors
-/// `Invalid` for a backslash that begins nothing.
+/// `Invalid` for a backslash that begins no escape.
 pub fn unescape(field: &[u8]) -> Result<Cow<'_, [u8]>> {
     if !field.contains(&b'\\') {
         return Ok(Cow::Borrowed(field));

@@ -8,25 +8,25 @@ use forebay::{Db, DbIterator, EngineError, IterOptions, KeyOrder, Keyspace, Keys
 use forebay_base::MAX_KEY_BYTES;
 use std::io::Write;
 
-/// Which keys.
+/// Which keys to write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Range {
-    /// The first one, in the database's order.
+    /// The first key, in the database's order.
     pub from: Option<Vec<u8>>,
-    /// The first one after, in the database's order.
+    /// The first key after the range, in the database's order.
     pub to: Option<Vec<u8>>,
-    /// Only those that begin so.
+    /// Only keys with this prefix.
     pub prefix: Option<Vec<u8>>,
 }
 
 impl Range {
-    /// Whether it is all keys.
+    /// Whether the range has all keys.
     #[must_use]
     pub const fn is_everything(&self) -> bool {
         self.from.is_none() && self.to.is_none() && self.prefix.is_none()
     }
 
-    /// Checks that it does not end before it starts.
+    /// Checks that the range does not end before it starts.
     ///
     /// # Errors
     /// `Invalid`.
@@ -63,7 +63,7 @@ pub struct Dumped {
 /// Bytes that are collected before they are written.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Writes the keys of a database, or of a keyspace of it, as of now. `progress` is told from time to time.
+/// Writes the keys of a database, or of a keyspace of it, as of now. Calls `progress` from time to time.
 ///
 /// # Errors
 /// `Invalid` when the range ends before it starts, or for a value that operands have made longer than 64 MiB, which could not
@@ -90,7 +90,7 @@ pub fn write(
     };
     cursor.seek_to_first()?;
     while let Some(entry) = cursor.entry() {
-        // Operands of merges can make a longer value than can be loaded.
+        // Merge operands can make a value too long to load.
         entry.check(MAX_KEY_BYTES)?;
         dumped.keys += 1;
         dumped.entry_bytes += (entry.key.len() + entry.value.len()) as u64;
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use forebay::{ErrorKind, Options, Store};
 
-    /// What is written can be loaded.
+    /// Whatever is written can be loaded.
     #[test]
     fn a_value_that_cannot_be_loaded_is_refused_by_its_key() {
         let options = Options { merge_operator: Some("append".to_owned()), ..Options::default() };

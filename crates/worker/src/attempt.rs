@@ -53,7 +53,7 @@ fn not_run(kind: u16) -> Error {
     Error::Unsupported(format!("jobs of kind {kind} are not run here"))
 }
 
-/// Runs a compaction. Returns where its result lies.
+/// Runs a compaction. Returns where its result is.
 fn compact(io: &mut RemoteIo<'_>, attempt: Attempt, arguments: &[u8]) -> Result<Span, Error> {
     let job = CompactionJob::decode(arguments)?;
     io.take_inputs(&job.segments, attempt.numbers(&job.output_segments))?;
@@ -64,7 +64,7 @@ fn compact(io: &mut RemoteIo<'_>, attempt: Attempt, arguments: &[u8]) -> Result<
     Ok(Span { extent: extent.0, offset, length, checksum: checksum(&result) })
 }
 
-/// Makes copies, whose names their owner knows.
+/// Makes copies under names that their owner knows.
 fn copy(io: &mut RemoteIo<'_>, _: Attempt, arguments: &[u8]) -> Result<Span, Error> {
     let job = CopyJob::decode(arguments)?;
     io.take_inputs(&job.segments, 0..0)?;

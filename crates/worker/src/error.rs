@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the caller must do.
+    /// Returns what the caller must do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

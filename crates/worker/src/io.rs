@@ -27,7 +27,7 @@ struct Place {
 }
 
 impl Place {
-    /// The address of a part, if it lies within.
+    /// Returns the address of a part, if it is within this memory.
     fn part(&self, offset: u64, length: usize) -> Option<RemoteAddress> {
         let end = offset.checked_add(length as u64)?;
         (end <= self.length).then(|| self.address.add(offset))
@@ -42,10 +42,10 @@ pub(crate) struct RemoteIo<'a> {
     endpoint: Endpoint,
     inputs: BTreeMap<SegmentId, Place>,
     stored_inputs: BTreeMap<SegmentId, BlockObject>,
-    /// Its objects in storage, if it has any.
+    /// The attempt's objects in storage, if it has any.
     pub stored: Option<Stored>,
     outputs: BTreeMap<SegmentId, Place>,
-    /// Numbers that are left for outputs.
+    /// Numbers that outputs may still take.
     numbers: Range<u64>,
     stop: &'a AtomicBool,
     extent_bytes: u64,
@@ -113,7 +113,7 @@ impl<'a> RemoteIo<'a> {
         Ok(bytes)
     }
 
-    /// Writes bytes to an output of their own. Returns where they lie.
+    /// Writes bytes to an output of their own. Returns where they are.
     pub fn write_output(&mut self, bytes: &[u8]) -> Result<ExtentRange, Error> {
         let (range, address) = self.joined.allocate(bytes.len() as u64)?;
         self.write_long(address, bytes)?;
@@ -139,7 +139,7 @@ impl<'a> RemoteIo<'a> {
         Ok(())
     }
 
-    /// Waits until all is written.
+    /// Waits until all writes are complete.
     pub fn drain(&mut self) -> Result<(), Error> {
         while self.endpoint.outstanding() > 0 {
             let completion = self.endpoint.wait()?;
@@ -252,7 +252,7 @@ fn object(info: &SegmentInfo) -> Option<&str> {
     }
 }
 
-/// The place of a segment in this life of this node.
+/// Returns the place of a segment on this node since its last start.
 fn place(info: &SegmentInfo, here: NodeIdentity) -> Option<ExtentRange> {
     info.placements.iter().find_map(|placement| match *placement {
         Placement::Memory { node, incarnation, extent, offset } if (NodeIdentity { node, incarnation }) == here => {

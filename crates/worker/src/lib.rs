@@ -8,8 +8,8 @@
 //! | `stored` | its objects in storage, under names of that attempt: by what the owner of the job has signed, or by rights of the worker's own |
 //! | [`NodeRegister`], [`StoredRegister`] | who schedules, as a memory node's directory or a storage knows it: for those who would |
 //!
-//! What is decided is decided in [`forebay_offload::Executor`]. A worker that is stopped for so long that its sessions
-//! lapse finds, when it goes on, that its keys open nothing any more: its attempts fail, and it opens new sessions.
+//! All decisions are made in [`forebay_offload::Executor`]. If a worker is stopped for so long that its sessions lapse,
+//! its keys open nothing when it continues: its attempts fail, and it opens new sessions.
 
 #![forbid(unsafe_code)]
 

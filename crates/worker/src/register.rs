@@ -1,8 +1,8 @@
 //! Who schedules, as the directory of a memory node knows it.
 //!
-//! A store of its own has one shard. Whoever owns the shard schedules, and the shard's epoch is the term. The node gives it to
-//! nobody else before the owner's session has ended, and refuses calls at earlier epochs. The root says where the
-//! scheduler is.
+//! The register is a store with one shard. The owner of the shard schedules, and the shard's epoch is the term. The
+//! node gives the shard to nobody else before the owner's session has ended, and refuses calls at earlier epochs. The
+//! root says where the scheduler is.
 
 use crate::Error;
 use forebay_base::ErrorKind;
@@ -23,7 +23,7 @@ pub struct NodeRegister {
 }
 
 impl NodeRegister {
-    /// The register at a memory node, for a scheduler that is reached at `address`.
+    /// Makes the register at a memory node, for a scheduler that is reached at `address`.
     #[must_use]
     pub fn new(node: Reach, address: String) -> Self {
         Self { node, address, held: None }
@@ -35,7 +35,7 @@ impl NodeRegister {
             opened => return Ok(opened?),
         }
         match client.create_store(NAME, &[]) {
-            // Somebody else was faster.
+            // Another candidate was faster.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(client.open_store(NAME)?),
             created => Ok(created?),
         }

@@ -1,10 +1,11 @@
 //! A job's objects in storage: ranged reads of its inputs, and puts of its outputs under names of the attempt.
 //!
-//! What the owner of a job has signed is good for that job alone, and ends by itself. A worker that follows signed names needs no
-//! rights of its own then. Otherwise it goes to the storage that it was started with, which allows it more than one job
-//! needs. So it looks at the names: a job reads and writes objects of segments, `DATABASE/segment/SHARD/EPOCH/NUMBER`, and
-//! nothing else that lies there. A job may read another database's, as a clone shares objects with what it was cloned from. It
-//! writes below its own prefix alone, at its owner's epoch.
+//! What the owner of a job has signed is valid for that job alone, and expires by itself. A worker that uses signed names
+//! needs no rights of its own for them. Otherwise it uses the storage that it was started with, which allows it more than
+//! one job needs. So the worker checks the names: a job reads and writes objects of segments,
+//! `DATABASE/segment/SHARD/EPOCH/NUMBER`, and nothing else in that storage. A job may read another database's objects, as
+//! a clone shares objects with the database it was cloned from. A job writes below its own prefix alone, at its owner's
+//! epoch.
 
 use crate::Error;
 use forebay_base::SegmentId;
@@ -16,7 +17,7 @@ use forebay_storage::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The part of a name that says that what follows are the segments of a shard.
+/// The part of a name after which a shard's segments follow.
 const SEGMENTS: &str = "segment";
 
 /// The storage that a worker reaches, in one way or two.
@@ -28,7 +29,7 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    /// By rights of its own, and by signed names; `None` if in neither way.
+    /// Storage that is reached by rights of the worker's own, by signed names, or both; `None` if by neither.
     pub fn new(
         own: Option<Storage>,
         signed: Option<SignedAccess>,
@@ -40,12 +41,13 @@ impl Reached {
         Ok(Some(Self { own, signed, cache: Arc::new(BlockCache::new(cache)?) }))
     }
 
-    /// In which ways.
+    /// Returns in which ways the storage is reached.
     pub fn access(&self) -> StorageAccess {
         StorageAccess { own: self.own.is_some(), signed: self.signed.is_some() }
     }
 
-    /// The storage of one attempt: what was signed for it, where that can be followed, else all that the worker may touch.
+    /// Returns the storage of one attempt: what was signed for it, where the worker can use signed names, else all that
+    /// the worker may touch.
     fn storage(&self, place: &StoredPlace) -> Result<Storage, Error> {
         let signed = self.signed.as_ref().filter(|_| !place.signed.is_empty()).map(|access| follow(access, place));
         match (signed, &self.own) {
@@ -57,7 +59,7 @@ impl Reached {
     }
 }
 
-/// Storage that has what was signed for an attempt.
+/// Returns storage that has what was signed for an attempt.
 fn follow(access: &SignedAccess, place: &StoredPlace) -> Result<Storage, Error> {
     let named = |SignedName { name, url }: &SignedName| Ok((ObjectName::new(name)?, SignedUrl::new(url.clone())));
     let all = |names: &[SignedName]| names.iter().map(named).collect::<Result<Vec<_>, Error>>();
@@ -74,7 +76,7 @@ pub(crate) struct Stored {
     layout: BlockOptions,
     /// Whether outputs go there.
     pub has_outputs: bool,
-    /// Outputs that are being written, each with what is missing.
+    /// Outputs that are being written, each with how many bytes are missing.
     writing: BTreeMap<SegmentId, (BlockWriter, u64)>,
 }
 
@@ -113,7 +115,7 @@ impl Stored {
         }
     }
 
-    /// Begins an output of so many bytes. Returns its name.
+    /// Begins an output of `length` bytes. Returns its name.
     pub fn create(&mut self, id: SegmentId, length: u64) -> Result<String, Error> {
         if !self.has_outputs {
             return Err(Error::Unsupported("the job has no outputs in storage".into()));
@@ -125,7 +127,8 @@ impl Stored {
         Ok(name.as_str().to_owned())
     }
 
-    /// Adds bytes to an output, which is there when it has all of them. False when it is none.
+    /// Adds bytes to an output, which is complete when it has all its bytes. Returns false when there is no such
+    /// output.
     pub fn write(&mut self, id: SegmentId, bytes: &[u8]) -> Result<bool, Error> {
         let Some((writer, left)) = self.writing.get_mut(&id) else { return Ok(false) };
         *left = left
@@ -141,7 +144,7 @@ impl Stored {
     }
 }
 
-/// Whether the names below this are those of a shard's segments: `DATABASE/segment/SHARD`.
+/// Whether names below this prefix are those of a shard's segments: `DATABASE/segment/SHARD`.
 fn is_of_segments(prefix: &ObjectName) -> bool {
     let mut parts = prefix.as_str().rsplit('/');
     let (shard, kind, database) = (parts.next(), parts.next(), parts.next());

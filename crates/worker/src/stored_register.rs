@@ -1,8 +1,8 @@
 //! Who schedules, as a directory or a bucket knows it: for a pool that may lose any of its memory nodes.
 //!
-//! It is the register that durability uses ([`CommitRegister`]). A claim begins a term, and each renewal is a commit that says where the
-//! scheduler is. A candidate that has seen one commit be the last for as long as a term lasts claims the next term, and fences whoever
-//! had the one before. Clocks of two processes are never compared.
+//! It is the register that durability uses ([`CommitRegister`]). A claim begins a term, and each renewal is a commit
+//! that says where the scheduler is. When a candidate has seen the same last commit for as long as a term lasts, it
+//! claims the next term, and fences the scheduler of the term before. Clocks of two processes are never compared.
 
 use crate::Error;
 use forebay_base::ErrorKind;
@@ -11,9 +11,9 @@ use forebay_offload::{Register, Term};
 use forebay_storage::{CommitKind, CommitRegister, History, ObjectName, Storage};
 use std::sync::Arc;
 
-/// Where the commits lie.
+/// Where the commits are stored.
 const NAME: &str = "forebay.scheduler/term";
-/// How often a candidate looks while a term lasts.
+/// How many times a candidate looks during a term.
 const LOOKS: u64 = 6;
 
 /// See the module.
@@ -31,7 +31,8 @@ pub struct StoredRegister {
 }
 
 impl StoredRegister {
-    /// The register in a storage, for a scheduler that is reached at `address`. A term lasts for `lease` unless it is renewed.
+    /// Makes the register in a storage, for a scheduler that is reached at `address`. A term lasts for `lease` unless
+    /// it is renewed.
     ///
     /// # Errors
     /// [`Error::Storage`].
@@ -87,7 +88,7 @@ impl Register for StoredRegister {
         match register.commit(CommitKind::Snapshot, self.address.clone().into()) {
             Ok(_) => {
                 if let Err(error) = register.prune() {
-                    // The next renewal has it deleted.
+                    // The next renewal deletes them.
                     tracing::debug!(%error, "earlier commits of schedulers are not deleted");
                 }
                 Ok(Some(term))

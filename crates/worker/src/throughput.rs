@@ -1,8 +1,8 @@
-//! How much a worker writes a second, and how much it could write (O3-LSM 4.3's calibrated bandwidth). The latter is
-//! the larger of two numbers: what it wrote in its best second, and what all its threads would write at the speed of
-//! the fastest attempt.
+//! How much a worker writes a second, and how much it could write (O3-LSM 4.3's calibrated bandwidth). How much it
+//! could write is the larger of two numbers: what it wrote in its best second, and what all its threads would write at
+//! the speed of the fastest attempt.
 //!
-//! The best second alone would be no measure: a worker that always does the same would seem to do all that it can.
+//! The best second alone would be no measure: a worker with a steady load would seem to do all that it can.
 
 use forebay_env::Nanos;
 
@@ -16,18 +16,18 @@ pub(crate) struct Throughput {
     written: u64,
     /// Bytes of the last whole second.
     pub per_second: u64,
-    /// Most bytes of a second.
+    /// Bytes of the best second.
     best_per_second: u64,
 }
 
-/// So many bytes in so long, bytes a second.
+/// Returns bytes a second, from bytes and the time they took.
 pub(crate) fn rate(bytes: u64, took: Nanos) -> u64 {
     let per_second = u128::from(bytes) * u128::from(SECOND) / u128::from(took.max(1));
     u64::try_from(per_second).unwrap_or(u64::MAX)
 }
 
 impl Throughput {
-    /// So much has been written in all by now.
+    /// Records that `written` bytes have been written in all by `now`.
     pub fn look(&mut self, now: Nanos, written: u64) {
         let took = now.saturating_sub(self.began);
         if took < SECOND {
@@ -39,7 +39,7 @@ impl Throughput {
         (self.began, self.written) = (now, written);
     }
 
-    /// What it can write a second with so many threads, whose fastest attempt wrote at this rate.
+    /// Returns what the worker can write a second with this many threads, whose fastest attempt wrote at this rate.
     pub fn bandwidth(&self, threads: u32, fastest: u64) -> u64 {
         self.best_per_second.max(fastest.saturating_mul(threads.into()))
     }
@@ -64,7 +64,7 @@ mod tests {
     fn one_thread_of_four_is_not_all_that_it_can_do() {
         let mut throughput = Throughput::default();
         throughput.look(SECOND, 100);
-        // One attempt was on its way half of the time.
+        // One attempt was running for half of the time.
         let bandwidth = throughput.bandwidth(4, rate(100, SECOND / 2));
         assert_eq!((throughput.per_second, bandwidth), (100, 800));
         assert_eq!(throughput.bandwidth(4, 0), 100);

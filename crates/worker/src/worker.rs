@@ -1,7 +1,7 @@
 //! The threads of a worker, and a worker without threads.
 //!
 //! One thread talks to the scheduler: at intervals, and at once when there is something to say. It runs the decider. The
-//! others take attempts from a queue. Without threads, all of this is done in turns by whoever calls.
+//! other threads take attempts from a queue. Without threads, the caller does all of this in turn.
 
 use crate::Error;
 use crate::attempt;
@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most letters that wait for the scheduler. Older ones go first: whoever misses them has time limits.
+/// Most letters that wait for the scheduler. The oldest are dropped first: a receiver that misses a letter has time
+/// limits.
 const MOST_LETTERS: usize = 256;
 
 /// Options of a worker.
@@ -29,18 +30,18 @@ pub struct Options {
     pub threads: u32,
     /// Jobs that may wait for one of them.
     pub queue_limit: u32,
-    /// How often it talks to the scheduler.
+    /// How often the worker talks to the scheduler.
     pub interval: Duration,
     /// How long an operation may take.
     pub timeout: Duration,
     /// The storage of databases whose jobs need one, with rights to all of it.
     pub storage: Option<Storage>,
-    /// What follows names in storage that the owner of a job has signed. Where it can, the worker goes by them, and not by
-    /// rights of its own.
+    /// Access to names in storage that the owner of a job has signed. Where it can, the worker uses these, and not its
+    /// own rights.
     pub signed: Option<SignedAccess>,
     /// The cache of blocks that its jobs read from storage.
     pub block_cache: BlockCacheOptions,
-    /// Where threads are lent that have work of their own: how many of them do that now.
+    /// For threads that are lent and have work of their own: how many of them do that work now.
     pub occupied: Option<Occupied>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
@@ -62,12 +63,12 @@ impl Default for Options {
     }
 }
 
-/// How many threads are not there for jobs now.
+/// How many threads are not available for jobs now.
 #[derive(Clone)]
 pub struct Occupied(Arc<dyn Fn() -> u32 + Send + Sync>);
 
 impl Occupied {
-    /// As this says whenever it is asked.
+    /// Takes the number from `count`, whenever it is asked.
     pub fn by(count: impl Fn() -> u32 + Send + Sync + 'static) -> Self {
         Self(Arc::new(count))
     }
@@ -126,12 +127,12 @@ struct Shared {
     storage: Option<Reached>,
     options: Options,
     queues: Mutex<Queues>,
-    /// There is something to run.
+    /// Signals that there is something to run.
     work: Condvar,
-    /// There is something to say.
+    /// Signals that there is something to say.
     news: Condvar,
     counters: Counters,
-    /// The scheduler has answered.
+    /// Whether the scheduler has answered.
     is_known: AtomicBool,
 }
 
@@ -172,13 +173,13 @@ impl Worker {
         self.shared.statistics()
     }
 
-    /// Whether a scheduler has heard of it.
+    /// Whether a scheduler knows the worker.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.shared.is_known.load(Ordering::Relaxed)
     }
 
-    /// False when it has stopped by itself, which only an error of its own can do.
+    /// Whether the worker runs. Only an error of its own makes it stop by itself.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.threads.iter().any(JoinHandle::is_finished)
@@ -202,7 +203,7 @@ impl Drop for Worker {
     }
 }
 
-/// A worker without threads: it does something when it is told to.
+/// A worker without threads: it works when it is told to.
 pub struct SteppedWorker {
     talk: Talk,
 }
@@ -214,7 +215,7 @@ impl std::fmt::Debug for SteppedWorker {
 }
 
 impl SteppedWorker {
-    /// A worker as [`Worker::start`] starts one. Only its cache of blocks has threads, as many as its options say.
+    /// Makes a worker as [`Worker::start`] does. Only its cache of blocks has threads, as many as its options say.
     ///
     /// # Errors
     /// [`Error::Storage`].
@@ -222,7 +223,7 @@ impl SteppedWorker {
         Ok(Self { talk: Talk::new(Shared::new(nodes, scheduler, options)?) })
     }
 
-    /// Talks to the scheduler, and runs what it was given.
+    /// Talks to the scheduler, and runs the attempts that it was given.
     pub fn step(&mut self) {
         self.talk.turn();
         let next = || lock(&self.talk.shared.queues).waiting.pop_front();
@@ -336,10 +337,10 @@ struct Talk {
     shared: Arc<Shared>,
     executor: Executor,
     letters: VecDeque<Letter>,
-    /// Tells running attempts to stop.
+    /// Flags that tell running attempts to stop.
     stops: BTreeMap<(JobName, Attempt), Arc<AtomicBool>>,
     throughput: Throughput,
-    /// The scheduler could not be reached last time.
+    /// Whether the scheduler could not be reached last time.
     is_lost: bool,
 }
 
@@ -375,7 +376,7 @@ impl Talk {
         }
     }
 
-    /// Talks to the scheduler, if it is reached.
+    /// Talks to the scheduler, if it can be reached.
     fn turn(&mut self) {
         let scheduler = self.shared.scheduler.client().map_err(Error::from);
         match scheduler.and_then(|client| self.exchange(&client)) {
@@ -392,7 +393,7 @@ impl Talk {
         }
     }
 
-    /// Attempts have ended.
+    /// Takes note of attempts that have ended.
     fn end(&mut self, ended: Vec<Ended>) {
         for (name, attempt, made) in ended {
             self.stops.remove(&(name, attempt));
@@ -401,7 +402,7 @@ impl Talk {
         self.act();
     }
 
-    /// Says what there is to say, and does what it is told.
+    /// Sends the letters that wait, and does what the replies say.
     fn exchange(&mut self, client: &Arc<MemoryClient>) -> Result<(), Error> {
         let written = self.shared.counters.written_bytes.load(Ordering::Relaxed);
         self.throughput.look(self.shared.options.clock.now(), written);
@@ -414,7 +415,7 @@ impl Talk {
         let beat = self.executor.beat(self.throughput.per_second, bandwidth, storage);
         let beat = Letter::Beat(beat);
         let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();
-        // Who does not answer may not schedule any more; then somebody else does.
+        // A node that does not answer may no longer schedule; then another one does.
         let exchanged = client.exchange(&letters).inspect_err(|_| self.shared.scheduler.forget(client));
         let (term, received) = exchanged?;
         self.letters.clear();

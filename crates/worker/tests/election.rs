@@ -39,14 +39,14 @@ fn one_at_a_time_and_each_with_a_later_term() {
     elections[0].ask(250, &mut first).unwrap();
     elections[1].ask(250, &mut second).unwrap();
     assert_eq!(elections.each_ref().map(|election| election.leads(500)), [Some(Term(1)), None]);
-    // The first one's link ends without its knowing.
+    // The link of the first candidate ends without its knowledge.
     client.lock().unwrap().take().unwrap().link().close();
     while second.claim().unwrap() != Some(Term(2)) {}
     assert!(first.renew(Term(1)).is_err());
-    // It is a candidate again, with a new session.
+    // The first one is a candidate again, with a new session.
     assert_eq!(first.claim().unwrap(), None);
     assert_eq!(second.renew(Term(2)).unwrap(), Some(Term(2)));
-    // Whoever looks for the scheduler finds it.
+    // A process that looks for the scheduler finds it.
     let client = MemoryClient::connect(connector.connect().unwrap(), "reader", ClientOptions::default()).unwrap();
     let root = client.open_store("forebay.scheduler").unwrap().root(ShardId(0)).unwrap();
     assert_eq!(root.map(|(_, address)| address).as_deref(), Some(&b"second"[..]));
@@ -76,12 +76,12 @@ fn a_term_in_storage_lasts_while_it_is_renewed() {
     }
     // Earlier commits are deleted.
     assert!(objects.list(None).unwrap().len() <= 2);
-    // Nobody renews it any more. The second one counts from when it saw the last renewal.
+    // Nobody renews the term any more. The second candidate counts from when it saw the last renewal.
     clock.advance(Duration::from_nanos(LEASE - 1));
     assert_eq!(second.claim().unwrap(), None);
     clock.advance(Duration::from_nanos(LEASE / 3));
     assert_eq!(second.claim().unwrap(), Some(Term(2)));
-    // Whoever slept through that holds no term, and is a candidate again.
+    // The candidate that slept through that holds no term, and is a candidate again.
     assert_eq!(first.renew(Term(1)).unwrap(), None);
     assert_eq!(first.renew(Term(1)).unwrap(), None);
     assert_eq!(first.claim().unwrap(), None);
@@ -98,7 +98,7 @@ fn candidates_do_not_ask_the_storage_at_every_turn() {
         assert_eq!(second.claim().unwrap(), None);
         clock.advance(Duration::from_nanos(1));
     }
-    // A list and a read each time.
+    // A list and a read each time it looks.
     assert!(asked.steps() <= 12, "{} operations within a term", asked.steps());
 }
 
@@ -108,7 +108,7 @@ fn storage_that_fails_ends_no_term_before_its_time() {
     let (mut first, storage) = stored(&objects, &clock, "first");
     let mut election = Election::new(LEASE);
     election.ask(0, &mut first).unwrap();
-    // The renewal is refused, and then it is made, and its reply lost: it is recognised.
+    // First the renewal is refused. Then it is made, but its reply is lost: the candidate recognises its own commit.
     for fault in [ObjectFault::Refused(ErrorKind::Unavailable), ObjectFault::ReplyLost] {
         storage.fail_at(storage.steps(), fault);
         clock.advance(Duration::from_nanos(LEASE / 2));

@@ -9,8 +9,8 @@ use std::panic::catch_unwind;
 
 const KEYS: u32 = 3000;
 
-/// A worker was started with the storage of somebody else, and puts copies there. All must be in the database's own all
-/// the same.
+/// A worker was started with the storage of another database, and puts copies there. All copies must be in the
+/// database's own storage all the same.
 fn with_a_worker_that_is_astray(name: &str) {
     let (folder, other) = (Folder::new(name), Folder::new(&format!("{name}-other")));
     let cluster = Cluster::start(0);

@@ -22,18 +22,18 @@ fn a_worker_does_compactions_where_the_memory_node_does_none() {
     cluster.expect_nothing_left();
 }
 
-/// Bytes of objects that went between the compute node and the storage.
+/// Returns the bytes of objects that went between the compute node and the storage.
 fn moved(statistics: &Statistics) -> u64 {
     statistics.storage.bytes_read + statistics.storage.bytes_written
 }
 
-/// Jobs run at home only when nobody else takes them, and time decides nothing.
+/// A policy where jobs run at home only when nobody else takes them, and time decides nothing.
 fn away() -> Policy {
     const DAY: u64 = 86_400_000_000_000;
     Policy { weights: Weights::AWAY, accept: DAY, silence: DAY, patience: DAY, ..Policy::default() }
 }
 
-/// Random writes with tables in storage: what flushes, compactions and commits move goes by the worker.
+/// Random writes with tables in storage: the worker moves the bytes of flushes, compactions and commits.
 #[test]
 fn next_to_nothing_moves_between_the_compute_node_and_the_storage() {
     const KEYS: u32 = 20_000;
@@ -53,7 +53,7 @@ fn next_to_nothing_moves_between_the_compute_node_and_the_storage() {
         check(&db, KEYS);
         db.close().unwrap();
         drop(db);
-        // All of it is in storage, with a memory node that has nothing.
+        // All of it opens from storage, with a memory node that has nothing.
         let elsewhere = Cluster::start(1);
         let again = Stored { place: CompactionPlace::MemoryNode, compacts: false, ..stored };
         check(&open_stored(&elsewhere, &folder, again), KEYS);
@@ -68,12 +68,12 @@ fn next_to_nothing_moves_between_the_compute_node_and_the_storage() {
     assert!(offloaded.offloaded_compactions > 0 && offloaded.offloaded_copies >= offloaded.flushes, "{offloaded:?}");
     let (off, on) = (moved(&at_home), moved(&offloaded));
     assert!(10 * on <= off, "{off} bytes at home, {on} with a worker");
-    // Of flushes alone as well.
+    // The same with flushes alone.
     let flushes = |stored| Stored { compacts: false, ..stored };
     let (off, on) = (measure("flushed", flushes(home)), measure("flushed-offloaded", flushes(pool)));
     assert_eq!((off.compactions, on.compactions), (0, 0));
     assert!(10 * moved(&on) <= moved(&off), "{} bytes at home, {} with a worker", moved(&off), moved(&on));
-    // The log of writes is the compute node's own to ship: once, whoever does the rest.
+    // The compute node always ships the log of writes itself, once, whoever does the rest.
     let durability = Durability::Storage(Syncing::Interval(Duration::from_millis(20)));
     let logged = measure("logged", Stored { durability, ..pool });
     assert!(logged.log.bytes > 0 && logged.log.records == u64::from(3 * KEYS), "{logged:?}");
@@ -116,7 +116,7 @@ fn workers_come_and_go() {
 #[test]
 fn several_databases_share_a_worker() {
     let cluster = Cluster::start(0);
-    // So many threads that none of them is ever busier than the databases' own.
+    // With this many threads, none of them is ever busier than the databases' own.
     let _worker = cluster.worker_with(16);
     let databases = [cluster.open(CompactionPlace::Pool), cluster.open(CompactionPlace::Pool)];
     let threads = databases.map(|db| {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// A memory node with so many threads for jobs of its own.
+/// A memory node with a number of threads for jobs of its own.
 pub struct Cluster {
     node: Handle,
     connector: Connector,
@@ -27,7 +27,7 @@ impl Cluster {
         Self::placing(threads, Policy::default())
     }
 
-    /// One that places jobs by this policy.
+    /// A cluster that places jobs by this policy.
     pub fn placing(threads: usize, placement: Policy) -> Self {
         let (listener, connector) = inprocess::listen(1).unwrap();
         let options =
@@ -115,7 +115,7 @@ pub fn check(db: &Db, keys: u32) -> Statistics {
     db.statistics()
 }
 
-/// A folder that is removed.
+/// A folder that is removed when this is dropped.
 pub struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -125,7 +125,7 @@ impl Folder {
         Self(folder)
     }
 
-    /// The storage there, counted by itself.
+    /// Returns the storage in the folder, with counts of its own.
     pub fn storage(&self) -> Storage {
         Storage::open(self.0.to_str().unwrap(), StorageOptions::default()).unwrap()
     }
@@ -137,7 +137,7 @@ impl Drop for Folder {
     }
 }
 
-/// What of a database in a folder differs from test to test.
+/// The options of a database in a folder that differ from test to test.
 #[derive(Debug, Clone, Copy)]
 pub struct Stored {
     pub place: CompactionPlace,
@@ -146,7 +146,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// One that compacts, and whose writes are durable with their flush.
+    /// A database that compacts, and whose writes are durable with their flush.
     pub fn at(place: CompactionPlace) -> Self {
         Self { place, durability: Durability::None, compacts: true }
     }
