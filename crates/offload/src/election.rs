@@ -1,26 +1,26 @@
-//! Who schedules: whoever the register gave the highest term.
+//! Who schedules: the candidate to which the register gave the highest term.
 //!
 //! A candidate claims the next term when nobody holds one, and renews it before its lease has run out. It schedules only
-//! while the lease lasts, counted from when it asked. If it sleeps through that, it may still say something before it
-//! notices. That does no harm: executors and owners follow the highest term, and memory nodes the highest attempt, which
-//! begins with the term.
+//! while the lease lasts, counted from when it asked. If it sleeps past the end of the lease, it may still send messages
+//! before it notices. They do no harm: executors and owners follow the highest term, and memory nodes the highest
+//! attempt, which begins with the term.
 
 use crate::job::Term;
 use crate::planted::{Bug, Planted};
 use forebay_env::Nanos;
 
-/// Who schedules, as all candidates see it. It gives each term to one of them, and terms ascend.
+/// The register of who schedules, which all candidates share. It gives each term to one of them, and terms ascend.
 pub trait Register {
-    /// Why it did not answer.
+    /// Why the register did not answer.
     type Error;
 
-    /// Claims the next term; `None` while somebody else holds the last one.
+    /// Claims the next term; `None` while another candidate holds the last one.
     ///
     /// # Errors
     /// When it does not answer.
     fn claim(&mut self) -> Result<Option<Term>, Self::Error>;
 
-    /// Holds a term for longer; `None` when it has passed.
+    /// Renews a term; `None` when it has passed.
     ///
     /// # Errors
     /// When it does not answer.
@@ -30,9 +30,9 @@ pub trait Register {
 /// What a candidate asks the register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Question {
-    /// The next term, if nobody holds the last one.
+    /// To get the next term, if nobody holds the last one.
     Claim,
-    /// Its term for longer.
+    /// To renew its term.
     Renew(Term),
 }
 
@@ -41,32 +41,32 @@ pub enum Question {
 pub struct Election {
     lease: Nanos,
     term: Option<Term>,
-    /// Until when it may schedule.
+    /// When the right to schedule ends.
     until: Nanos,
     planted: Planted,
 }
 
 impl Election {
-    /// A candidate. A term lasts for `lease` unless it is renewed.
+    /// Makes a candidate. A term lasts for `lease` unless it is renewed.
     #[must_use]
     pub fn new(lease: Nanos) -> Self {
         Self { lease, term: None, until: 0, planted: Planted::default() }
     }
 
-    /// The same with a bug.
+    /// Returns the same candidate with a bug.
     #[cfg(feature = "planted")]
     #[must_use]
     pub fn with(self, planted: Planted) -> Self {
         Self { planted, ..self }
     }
 
-    /// The term in which it may schedule now.
+    /// Returns the term in which the candidate may schedule now.
     #[must_use]
     pub fn leads(&self, now: Nanos) -> Option<Term> {
         self.term.filter(|_| now < self.until || self.planted.has(Bug::TwoSchedulers))
     }
 
-    /// What to ask the register now; `None` when there is time.
+    /// Returns what to ask the register now; `None` when nothing is due.
     #[must_use]
     pub fn question(&self, now: Nanos) -> Option<Question> {
         match self.leads(now) {
@@ -76,10 +76,10 @@ impl Election {
         }
     }
 
-    /// Asks the register what is to be asked now, if anything.
+    /// Asks the register what is due now, if anything.
     ///
     /// # Errors
-    /// When it does not answer. Then a term that is held runs out in the end.
+    /// When the register does not answer. Then a term that is held runs out in the end.
     pub fn ask<R: Register + ?Sized>(&mut self, now: Nanos, register: &mut R) -> Result<(), R::Error> {
         let held = match self.question(now) {
             None => return Ok(()),
@@ -90,8 +90,7 @@ impl Election {
         Ok(())
     }
 
-    /// The register answered a question that was asked at `asked`: with the term that this candidate holds, or that it
-    /// holds none.
+    /// Takes the register's answer to a question asked at `asked`: the term that this candidate holds, or none.
     pub fn answered(&mut self, asked: Nanos, held: Option<Term>) {
         match held {
             Some(term) => {

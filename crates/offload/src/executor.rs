@@ -1,4 +1,4 @@
-//! An executor: takes jobs as long as it has room, and says what became of them.
+//! An executor: takes jobs as long as it has room, and reports what became of them.
 
 use crate::job::{Attempt, JobName, Outcome, Package, Reason, StorageAccess, Term};
 use crate::load::Load;
@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 pub enum Task {
     /// Send this to the scheduler.
     Send(Message),
-    /// Join the ticket as this attempt and run it. Then say [`Executor::done`].
+    /// Join the ticket as this attempt and run the job. Then call [`Executor::done`].
     Run {
         /// The job.
         name: JobName,
         /// The attempt.
         attempt: Attempt,
-        /// What is to be run.
+        /// What to run.
         package: Package,
     },
-    /// Stop the attempt. [`Executor::done`] need not be said of it.
+    /// Stop the attempt. [`Executor::done`] need not be called for it.
     Stop(JobName, Attempt),
 }
 
@@ -30,7 +30,7 @@ pub struct Executor {
     term: Term,
     threads: u32,
     queue_limit: u32,
-    /// Of the threads, those that do something else.
+    /// How many of the threads do something else.
     occupied: u32,
     running: BTreeMap<JobName, Attempt>,
     tasks: Vec<Task>,
@@ -38,37 +38,38 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An executor that runs `threads` jobs at once and lets `queue_limit` wait.
+    /// Makes an executor that runs `threads` jobs at once and lets `queue_limit` wait.
     #[must_use]
     pub fn new(threads: u32, queue_limit: u32) -> Self {
         let (term, planted) = (Term::default(), Planted::default());
         Self { term, threads, queue_limit, occupied: 0, running: BTreeMap::new(), tasks: Vec::new(), planted }
     }
 
-    /// So many of its threads do something else from now on: it lends them, and they have work of their own. What runs goes on.
+    /// Records that this many of the threads do something else from now on: they are lent, and have work of their own.
+    /// Running jobs continue.
     pub fn occupy(&mut self, threads: u32) {
         self.occupied = threads.min(self.threads);
     }
 
-    /// The same with a bug.
+    /// Returns the same executor with a bug.
     #[cfg(feature = "planted")]
     #[must_use]
     pub fn with(self, planted: Planted) -> Self {
         Self { planted, ..self }
     }
 
-    /// What is to be done.
+    /// Takes the tasks to do.
     pub fn take_tasks(&mut self) -> Vec<Task> {
         std::mem::take(&mut self.tasks)
     }
 
-    /// The highest term that it knows.
+    /// Returns the term that the executor follows.
     #[must_use]
     pub const fn term(&self) -> Term {
         self.term
     }
 
-    /// What it says of itself. Figures of throughput are the caller's.
+    /// Returns what the executor says of itself. The caller gives the throughput.
     #[must_use]
     pub fn beat(&self, written_per_second: u64, bandwidth_per_second: u64, storage: StorageAccess) -> Beat {
         let jobs = (self.running.len() as u32).saturating_add(self.occupied);
@@ -84,7 +85,7 @@ impl Executor {
         Beat { term: self.term, load, storage, running }
     }
 
-    /// A message came.
+    /// Handles a message.
     pub fn receive(&mut self, message: &Message) {
         let Message { term, name, attempt, body } = *message;
         if term < self.term && !self.planted.has(Bug::TwoSchedulers) {
@@ -98,16 +99,16 @@ impl Executor {
         }
     }
 
-    /// The scheduler that it talks to says its term. That may be lower than one that was heard before: terms begin again where
-    /// the register was lost with its memory node. A scheduler that was deposed and does not know yet is believed as well; it
-    /// costs work, and the order of attempts keeps jobs safe.
+    /// Takes the term of the scheduler that the executor talks to. The term may be lower than one that was heard
+    /// before: terms begin again where the register was lost with its memory node. A scheduler that was deposed and
+    /// does not know yet is also believed. That costs work, but the order of attempts keeps jobs safe.
     pub fn meet(&mut self, term: Term) {
         self.term = term;
     }
 
     fn assigned(&mut self, name: JobName, attempt: Attempt, package: Package) {
         match self.running.get(&name).copied() {
-            // The same once more, or one that was superseded.
+            // The same attempt once more, or one that was superseded.
             Some(running) if running >= attempt => return,
             Some(running) => self.stop(name, running),
             None => {}
@@ -122,7 +123,7 @@ impl Executor {
         self.tasks.push(Task::Run { name, attempt, package });
     }
 
-    /// An attempt has ended: with what it made, or why it did not. One that was stopped meanwhile is nobody's.
+    /// Takes the end of an attempt: what it made, or why it failed. An attempt that was stopped meanwhile is ignored.
     pub fn done(&mut self, name: JobName, attempt: Attempt, made: Result<Outcome, Reason>) {
         if self.running.get(&name) != Some(&attempt) {
             return;
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
     use crate::job::{Span, StorageNeed, Ticket};
 
-    /// Gives it a job. Returns whether it takes it.
+    /// Gives the executor a job. Returns whether it takes the job.
     fn assign(executor: &mut Executor, term: Term, job: u64) -> bool {
         let package = Package {
             kind: 16,

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Term(pub u32);
 
-/// A job: unique among all databases, and never used for another one.
+/// The name of a job: unique among all databases, and never used for another job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobName {
     /// The database.
@@ -48,11 +48,11 @@ impl fmt::Display for Attempt {
 pub struct Span {
     /// The extent.
     pub extent: u32,
-    /// Where they begin, bytes from the extent's start.
+    /// Where the bytes begin, counted from the extent's start.
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Their CRC32C.
+    /// CRC32C of the bytes.
     pub checksum: u32,
 }
 
@@ -65,11 +65,11 @@ pub struct Ticket {
     pub incarnation: u64,
     /// The job's number there.
     pub job: u64,
-    /// What nobody can guess.
+    /// A secret that nobody can guess.
     pub secret: u128,
 }
 
-/// A life of a memory node: its number and its incarnation.
+/// One run of a memory node: its number and its incarnation.
 pub type Life = (u32, u64);
 
 impl Ticket {
@@ -91,7 +91,7 @@ impl fmt::Debug for Ticket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum StorageNeed {
-    /// Nothing.
+    /// No storage.
     #[default]
     None = 0,
     /// Its executor must reach the storage with rights of its own.
@@ -121,7 +121,7 @@ pub struct StorageAccess {
 }
 
 impl StorageAccess {
-    /// Whether an executor can run a job that needs this. One with rights of its own needs no signed names.
+    /// Whether an executor can run a job that needs this. An executor with rights of its own needs no signed names.
     #[must_use]
     pub const fn suffices_for(self, need: StorageNeed) -> bool {
         match need {
@@ -160,7 +160,7 @@ impl Package {
 /// What an attempt made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Outcome {
-    /// The place of its result; of a copy there is none.
+    /// The place of its result; a copy has none.
     pub result: Span,
     /// Bytes that it read.
     pub read_bytes: u64,
@@ -176,13 +176,13 @@ pub enum Reason {
     Home = 1,
     /// The memory node runs it with the least cost.
     Near = 2,
-    /// There is nobody to run it, or too much waits.
+    /// No executor can run it, or too many jobs wait.
     Busy = 3,
     /// The executor failed.
     Failed = 4,
     /// All attempts were lost.
     Lost = 5,
-    /// Its owner does not want it any more.
+    /// Its owner no longer wants it.
     Ended = 6,
 }
 

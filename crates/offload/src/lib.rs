@@ -24,12 +24,12 @@
 //! # Rules
 //! - **The memory node decides who may write.** A job is a *ticket* there. An attempt joins it and gets keys for itself
 //!   alone. A later attempt that joins ends the earlier one: its keys are revoked and its outputs are freed.
-//! - **Only the owner installs**, once, an attempt that is still the last one. A COMMIT for a job that it no longer waits
-//!   for is refused.
+//! - **Only the owner installs**, once, an attempt that is still the last one. It refuses a COMMIT for a job that it no
+//!   longer waits for.
 //! - **Nobody has to trust the scheduler.** If it is slow, gone, deposed or wrong, the owner ends the ticket and runs the
 //!   job at home.
 //! - Attempts are ordered by the scheduler's term first, so those of a scheduler that was deposed never end later ones.
-//! - Inputs are freed when the keys to them have been revoked, and not before the job is acknowledged.
+//! - Inputs are freed when the keys to them have been revoked and the job is acknowledged.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Jobs that wait to be placed: first come, first served, among databases that are served about equally.
+//! Jobs that wait to be placed: first come, first served, with about equal service for each database.
 //!
-//! The job that came first is next, unless its database has been served more bytes than another one whose jobs wait as
-//! well, by more than a bound. So a database that bursts gets all there is while others are idle, and holds up another
-//! one by no more than the bound. A database that comes back begins with as much as whoever waits had least: nobody
-//! saves up.
+//! The job that came first is next, unless its database is ahead: it has been served more bytes than another database
+//! whose jobs also wait, by more than a bound. So a database that bursts gets all the room while others are idle, and
+//! holds up another one by no more than the bound. A database that comes back starts at the served bytes of the waiting
+//! database that was served least: nobody saves up.
 
 use crate::job::JobName;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,37 +21,38 @@ struct Waiting {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Share {
     waiting: VecDeque<Waiting>,
-    /// Bytes of jobs that were placed while others waited, and what whoever waited had least when it came.
+    /// Bytes of jobs that were placed while others waited, on top of the least that any waiting database had been
+    /// served when this one came.
     served_bytes: u128,
-    /// It was served more than another one, by more than the bound.
+    /// Whether the database was served more than another one, by more than the bound.
     is_ahead: bool,
 }
 
 impl Share {
-    /// Its first job, and where that stands among those of others.
+    /// Returns the database's first job, and its standing among those of others.
     fn first(&self) -> Option<(Standing, JobName)> {
         let first = self.waiting.front()?;
         Some(((self.is_ahead, first.arrival), first.name))
     }
 }
 
-/// Whether the database is ahead of others, and when the job arrived: the least is next.
+/// Whether the database is ahead of others, and when the job arrived. The job with the least standing is next.
 type Standing = (bool, u64);
 
-/// Jobs that wait. Nothing here looks at all of them: whoever fills the line must not slow down the others.
+/// Jobs that wait. No call looks at all of them: a database that fills the line must not slow down the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Line {
     most_ahead_bytes: u128,
     shares: BTreeMap<u128, Share>,
-    /// The first job of each database, but for those that were taken.
+    /// The first job of each database, except those that were taken.
     firsts: BTreeMap<Standing, JobName>,
-    /// The databases by what they were served.
+    /// The databases by the bytes that they were served.
     served: BTreeSet<(u128, u128)>,
     arrivals: u64,
 }
 
 impl Line {
-    /// A line in which nobody waits, with the bound.
+    /// Makes an empty line, with the bound.
     pub fn new(most_ahead_bytes: u64) -> Self {
         Self {
             most_ahead_bytes: most_ahead_bytes.into(),
@@ -62,12 +63,12 @@ impl Line {
         }
     }
 
-    /// Jobs of a database that wait.
+    /// Returns how many jobs of a database wait.
     pub fn waiting_of(&self, database: u128) -> usize {
         self.shares.get(&database).map_or(0, |share| share.waiting.len())
     }
 
-    /// A job comes.
+    /// Adds a job.
     pub fn push(&mut self, name: JobName, bytes: u64) {
         let database = name.database;
         let least = self.least();
@@ -80,12 +81,12 @@ impl Line {
         self.put_back(database);
     }
 
-    /// Takes the job that is next, of each database the first only. It is to be removed, or its database put back.
+    /// Takes the next job, from the first jobs of the databases. Afterwards remove the job, or put its database back.
     pub fn take(&mut self) -> Option<JobName> {
         self.firsts.pop_first().map(|(_, name)| name)
     }
 
-    /// The first job of a database may be taken, again.
+    /// Lets the first job of a database be taken again.
     pub fn put_back(&mut self, database: u128) {
         let least = self.least();
         let Some(share) = self.shares.get_mut(&database) else { return };
@@ -96,7 +97,7 @@ impl Line {
         self.firsts.extend(share.first());
     }
 
-    /// A job waits no more. If it `was_placed`, its bytes count.
+    /// Removes a job. If it `was_placed`, its bytes count.
     pub fn remove(&mut self, name: JobName, was_placed: bool) {
         let waiting = self.shares.get(&name.database).map(|share| &share.waiting);
         if let Some(at) = waiting.and_then(|waiting| waiting.iter().position(|waiting| waiting.name == name)) {
@@ -124,7 +125,7 @@ impl Line {
         {
             share.served_bytes = share.served_bytes.saturating_add(waiting.bytes.into());
         }
-        // Who waits for nothing holds up nobody, and is not owed anything.
+        // A database without waiting jobs holds up nobody, and is owed nothing.
         if share.waiting.is_empty() {
             self.shares.remove(&database);
         } else {
@@ -134,12 +135,12 @@ impl Line {
         self.least_rose(least);
     }
 
-    /// What the database was served that was served least.
+    /// Returns the bytes of the database that was served least.
     fn least(&self) -> u128 {
         self.served.first().map_or(0, |&(least, _)| least)
     }
 
-    /// Those that are not ahead of the others any more, since that was `before`.
+    /// Updates the databases that are no longer ahead, now that the least is more than `before`.
     fn least_rose(&mut self, before: u128) {
         let reach = |least: u128| (least.saturating_add(self.most_ahead_bytes), u128::MAX);
         let now = self.least().max(before);
@@ -188,10 +189,10 @@ mod tests {
             line.push(job(2, number), 10);
         }
         let served = serve(&mut line, 24);
-        // Four jobs of the burst are 40 bytes, more than the bound; from then on both are served in turns.
+        // Four jobs of the burst are 40 bytes, more than the bound; from then on both are served alternately.
         assert_eq!(&served[..4], [1, 1, 1, 1]);
         assert_eq!(served.iter().filter(|&&database| database == 2).count(), 10, "{served:?}");
-        // What others do not use, the burst gets.
+        // The burst gets what others do not use.
         assert_eq!(serve(&mut line, 200).len(), 86);
     }
 

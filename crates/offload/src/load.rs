@@ -9,8 +9,8 @@
 //! the bytes that have to move, which the paper's formula does not: an idle node far away is then no better than a busy
 //! one beside the data.
 //!
-//! The owner's own threads share a processor with whoever writes and reads there, which no figure of theirs shows. So its
-//! load has a constant added, which is zero in the paper's formula and one by default.
+//! The owner's own threads share a processor with its writers and readers, which no figure of the threads shows. So a
+//! constant is added to the owner's load, which is zero in the paper's formula and one by default.
 
 use forebay_env::Nanos;
 
@@ -24,13 +24,13 @@ pub struct Load {
     pub active_threads: u32,
     /// Threads for jobs.
     pub threads: u32,
-    /// What it writes now, bytes a second.
+    /// What the node writes now, bytes a second.
     pub written_per_second: u64,
-    /// What it can write, bytes a second; zero when nobody has measured it, and then nothing is said of it.
+    /// What the node can write, bytes a second; zero when nobody has measured it, and then it does not count.
     pub bandwidth_per_second: u64,
     /// Jobs that wait for a thread.
     pub pending: u32,
-    /// How many may wait.
+    /// How many jobs may wait.
     pub queue_limit: u32,
 }
 
@@ -60,7 +60,7 @@ impl Load {
         self.is_busy() && self.pending >= self.queue_limit
     }
 
-    /// With one more job.
+    /// Returns the load with one more job.
     #[must_use]
     pub const fn and_one(mut self) -> Self {
         if self.is_busy() {
@@ -75,28 +75,28 @@ impl Load {
 /// Factors of the formula, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Weights {
-    /// Of threads (a).
+    /// The factor of threads (a).
     pub threads: u32,
-    /// Of throughput (b).
+    /// The factor of throughput (b).
     pub throughput: u32,
-    /// Of what is pending (c).
+    /// The factor of pending jobs (c).
     pub pending: u32,
-    /// Of each byte that has to move (m).
+    /// The factor of each byte that has to move (m).
     pub moved: u32,
-    /// Added to the load of a job's owner.
+    /// The constant that is added to the load of a job's owner.
     pub home: u32,
 }
 
 impl Weights {
-    /// The paper's: one each, and nothing for what has to move.
+    /// The paper's factors: one each, and nothing for bytes that have to move.
     pub const PAPER: Self = Self { threads: 1000, throughput: 1000, pending: 1000, moved: 0, home: 0 };
-    /// The same, and a byte that has to move costs as much as one that is worked on.
+    /// The same, but a byte that has to move costs as much as one that is worked on.
     pub const MOVING: Self = Self { moved: 1000, ..Self::PAPER };
 
-    /// The paper's, but for what a job costs its owner.
+    /// The paper's factors, except for what a job costs its owner.
     pub const SPARING: Self = Self { home: 1000, ..Self::PAPER };
 
-    /// The paper's, but that a job's owner comes last: it costs a thousand times as much as an idle node.
+    /// The paper's factors, but a job's owner comes last: it costs a thousand times as much as an idle node.
     pub const AWAY: Self = Self { home: 1_000_000, ..Self::PAPER };
 
     /// The cost of a job of `size` bytes at its owner.
@@ -116,7 +116,7 @@ impl Weights {
 /// How jobs are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// The formula's.
+    /// The factors of the formula.
     pub weights: Weights,
     /// How long an executor may take to accept a job.
     pub accept: Nanos,
@@ -126,7 +126,7 @@ pub struct Policy {
     pub patience: Nanos,
     /// Attempts at a job.
     pub attempts: u32,
-    /// Bytes by which a database may be ahead of another one whose jobs wait as well.
+    /// Bytes by which a database may be ahead of another one whose jobs also wait.
     pub most_ahead_bytes: u64,
     /// Jobs of a database that may wait.
     pub most_waiting: usize,
@@ -173,7 +173,7 @@ mod tests {
         };
         assert_eq!(load.millionths(&Weights::PAPER), 500_000 + 300_000 + 125_000);
         assert_eq!(load.millionths(&Weights { threads: 0, throughput: 2000, pending: 0, moved: 0, home: 0 }), 600_000);
-        // Who has no thread is as busy as can be; what is unknown or unlimited is not counted.
+        // A node without threads is as busy as can be; what is unknown or unlimited is not counted.
         assert_eq!(Load::default().millionths(&Weights::PAPER), 1_000_000);
         let full = Load { active_threads: u32::MAX, threads: 1, pending: u32::MAX, queue_limit: 1, ..load };
         assert!(Weights::MOVING.cost(u64::MAX, u64::MAX, &full) > u128::from(u64::MAX));

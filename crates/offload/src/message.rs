@@ -25,7 +25,7 @@
 //!  outcome  span of the result │ 8 bytes read │ 8 bytes written
 //! ```
 //!
-//! A PREPARE has [`PREPARE_BYTES`], where the paper's has 572: the arguments lie in memory, where the executor reads
+//! A PREPARE has [`PREPARE_BYTES`], where the paper's has 572: the arguments are in memory, where the executor reads
 //! them. Several letters may follow one another. Purpose and golden test: `docs/formats/offload-letter.md`.
 
 use crate::job::{Attempt, JobName, Outcome, Package, Reason, Span, StorageAccess, StorageNeed, Term, Ticket};
@@ -61,7 +61,7 @@ pub struct Message {
     pub name: JobName,
     /// The attempt; of a PREPARE, the default.
     pub attempt: Attempt,
-    /// What is said.
+    /// What the message says.
     pub body: Body,
 }
 
@@ -99,7 +99,7 @@ pub struct Beat {
     pub load: Load,
     /// How it reaches storage.
     pub storage: StorageAccess,
-    /// What it runs: at most [`MAX_RUNNING`].
+    /// The attempts that it runs: at most [`MAX_RUNNING`].
     pub running: Vec<(JobName, Attempt)>,
 }
 
@@ -153,7 +153,7 @@ impl Letter {
     /// Decodes all letters of `bytes`.
     ///
     /// # Errors
-    /// [`DecodeError`], also when something is left over, or when there are more than [`MAX_LETTERS`].
+    /// [`DecodeError`], also when bytes are left over, or when there are more than [`MAX_LETTERS`].
     pub fn decode_all(bytes: &[u8]) -> Result<Vec<Self>, DecodeError> {
         let mut letters = Vec::new();
         let mut rest = bytes;
@@ -461,7 +461,7 @@ mod tests {
         #[test]
         fn any_bytes_are_letters_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..9) {
             let _ = Letter::decode_all(&bytes);
-            // And those that get as far as the body.
+            // And bytes that get as far as the body.
             let mut framed = Vec::from(*MAGIC);
             framed.extend_from_slice(&[VERSION, kind]);
             framed.put_u16(bytes.len() as u16);

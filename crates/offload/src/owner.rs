@@ -1,4 +1,4 @@
-//! The owner's side: what it waits for, and what it does about it.
+//! The owner's side: the jobs that it waits for, and what it does about them.
 //!
 //! ```text
 //!             PREPARE sent           COMMIT                 installed
@@ -8,7 +8,7 @@
 //!                          (none): keys end, the job runs at home or at the memory node
 //! ```
 //!
-//! A job is decided once. Whatever comes for it later is refused.
+//! A job is decided once. Later messages for it are refused.
 
 use crate::job::{Attempt, JobName, Outcome, Package, Reason, Term};
 use crate::load::Load;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 pub enum Order {
     /// Send this to the scheduler.
     Send(Message),
-    /// Adopt what the attempt made, and install it. Then say [`Owner::installed`].
+    /// Adopt what the attempt made, and install it. Then call [`Owner::installed`].
     Install {
         /// The job.
         name: JobName,
@@ -45,7 +45,7 @@ struct Wanted {
     package: Package,
     home: Load,
     until: Nanos,
-    /// What it is installing.
+    /// The attempt that the owner is installing.
     installing: Option<Attempt>,
 }
 
@@ -60,44 +60,44 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// An owner that waits for nothing.
+    /// Makes an owner that waits for nothing.
     #[must_use]
     pub fn new() -> Self {
         let (term, planted) = (Term::default(), Planted::default());
         Self { term, jobs: BTreeMap::new(), orders: Vec::new(), refused_commits: 0, planted }
     }
 
-    /// The same with a bug.
+    /// Makes an owner with a bug.
     #[cfg(feature = "planted")]
     #[must_use]
     pub fn with(planted: Planted) -> Self {
         Self { planted, ..Self::new() }
     }
 
-    /// What is to be done, in this order.
+    /// Takes the orders to carry out, in this order.
     pub fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
 
-    /// Jobs that it waits for.
+    /// Returns how many jobs the owner waits for.
     #[must_use]
     pub fn jobs(&self) -> usize {
         self.jobs.len()
     }
 
-    /// How many COMMITs came that were refused.
+    /// Returns how many COMMITs were refused.
     #[must_use]
     pub const fn refused_commits(&self) -> u64 {
         self.refused_commits
     }
 
-    /// Wants a job placed, whose ticket is open. It is decided at `until` at the latest.
+    /// Asks for a job with an open ticket to be placed. The job is decided at `until` at the latest.
     pub fn prepare(&mut self, name: JobName, package: Package, home: Load, until: Nanos) {
         self.jobs.insert(name, Wanted { package, home, until, installing: None });
         self.send(name, Attempt::default(), Body::Prepare { package, home });
     }
 
-    /// A message came.
+    /// Handles a message.
     pub fn receive(&mut self, message: &Message) {
         let Message { term, name, attempt, body } = *message;
         if term > self.term {
@@ -109,7 +109,7 @@ impl Owner {
                     wanted.installing = Some(attempt);
                     self.orders.push(Order::Install { name, attempt, outcome });
                 }
-                // The same once more.
+                // The same COMMIT once more.
                 Some(wanted) if wanted.installing == Some(attempt) => {}
                 _ if self.planted.has(Bug::InstallsLate) => {
                     self.orders.push(Order::Install { name, attempt, outcome });
@@ -128,8 +128,8 @@ impl Owner {
         }
     }
 
-    /// The scheduler that it talks to says its term. If that is another one, it is asked for what is wanted. Terms begin again
-    /// where the register was lost with its memory node.
+    /// Takes the term of the scheduler that the owner talks to. If the term is another one, the owner sends its
+    /// requests again. Terms begin again where the register was lost with its memory node.
     pub fn meet(&mut self, term: Term) {
         if term != self.term {
             self.term = term;
@@ -137,7 +137,8 @@ impl Owner {
         }
     }
 
-    /// The scheduler is reached over another connection: it may have forgotten this owner.
+    /// Sends the requests of waiting jobs again: the scheduler is reached over another connection, and may have
+    /// forgotten this owner.
     pub fn ask_again(&mut self) {
         let waiting = self.jobs.iter().filter(|(_, wanted)| wanted.installing.is_none());
         let waiting: Vec<_> = waiting.map(|(&name, wanted)| (name, wanted.package, wanted.home)).collect();
@@ -146,7 +147,7 @@ impl Owner {
         }
     }
 
-    /// What an attempt made is installed. Its inputs are freed when nobody has keys to them any more.
+    /// Records that what an attempt made is installed. Its inputs are freed when nobody has keys to them any more.
     pub fn installed(&mut self, name: JobName) {
         let Some(Wanted { installing, .. }) = self.jobs.remove(&name) else { return };
         if self.planted.has(Bug::FreesInputsEarly) {
@@ -159,13 +160,14 @@ impl Owner {
         }
     }
 
-    /// What an attempt made could not be adopted: a later one has superseded it. The job runs without the pool.
+    /// Records that what an attempt made could not be adopted, because a later attempt has superseded it. The job runs
+    /// without the pool.
     pub fn refused(&mut self, name: JobName) {
         self.give_up(name, Reason::Lost);
         self.send(name, Attempt::default(), Body::Abort(Reason::Ended));
     }
 
-    /// Time passes: jobs that were not decided in time run without the pool.
+    /// Tells the time: jobs that were not decided in time run without the pool.
     pub fn tick(&mut self, now: Nanos) {
         let is_late = |wanted: &Wanted| wanted.installing.is_none() && wanted.until <= now;
         let late: Vec<_> = self.jobs.iter().filter(|(_, it)| is_late(it)).map(|(&name, _)| name).collect();
@@ -175,14 +177,14 @@ impl Owner {
         }
     }
 
-    /// Nobody schedules any more: what is not being installed runs without the pool.
+    /// Records that nobody schedules any more: jobs that are not being installed run without the pool.
     pub fn scheduler_lost(&mut self) {
         let waiting = self.jobs.iter().filter(|(_, wanted)| wanted.installing.is_none());
         let waiting: Vec<_> = waiting.map(|(&name, _)| name).collect();
         waiting.into_iter().for_each(|name| self.give_up(name, Reason::Lost));
     }
 
-    /// The epoch of a shard has ended: what it waited for there is nobody's any more.
+    /// Records that the epoch of a shard has ended: its jobs are no longer waited for.
     pub fn epoch_ended(&mut self, database: u128, shard: u32, epoch: u64) {
         let is_of = |name: &JobName| (name.database, name.shard) == (database, shard) && name.epoch <= epoch;
         let ended: Vec<_> = self.jobs.keys().filter(|name| is_of(name)).copied().collect();

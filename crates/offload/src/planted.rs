@@ -4,13 +4,13 @@
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
-    /// An owner installs what an attempt made that it no longer waits for.
+    /// An owner installs the result of an attempt that it no longer waits for.
     InstallsLate,
-    /// An owner frees the inputs of a job before it has acknowledged it and its keys are revoked.
+    /// An owner frees the inputs of a job before it has acknowledged the job and the job's keys are revoked.
     FreesInputsEarly,
     /// An owner leaves a job's ticket open when it is done with the job.
     GrantsOutlive,
-    /// A scheduler goes on when its lease has run out, and an executor listens to it.
+    /// A scheduler continues when its lease has run out, and an executor listens to it.
     TwoSchedulers,
 }
 

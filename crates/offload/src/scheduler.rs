@@ -8,9 +8,9 @@
 //!                       └──────────────────────────────┴────────────────┘ next attempt, or ABORT to the owner
 //! ```
 //!
-//! All that it knows was told to it and can be told again: a PREPARE by the owner when it hears of another term, and what
-//! runs by each beat. So a new scheduler begins with nothing. A job that it learns of from an executor has no owner until
-//! the PREPARE comes.
+//! All that a scheduler knows was told to it and can be told again: the owner repeats a PREPARE when it hears of another
+//! term, and each beat says what runs. So a new scheduler begins with nothing. A job that it learns of from an executor
+//! has no owner until the PREPARE comes.
 
 use crate::job::{Attempt, JobName, Life, Outcome, Package, Reason, StorageAccess, StorageNeed, Term};
 use crate::line::Line;
@@ -19,11 +19,11 @@ use crate::message::{Beat, Body, Letter, Message};
 use forebay_env::Nanos;
 use std::collections::BTreeMap;
 
-/// Whoever is at the other end: an owner or an executor, as the scheduler's transport numbers them.
+/// The party at the other end: an owner or an executor, as the scheduler's transport numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Party(pub u64);
 
-/// An executor, as it last said.
+/// An executor, as its last beat says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Member {
     load: Load,
@@ -43,11 +43,11 @@ enum Stage {
 /// A job, as the scheduler knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Tracked {
-    /// Who asked, and what it said; nobody yet for a job that an executor told of.
+    /// Who asked, and what it said; `None` as yet for a job that an executor told of.
     asked: Option<(Party, Package, Load)>,
     stage: Stage,
     attempts: u32,
-    /// Who lost it last.
+    /// The executor that lost the job last.
     avoid: Option<Party>,
 }
 
@@ -67,14 +67,15 @@ pub struct Scheduler {
     /// Memory nodes whose own threads run jobs, by number.
     near: BTreeMap<Life, Load>,
     line: Line,
-    /// Jobs whose owners have a thread for them. They need not wait, so they do not stand in the line behind those that do.
+    /// Jobs whose owners have a thread for them. They need not wait, so they do not stand in the line behind jobs that
+    /// must.
     ready: Vec<JobName>,
     jobs: BTreeMap<JobName, Tracked>,
     out: Vec<(Party, Message)>,
 }
 
 impl Scheduler {
-    /// A scheduler that knows nothing yet.
+    /// Makes a scheduler that knows nothing yet.
     #[must_use]
     pub fn new(term: Term, policy: Policy) -> Self {
         let (members, near, jobs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -82,37 +83,37 @@ impl Scheduler {
         Self { term, policy, members, near, line, ready, jobs, out: Vec::new() }
     }
 
-    /// Its term.
+    /// Returns the scheduler's term.
     #[must_use]
     pub const fn term(&self) -> Term {
         self.term
     }
 
-    /// Executors that it knows.
+    /// Returns how many executors it knows.
     #[must_use]
     pub fn executors(&self) -> usize {
         self.members.len()
     }
 
-    /// Jobs that it has not finished with.
+    /// Returns how many jobs it has not finished with.
     #[must_use]
     pub fn jobs(&self) -> usize {
         self.jobs.len()
     }
 
-    /// What is to be sent, to whom.
+    /// Takes the messages to send, each with its receiver.
     pub fn take_messages(&mut self) -> Vec<(Party, Message)> {
         std::mem::take(&mut self.out)
     }
 
-    /// How busy the own threads of memory nodes are. Nobody runs jobs at one that is not among them.
+    /// Takes how busy the memory nodes' own threads are. No jobs run at a memory node that is not among these.
     pub fn near(&mut self, loads: &BTreeMap<Life, Load>) {
         self.near.clone_from(loads);
     }
 
-    /// Letters came. Jobs that wait are placed when all of them were read, so that many letters do not look at many
-    /// jobs, and of the new ones those are refused for which there is no place, not even in the line. Of several beats the
-    /// last one counts, as each says all that there is to say.
+    /// Handles letters. Waiting jobs are placed after all letters were read, so that not every letter looks at many jobs.
+    /// Then new jobs that have no place even in the line are refused. Of several beats only the last one counts, as each
+    /// is complete.
     pub fn receive(&mut self, now: Nanos, from: Party, letters: &[Letter]) {
         let last_beat = letters.iter().rposition(|letter| matches!(letter, Letter::Beat(_)));
         let mut came = BTreeMap::<u128, usize>::new();
@@ -131,7 +132,7 @@ impl Scheduler {
         came.into_iter().for_each(|(database, count)| self.refuse_last(database, count));
     }
 
-    /// Refuses what came last of a database, at most `count` jobs, as far as too many wait.
+    /// Refuses the last jobs of a database, at most `count` of them, if too many wait.
     fn refuse_last(&mut self, database: u128, count: usize) {
         let excess = self.line.waiting_of(database).saturating_sub(self.policy.most_waiting);
         for _ in 0..excess.min(count) {
@@ -141,7 +142,7 @@ impl Scheduler {
         }
     }
 
-    /// An executor says how it is.
+    /// Takes an executor's beat.
     fn beat(&mut self, now: Nanos, from: Party, beat: &Beat) {
         let mut load = beat.load;
         for (name, tracked) in &self.jobs {
@@ -155,7 +156,7 @@ impl Scheduler {
             if self.jobs.len() >= self.policy.most_jobs {
                 break;
             }
-            // Learnt from an executor: its owner will ask again.
+            // The job was learnt from an executor: its owner will ask again.
             self.jobs.entry(name).or_insert(Tracked {
                 asked: None,
                 stage: Stage::Running { on: from, attempt },
@@ -178,13 +179,13 @@ impl Scheduler {
                     self.forget(name);
                 }
             }
-            // Only schedulers say this.
+            // Only schedulers send this.
             Body::Assign { .. } => {}
         }
         false
     }
 
-    /// A party is gone: its jobs are placed anew, and those that it asked for are stopped.
+    /// Records that a party is gone: the jobs that it ran are placed anew, and those that it asked for are stopped.
     pub fn left(&mut self, now: Nanos, party: Party) {
         self.members.remove(&party);
         let lost = self.names(|tracked| tracked.stage.party() == Some(party));
@@ -195,7 +196,7 @@ impl Scheduler {
         self.place(now);
     }
 
-    /// Time passes.
+    /// Tells the time.
     pub fn tick(&mut self, now: Nanos) {
         let silence = self.policy.silence;
         let silent = |member: &Member| now.saturating_sub(member.heard) > silence;
@@ -214,7 +215,7 @@ impl Scheduler {
         self.place(now);
     }
 
-    /// Takes a job; returns whether it is a new one.
+    /// Takes a job; returns whether the job is new.
     fn prepare(&mut self, now: Nanos, from: Party, name: JobName, package: Package, home: Load) -> bool {
         let asked = Some((from, package, home));
         if let Some(tracked) = self.jobs.get_mut(&name) {
@@ -233,7 +234,7 @@ impl Scheduler {
         self.queue(name, &package, &home)
     }
 
-    /// A job is to be placed; returns whether it stands in the line.
+    /// Queues a job to be placed; returns whether it stands in the line.
     fn queue(&mut self, name: JobName, package: &Package, home: &Load) -> bool {
         if home.is_busy() {
             self.line.push(name, package.bytes());
@@ -260,7 +261,7 @@ impl Scheduler {
         let made = Stage::Made { attempt, outcome, until };
         let unknown = Tracked { asked: None, stage: made, attempts: 1, avoid: None };
         let tracked = self.jobs.entry(name).or_insert(unknown);
-        // What a superseded attempt made is not there any more.
+        // The result of a superseded attempt does not exist any more.
         let is_last = match tracked.stage {
             Stage::Assigned { to, attempt: last, .. } | Stage::Running { on: to, attempt: last } => {
                 (to, last) == (from, attempt)
@@ -290,7 +291,7 @@ impl Scheduler {
         }
     }
 
-    /// An attempt is lost: the job waits for another one, if it may have one more.
+    /// Records that an attempt is lost: the job waits for another attempt, if it may have one.
     fn lose(&mut self, now: Nanos, name: JobName, reason: Reason) {
         let most = self.policy.attempts;
         let Some(tracked) = self.jobs.get_mut(&name) else { return };
@@ -304,7 +305,7 @@ impl Scheduler {
         self.queue(name, &package, &home);
     }
 
-    /// Its owner does not want the job any more.
+    /// Stops a job that its owner no longer wants.
     fn stop(&mut self, name: JobName) {
         let attempt = self.jobs.get(&name).and_then(|tracked| tracked.stage.attempt());
         self.forget(name);
@@ -313,8 +314,8 @@ impl Scheduler {
         }
     }
 
-    /// Places the jobs that wait, as far as that goes. Placing one only takes room away from others, so who has to wait
-    /// is not asked again for it.
+    /// Places waiting jobs as far as possible. Placing a job only takes room away from others, so a job that must wait
+    /// is not looked at again.
     fn place(&mut self, now: Nanos) {
         for name in std::mem::take(&mut self.ready) {
             self.place_one(now, name);
@@ -328,7 +329,7 @@ impl Scheduler {
         waits.into_iter().for_each(|database| self.line.put_back(database));
     }
 
-    /// Places a job, or tells its owner why not; returns whether it did.
+    /// Places a job, or tells its owner why not; returns false when the job has to wait.
     fn place_one(&mut self, now: Nanos, name: JobName) -> bool {
         match self.place_of(now, name) {
             Place::To(executor) => {
@@ -347,8 +348,8 @@ impl Scheduler {
         true
     }
 
-    /// The greedy choice: least cost. A busy owner is asked to run its job itself only after it waited in vain; the job of
-    /// another one never waits.
+    /// Returns the greedy choice: least cost. A busy owner is asked to run its job itself only after the job has waited
+    /// in vain. The job of an owner that is not busy never waits.
     fn place_of(&self, now: Nanos, name: JobName) -> Place {
         #[cfg(test)]
         tests::ASKED.set(tests::ASKED.get() + 1);
@@ -361,7 +362,7 @@ impl Scheduler {
         let may_run = |member: &Member| member.storage.suffices_for(package.storage);
         let able = || self.members.iter().filter(|(_, member)| may_run(member));
         let others = able().filter(|(party, member)| !member.load.is_full() && tracked.avoid != Some(**party));
-        // At equal cost, whoever has a thread for it.
+        // At equal cost, an executor with a free thread comes first.
         let others = others
             .map(|(&party, member)| ((cost(package.bytes(), &member.load), member.load.is_busy()), Place::To(party)));
         let is_in_memory = package.storage == StorageNeed::None && package.storage_bytes == 0;
@@ -370,7 +371,7 @@ impl Scheduler {
         let at_home = Some(home).filter(|home| !home.is_busy());
         let cost_at_home = |home| weights.cost_at_home(package.bytes(), &home);
         let at_home = at_home.map(|home| ((cost_at_home(home), false), Place::Not(Reason::Home)));
-        // Then nearer ones come first: `min_by_key` gives the first.
+        // Then nearer places come first: `min_by_key` gives the first.
         match near.into_iter().chain(at_home).chain(others).min_by_key(|(cost, _)| *cost) {
             Some((_, place)) => place,
             None if able().next().is_some() && now.saturating_sub(since) < self.policy.patience => Place::Wait,
@@ -410,7 +411,7 @@ impl Scheduler {
 }
 
 impl Stage {
-    /// Who has the job, and as which attempt.
+    /// Returns who has the job, and as which attempt.
     fn attempt(&self) -> Option<(Party, Attempt)> {
         match *self {
             Self::Assigned { to, attempt, .. } | Self::Running { on: to, attempt } => Some((to, attempt)),
@@ -434,7 +435,7 @@ mod tests {
     const LIFE: Life = (7, 1);
 
     thread_local! {
-        /// How often it was asked where a job goes.
+        /// How often the scheduler chose a place for a job.
         pub(super) static ASKED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -473,7 +474,7 @@ mod tests {
         scheduler.receive(now, from, &[Letter::Beat(beat)]);
     }
 
-    /// Who is told what of the job.
+    /// Returns who is told what about the job.
     fn told(scheduler: &mut Scheduler) -> Vec<(Party, Body)> {
         scheduler.take_messages().into_iter().map(|(party, message)| (party, message.body)).collect()
     }
@@ -499,8 +500,8 @@ mod tests {
         assert_eq!(place(Weights::PAPER, load(0, 2), load(0, 2), load(0, 2)), near);
     }
 
-    /// The paper's policy sends a job to whoever is idle; the other one stays with the data unless the wait costs more
-    /// than moving it does.
+    /// The paper's policy sends a job to an idle node. The other policy keeps the job with the data unless the wait
+    /// costs more than moving the data.
     #[test]
     fn policies_differ_where_bytes_have_to_move() {
         let busy = load(4, 4);
@@ -532,7 +533,7 @@ mod tests {
     fn a_busy_owner_waits_for_an_executor_but_not_for_ever() {
         let mut scheduler = Scheduler::new(Term(0), Policy { silence: 100 * SECOND, ..Policy::default() });
         let (full, busy) = (Load { pending: 1, ..load(1, 1) }, load(1, 1));
-        // Nobody is there at all.
+        // There is no executor at all.
         prepare(&mut scheduler, 0, 1, package(100, 0), busy);
         assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Busy))]);
         beats(&mut scheduler, 0, Party(10), beat(full));
@@ -542,13 +543,13 @@ mod tests {
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![], 1));
         scheduler.tick(10 * SECOND);
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Busy))], 0));
-        // A job with data in storage goes to nobody who does not reach it.
+        // A job with data in storage never goes to an executor that does not reach the storage.
         beats(&mut scheduler, 0, Party(10), beat(load(0, 1)));
         prepare(&mut scheduler, 0, 3, package(100, 1), busy);
         assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Busy))]);
     }
 
-    /// As a flush, whose thread has nothing else to do until it is decided.
+    /// For example a flush, whose thread has nothing else to do until the job is decided.
     #[test]
     fn what_its_owner_can_run_now_waits_behind_nothing() {
         let mut scheduler = Scheduler::new(Term(0), Policy::default());
@@ -557,7 +558,8 @@ mod tests {
         scheduler.near(&[(LIFE, Load { queue_limit: 8, ..load(1, 1) })].into());
         prepare(&mut scheduler, 0, 1, package(100, 0), idle);
         assert!(matches!(told(&mut scheduler)[..], [(Party(10), Body::Assign { .. })]), "it is idle");
-        // Neither at the memory node nor behind what runs: that costs as much as at home, and has to be waited for.
+        // Not at the memory node, and not after a running job: both cost as much as at home, and the job would have to
+        // wait.
         prepare(&mut scheduler, 0, 2, package(100, 0), idle);
         assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Home))]);
         // Jobs of the same owner wait, since executors are full.
@@ -588,7 +590,7 @@ mod tests {
         let attempts: Vec<_> = asked.iter().map(|(_, attempt)| (attempt.term, attempt.number)).collect();
         assert_eq!(attempts[..3], [(Term(3), 1), (Term(3), 2), (Term(3), 3)]);
         assert!(asked[0].0 != asked[1].0 && asked[1].0 != asked[2].0);
-        // After the last one its owner runs it.
+        // After the last attempt its owner runs the job.
         assert_eq!((asked[3].0, asked.len(), scheduler.jobs()), (OWNER, 4, 0));
     }
 
@@ -633,7 +635,7 @@ mod tests {
         scheduler.receive(0, OWNER, &letters);
         let (assigned, refused): (Vec<_>, Vec<_>) =
             scheduler.take_messages().into_iter().partition(|(to, _)| *to == Party(10));
-        // One more than it has threads.
+        // One more job than the executor has threads.
         assert_eq!((assigned.len(), refused.len(), scheduler.jobs()), (101, 200 - 101 - 64, 101 + 64));
         assert!(refused.iter().all(|(_, message)| message.body == Body::Abort(Reason::Busy)));
         let first_refused = refused.iter().map(|(_, message)| message.name).min();
@@ -669,12 +671,12 @@ mod tests {
         assert_eq!(asked(&mut scheduler, OWNER, &letters), JOBS as usize);
         let letters: Vec<_> = (0..1000).map(|job| letter(1000 + job, Body::Ack)).collect();
         assert_eq!(asked(&mut scheduler, OWNER, &letters), JOBS as usize);
-        // Those that came first wait for storage. The others are placed, each without asking the first ones again.
+        // The first jobs wait for storage. The others are placed, each without looking at the first ones again.
         let room = [Letter::Beat(beat(load(0, 1000)))];
         assert_eq!(asked(&mut scheduler, Party(10), &room), JOBS as usize);
         assert_eq!(told(&mut scheduler).len() as u64, JOBS / 2);
         assert_eq!(scheduler.jobs() as u64, JOBS);
-        // Those that waited have not lost their place.
+        // The jobs that waited have not lost their place.
         let room = [Letter::Beat(Beat { storage: StorageAccess { own: true, signed: false }, ..beat(load(0, 1000)) })];
         assert_eq!(asked(&mut scheduler, Party(11), &room) as u64, JOBS / 2);
         assert_eq!(told(&mut scheduler).len() as u64, JOBS / 2);
@@ -694,7 +696,7 @@ mod tests {
             for need in [None, Own, Signed] {
                 let mut scheduler = Scheduler::new(Term(0), Policy::default());
                 beats(&mut scheduler, 0, Party(10), Beat { storage, ..beat(load(0, 1)) });
-                // A memory node with nothing to do reaches no storage, also where all inputs lie in memory.
+                // An idle memory node reaches no storage, even where all inputs are in memory.
                 scheduler.near(&[(LIFE, load(0, 8))].into());
                 let package = Package { storage: need, ..package(100, 0) };
                 prepare(&mut scheduler, 0, 1, package, load(1, 1));

@@ -1,5 +1,5 @@
-//! Where the objects of a job lie that reads or writes storage, and what its owner allows an executor to do with them: what
-//! comes before its arguments.
+//! For a job that reads or writes storage: where its objects are stored, and what its owner allows an executor to do with
+//! them. This header comes before the job's arguments.
 //!
 //! ```text
 //!   0   4 "FBos"
@@ -19,7 +19,7 @@
 //! An output is named by the epoch and by its segment's number, and each attempt has numbers of its own
 //! ([`Attempt::numbers`]), so no attempt ever writes what another one has written.
 //!
-//! A signed name is a URL by which whoever has it may do one thing to one object until a moment that the URL says. So an
+//! A signed name is a URL that lets its holder do one thing to one object until a moment that the URL says. So an
 //! executor needs no rights of its own. The URL is a secret: nothing here shows it.
 //!
 //! Purpose and golden test: `docs/formats/offload-storage.md`.
@@ -32,10 +32,10 @@ use std::ops::Range;
 const MAGIC: &[u8; 4] = b"FBos";
 /// The version without signed names.
 const PLAIN: u8 = 1;
-/// The version with some.
+/// The version with signed names.
 const SIGNED: u8 = 2;
 const CHECKSUM_BYTES: usize = 4;
-/// Longest prefix in bytes, and longest name.
+/// Longest prefix, and longest name, in bytes.
 const MAX_PREFIX_BYTES: usize = 1024;
 /// Most signed names of a job.
 pub const MAX_SIGNED_NAMES: usize = 4096;
@@ -44,7 +44,7 @@ pub const MAX_URL_BYTES: usize = 8192;
 /// Parts into which the numbers of a job's outputs are divided, for its attempts.
 const PARTS: u64 = 8;
 
-/// The name of an object, and a URL that allows one thing to be done to it for a while.
+/// The name of an object, and a URL that allows one operation on it for a while.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignedName {
     /// The object, as the database names it.
@@ -75,7 +75,7 @@ impl SignedNames {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
-    /// Whether they can be encoded.
+    /// Whether the names can be encoded.
     #[must_use]
     pub fn are_within_limits(&self) -> bool {
         let fits = |name: &SignedName| name.name.len() <= MAX_PREFIX_BYTES && name.url.len() <= MAX_URL_BYTES;
@@ -126,7 +126,7 @@ impl StoredPlace {
         out.put_u32(checksum);
     }
 
-    /// Decodes what `bytes` begin with. Returns it with its length.
+    /// Decodes the place at the beginning of `bytes`. Returns it with its length.
     ///
     /// # Errors
     /// [`DecodeError`].
@@ -186,13 +186,13 @@ fn take_signed(reader: &mut Reader<'_>) -> Result<SignedNames, DecodeError> {
 }
 
 impl Attempt {
-    /// The part of a job's numbers for outputs that is this attempt's.
+    /// Returns this attempt's part of a job's numbers for outputs.
     #[must_use]
     pub fn numbers(self, of_job: &Range<u64>) -> Range<u64> {
         part(of_job, u64::from(self.term.0).wrapping_mul(3).wrapping_add(u64::from(self.number)) % PARTS)
     }
 
-    /// All numbers of a job that attempts at it may use, whichever these are, if each makes `most_outputs` at most.
+    /// Returns all numbers that any attempt at a job may use, if each makes at most `most_outputs`.
     pub fn all_numbers(of_job: &Range<u64>, most_outputs: u64) -> impl Iterator<Item = u64> {
         let first =
             move |numbers: Range<u64>| numbers.start..numbers.end.min(numbers.start.saturating_add(most_outputs));
@@ -200,7 +200,7 @@ impl Attempt {
     }
 }
 
-/// The part of a job's numbers that has this number itself.
+/// Returns the part of a job's numbers with this index.
 fn part(of_job: &Range<u64>, number: u64) -> Range<u64> {
     let length = of_job.end.saturating_sub(of_job.start) / PARTS;
     let start = of_job.start.saturating_add(number * length);
@@ -288,7 +288,7 @@ mod tests {
     fn attempts_have_numbers_of_their_own() {
         let attempt = |term, number| Attempt { term: Term(term), number }.numbers(&(800..1600));
         assert_eq!((attempt(0, 1), attempt(0, 2), attempt(0, 3)), (900..1000, 1000..1100, 1100..1200));
-        // Those of the next term as well.
+        // Also the numbers of the next term.
         assert_eq!((attempt(1, 1), attempt(1, 3)), (1200..1300, 1400..1500));
         assert!(Attempt { term: Term(u32::MAX), number: u32::MAX }.numbers(&(0..0)).is_empty());
         let all = |most| Attempt::all_numbers(&(800..1600), most).collect::<Vec<_>>();

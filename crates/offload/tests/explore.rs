@@ -1,4 +1,4 @@
-//! All that can happen to one job or two, with few faults, each at every moment; and what planted bugs do to it.
+//! All that can happen to one job or two, with few faults, each at every moment; and what planted bugs do.
 
 use crate::world::{Settings, Step, World};
 use forebay_offload::planted::Bug;

@@ -17,7 +17,7 @@ fn run(seed: u64, bug: Option<Bug>) -> World {
     let mut world = World::new(settings);
     for _ in 0..random.usize(20..200) {
         let steps = world.steps();
-        // Faults are many of the possible steps, and would all come at the beginning.
+        // Many of the possible steps are faults, which would otherwise all come at the beginning.
         let is_fault = |step: &Step| {
             matches!(
                 step,

@@ -21,7 +21,8 @@ pub enum End {
     Executor(usize),
 }
 
-/// A message on its way. The numbers of lives keep what was sent to somebody before a crash from who comes after.
+/// A message on its way. The numbers of lives keep a message that was sent before a crash from the process that starts
+/// after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Packet {
     from: (End, u64),
@@ -45,12 +46,12 @@ pub enum Step {
     Look(End),
     Crash(End),
     Return(End),
-    /// The memory node gives up somebody's session, who may be alive and not know.
+    /// The memory node ends the session of a party, which may be alive and not know.
     Lapse(End),
     Pass,
 }
 
-/// How much there is, and how much may go wrong.
+/// The size of the world, and how much may go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Settings {
     pub owners: usize,
@@ -86,7 +87,7 @@ struct OwnerSide {
 struct ExecutorSide {
     life: u64,
     decider: Option<Executor>,
-    /// What it runs, and whether it has joined.
+    /// What the executor runs, and whether it has joined.
     running: BTreeMap<JobName, (Attempt, bool)>,
     heard: Term,
     lapsed: bool,
@@ -108,7 +109,7 @@ pub struct World {
     owners: Vec<OwnerSide>,
     executors: Vec<ExecutorSide>,
     schedulers: Vec<SchedulerSide>,
-    /// The register: last term, whose it is, until when.
+    /// The register: the last term, its holder, and when it ends.
     register: (Term, Option<usize>, u64),
     tickets: BTreeMap<JobName, Open>,
     network: Vec<Packet>,
@@ -126,7 +127,7 @@ fn package(name: JobName) -> Package {
     Package { kind: 16, storage: StorageNeed::None, ticket, arguments: SPAN, memory_bytes: 1000, storage_bytes: 0 }
 }
 
-/// How busy owners are: so much that an idle executor has the least cost.
+/// How busy owners are: so busy that an idle executor has the least cost.
 const BUSY: Load =
     Load { active_threads: 1, threads: 1, written_per_second: 0, bandwidth_per_second: 0, pending: 0, queue_limit: 1 };
 
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// All that may happen next.
+    /// Returns all that may happen next.
     pub fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let may_fail = self.settings.faults > 0;
@@ -235,7 +236,8 @@ impl World {
     fn faults_of(&self, end: End, is_up: bool, lapsed: bool, steps: &mut Vec<Step>) {
         match (is_up, lapsed) {
             (true, false) if self.settings.faults > 0 => steps.extend([Step::Crash(end), Step::Lapse(end)]),
-            // Who has crashed lapses in the end, and then comes back. So does who finds that it has lapsed.
+            // A party that has crashed lapses in the end, and then comes back. So does a party that finds that it has
+            // lapsed.
             (false, false) => steps.push(Step::Lapse(end)),
             (_, true) => steps.push(Step::Return(end)),
             _ => {}
@@ -308,7 +310,7 @@ impl World {
         (if place < 50 { End::Owner(place) } else { End::Executor(place - 50) }, life)
     }
 
-    /// Who the register says schedules.
+    /// Returns the scheduler that the register names.
     fn leader(&self) -> Option<usize> {
         self.register.1
     }
@@ -343,7 +345,7 @@ impl World {
         }
         let heard = self.register.0;
         if let Some(decider) = &mut owner.decider {
-            // Who reaches a scheduler knows its term.
+            // A party that reaches a scheduler knows its term.
             decider.meet(heard);
             decider.prepare(name, package(name), BUSY, self.now + LONG / 2);
         }
@@ -452,7 +454,7 @@ impl World {
         }
     }
 
-    /// Whoever has slept through its lease is no scheduler any more.
+    /// A scheduler that has slept through its lease is none any more.
     fn resign_if_late(&mut self, i: usize) {
         let side = &mut self.schedulers[i];
         if side.election.as_ref().is_none_or(|election| election.leads(self.now).is_none()) {
@@ -479,7 +481,7 @@ impl World {
                     self.executors[i].running.insert(name, (attempt, false));
                 }
                 Task::Stop(name, attempt) => {
-                    // What it has keys to, it gives back.
+                    // It gives back what it has keys to.
                     if let Some(open) = self.tickets.get_mut(&name) {
                         open.keys.remove(&(i, attempt));
                         open.outputs.retain(|of, made| *of != attempt || *made);
@@ -619,7 +621,7 @@ impl World {
         }
     }
 
-    /// The memory node, and the scheduler, give somebody up.
+    /// The memory node and the scheduler give a party up.
     fn lapse(&mut self, end: End) {
         match end {
             End::Owner(i) => {
