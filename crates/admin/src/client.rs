@@ -1,4 +1,4 @@
-//! Asks other processes over HTTP: one for its status, for instance.
+//! Asks other processes over HTTP, for example for their status.
 
 use crate::error::Error;
 use crate::status::Status;
@@ -10,12 +10,12 @@ use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// How long an answer may take. Who answers may have to wait for a memory node.
+/// How long an answer may take. The answering process may have to wait for a memory node.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longest answer.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The status of the process that serves operators at `address`: `HOST:PORT`.
+/// Returns the status of the process that serves operators at `address`: `HOST:PORT`.
 ///
 /// # Errors
 /// `Unavailable` when nobody answers there, or not in time; `Corrupt` when the answer is not a status.
@@ -28,11 +28,11 @@ pub fn fetch(address: &str) -> Result<Status, Error> {
     serde_json::from_slice(answer.body()).map_err(|error| Error::corrupt(address, error))
 }
 
-/// Sends a request to where its URI says, `http://HOST:PORT/…`, and returns the answer, whatever its status. Waits for
-/// it, on a connection of its own. An answer has at most 16 MiB.
+/// Sends a request to the place in its URI, `http://HOST:PORT/…`, waits, and returns the answer, whatever its status.
+/// It uses a connection of its own. An answer has at most 16 MiB.
 ///
 /// # Errors
-/// `Unavailable` when nobody answers there, not in time, or with too much.
+/// `Unavailable` when nobody answers there, not in time, or the answer is too long.
 pub fn exchange(request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, Error> {
     let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -47,7 +47,7 @@ pub fn exchange(request: Request<Bytes>, limit: Duration) -> Result<Response<Byt
 
 async fn ask(address: &str, request: Request<Bytes>) -> Result<Response<Bytes>, Error> {
     let mut request = request.map(Full::new);
-    // Whoever is asked gets the path alone, and its name beside.
+    // The request holds the path alone, and the server's name in a field.
     let path = request.uri().path_and_query().cloned().map(Uri::from);
     *request.uri_mut() = path.unwrap_or_default();
     let host = HeaderValue::from_str(address).map_err(|error| Error::unavailable(address, error))?;

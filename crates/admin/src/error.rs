@@ -1,4 +1,4 @@
-//! Errors of a listener for operators, and of who asks one.
+//! Errors of a listener for operators, and of a process that asks one.
 
 use forebay::ErrorKind;
 use std::fmt::{Display, Formatter};
@@ -11,7 +11,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// What the caller must do.
+    /// Returns what the caller must do.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

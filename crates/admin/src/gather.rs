@@ -27,13 +27,13 @@ pub struct Birth {
 }
 
 impl Birth {
-    /// A process of this role starts now.
+    /// Records that a process of this role starts now.
     #[must_use]
     pub fn now(role: &'static str, clock: std::sync::Arc<dyn Clock>) -> Self {
         Self { role, since: clock.now(), started_seconds: clock.wall_ms() as f64 / 1e3, clock }
     }
 
-    /// The process at this moment. It serves at `address`, if that is not empty.
+    /// Returns the process at this moment. It serves at `address`, if that is not empty.
     #[must_use]
     pub fn process(&self, address: impl Into<String>) -> Process {
         Process {
@@ -90,7 +90,7 @@ impl Latency {
     }
 }
 
-/// What the options of a database say that is shown.
+/// The options of a database that are shown.
 #[derive(Debug, Clone)]
 pub struct Settings {
     durability: String,
@@ -190,7 +190,7 @@ impl Database {
 }
 
 impl SharedTree {
-    /// The tree of a server whose clients have so many keys.
+    /// The tree of a server whose clients have `keys` keys.
     #[must_use]
     pub fn of(records: &TreeRecords, keys: u64) -> Self {
         let (figures, tree) = (records.figures(), records.tree());
@@ -232,7 +232,7 @@ fn fabric(traffic: &str, counts: &Counts) -> Fabric {
 }
 
 impl MemoryNode {
-    /// The memory node with this name among those that are shown.
+    /// The memory node that is shown under this name.
     #[must_use]
     pub fn of(node: impl Into<String>, statistics: &Statistics) -> Self {
         let bytes = |extents: u64| extents.saturating_mul(statistics.extent_bytes);
@@ -305,7 +305,7 @@ impl Tenant {
 }
 
 impl Visitors {
-    /// Who came to a node.
+    /// The connections to a node, by what became of them.
     #[must_use]
     pub fn all(figures: &DoorFigures) -> Vec<Self> {
         let outcomes = [

@@ -1,11 +1,11 @@
-//! Who may ask, what for, and the bounds of that.
+//! Who may ask, what for, and the limits.
 //!
-//! One thread reads requests and writes answers; a second one gathers, so that a memory node that does not answer holds
-//! up neither `/healthz` nor the page. Both are idle unless somebody asks.
+//! One thread reads requests and writes answers. A second thread gathers statuses, so that a memory node that does not
+//! answer holds up neither `/healthz` nor the page. Both are idle unless somebody asks.
 //!
-//! There are at most [`MAX_CONNECTIONS`] connections, each for [`CONNECTION_LIMIT`] at most, with requests of at most
-//! [`MAX_HEAD_BYTES`], of which no body is read. On loopback, a request must name the server by an address or as
-//! `localhost`: a page of another site that has its name resolve to this machine gets nothing.
+//! There are at most [`MAX_CONNECTIONS`] connections, each for at most [`CONNECTION_LIMIT`]. A request's head has at
+//! most [`MAX_HEAD_BYTES`], and no body is read. On loopback, a request must name the server by an address or as
+//! `localhost`: a page of another site whose name resolves to this machine gets nothing.
 
 use crate::error::Error;
 use crate::gather::Birth;
@@ -36,21 +36,21 @@ pub const MAX_CONNECTIONS: usize = 32;
 pub const CONNECTION_LIMIT: Duration = Duration::from_secs(60);
 /// How long a request may take to come in.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// Longest head of a request.
+/// Longest head of a request, in bytes.
 pub const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Most fields of a request.
 const MAX_FIELDS: usize = 64;
-/// How long to wait after accepting has failed, as when files run out.
+/// How long to wait after accepting has failed, for example because file descriptors run out.
 const RETRY: Duration = Duration::from_millis(100);
-/// How long what is being gathered is waited for at the end.
+/// How long to wait at the end for a status that is being gathered.
 const LINGER: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
-/// The page takes everything from here.
+/// The page loads everything from this server.
 const POLICY: HeaderValue = HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'");
 
-/// Says what the process does. It may wait, as for a memory node; it is asked by one thread at a time.
+/// Returns what the process does. It may wait, for example for a memory node. One thread calls it at a time.
 type Source = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// What requests share.
@@ -68,13 +68,13 @@ impl Shared {
             process.not_ready = "it is starting".to_owned();
             Status { process, ..Status::default() }
         };
-        // It may wait, and whoever replaces it does not.
+        // Clone the source: calling it may wait, and replacing it must not.
         let source = lock(&self.source).clone();
         source.map_or_else(starting, |source| source())
     }
 }
 
-/// A listener for operators. Dropping it ends it, and all of its connections.
+/// A listener for operators. Dropping it closes it and all of its connections.
 pub struct Admin {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -89,7 +89,8 @@ impl std::fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// Listens. Port 0 lets the system choose. Until [`Admin::serve`], the process is alive and not ready.
+    /// Starts to listen. With port 0 the system chooses one. Until [`Admin::serve`], the process is alive and not
+    /// ready.
     ///
     /// # Errors
     /// `Io` when the address is taken or not this machine's, or the system refuses a thread.
@@ -117,14 +118,14 @@ impl Admin {
         Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The process has started, or does something else than before: from now on `source` says what it does, at an address, if
-    /// that is not empty.
+    /// Records that the process has started, or does something else than before. From now on `source` says what it
+    /// does. `address` is where it serves, if not empty.
     pub fn serve(&self, address: impl Into<String>, source: impl Fn(Status) -> Status + Send + Sync + 'static) {
         let address = address.into();
         let shared = Arc::downgrade(&self.shared);
@@ -168,7 +169,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            // How a connection ends is of no interest: who asked knows whether there was an answer.
+            // How a connection ends does not matter: the client knows whether there was an answer.
             let _ = tokio::time::timeout(CONNECTION_LIMIT, converse(stream, shared)).await;
             drop(place);
         });
@@ -200,7 +201,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         return Ok(respond(StatusCode::OK, file.content_type, file.content));
     }
     Ok(match path {
-        // Who answers is alive.
+        // A process that answers is alive.
         "/healthz" => respond(StatusCode::OK, TEXT, "ok\n"),
         "/readyz" => {
             gathered(shared, |status| match status.process.not_ready.as_str() {
@@ -223,7 +224,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     })
 }
 
-/// Gathers a status on the other thread, and answers with it.
+/// Gathers a status on the second thread, and answers with it.
 async fn gathered(
     shared: Arc<Shared>,
     tell: impl FnOnce(Status) -> Response<Full<Bytes>> + Send + 'static,
@@ -246,7 +247,7 @@ fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
     response
 }
 
-/// Whether the request names its server by an address, or as `localhost`; also if it does not name it.
+/// Whether the request names its server by an address or as `localhost`, or not at all.
 fn names_this_machine<T>(request: &Request<T>) -> bool {
     let Some(host) = request.headers().get(HOST) else { return true };
     let Ok(host) = host.to_str() else { return false };

@@ -16,8 +16,8 @@
 //! | [`rates`] | what happens now: the difference of two statuses |
 //! | `page` | the files of the page |
 //!
-//! Nothing is gathered unless somebody asks, and nothing here is on the path of data. Rates are for who asks to
-//! compute, from two answers ([`rates`]): everything that a status counts only grows.
+//! Nothing is gathered unless somebody asks, and nothing here is on the data path. The asking process computes rates
+//! from two answers ([`rates`]): everything that a status counts only grows.
 
 #![forbid(unsafe_code)]
 

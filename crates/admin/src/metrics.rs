@@ -1,7 +1,8 @@
 //! The one table of metrics: name, help, and where the value is in a [`Status`].
 //!
-//! A `Group` is of things with the same labels: the database, its levels, the tenants of a node. `docs/reference/
-//! metrics.md` is made from the table and the labels, and what asks for a metric by name (dashboard, alerts) is checked against it.
+//! A `Group` holds things with the same labels: the database, its levels, the tenants of a node. The page
+//! `docs/reference/metrics.md` is made from the table and the labels, and users of a metric's name (dashboard, alerts) are
+//! checked against the table.
 
 use crate::status::{
     Cache, Clients, Compactions, Database, Extents, Fabric, Latency, Level, MemoryNode, Operations, Process, Scheduler,
@@ -14,13 +15,13 @@ use std::fmt::Write;
 /// The form of the answer.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// What a metric says of a `T`.
+/// The value that a metric takes from a `T`.
 enum Value<T> {
     /// A count, which only grows.
     Count(fn(&T) -> u64),
     /// A sum, which only grows.
     Sum(fn(&T) -> f64),
-    /// What there is now.
+    /// The value now.
     Now(fn(&T) -> u64),
     /// The same, as a fraction.
     Level(fn(&T) -> f64),
@@ -40,7 +41,7 @@ struct Figure<T: 'static> {
 pub struct Label {
     /// Its name.
     pub name: &'static str,
-    /// Of what, where another label has the same name.
+    /// What the label describes, where another label has the same name.
     of: &'static str,
     /// Its values, for people: Markdown.
     pub values: &'static str,
@@ -95,7 +96,7 @@ type Labelled<'a, T> = (Vec<String>, &'a T);
 
 /// Metrics of things of one kind.
 struct Things<T: 'static> {
-    /// What they are, for people.
+    /// What the things are, for people.
     title: &'static str,
     labels: &'static [Label],
     of: for<'a> fn(&'a Status) -> Vec<Labelled<'a, T>>,
@@ -151,7 +152,7 @@ fn histogram_of(latency: &Latency) -> Histogram {
     let mut buckets = Vec::new();
     for bucket in &latency.buckets {
         below += bucket.count;
-        // The bucket without a bound is the sum, which the encoder adds.
+        // The bucket without a bound holds the total, which the encoder adds.
         if let Some(most) = bucket.most_seconds {
             let mut made = Bucket::default();
             made.set_upper_bound(most);
@@ -220,7 +221,7 @@ const fn level<T>(name: &'static str, help: &'static str, value: fn(&T) -> f64) 
     Figure { name, help, value: Value::Level(value) }
 }
 
-/// One thing without labels, if it is there.
+/// One thing without labels, if it exists.
 fn single<T>(thing: Option<&T>) -> Vec<Labelled<'_, T>> {
     thing.map(|thing| (Vec::new(), thing)).into_iter().collect()
 }
@@ -615,7 +616,7 @@ pub fn text(status: &Status) -> String {
     encoded(GROUPS, status)
 }
 
-/// Only who uses a memory node, and who came to it.
+/// The same for a memory node's tenants and its visitors alone.
 #[must_use]
 pub fn tenants_text(tenants: Vec<Tenant>, door: Vec<Visitors>) -> String {
     encoded(&[&TENANTS, &DOOR], &Status { tenants, door, ..Status::default() })

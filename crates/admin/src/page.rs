@@ -1,4 +1,4 @@
-//! The files of the page. Nothing of it comes from elsewhere.
+//! The files of the page. The page loads nothing from elsewhere.
 
 /// A file.
 #[derive(Debug)]

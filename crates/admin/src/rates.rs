@@ -1,12 +1,13 @@
-//! What happens now: the difference of two answers of a process, a second.
+//! What happens now: the difference between two answers of a process, per second.
 
 use crate::status::{Clients, Database, Fabric, MemoryNode, Status, Worker};
 use serde::Serialize;
 
-/// What happened between two answers, each a second unless its name says something else.
+/// What happened between two answers, per second unless a name says something else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Rates {
-    /// Time between the answers, by the clock of the process; 0 if there was but one, or another process in between.
+    /// Time between the answers, by the clock of the process; 0 if there was only one answer, or the process was
+    /// another one.
     pub seconds: f64,
     /// Processor time, seconds a second.
     pub cores: f64,
@@ -18,9 +19,9 @@ pub struct Rates {
     pub received_bytes: f64,
     /// Bytes of replies.
     pub sent_bytes: f64,
-    /// How long commands took that only read.
+    /// How long commands that only read took.
     pub reads: Quantiles,
-    /// How long commands took of runs that write.
+    /// How long commands of runs that write took.
     pub writes: Quantiles,
     /// Share of the time that writers waited; above 1 if several did.
     pub stalled: f64,
@@ -58,7 +59,7 @@ pub struct Rates {
     pub worker_written_bytes: f64,
 }
 
-/// Durations below which a share of commands lies, seconds; `None` if there were no commands.
+/// Durations in seconds below which a share of the commands stayed; `None` if there were no commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Half of them.
@@ -143,7 +144,7 @@ impl Change<'_> {
         self.rate(|status| status.database.as_ref().map_or(0.0, &of))
     }
 
-    /// Of the nodes that answered both times.
+    /// Sums over the nodes that answered both times.
     fn of_nodes(&self, of: impl Fn(&MemoryNode) -> u64) -> f64 {
         let was = |node: &MemoryNode| self.before.memory_nodes.iter().find(|before| before.node == node.node);
         let both = self.after.memory_nodes.iter().filter_map(|node| Some((of(was(node)?), of(node))));
@@ -172,8 +173,8 @@ impl Change<'_> {
     }
 }
 
-/// The duration below which this share of what is in the buckets lies, as if each were evenly full. What is in the
-/// bucket without a bound took longer than is known: its least duration is given.
+/// Returns the duration below which this share of the buckets' commands stayed, as if each bucket were evenly filled.
+/// For the bucket without a bound, whose longest duration is unknown, it returns the least duration.
 fn quantile(buckets: &[(Option<f64>, f64)], share: f64) -> Option<f64> {
     let mut left = buckets.iter().map(|(_, count)| count).sum::<f64>() * share;
     let mut least = 0.0;
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(rates.writes, Quantiles::default());
     }
 
-    /// A node that does not answer for a while takes nothing from the others.
+    /// A node that does not answer for a while does not change the rates of the others.
     #[test]
     fn rates_of_nodes_are_of_those_that_answered_both_times() {
         let with = |uptime_seconds, nodes: &[(&str, u64)]| {

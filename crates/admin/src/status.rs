@@ -1,6 +1,6 @@
 //! What a process says of itself, at one moment. As JSON, it is the answer of `/api/status`.
 //!
-//! Counts are since the process started, or since the database was opened in it. Fields may be added.
+//! Counts start when the process starts, or when it opens the database. Fields may be added.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct Status {
     pub clients: Option<Clients>,
     /// The database that it has open.
     pub database: Option<Database>,
-    /// The shared tree that it serves in place of a database.
+    /// The shared tree that it serves instead of a database.
     pub tree: Option<SharedTree>,
     /// The memory nodes that its database uses, or the one that it is.
     pub memory_nodes: Vec<MemoryNode>,
@@ -44,13 +44,13 @@ pub struct Process {
     pub address: String,
     /// When it started, seconds since 1970.
     pub started_seconds: f64,
-    /// When this was said, seconds since the process started, by a clock that never jumps.
+    /// When the status was taken, seconds since the process started, by a monotonic clock.
     pub uptime_seconds: f64,
     /// Processor time of all its threads.
     pub cpu_seconds: f64,
-    /// Physical memory that it has.
+    /// Physical memory that the process has.
     pub resident_bytes: u64,
-    /// Why it does not do what it is for; empty when it does.
+    /// Why it is not ready; empty when it is.
     pub not_ready: String,
 }
 
@@ -60,11 +60,11 @@ pub struct Process {
 pub struct Clients {
     /// Connected clients.
     pub connected: u64,
-    /// Those that wait in a command that blocks.
+    /// Clients that wait in a command that blocks.
     pub blocked: u64,
     /// Connections that were accepted.
     pub connections: u64,
-    /// Connections that were turned away.
+    /// Connections that were refused.
     pub rejected: u64,
     /// Commands carried out.
     pub commands: u64,
@@ -94,7 +94,7 @@ pub struct Latency {
     pub kind: String,
     /// Numbers of commands that took at most this long, and longer than the one before. The last has no bound.
     pub buckets: Vec<Bucket>,
-    /// How long all took together.
+    /// How long all commands took together.
     pub seconds: f64,
 }
 
@@ -130,7 +130,7 @@ pub struct Slow {
 pub struct Database {
     /// What a write survives once it is acknowledged.
     pub durability: String,
-    /// Where it lies in storage; empty without one.
+    /// Where it is in storage; empty without storage.
     pub storage: String,
     /// Shards.
     pub shards: u64,
@@ -158,7 +158,7 @@ pub struct Database {
     pub remote_bytes: u64,
     /// Bytes of dead records that are not freed yet.
     pub dead_bytes: u64,
-    /// Bytes that only earlier versions name, which readers hold.
+    /// Bytes that only earlier versions name, and that readers hold.
     pub pinned_bytes: u64,
     /// Memtables flushed.
     pub flushes: u64,
@@ -166,7 +166,7 @@ pub struct Database {
     pub compactions: Vec<Compactions>,
     /// Damaged places that were found in copies in memory.
     pub damaged_copies: u64,
-    /// Those of them that were written anew from another copy.
+    /// Damaged places that were written anew from another copy.
     pub mended_copies: u64,
     /// Bytes of copies in memory that scrubs have looked at.
     pub scrubbed_bytes: u64,
@@ -194,7 +194,7 @@ pub struct Database {
     pub bound_moves: u64,
 }
 
-/// A shared tree that a server has for itself.
+/// A shared tree that a server uses alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedTree {
@@ -202,15 +202,15 @@ pub struct SharedTree {
     pub name: String,
     /// Keys of clients, in all databases.
     pub keys: u64,
-    /// Bytes of the memory nodes that it has used at some time.
+    /// Bytes of the memory nodes that the tree has used at some time.
     pub used_bytes: u64,
     /// Of these, bytes of nodes and values.
     pub live_bytes: u64,
     /// Bytes of inner nodes that the server remembers.
     pub cached_bytes: u64,
-    /// Batches that had a journal, as they made several changes.
+    /// Batches that had a journal, because they made several changes.
     pub journals: u64,
-    /// Batches that count and are not applied yet.
+    /// Batches that are committed and not yet applied.
     pub unfinished: u64,
     /// What went over the fabric, by who waits for it.
     pub fabric: Vec<Fabric>,
@@ -238,7 +238,7 @@ pub struct Compactions {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Level {
-    /// Where its tables lie: `memory` or `storage`.
+    /// Where its tables are: `memory` or `storage`.
     pub tier: String,
     /// Tables.
     pub tables: u64,
@@ -254,7 +254,7 @@ pub struct Level {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stalls {
-    /// What they waited for.
+    /// What the writers waited for.
     pub cause: String,
     /// Number of waits.
     pub count: u64,
@@ -300,7 +300,7 @@ pub struct Log {
     pub records: u64,
     /// Writers that waited while another one shipped.
     pub waits: u64,
-    /// Bytes of memtables that were flushed, and whose tables storage does not have yet.
+    /// Bytes of flushed memtables whose tables are not in storage yet.
     pub lag_bytes: u64,
 }
 
@@ -328,12 +328,12 @@ pub struct Objects {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cache {
-    /// `index`: point indexes of tables; `block`: blocks that were read from storage; `memory`: the same in memory
-    /// nodes, for what `block` has let go.
+    /// `index`: point indexes of tables; `block`: blocks that were read from storage; `memory`: blocks in memory nodes
+    /// that `block` has evicted.
     pub cache: String,
-    /// What was wanted and there.
+    /// Lookups that hit.
     pub hits: u64,
-    /// What was wanted and not there.
+    /// Lookups that missed.
     pub misses: u64,
 }
 
@@ -343,7 +343,7 @@ pub struct Cache {
 pub struct LostNode {
     /// Its place among the nodes of the database, from 0.
     pub node: String,
-    /// Why it does not.
+    /// Why it does not answer.
     pub cause: String,
 }
 
@@ -359,11 +359,11 @@ pub struct MemoryNode {
     pub cpu_seconds: f64,
     /// Memory that it offers.
     pub memory_bytes: u64,
-    /// Of this, by state: `free`, `leased`, `adopted`, `kept`, `jobs`, `recycling`.
+    /// This memory by state: `free`, `leased`, `adopted`, `kept`, `jobs`, `recycling`.
     pub extents: Vec<Extents>,
     /// Memory handed out.
     pub allocated_bytes: u64,
-    /// Of this, what shards own.
+    /// The part of it that shards own.
     pub live_bytes: u64,
     /// Sessions.
     pub sessions: u64,
@@ -401,7 +401,7 @@ pub struct Extents {
     pub bytes: u64,
 }
 
-/// Somebody who uses a memory node.
+/// A user of a memory node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tenant {
@@ -419,7 +419,7 @@ pub struct Tenant {
     pub links: u64,
     /// Endpoints, over all links.
     pub endpoints: u64,
-    /// How many it may have; `None` where there is no limit.
+    /// How many endpoints it may have; `None` where there is no limit.
     pub most_endpoints: Option<u64>,
     /// Sessions.
     pub sessions: u64,
@@ -441,7 +441,7 @@ pub struct Tenant {
     pub refused_calls: u64,
     /// Calls refused because of a limit.
     pub limited_calls: u64,
-    /// Calls refused because they were for another tenant, or for who administers the node.
+    /// Calls refused because they concerned another tenant, or were reserved for the node's administrator.
     pub denied_calls: u64,
     /// Messages that were no requests.
     pub malformed_messages: u64,
@@ -481,7 +481,7 @@ pub struct Worker {
     pub read_bytes: u64,
     /// Bytes written by jobs.
     pub written_bytes: u64,
-    /// Whether a scheduler has heard of it.
+    /// Whether a scheduler knows the worker.
     pub is_known: bool,
 }
 

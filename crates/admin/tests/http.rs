@@ -1,4 +1,4 @@
-//! What the listener answers, and what it does not put up with.
+//! What the listener answers, and what it refuses.
 
 use crate::common::{full, get, say, serving};
 use forebay_admin::{Admin, Status};
@@ -71,7 +71,7 @@ fn slow_clients_have_bounds() {
         let _ = stream.write_all(b"GET / HT");
         stream
     };
-    // More than may be there: those beyond are closed at once, the others when their request does not come.
+    // More connections than allowed: the surplus is closed at once, the others when their request does not come.
     let mut slow: Vec<TcpStream> = (0..64).map(|_| connect()).collect();
     for stream in &mut slow {
         let mut answer = Vec::new();

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 const BEGIN: &str = "<!-- The tables of metrics are made from the code. -->\n";
 const END: &str = "<!-- The tables end. -->\n";
-/// With this variable, the page is written anew.
+/// If this variable is set, the test writes the page anew.
 const REWRITE: &str = "FOREBAY_REWRITE";
 
 fn docs(path: &str) -> PathBuf {
@@ -100,7 +100,7 @@ fn the_page_lists_the_values_of_labels() {
     }
 }
 
-/// Metrics that a text names, as far as their names show that they are Forebay's.
+/// Metrics that a text names, if their names show that they are Forebay's.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     words.filter(|word| word.starts_with("forebay_") || word.starts_with("process_")).collect()

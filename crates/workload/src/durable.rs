@@ -26,7 +26,7 @@ pub struct LogFigures {
     pub bytes: u64,
     /// Number of these records.
     pub records: u64,
-    /// Shipments, each of all that was written since the one before.
+    /// Shipments. Each ships all that was written since the one before.
     pub groups: u64,
     /// Records of a shipment.
     pub records_per_group: f64,
@@ -35,7 +35,7 @@ pub struct LogFigures {
     /// Bytes of tables that were copied from one memory node to others, where there are several copies.
     #[serde(default)]
     pub replicated_bytes: u64,
-    /// Bytes of tables that those made themselves.
+    /// Bytes of tables that those other nodes made themselves.
     #[serde(default)]
     pub rebuilt_bytes: u64,
 }
@@ -53,11 +53,11 @@ pub struct RecoveryFigures {
     pub log_bytes: u64,
     /// Bytes at the ends of logs that do not count: they were torn, and never acknowledged.
     pub cut_bytes: u64,
-    /// Segments that memory held still.
+    /// Segments that memory still held.
     pub segments_held: u64,
     /// Segments that were read from storage.
     pub segments_loaded: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub bytes_loaded: u64,
     /// Objects that no version named.
     pub objects_swept: u64,
@@ -79,14 +79,14 @@ impl StorageFigures {
 }
 
 impl LogFigures {
-    /// Figures of so much.
+    /// Makes figures from these counts.
     #[must_use]
     pub fn new(bytes: u64, records: u64, groups: u64, waits: u64) -> Self {
         let records_per_group = records as f64 / groups.max(1) as f64;
         Self { bytes, records, groups, records_per_group, waits, replicated_bytes: 0, rebuilt_bytes: 0 }
     }
 
-    /// The same, with what other copies got.
+    /// Returns the same figures, with what other copies got.
     #[must_use]
     pub const fn with_copies(self, replicated_bytes: u64, rebuilt_bytes: u64) -> Self {
         Self { replicated_bytes, rebuilt_bytes, ..self }

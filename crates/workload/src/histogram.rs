@@ -68,11 +68,11 @@ impl Latencies {
 /// Latencies in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct LatencyMicros {
-    /// Half of all are not above.
+    /// Half of all latencies are not above this.
     pub p50: f64,
-    /// 99 % are not above.
+    /// 99 % are not above this.
     pub p99: f64,
-    /// 99.9 % are not above.
+    /// 99.9 % are not above this.
     pub p999: f64,
     /// The longest.
     pub max: f64,

@@ -23,7 +23,7 @@ impl KeyBuffer {
     /// A buffer for keys of `key_size` bytes that represent numbers below `count`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the size is out of range or too small for so many keys.
+    /// [`Error::Invalid`] when the size is out of range or too small for this many keys.
     pub fn new(key_size: usize, count: u64) -> Result<Self, Error> {
         if key_size == 0 || key_size > MAX_KEY_BYTES {
             return Err(Error::Invalid(format!("key size {key_size}: 1 to {MAX_KEY_BYTES} bytes are possible")));

@@ -88,7 +88,7 @@ impl Store for MapStore {
         Ok(format!("a map of {} records\n", self.len()))
     }
 
-    /// The contents stay for holders of a clone.
+    /// The contents stay for the holders of a clone.
     fn close(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Operations between two updates of a thread's public count.
 const PROGRESS_STRIDE: u64 = 256;
-/// Threads that keep to a rate pause for so long at least: calls come in small groups.
+/// Shortest pause of threads that keep to a rate: calls come in small groups.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// With [`Timing::Sampled`], one call in this many is timed.
 const SAMPLE_STRIDE: u32 = 64;
@@ -128,7 +128,7 @@ pub(crate) struct Worker {
     untimed: u32,
     calls: [u64; Call::ALL.len()],
     latencies: [Option<Latencies>; Call::ALL.len()],
-    /// Works beside the others until they are done, and is not counted.
+    /// Whether the thread works beside the others until they are done, and is not counted.
     is_background: bool,
     shared: Arc<Shared>,
 }
@@ -142,7 +142,7 @@ struct Shared {
     left: AtomicUsize,
 }
 
-/// Counts a thread as done, also when it panics: the one in the background is not to go on for ever.
+/// Counts a thread as done, also when it panics. Otherwise the background thread would continue for ever.
 struct Leaves(Arc<Shared>);
 
 impl Drop for Leaves {
@@ -166,7 +166,7 @@ impl Worker {
     /// Records the end of a call that did `operations` operations.
     ///
     /// # Errors
-    /// When there is no memory for a histogram.
+    /// When memory is short for a histogram.
     #[inline]
     pub fn finish(&mut self, call: Call, operations: u64) -> Result<(), Error> {
         self.calls[call as usize] += 1;
@@ -207,8 +207,8 @@ impl Worker {
         }
     }
 
-    /// Waits until the call with this number, from 0, is due at so many calls a second. The pause is not part of its latency.
-    /// Who is late by the store's fault makes up for it.
+    /// Waits until the call with this number, from 0, is due at `per_second` calls a second. The pause is not part of
+    /// its latency. A thread that the store has made late catches up.
     pub fn keep_rate(&mut self, per_second: Option<f64>, number: u64) {
         let Some(per_second) = per_second else { return };
         let due = self.started.saturating_add((number as f64 / per_second * 1e9) as Nanos);
@@ -239,7 +239,7 @@ struct Finished {
 pub(crate) struct Phase {
     pub name: String,
     pub threads: usize,
-    /// Whether there is one thread more, which works until these are done.
+    /// Whether there is an additional thread, which works until these are done.
     pub has_background: bool,
     /// Operations of all threads together.
     pub planned: u64,
@@ -321,10 +321,10 @@ fn start<S: Clone + Send + Sync + 'static>(
     Ok(results)
 }
 
-/// Where threads wait until all are there.
+/// A gate where threads wait until all have started.
 #[derive(Debug, Default)]
 struct Gate {
-    /// Whether to go on, once that is known.
+    /// Whether to continue, once that is known.
     open: Mutex<Option<bool>>,
     changed: Condvar,
 }
@@ -335,7 +335,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits. Returns whether to go on.
+    /// Waits. Returns whether to continue.
     fn pass(&self) -> bool {
         let mut open = lock(&self.open);
         loop {

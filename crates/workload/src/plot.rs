@@ -1,7 +1,7 @@
 //! Plots as SVG: lines or bars, with axes, ticks and a legend, drawn by `plotters`. No scripts, no fonts, no files.
 //!
-//! An axis covers what is plotted. It begins at zero where that leaves the points apart, and is logarithmic where few
-//! values span much. Where there are few values along the x axis, each has its tick.
+//! An axis covers what is plotted. It begins at zero where that leaves the points apart, and is logarithmic where a few
+//! values span a wide range. Where there are few values along the x axis, each has its own tick.
 
 use plotters::coord::combinators::{IntoLogRange, LogCoord};
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
@@ -32,7 +32,7 @@ const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 /// Most values along x that have ticks of their own, and points of a line that are marked.
 const FEW: usize = 12;
 const MARKED: usize = 24;
-/// Ticks that an axis has about.
+/// The number of ticks of an axis, about.
 const TICKS: usize = 6;
 /// An axis is logarithmic if two of its few values would otherwise be closer to each other than this share of it.
 const CLOSE: f64 = 0.1;
@@ -192,7 +192,7 @@ impl Plot {
         }
         let values: Vec<f64> = values.into_iter().filter(|value| scale.place(*value).is_some()).collect();
         let places: Vec<f64> = values.iter().filter_map(|value| scale.place(*value)).collect();
-        // Ticks whose numbers would run into each other are none.
+        // Omit ticks whose numbers would run into each other.
         if values.is_empty() || nearest(&places) < (axis.high - axis.low) / 20.0 {
             axis
         } else {
@@ -242,7 +242,7 @@ impl Axis {
         Self::between(scale, low - margin, high + margin)
     }
 
-    /// An axis that begins at zero, unless all values are so large that they would be squeezed together then.
+    /// An axis that begins at zero, unless all values are so large that this would squeeze them together.
     fn from_zero_if_apart(scale: Scale, values: impl Iterator<Item = f64>, always: bool) -> Self {
         let (low, high) = scale.ends(values);
         let margin = (high - low) * 0.06;
@@ -266,7 +266,7 @@ impl Axis {
 }
 
 impl Scale {
-    /// Where a value is.
+    /// Returns the place of a value.
     fn place(self, value: f64) -> Option<f64> {
         match self {
             Self::Linear => value.is_finite().then_some(value),
@@ -274,7 +274,7 @@ impl Scale {
         }
     }
 
-    /// The value that is there.
+    /// Returns the value at a place.
     fn value_at(self, place: f64) -> f64 {
         match self {
             Self::Linear => place,
@@ -366,7 +366,7 @@ mod tests {
     fn bars_stand_beside_their_categories() {
         let bars = Plot::bars("t", vec!["p".into(), "q".into()], "y").with("s", [(0.0, 1.0), (1.0, 2.0)]).svg();
         assert!(texts(&bars).contains(&"p") && texts(&bars).contains(&"q"), "{bars}");
-        // The ground, the bars and the entry of the legend.
+        // The background, the bars and the entry of the legend.
         assert_eq!(bars.matches("<rect").count(), 1 + 2 + 1);
     }
 

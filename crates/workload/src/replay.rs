@@ -42,8 +42,7 @@ impl Settings {
         Self { path: path.into(), limit: None, key_size: 16, page_size: 4096, write_percent: 30 }
     }
 
-    /// Checks the settings and the beginning of the trace, so that errors show before a store is
-    /// opened.
+    /// Checks the settings and the beginning of the trace, so that errors are found before a store is opened.
     ///
     /// # Errors
     /// [`Error::Invalid`], which says what would be valid, [`Error::Io`], [`Error::Trace`].

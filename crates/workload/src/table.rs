@@ -110,7 +110,7 @@ pub fn render_summary(phases: &[PhaseReport]) -> String {
     text
 }
 
-/// What opening the store found; nothing where there was nothing to be done.
+/// What opening the store found; `None` where there was nothing to do.
 fn recovery_line(found: &RecoveryFigures) -> Option<String> {
     if found.records_replayed + found.segments_loaded + found.cut_bytes == 0 {
         return None;

@@ -77,7 +77,7 @@ fn a_random_fill_leaves_about_a_third_of_the_keys_out() {
     let (reports, store) = run("fillrandom,readrandom", &settings).unwrap();
     let share = reports[1].found.unwrap() as f64 / 20_000.0;
     assert!((0.61..0.66).contains(&share) && (0.61..0.66).contains(&(store.len() as f64 / 20_000.0)), "{share}");
-    // Reads that begin a run draw other keys than the fill that began the run before.
+    // Reads that begin a run draw other keys than the fill that began the previous run.
     let mut open = || Ok(store.clone());
     let read = |run: &mut Run<'_>| bench::run(&[Benchmark::ReadRandom], &settings, run, true, &mut open, &mut |_| ());
     let reports = with_run(read).unwrap();
@@ -185,7 +185,7 @@ fn results_are_told_as_they_come() {
     assert_eq!(told, ["fillseq", "a map of 1000 records\n", "readseq"]);
 }
 
-/// A store that buffers writes may lose them at its end, whether the run or the next store ends it.
+/// A store that buffers writes may lose them when it is closed, whether the run or the next store closes it.
 #[test]
 fn a_store_that_cannot_be_closed_fails_the_run() {
     for closed in [1, 2] {

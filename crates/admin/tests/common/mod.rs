@@ -8,10 +8,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A name that is a label: all that has a meaning in the text format.
+/// A name with every character that has a meaning in the text format's labels.
 pub const STRANGE: &str = "a\"b\\c\nd{e}=,";
 
-/// A status of which no part is missing.
+/// A status with every part.
 pub fn full() -> Status {
     let bucket = |most_seconds, count| Bucket { most_seconds, count };
     let buckets = vec![bucket(Some(0.001), 3), bucket(Some(0.1), 2), bucket(None, 1)];

@@ -20,9 +20,9 @@
 //! | `waitforcompaction` | (once) returns when nothing is left to flush or compact |
 //! | `stats` | (once) prints the store's own statistics |
 //!
-//! `num` and `reads` apply to each thread. The one more thread is not counted. Keys are drawn with replacement, so `fillrandom` writes about 63 % of the
-//! keys, and a later `readrandom` finds about as many. Unlike in `db_bench`, a batch has 16 keys by default, and values
-//! verify themselves.
+//! `num` and `reads` apply to each thread. The additional thread is not counted. Keys are drawn with replacement, so
+//! `fillrandom` writes about 63 % of the keys, and a later `readrandom` finds about as many. Unlike in `db_bench`, a
+//! batch has 16 keys by default, and values verify themselves.
 //!
 //! After a name, `@` and a number run the workload with that many threads instead of the usual number:
 //! `fillrandom,compact,readrandom,readrandom@2` ([`Planned`]).
@@ -104,7 +104,7 @@ impl Benchmark {
         }
     }
 
-    /// Whether it starts with an empty store.
+    /// Whether the workload starts with an empty store.
     #[must_use]
     pub const fn needs_empty_store(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom)
@@ -124,7 +124,7 @@ impl Benchmark {
         )
     }
 
-    /// Whether one thread more works beside those that are counted.
+    /// Whether an additional thread works beside those that are counted.
     const fn has_background(self) -> bool {
         matches!(self, Self::ReadWhileWriting | Self::ReadWhileScanning)
     }
@@ -254,7 +254,7 @@ fn run_one<S: Store>(
         tells_found: benchmark.tells_found(),
         timing: if step { Timing::Each } else { settings.timing },
     };
-    // The first phases of two runs draw different keys, too, if they are not the same.
+    // The first phases of two runs also draw different keys, if the phases are not the same.
     let inputs = Arc::new(Inputs { operations, ..Inputs::new(settings, mix_two(number, benchmark as u64))? });
     run_phase(store, &|| store.figures(), run, phase, move |store: &S, worker| match benchmark {
         Benchmark::FillSeq => point::write(store, worker, &inputs, point::Order::Ascending),

@@ -68,7 +68,7 @@ pub(super) fn seek<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs) ->
     Ok(())
 }
 
-/// Checks successive records: they are whole, and their keys ascend.
+/// Checks that successive records are whole, and that their keys ascend.
 struct Scan<'a> {
     inputs: &'a Inputs,
     keys: &'a KeyBuffer,

@@ -68,7 +68,7 @@ impl Lines {
 
 type Decoder<R> = StreamingDecoder<R, ruzstd::decoding::FrameDecoder>;
 
-/// The content of zstd frames that follow one another. What is damaged is an error of the kind `InvalidData`.
+/// The content of zstd frames that follow one another. Damage is an error of the kind `InvalidData`.
 struct Frames<R: BufRead> {
     decoder: Option<Box<Decoder<R>>>,
     /// The file, between two frames.

@@ -42,7 +42,7 @@ pub struct Zipf {
     theta: f64,
     area_first: f64,
     area_all: f64,
-    /// Points up to this far right of a rank are accepted without a look at the probabilities.
+    /// Points up to this far to the right of a rank are accepted without computing probabilities.
     accepted: f64,
 }
 

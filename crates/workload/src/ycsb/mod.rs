@@ -12,8 +12,8 @@
 //! | `range-write` | | | 50 % | 50 % | | uniform |
 //! | `update-only` | | 100 % | | | | zipfian |
 //!
-//! The `range` ones are Dolphin's (Dolphin V-A), the last one is O3-LSM's W100 (O3-LSM 5.2). A [`Profile`] is a mix of reads and updates from
-//! published statistics.
+//! The `range` workloads are Dolphin's (Dolphin V-A), the last one is O3-LSM's W100 (O3-LSM 5.2). A [`Profile`] is a
+//! mix of reads and updates from published statistics.
 //!
 //! Record i has the key `mix(i)`, a bijection of 64-bit words. So keys are scattered, and exactly
 //! the requested number of records is loaded. Inserts continue after the loaded records: of `n`
