@@ -1,5 +1,5 @@
-//! How this process and memory nodes prove themselves to each other: files named by flags, or by variables where no
-//! flag is given. A secret itself is never an argument, which everybody on the machine may see.
+//! How this process and memory nodes prove who they are to each other: with files named by flags, or by variables where
+//! no flag is given. A secret itself is never an argument, because everybody on the machine may see arguments.
 
 use crate::failure::{Failure, Stage};
 use forebay::admission::{AccessOptions, Admission, AdmissionOptions, Secret, Secrets, Users};
@@ -42,7 +42,7 @@ impl AccessArguments {
             || secret_file.is_some()
     }
 
-    /// What flags and variables say.
+    /// Returns what flags and variables say.
     ///
     /// # Errors
     /// When a variable does not hold what it should.
@@ -54,7 +54,7 @@ impl AccessArguments {
         let file = |flag: &Option<PathBuf>, name: &str| flag.clone().or_else(|| variable(name).map(PathBuf::from));
         let secret_file = file(&self.secret_file, "FOREBAY_SECRET_FILE");
         let secret = match variable("FOREBAY_SECRET") {
-            // The flag is closer.
+            // The flag comes before the variable.
             Some(line) if self.secret_file.is_none() => Some(only(&line)?),
             _ => None,
         };
@@ -74,7 +74,7 @@ fn only(line: &str) -> Result<Secret, Failure> {
     secrets.only().cloned().ok_or_else(|| Failure::usage("FOREBAY_SECRET has one line: a name, a space and a secret"))
 }
 
-/// A variable, if it is set to something.
+/// Returns a variable, if it is set and not empty.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -108,7 +108,7 @@ pub struct AdmissionArguments {
 }
 
 impl AdmissionArguments {
-    /// What the node asks for; `None` if nothing is said of it.
+    /// Returns what the node asks of clients; `None` if no flag or variable says so.
     ///
     /// # Errors
     /// When files do not hold what they should, or flags do not go together.

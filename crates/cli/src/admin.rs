@@ -1,4 +1,4 @@
-//! Where operators look at commands that run until they are stopped, and what these show there.
+//! The address where operators look at commands that run until they are stopped, and what these commands show there.
 
 use crate::failure::{Failure, Stage};
 use crate::output;
@@ -39,7 +39,7 @@ impl FromStr for AdminAddress {
 }
 
 impl AdminArguments {
-    /// Listens, if that is asked for.
+    /// Starts to listen, if a flag asks for it.
     ///
     /// # Errors
     /// When the address is taken, or not this machine's.
@@ -48,8 +48,8 @@ impl AdminArguments {
         Admin::start(address, role).map(Some).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
     }
 
-    /// Listens at `usual` unless something else is asked for. Where that is taken, operators have to ask for another
-    /// address: a second server on a machine is none of their errors.
+    /// Listens at `usual` unless a flag names another address. If `usual` is taken, the server has no such address
+    /// until a flag names one: a second server on a machine is not an error.
     ///
     /// # Errors
     /// As [`AdminArguments::start`].
@@ -75,7 +75,7 @@ pub fn announce(admin: Option<&Admin>) -> Result<(), Failure> {
     admin.map_or(Ok(()), |admin| output::announce(&format!("admin http://{}/", admin.address())))
 }
 
-/// Shows a server and its database or shared tree, and the worker that has its idle threads.
+/// Shows a server and its database or shared tree, and the worker that runs on its idle threads.
 pub fn show_server(
     admin: &Admin,
     address: SocketAddr,
@@ -177,7 +177,7 @@ pub fn show_worker(admin: &Admin, worker: Arc<forebay_worker::Worker>) {
     });
 }
 
-/// Shows a scheduler, which says in which term it is elected.
+/// Shows a scheduler, and the term for which it is elected.
 pub fn show_scheduler(admin: &Admin, address: &str, elected: impl Fn() -> Option<Term> + Send + Sync + 'static) {
     admin.serve(address.to_owned(), move |status| {
         let term = elected().map(|term| u64::from(term.0));

@@ -38,7 +38,7 @@ pub struct MemoryArguments {
 }
 
 impl MemoryArguments {
-    /// The addresses, and how they are to be reached.
+    /// Returns the addresses, and how to reach them.
     pub fn parts(&mut self) -> (&mut NodeAddresses, &AccessArguments) {
         (&mut self.memory, &self.access)
     }
@@ -59,10 +59,10 @@ impl NodeAddresses {
         self.0.first().unwrap_or(&NodeAddress::Local)
     }
 
-    /// Lets the nodes be reached as flags and variables say.
+    /// Sets how to reach the nodes, as flags and variables say.
     ///
     /// # Errors
-    /// When flags are of no use there, or a variable does not hold what it should.
+    /// When flags have no use for these addresses, or a variable does not hold what it should.
     pub fn set_access(&mut self, access: &AccessArguments) -> Result<(), Failure> {
         if !self.0.iter().any(|address| matches!(address, NodeAddress::Tcp { .. })) {
             return if access.is_given() {
@@ -78,7 +78,7 @@ impl NodeAddresses {
         Ok(())
     }
 
-    /// The same addresses, reached as the first of `others` at a tcp:// address is.
+    /// Returns the same addresses, reached in the same way as the first tcp:// address of `others`.
     pub fn as_reached(&self, others: &Self) -> Vec<NodeAddress> {
         let access = others.0.iter().find_map(|address| match address {
             NodeAddress::Tcp { access, .. } => Some(access),
@@ -91,7 +91,7 @@ impl NodeAddresses {
         self.0.iter().map(reached).collect()
     }
 
-    /// The one address, for a command that is about a single node and says so in `what`.
+    /// Returns the only address, for a command about a single node, which `what` names.
     ///
     /// # Errors
     /// Usage, when there are several.
@@ -102,7 +102,7 @@ impl NodeAddresses {
         }
     }
 
-    /// Checks that all are of other processes; `flag` named them.
+    /// Checks that all addresses are of other processes; `flag` named them.
     ///
     /// # Errors
     /// Usage, for `local`.
@@ -115,7 +115,7 @@ impl NodeAddresses {
         Ok(())
     }
 
-    /// Those of them that answer now, if one does.
+    /// Returns the addresses that answer now, if any does.
     pub fn that_answer(&self) -> Option<Self> {
         let answering: Vec<_> = self.0.iter().filter(|address| forebay::connect(address).is_ok()).cloned().collect();
         (!answering.is_empty()).then_some(Self(answering))
@@ -186,8 +186,8 @@ pub struct ReportArguments {
 }
 
 impl ReportArguments {
-    /// The network to model; none if no flag requests one. Defaults for the others: 2 us, 100 Gb/s, 30 million
-    /// operations a second.
+    /// Returns the network to model; none if no flag requests one. Defaults for the other flags: 2 us, 100 Gb/s, 30
+    /// million operations a second.
     pub fn model(&self) -> Option<LinkModel> {
         if self.link_rtt.is_none() && self.link_bandwidth.is_none() && self.link_rate.is_none() {
             return None;

@@ -76,7 +76,7 @@ pub struct Place {
     local_memory_size: u64,
 }
 
-/// Carries it out.
+/// Carries the action out.
 ///
 /// # Errors
 /// The first error.
@@ -92,7 +92,7 @@ pub fn execute(action: &Action) -> Result<(), Failure> {
             names.iter().try_for_each(|name| output::line(name))
         }
         Action::Copy { place, checkpoint, to } => {
-            // A storage that is not there yet is created for something only.
+            // The other storage is created only if there is something to copy.
             if !place.checkpoints()?.contains(checkpoint) {
                 let message = format!("there is no checkpoint {checkpoint:?} of the database {:?}", place.name());
                 return Err(Failure::new(ErrorKind::NotFound, Stage::Running, message));
@@ -132,12 +132,12 @@ impl Place {
         place::named(self.path.as_ref(), self.storage.as_ref())
     }
 
-    /// Names of the checkpoints of the database, or of its backup.
+    /// Returns the names of the checkpoints of the database, or of its backup.
     fn checkpoints(&self) -> Result<Vec<String>, Failure> {
         let storage = self.storage()?;
         let names = Db::stored_checkpoints(&storage, self.name()).map_err(running)?;
         if names.is_empty() {
-            // Then there is a database at least.
+            // If there are no checkpoints, there must at least be a database.
             Db::options_of_stored(&storage, self.name()).map_err(running)?;
         }
         Ok(names)
@@ -159,7 +159,7 @@ impl Place {
     }
 }
 
-/// What to do while somebody has the database open.
+/// What to do while another process has the database open.
 const WHILE_OPEN: &str = ". Who has the database open creates and drops its checkpoints: send a server FOREBAY.CHECKPOINT CREATE NAME or \
                           FOREBAY.CHECKPOINT DROP NAME; a program calls Db::create_checkpoint or Db::drop_checkpoint";
 

@@ -120,7 +120,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings()?;
     let unwritten = |path: &Path| Failure::io(format!("--report {}", path.display()));
     if let Some(path) = &arguments.page {
-        // Nobody wants to learn at the end that it cannot be written. What is there stays until then.
+        // Find out now whether the file can be written, not at the end. An existing file keeps its contents until then.
         File::options().create(true).truncate(false).write(true).open(path).map_err(unwritten(path))?;
     }
     let model = arguments.report.model();

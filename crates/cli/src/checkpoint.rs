@@ -73,7 +73,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// What the flags name. Only a new database creates a directory.
+    /// Opens what the flags name. Only a new database creates a directory.
     fn stored(&self, open: fn(&NamedStorage, &str) -> Result<Storage, forebay::Error>) -> Result<Stored, Failure> {
         let opened = |flag: &str, named: &Option<NamedStorage>| {
             named.as_ref().map(|named| open(named, flag)).transpose().map_err(|error| self.starting(&error))
@@ -81,7 +81,7 @@ impl Arguments {
         Ok(Stored { storage: opened("--storage", &self.storage)?, register: opened("--register", &self.register)? })
     }
 
-    /// These options, of the database that the flags name.
+    /// Returns these options for the database that the flags name.
     fn named(&self, Stored { storage, register }: Stored, options: Options) -> Options {
         Options { name: Some(self.db.clone()), storage, register, ..options }
     }
@@ -101,7 +101,7 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
     Failure::new(error.kind(), Stage::Running, error)
 }
 
-/// What to do while somebody has the database open.
+/// What to do while another process has the database open.
 const WHILE_OPEN: &str = ". A checkpoint takes nothing over: stop that process, such as a server, by SIGTERM, write the checkpoint, and \
                           start it again; or a program that has the database open writes one itself (Db::checkpoint)";
 

@@ -1,14 +1,14 @@
 //! Options of a command from a file and from variables, beside flags.
 //!
-//! A flag comes before its variable, and that before the file. What only a file or a variable says becomes a flag in front
-//! of those that were given, so that the command line's parser checks all of them alike; an error then names the place
-//! that the value came from.
+//! A flag comes before its variable, and a variable before the file. A value from a file or a variable alone becomes a
+//! flag in front of the given flags, so that the command line's parser checks all values alike. An error then names the
+//! place that the value came from.
 //!
 //! ```text
 //!   flag  --max-background-jobs   variable  FOREBAY_MAX_BACKGROUND_JOBS   key of the file  max-background-jobs
 //! ```
 //!
-//! The file has parameters in a table, where each is a key; a flag for one of them leaves the others as they are.
+//! The file has parameters in a table, one key for each. A flag for one parameter leaves the others as they are.
 
 use crate::access;
 use crate::failure::Failure;
@@ -21,20 +21,20 @@ use toml::de::{DeTable, DeValue};
 
 /// The flag that names the file.
 pub const FILE: &str = "config";
-/// The flag that asks for what is in effect.
+/// The flag that asks for the options in effect.
 pub const CHECK: &str = "check-config";
-/// The flag for a parameter, and the table of all of them.
+/// The flag for a parameter, and the name of their table in the file.
 pub const PARAMETER: &str = "parameter";
 pub const PARAMETERS: &str = "parameters";
 /// Largest file, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What is in effect where nobody said anything.
+/// The options in effect where nobody set any.
 #[derive(Debug, Default)]
 pub struct Usual {
     /// The values of options.
     pub values: BTreeMap<&'static str, String>,
-    /// Options that have no use, as other ones are set.
+    /// Options that have no use, because of other options.
     pub unused: BTreeSet<String>,
 }
 
@@ -54,7 +54,7 @@ impl Display for Origin {
     }
 }
 
-/// What was said outside of the command line.
+/// The options from outside of the command line.
 #[derive(Debug, Default)]
 pub struct Configuration {
     origins: BTreeMap<String, Origin>,
@@ -63,7 +63,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Completes a command line whose second word is the command: its options are these.
+    /// Completes a command line whose second word is the command, with these options of that command.
     ///
     /// # Errors
     /// When the file cannot be read or understood.
@@ -109,15 +109,15 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Where the value came from that the parser refused, unless it was a flag.
+    /// Returns where a value that the parser refused came from, unless it was a flag.
     pub fn blame(&self, error: &clap::Error) -> Option<String> {
         let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
         let name = shown.trim_start_matches('-').split([' ', '=', '[']).next()?;
         self.origins.get(name).map(ToString::to_string)
     }
 
-    /// What is in effect, as a file of this form. What `usual` says of options that nobody set is in comments: it may
-    /// follow from other options. Nothing is said of options that other ones leave without a use.
+    /// Returns the options in effect, as a file of this form. The values in `usual` of options that nobody set are
+    /// comments: they may follow from other options. Options without a use are left out.
     pub fn describe(
         &self,
         options: &clap::Command,
@@ -152,7 +152,7 @@ impl Configuration {
             };
         }
         let parameters = matches.get_raw(PARAMETER).into_iter().flatten().map(|value| value.to_string_lossy());
-        // Of those that are there twice the last counts.
+        // If a parameter is there twice, the last one counts.
         let parameters: BTreeMap<String, String> = parameters
             .filter_map(|value| value.split_once('=').map(|(name, value)| (name.to_owned(), written(value))))
             .collect();
@@ -164,7 +164,7 @@ impl Configuration {
     }
 }
 
-/// A value as TOML has it.
+/// Returns a value as written in TOML.
 pub fn written(value: &str) -> String {
     if matches!(value, "true" | "false") || value.parse::<i64>().is_ok_and(|number| number.to_string() == value) {
         return value.to_owned();
@@ -203,13 +203,13 @@ fn variable_of(name: &str) -> String {
 /// The variable that stands for a flag, if it is set.
 fn set_variable(name: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<(String, String)> {
     let usual = variable_of(name);
-    // The line itself stands for its file.
+    // A variable with the line itself stands for its file.
     let others = (name == "secret-file").then(|| "FOREBAY_SECRET".to_owned());
     let mut names = std::iter::once(usual).chain(others);
     names.find_map(|name| variable(&name).map(|value| (name, value)))
 }
 
-/// The names of the flags of a command line, and the file that it names.
+/// Returns the names of a command line's flags, and the file that it names.
 fn given(arguments: &[OsString]) -> (BTreeSet<String>, Option<PathBuf>) {
     let (mut names, mut file) = (BTreeSet::new(), None);
     let mut words = arguments.iter().skip(2);

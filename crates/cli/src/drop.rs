@@ -18,10 +18,10 @@ pub struct Arguments {
     yes: bool,
 }
 
-/// Deletes it.
+/// Deletes the database.
 ///
 /// # Errors
-/// When it is not there, or somebody has it open; without `--yes`.
+/// When it does not exist, or a process has it open; without `--yes`.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.place.name()?;
     if !arguments.yes {

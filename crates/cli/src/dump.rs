@@ -52,10 +52,10 @@ pub fn failed(error: forebay_dump::Error) -> Failure {
     Failure::new(error.kind(), Stage::Running, error)
 }
 
-/// The keyspace with this name, of a database that has keyspaces.
+/// Returns the keyspace with this name, of a database that has keyspaces.
 ///
 /// # Errors
-/// When it is not there.
+/// When the keyspace does not exist.
 pub fn keyspace(db: &Db, name: Option<&str>) -> Result<Option<Keyspace>, Failure> {
     let found = name.map(|name| Keyspaces::open(db).and_then(|keyspaces| keyspaces.get(name))).transpose();
     found.map_err(|error| Failure::new(error.kind(), Stage::Running, error))

@@ -11,7 +11,7 @@ use forebay::{
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What is said of a directory that is named together with memory nodes of other processes.
+/// The message when a directory is named together with memory nodes of other processes.
 pub const PATH_WITH_MEMORY: &str =
     "--path opens a directory with memory of this process: with --memory, name it by --storage";
 
@@ -72,8 +72,8 @@ impl FromStr for DurabilityArgument {
     }
 }
 
-/// Warns where a database is to be created that survives less than its copies promise: without a register, it is opened only
-/// while more than half of its memory nodes live.
+/// Warns when a new database will survive less than its copies promise: without a register, it opens only while more than
+/// half of its memory nodes live.
 pub fn warn_if_frail(addresses: &[NodeAddress], options: &Options) {
     let (Durability::Memory { copies }, None, Some(name)) = (options.durability, &options.register, &options.name)
     else {
@@ -90,7 +90,7 @@ pub fn warn_if_frail(addresses: &[NodeAddress], options: &Options) {
     }
 }
 
-/// Warns where a database that was just opened has fewer copies than it should.
+/// Warns when a database that was just opened has fewer copies than it should.
 pub fn warn_of_missing_copies(store: &Store) {
     let missing = store.missing_copies();
     if missing > 0 {
@@ -103,7 +103,7 @@ pub fn warn_of_missing_copies(store: &Store) {
 }
 
 impl DurabilityArguments {
-    /// Has the database lie in `directory`, unless a flag says where it lies or what its writes survive.
+    /// Places the database in `directory`, unless a flag says where it is or what its writes survive.
     pub fn or_in(&mut self, directory: &str) {
         if self.path.is_none() && self.db.is_none() && self.storage.is_none() && self.durability.is_none() {
             self.path = Some(directory.into());
@@ -127,7 +127,7 @@ impl DurabilityArguments {
         }
     }
 
-    /// Checks that the database is there when the command has ended.
+    /// Checks that the database will still exist when the command has ended.
     ///
     /// # Errors
     /// Usage.
@@ -145,7 +145,7 @@ impl DurabilityArguments {
         }
     }
 
-    /// The database's directory; it has no name and no storage then.
+    /// Returns the database's directory, if a flag names one; then the database has no name and no storage.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -155,12 +155,12 @@ impl DurabilityArguments {
         self.db.clone().or_else(|| self.storage.as_ref().map(|_| DEFAULT_NAME.to_owned()))
     }
 
-    /// Whether it lies in storage: that of its directory, or another one.
+    /// Whether the database is in storage: that of its directory, or another one.
     pub fn has_storage(&self) -> bool {
         self.path.is_some() || self.storage.is_some()
     }
 
-    /// The storage in which it lies, or is to lie, if that is there.
+    /// Returns the storage in which the database is, or will be, if that storage exists.
     pub fn found_storage(&self) -> Option<Storage> {
         match (&self.path, &self.storage) {
             (Some(path), _) => named_directory(&path.to_string_lossy()).ok()?.found(),
@@ -168,7 +168,7 @@ impl DurabilityArguments {
         }
     }
 
-    /// Checks options of a database that lies where the flags say, before anything of that is opened.
+    /// Checks options of a database in the place that the flags name, before anything there is opened.
     ///
     /// # Errors
     /// `Invalid`.
@@ -181,7 +181,8 @@ impl DurabilityArguments {
         Ok(Options { name, storage, register, ..options.clone() }.check()?)
     }
 
-    /// Checks the options, and has them name the storage that the flags name. Where a database may be created, so is a directory.
+    /// Checks the options, and sets their storage to the one that the flags name. Where a database may be created, a
+    /// directory is created too.
     ///
     /// # Errors
     /// Those of the options, and of the storage.
@@ -193,7 +194,7 @@ impl DurabilityArguments {
         Ok(Options { storage, register, ..options })
     }
 
-    /// What its writes survive.
+    /// Returns what the database's writes survive.
     pub fn durability(&self) -> Durability {
         match (&self.durability, &self.path, &self.storage) {
             (Some(durability), ..) => durability.0,

@@ -33,7 +33,7 @@ impl Failure {
         Self { kind, stage, message: message.to_string() }
     }
 
-    /// The same, whose message goes on with `more` if it is of this kind.
+    /// Returns the same failure, with `more` added to its message if it is of this kind.
     pub fn going_on(self, kind: ErrorKind, more: &str) -> Self {
         if self.kind == kind { Self { message: format!("{}{more}", self.message), ..self } } else { self }
     }
@@ -63,12 +63,12 @@ impl Failure {
         move |error| Self::new(error.kind(), stage, error)
     }
 
-    /// Whoever read standard output has gone, as `head` does, and wants to hear nothing of it.
+    /// A failure without a message: the reader of standard output is gone, as `head` goes, and needs no message.
     pub const fn unheard() -> Self {
         Self { kind: ErrorKind::Io, stage: Stage::Running, message: String::new() }
     }
 
-    /// An operating system error while trying `what`, which may be a file that is read or written.
+    /// An operating system error during `what`, which may be reading or writing a file.
     pub fn io(what: impl Display) -> impl Fn(std::io::Error) -> Self {
         move |cause| Self::new(ErrorKind::of_file(cause.kind()), Stage::Running, format_args!("{what}: {cause}"))
     }

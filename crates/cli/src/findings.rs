@@ -19,19 +19,20 @@ pub fn print(report: &Report, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// The failure of a command that found damage, which `what` says, or only what this build does not know.
+/// Returns the failure of a command that found damage, which `what` says, or only something that this build does not
+/// know.
 pub fn damage(report: &Report, what: &str, advice: &str) -> Option<Failure> {
     let is_known = report.problems.iter().any(|problem| problem.kind != ErrorKind::Unsupported);
     failure(report, if is_known { what } else { "this build cannot read all of it" }, advice)
 }
 
-/// The failure of a command that met damage; `advice` is what to do about that. Damage is told before what this build does not
-/// know.
+/// Returns the failure of a command that met damage; `advice` says what to do about it. Damage is reported before
+/// anything that this build does not know.
 pub fn failure(report: &Report, what: &str, advice: &str) -> Option<Failure> {
     let is_known = |problem: &&Finding| problem.kind != ErrorKind::Unsupported;
     let first = report.problems.iter().find(is_known).or_else(|| report.problems.first())?;
     let count = report.problems.len();
-    // What is missing is not what was written, either.
+    // A missing object is damage too.
     let kind = if first.kind == ErrorKind::NotFound { ErrorKind::Corrupt } else { first.kind };
     let (object, detail) = (&first.object, one_line(&first.detail));
     let hint = if kind == ErrorKind::Corrupt { format!("; {advice}") } else { place::advice(kind) };
@@ -71,7 +72,7 @@ fn value_of(cell: &Cell) -> Value {
     }
 }
 
-/// Bytes are shown as in lines of text.
+/// Shows a cell; bytes are shown as in lines of text.
 fn shown(cell: &Cell) -> String {
     match cell {
         Cell::Nothing => String::new(),

@@ -1,4 +1,4 @@
-//! The spelling of flags: dashes and underscores are equivalent, as `db_bench`'s users expect. And a flag that takes a list
+//! The spelling of flags: dashes and underscores are equivalent, as `db_bench`'s users expect. A flag that takes a list
 //! with commas may be given several times.
 
 use std::ffi::{OsStr, OsString};
@@ -6,12 +6,12 @@ use std::ffi::{OsStr, OsString};
 /// A flag that may be given several times.
 const REPEATED: &str = "--memory";
 
-/// Replaces underscores by dashes in the names of long flags, and nowhere else, and joins the values of `--memory`.
+/// Replaces underscores by dashes, only in the names of long flags, and joins the values of `--memory`.
 pub fn normalise(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     joined(spelt(arguments))
 }
 
-/// Has the last `--memory` name what all do, in their order.
+/// Makes the last `--memory` name the addresses of all of them, in their order.
 fn joined(arguments: Vec<OsString>) -> Vec<OsString> {
     let (flags, rest) =
         arguments.split_at(arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len()));

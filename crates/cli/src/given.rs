@@ -19,7 +19,7 @@ impl<T> Given<T> {
         self.first_but("")
     }
 
-    /// The first flag that was given, but for this one.
+    /// The first flag that was given, except this one.
     pub fn first_but(&self, other: &str) -> Option<&str> {
         self.given.iter().map(String::as_str).find(|flag| *flag != other)
     }

@@ -75,11 +75,11 @@ fn log_name(text: &str) -> Result<LogNumbers, String> {
 }
 
 impl Arguments {
-    /// Lets the addresses know how they are to be reached.
+    /// Sets how to reach the addresses.
     ///
     /// # Errors
-    /// When a node is of this process, flags are of no use there, nothing says where the database lies, or what is to be shown has
-    /// a name that nothing has there.
+    /// When a node is of this process, flags have no use there, nothing says where the database is, or nothing there
+    /// can have the name of what to show.
     pub fn resolve(&mut self) -> Result<(), Failure> {
         let shown = self.shown();
         let (What::Manifest(common)
@@ -121,7 +121,7 @@ impl Arguments {
 }
 
 impl Common {
-    /// Shows a part of the database, where it lies.
+    /// Returns a part of the database, in storage or on memory nodes.
     fn show(&self, shown: &Shown) -> Result<Report, Failure> {
         let failed = |stage| move |error: EngineError| Failure::new(error.kind(), stage, error);
         let Some(memory) = &self.memory else {
@@ -133,7 +133,7 @@ impl Common {
     }
 }
 
-/// Shows it. Damage that is met is shown too, and gives exit code 6.
+/// Shows what the arguments ask for. Damage that is met is also shown, and gives exit code 6.
 ///
 /// # Errors
 /// The first error.

@@ -48,7 +48,7 @@ impl Arguments {
         LoadOptions { format: self.format, on_error }
     }
 
-    /// Creates the keyspace if it is not there.
+    /// Creates the keyspace if it does not exist.
     fn create_keyspace(&self, db: &forebay::Db) -> Result<(), forebay::EngineError> {
         let Some(name) = &self.keyspace else { return Ok(()) };
         match Keyspaces::open(db)?.create(name) {
@@ -77,7 +77,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let options = arguments.options();
     let loaded = forebay_dump::load(db, keyspace.as_ref(), input.into_reader(), options, &mut show, &mut skipped);
     progress.clear();
-    // What came before a line that cannot be loaded stays.
+    // Entries before a line that cannot be loaded stay.
     let closed = store.close().map_err(Failure::closing);
     let Loaded { entries, bytes, skipped, lacks_end, .. } = loaded.map_err(failed)?;
     closed?;

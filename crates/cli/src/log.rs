@@ -62,7 +62,7 @@ impl LogArguments {
 }
 
 impl TracedLogArguments {
-    /// Starts the log of this command, on standard error, and its traces, which end with what is returned.
+    /// Starts the log of this command, on standard error, and its traces, which end when the returned value is dropped.
     ///
     /// # Errors
     /// As [`LogArguments::start`], or when traces cannot be sent.

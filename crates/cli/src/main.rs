@@ -68,7 +68,8 @@ use failure::Failure;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Fills and reads take less time with it (`docs/decisions/0071`). Whoever links the library chooses for itself.
+/// Fills and reads take less time with mimalloc (`docs/decisions/0071`). A program that links the library chooses its
+/// own allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -132,7 +133,7 @@ enum Command {
 }
 
 impl Command {
-    /// Lets the addresses of memory nodes know how they are to be reached.
+    /// Sets how to reach the addresses of memory nodes.
     fn resolve(&mut self) -> Result<(), Failure> {
         let (memory, access) = match self {
             Self::Scheduler(arguments) => arguments.parts(),

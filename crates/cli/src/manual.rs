@@ -1,4 +1,5 @@
-//! `forebay completions` and `forebay man`: what shells and manuals know of the command line, made from it.
+//! `forebay completions` and `forebay man`: completions for shells and manual pages, made from the command line's
+//! definition.
 
 use crate::failure::Failure;
 use crate::output;
@@ -21,7 +22,7 @@ pub struct ManArguments {
     folder: Option<PathBuf>,
 }
 
-/// Prints what completes the arguments of `command`.
+/// Prints the completions for the arguments of `command`.
 ///
 /// # Errors
 /// When standard output cannot be written.
@@ -35,7 +36,7 @@ pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Re
 /// Prints the manual page of `command`, or writes the pages of all its commands.
 ///
 /// # Errors
-/// When they cannot be written.
+/// When the pages cannot be written.
 pub fn pages(arguments: &ManArguments, command: Command) -> Result<(), Failure> {
     if let Some(folder) = &arguments.folder {
         let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));

@@ -100,7 +100,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads again what there is to read.
+/// Reads certificates, secrets and the file of tenants again, where there are some.
 fn read_again(arguments: &Arguments, admission: Option<&Admission>, handle: &Handle) {
     if admission.is_none() && arguments.tenants.is_none() {
         tracing::info!("there is nothing to read again");
@@ -109,7 +109,7 @@ fn read_again(arguments: &Arguments, admission: Option<&Admission>, handle: &Han
     arguments.tenants.iter().for_each(|path| configure(path, handle));
 }
 
-/// Reads the file of tenants again. What is wrong with it changes nothing.
+/// Reads the file of tenants again. A file with an error changes nothing.
 fn configure(path: &Path, handle: &Handle) {
     let configured = tenants::read(path).and_then(|tenants| {
         handle.configure(&tenants).map_err(|error| Failure::new(error.kind(), Stage::Running, error))

@@ -1,4 +1,4 @@
-//! Names on the command line: one that nothing can have is refused before anything is done.
+//! Names on the command line: an invalid name is refused before anything is done.
 
 use forebay::{Db, Keyspaces, Options};
 
@@ -9,7 +9,7 @@ fn checked(text: &str, checked: Result<(), forebay::EngineError>) -> Result<Stri
 /// The name of a database.
 ///
 /// # Errors
-/// What a name is.
+/// A text that says what a name is.
 pub fn database(text: &str) -> Result<String, String> {
     checked(text, Options::check_name(text))
 }

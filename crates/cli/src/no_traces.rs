@@ -1,4 +1,4 @@
-//! In place of `traces`, in a build without the feature of this name: there are no flags, and no traces.
+//! Replaces `traces` in a build without the feature of this name: there are no flags, and no traces.
 
 use crate::failure::Failure;
 use tracing_subscriber::layer::Identity;

@@ -19,7 +19,7 @@ pub struct Reached {
     pub node: Option<Handle>,
 }
 
-/// Opens a link. First starts a node of `local_bytes` if it should be in this process.
+/// Opens a link. First starts a node of `local_bytes` if the address is `local`.
 ///
 /// # Errors
 /// When the node cannot be started or reached.
@@ -39,10 +39,10 @@ fn link(memory: &NodeAddress) -> Result<Arc<dyn Link>, Failure> {
         .map_err(|error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory)))
 }
 
-/// Opens a session at a memory node of another process, which calls itself `process`.
+/// Opens a session at a memory node of another process. This process calls itself `process`.
 ///
 /// # Errors
-/// When the node cannot be reached, or does not let it in.
+/// When the node cannot be reached, or does not let this process in.
 pub fn session(memory: &NodeAddress, process: &str) -> Result<Arc<MemoryClient>, Failure> {
     let options = ClientOptions { address: memory.to_string(), ..ClientOptions::default() };
     let client = MemoryClient::connect(link(memory)?, process, options);
@@ -57,7 +57,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts a node of `local_bytes` if it should be in this process.
+    /// Starts a node of `local_bytes` if the address is `local`.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -94,7 +94,8 @@ pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &impl Display) -
     }
 }
 
-/// An error of opening a database, with its likely cause. Once its memory nodes were reached, it says itself what is wrong.
+/// Describes an error of opening a database, with its likely cause. If the memory nodes were reached, the error itself
+/// says what is wrong.
 pub fn of_opening(error: &forebay::Error, memory: &impl Display) -> String {
     match error {
         forebay::Error::Engine(_) | forebay::Error::Left(_) => error.to_string(),

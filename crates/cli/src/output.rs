@@ -18,7 +18,7 @@ fn print(bytes: &[u8]) -> std::io::Result<()> {
     out.write_all(bytes).and_then(|()| out.flush())
 }
 
-/// An error of standard output. That nobody reads it any more is not told.
+/// An error of standard output. It has no message if nobody reads the output any more.
 fn failed(cause: std::io::Error) -> Failure {
     if cause.kind() == std::io::ErrorKind::BrokenPipe { Failure::unheard() } else { told(cause) }
 }
@@ -38,7 +38,7 @@ pub fn line(text: &str) -> Result<(), Failure> {
 /// Prints a line of a command that then runs until it is stopped.
 ///
 /// # Errors
-/// As [`line`]; it is told why the command ends.
+/// As [`line`], but always with a message: it says why the command ends.
 pub fn announce(text: &str) -> Result<(), Failure> {
     print(format!("{text}\n").as_bytes()).map_err(told)
 }
@@ -52,7 +52,7 @@ pub fn json(report: &impl Serialize) -> Result<(), Failure> {
     line(&text.map_err(|error| Failure::io("printing the report")(error.into()))?)
 }
 
-/// A name in a table, which came over a network and is not believed.
+/// Escapes a name for a table: the name came over a network and is not trusted.
 pub fn escaped(name: &str) -> String {
     name.escape_debug().to_string()
 }

@@ -1,4 +1,4 @@
-//! A file that a command writes, of which nothing is left where a signal ends the command.
+//! A file that a command writes, and that is removed if a signal ends the command.
 
 use crate::failure::Failure;
 use crate::output;
@@ -7,7 +7,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Creates a file. From then on a signal ends this process as it would have, but what is not whole is removed first.
+/// Creates a file. From then on a signal still ends this process as usual, but an incomplete file is removed first.
 ///
 /// # Errors
 /// That of `create`; those of the system for signals and threads.
@@ -28,6 +28,6 @@ fn end_at_signal(mut signals: Signals, partial: Option<PartialFile>) {
     if let Some(told) = partial.and_then(|partial| partial.remove()) {
         output::complain(&format!("forebay: ended by a signal; {told}"));
     }
-    // It is one of those that end a process.
+    // The signal is one of those that end a process.
     let _ = emulate_default_handler(signal);
 }

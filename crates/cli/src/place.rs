@@ -1,4 +1,4 @@
-//! The database that a command reads: one that is there, in storage or on memory nodes.
+//! The database that a command reads: an existing one, in storage or on memory nodes.
 
 use crate::arguments::MemoryArguments;
 use crate::durability::{self, PATH_WITH_MEMORY};
@@ -66,12 +66,12 @@ pub struct StoredArguments {
 }
 
 impl StoredArguments {
-    /// Whether they say where it lies.
+    /// Whether the flags say where the database is.
     pub const fn is_given(&self) -> bool {
         self.path.is_some() || self.storage.is_some()
     }
 
-    /// The storage in which it lies.
+    /// Returns the storage in which the database is.
     ///
     /// # Errors
     /// Those of the storage.
@@ -88,7 +88,7 @@ impl StoredArguments {
     }
 }
 
-/// What to do about storage of which all that is damaged is known.
+/// What to do about damaged storage when all of the damage is known.
 pub const MENDING: &str = "restore that from a copy, or save the rest with forebay repair";
 
 /// What to do about storage that is damaged, or that may not be read.
@@ -100,7 +100,7 @@ pub fn advice(kind: ErrorKind) -> String {
     }
 }
 
-/// The storage that `--path` or `--storage` names, which must be there; none where no flag names one.
+/// Returns the storage that `--path` or `--storage` names, which must exist; none where no flag names one.
 ///
 /// # Errors
 /// Those of the storage.
@@ -113,7 +113,7 @@ fn existing(path: Option<&NamedStorage>, storage: Option<&NamedStorage>) -> Resu
 /// The same, where a flag must name one.
 ///
 /// # Errors
-/// Those of the storage; when none does.
+/// Those of the storage; when no flag names one.
 pub fn named(path: Option<&NamedStorage>, storage: Option<&NamedStorage>) -> Result<Storage, Failure> {
     existing(path, storage)?.ok_or_else(|| Failure::usage("say where the database lies: --path or --storage"))
 }
@@ -134,13 +134,13 @@ impl PlaceArguments {
         existing(self.path.as_ref(), self.storage.as_ref())
     }
 
-    /// Where it is written who holds the copies.
+    /// Returns the register, which says who holds the copies.
     fn register(&self) -> Result<Option<Storage>, Failure> {
         let opened = self.register.as_ref().map(|register| register.open_existing("--register")).transpose();
         opened.map_err(|error| self.starting(&error))
     }
 
-    /// The database as it lies in storage, where no memory node is named.
+    /// Returns the database as it is in storage, if no memory node is named.
     ///
     /// # Errors
     /// When nothing is there.
@@ -154,7 +154,7 @@ impl PlaceArguments {
     /// The database's name.
     ///
     /// # Errors
-    /// When no flag says where it lies.
+    /// When no flag says where the database is.
     pub fn name(&self) -> Result<&str, Failure> {
         match (&self.db, self.has_storage()) {
             (Some(name), _) => Ok(name),
@@ -165,10 +165,10 @@ impl PlaceArguments {
         }
     }
 
-    /// Drops it. No process may have it open.
+    /// Drops the database. No process may have it open.
     ///
     /// # Errors
-    /// When it is not there, or somebody has it open.
+    /// When it does not exist, or a process has it open.
     pub fn destroy(&self) -> Result<(), Failure> {
         let (name, memory) = (self.name()?, &self.memory.memory);
         self.check()?;
@@ -215,11 +215,11 @@ impl PlaceArguments {
         Failure::new(kind, Stage::Start, format_args!("{message}{advice}"))
     }
 
-    /// Opens it to be read: where it lies in storage, and no memory node is named, nothing of it is written, and it may be read as
-    /// it was at a checkpoint.
+    /// Opens the database for reading. If it is in storage, and no memory node is named, nothing is written, and it may
+    /// be read as it was at a checkpoint.
     ///
     /// # Errors
-    /// As [`PlaceArguments::open`]; usage for a checkpoint elsewhere.
+    /// As [`PlaceArguments::open`]; usage for a checkpoint of a database that is not in storage.
     pub fn open_to_read(&self, copies: CopiesArguments, checkpoint: Option<&str>) -> Result<Store, Failure> {
         let storage = if self.memory.memory.is_local() { self.storage()? } else { None };
         let Some(storage) = storage else {
@@ -235,10 +235,10 @@ impl PlaceArguments {
         opened.map_err(|error| self.starting(&error))
     }
 
-    /// Opens it, with the settings that it has. No other process may have it open.
+    /// Opens the database, with its own settings. No other process may have it open.
     ///
     /// # Errors
-    /// When it is not there, or cannot be opened.
+    /// When it does not exist, or cannot be opened.
     pub fn open(&self, copies: CopiesArguments) -> Result<Store, Failure> {
         let (name, memory) = (self.name()?, &self.memory.memory);
         self.check()?;

@@ -1,4 +1,4 @@
-//! How a scheduler places jobs, as a flag: a name, and what is to be different from it.
+//! How a scheduler places jobs, as a flag: the name of a policy, and what differs from it.
 //!
 //! ```text
 //!   sparing                     away,patience=2s                     paper,moved=0.5,pending=2
@@ -17,11 +17,11 @@ pub const USUAL: &str = "sparing";
 /// The largest weight.
 const MOST: f64 = 1e6;
 
-/// What can be different.
+/// What can differ.
 const PARTS: &str = "threads, throughput, pending, moved and home are weights, accept, silence and patience times, ahead a size, \
                      attempts a number";
 
-/// What a scheduler goes by.
+/// Parses the policy of a scheduler.
 ///
 /// # Errors
 /// What would be valid.
@@ -41,7 +41,7 @@ pub fn policy(text: &str) -> Result<Policy, String> {
     Ok(policy)
 }
 
-/// Changes one thing.
+/// Changes one setting.
 fn set(policy: &mut Policy, name: &str, value: &str) -> Result<(), String> {
     let weight = || match value.parse::<f64>() {
         Ok(weight) if (0.0..=MOST).contains(&weight) => Ok((weight * 1000.0).round() as u32),

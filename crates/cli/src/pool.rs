@@ -53,7 +53,7 @@ struct Report {
 struct Node {
     memory: String,
     databases: Vec<Database>,
-    /// Memory that nobody has, that which is kept for collection and jobs included.
+    /// Memory that nobody has, including memory that is kept for collection and jobs.
     free_bytes: u64,
     /// Memory of databases that nobody has open, and of other clients.
     other_bytes: u64,
@@ -65,7 +65,7 @@ struct Database {
     /// `None` when it has no name.
     database: Option<String>,
     tenant: String,
-    /// What its process calls itself.
+    /// The name that its process calls itself.
     process: String,
     /// Its first session at the node.
     session: u64,
@@ -76,7 +76,7 @@ struct Database {
     held_bytes: u64,
     /// What it holds beyond its share.
     borrowed_bytes: u64,
-    /// What it is to give back, because others lack it.
+    /// What it has to give back, because others need it.
     owed_bytes: u64,
 }
 

@@ -4,7 +4,7 @@ use forebay::Step;
 use forebay_workload::Progress as Phase;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A line with what is done, the rate, and, where the end is known, the time left.
+/// A line with the work done, the rate, and, where the end is known, the time left.
 pub struct Progress(ProgressBar);
 
 impl Progress {
@@ -15,7 +15,7 @@ impl Progress {
             None => "{prefix} {bytes}, {bytes_per_sec}, since {elapsed} {msg}",
         };
         let bar = total.filter(|total| *total > 0).map_or_else(ProgressBar::no_length, ProgressBar::new);
-        // A template that is wrong leaves the usual style, which a test excludes.
+        // An invalid template leaves the usual style; a test excludes that.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -28,19 +28,19 @@ impl Progress {
         Self::of_bytes(doing, Some(1))
     }
 
-    /// So much is done, of so much.
+    /// Shows that this step is done.
     pub fn step(&self, step: Step) {
         self.0.set_length(step.of_bytes);
         self.0.set_position(step.bytes);
     }
 
-    /// So many bytes are done.
+    /// Shows that this many bytes are done.
     pub fn set(&self, bytes: u64, message: String) {
         self.0.set_position(bytes);
         self.0.set_message(message);
     }
 
-    /// Prints a line on standard error, above.
+    /// Prints a line on standard error, above the progress.
     pub fn complain(&self, text: &str) {
         self.0.suspend(|| crate::output::complain(text));
     }
@@ -60,14 +60,14 @@ impl Drop for Progress {
 /// How often progress is shown, times a second.
 const REDRAWS: u8 = 5;
 
-/// Progress of the phases of a benchmark, with a bar where it is known how much there is to do.
+/// Progress of the phases of a benchmark, with a bar where the amount of work is known.
 pub struct PhaseProgress {
     /// The phase, and what shows it.
     shown: Option<(String, ProgressBar)>,
 }
 
 impl PhaseProgress {
-    /// Nothing shown yet.
+    /// Makes a progress that shows nothing yet.
     pub fn new() -> Self {
         Self { shown: None }
     }

@@ -39,11 +39,11 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
 
 /// A failure to write the new database.
 fn writing(error: forebay_dump::Error) -> Failure {
-    // Its keys and values were written before, so it is their length for which there is no room.
+    // The damaged database accepted these keys and values, so it is their length for which there is no room.
     crate::dump::failed(error).going_on(ErrorKind::Invalid, " (--local-memory-size)")
 }
 
-/// A failure of what is saved, or of what it is written to.
+/// A failure of saving, or of the database that is written.
 struct Stopped(Failure);
 
 impl From<forebay::EngineError> for Stopped {
@@ -59,7 +59,7 @@ impl From<forebay_dump::Error> for Stopped {
 }
 
 impl Arguments {
-    /// The new database, which must not be there yet, unless a repair that ended before began it.
+    /// Creates the new database, which must not exist yet, unless a repair that did not finish began it.
     fn create(&self, name: &str, salvage: &Salvage) -> Result<Store, Failure> {
         let starting = |error: forebay::Error| Failure::new(error.kind(), Stage::Start, error);
         let into = self.into_storage.as_ref().map(|storage| storage.open("--into-storage")).transpose();
@@ -112,7 +112,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             report
         }
     };
-    // What it could do without is damaged as well.
+    // Also report damage in what the repair did not need.
     let progress = Progress::of_steps("verifying:");
     match database.verify(&mut |step: Step| progress.step(step)) {
         Ok(verified) => {
@@ -120,7 +120,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let others: Vec<_> = verified.problems.into_iter().filter(|found| !is_told(found)).collect();
             report.problems.extend(others);
         }
-        // It was dropped, and something of it is left.
+        // The database was dropped, and something of it is left.
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(running(error)),
     }

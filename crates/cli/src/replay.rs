@@ -74,7 +74,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     ))
 }
 
-/// An invalid trace is a fault of the command line, however late it shows.
+/// An invalid trace is a fault of the command line, however late it is found.
 fn failure(error: Error) -> Failure {
     let stage = if error.kind() == ErrorKind::Invalid && matches!(error, Error::Trace { .. }) {
         Stage::Arguments

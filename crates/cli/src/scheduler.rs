@@ -22,11 +22,11 @@ use std::time::Duration;
 
 /// Interval between checks for signals, and of the election.
 const LOOK: Duration = Duration::from_millis(20);
-/// Interval between questions to a memory node how busy it is.
+/// How often a memory node is asked how busy it is.
 const LOOK_AT_NODES: Duration = Duration::from_millis(50);
 /// How long a term lasts unless it is renewed, nanoseconds.
 const TERM: u64 = 3_000_000_000;
-/// It keeps sessions and letters, and nothing in memory that others read.
+/// Memory of the scheduler's node: it keeps sessions and letters, and nothing that others read.
 const MEMORY_BYTES: u64 = 4 * EXTENT_BYTES;
 const EXTENT_BYTES: u64 = 4096;
 
@@ -59,7 +59,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The address of the register, and how it is to be reached.
+    /// Returns the address of the register, and how to reach it.
     pub fn parts(&mut self) -> (&mut NodeAddresses, &AccessArguments) {
         (&mut self.memory, &self.access)
     }
@@ -119,7 +119,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     handle.shutdown().map_err(failed(Stage::Running))
 }
 
-/// What elects schedulers: the storage of `--register`, for which no memory node need be there, or else the first memory node.
+/// Returns what elects schedulers: the storage of `--register`, which needs no memory node, or else the first memory
+/// node.
 fn register(
     arguments: &Arguments,
     address: String,

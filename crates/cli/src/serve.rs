@@ -33,14 +33,16 @@ use std::time::Duration;
 
 /// Pause between attempts to open a store that lost memory.
 const AGAIN: Duration = Duration::from_millis(250);
-/// So many attempts are made with all of its memory nodes. Then those that answer have to do.
+/// The number of attempts with all of its memory nodes. After that, those that answer have to do.
 const WITH_ALL: u32 = 20;
 /// Where operators look, unless a flag says something else: the port that exporters for Redis have.
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
-/// Where the store lies, unless flags say something else; it is synced once a second, as with `appendfsync everysec` of Redis.
+/// Where the store is, unless flags say something else. It is synced once a second, as with `appendfsync everysec` of
+/// Redis.
 const FOLDER: &str = "forebay-data";
 
-/// How often bounds between shards are moved where neighbours differ too much in size: collections come to the last shard first.
+/// How often bounds between shards are moved if neighbours differ too much in size: collections are all in the last
+/// shard at first.
 const REBALANCE: Duration = Duration::from_secs(10);
 
 /// What to serve, and where.
@@ -148,8 +150,8 @@ impl TlsArguments {
     }
 }
 
-/// Reads what the options name, as [`execute`] does, and serves nothing. Returns what it would do where nobody said
-/// anything.
+/// Reads what the options name, as [`execute`] does, and serves nothing. Returns the options in effect where nobody set
+/// any.
 ///
 /// # Errors
 /// What [`execute`] would refuse about them.
@@ -201,8 +203,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Opens the store again, which has lost memory: on all memory nodes, or, after some patience, on those that answer. `None` when a
-/// signal says to stop.
+/// Opens a store that has lost memory again: on all memory nodes, or, after some time, on those that answer. `None`
+/// when a signal says to stop.
 fn opened_again(arguments: &Arguments, signals: &mut Signals) -> Result<Option<Opened>, Failure> {
     let clock = SystemClock::new();
     let mut memory = arguments.memory.clone();
@@ -252,10 +254,10 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
     Ok(options)
 }
 
-/// What is to be opened.
+/// What to open.
 #[derive(Debug)]
 enum Placed {
-    /// An LSM database: the engine's flags, which say now where it lies, and its options.
+    /// An LSM database: the engine's flags, which by now say where it is, and its options.
     Lsm(Box<EngineArguments>, Box<Options>),
     /// A shared tree.
     Tree,
@@ -276,7 +278,7 @@ impl Placed {
     }
 }
 
-/// The engine's flags, which say now where the store lies, and its options.
+/// Returns the engine's flags, which by now say where the store is, and its options.
 fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> {
     let memory = &arguments.memory.memory;
     let mut engine = arguments.engine_options.flags.clone();
@@ -290,9 +292,9 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
     Ok((engine, divided(options)))
 }
 
-/// The same for a store whose keys are divided between its shards.
+/// Returns the same options for a store whose keys are divided between its shards.
 fn divided(options: Options) -> Options {
-    // Keys begin alike, so bounds that suit random bytes would leave all of them to one shard.
+    // All keys begin alike, so bounds that suit random bytes would leave all of them to one shard.
     let shard_bounds = ShardBounds::Given(forebay_server::shard_bounds(options.shards));
     let rebalance_interval = (options.shards > 1 && options.background_threads > 0).then_some(REBALANCE);
     Options { shard_bounds, rebalance_interval, ..options }

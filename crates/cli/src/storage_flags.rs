@@ -1,5 +1,5 @@
-//! Storage that flags name. Only [`NamedStorage::open`] creates a directory, and commands call it once all flags are checked: one that is refused
-//! leaves nothing.
+//! Storage that flags name. Only [`NamedStorage::open`] creates a directory, and commands call it after all flags are
+//! checked: a refused command leaves nothing behind.
 
 use forebay::{ErrorKind, Storage, StorageOptions};
 use std::path::PathBuf;
@@ -19,9 +19,9 @@ pub fn directory(text: &str) -> Result<PathBuf, String> {
 /// The storage in a directory that a flag names.
 ///
 /// # Errors
-/// As [`directory`], and for what is wrong with the path.
+/// As [`directory`], and for an invalid path.
 pub fn named_directory(text: &str) -> Result<NamedStorage, String> {
-    // It is a path, whatever it begins with.
+    // The text is a path, whatever it begins with.
     let path = std::path::absolute(directory(text)?).map_err(|error| error.to_string())?;
     path.to_string_lossy().parse()
 }
@@ -36,7 +36,7 @@ fn open(url: &str, create_directory: bool) -> Result<Storage, (ErrorKind, String
     })
 }
 
-/// Storage that a flag names, and that may not be there yet.
+/// Storage that a flag names, and that may not exist yet.
 #[derive(Debug, Clone)]
 pub struct NamedStorage {
     url: String,
@@ -46,8 +46,8 @@ pub struct NamedStorage {
 impl FromStr for NamedStorage {
     type Err = String;
 
-    /// Opens what is there. Only what is wrong with the URL is wrong with the flag: that a directory is not there, or may not be
-    /// looked at, whoever needs it finds out.
+    /// Opens existing storage. Only a wrong URL is an error of the flag. Whether a directory is missing, or may not be
+    /// read, is found out by the code that needs it.
     fn from_str(url: &str) -> Result<Self, String> {
         let there = match open(url, false) {
             Err((ErrorKind::Invalid | ErrorKind::Unsupported, message)) => return Err(message),
@@ -57,30 +57,30 @@ impl FromStr for NamedStorage {
     }
 }
 
-/// Storage that a flag names, in which what is written is there when the command has ended.
+/// Parses storage that a flag names, and that outlives the command.
 ///
 /// # Errors
-/// For memory of this process, and for what is wrong with the URL.
+/// For memory of this process, and for an invalid URL.
 pub fn lasting(url: &str) -> Result<NamedStorage, String> {
     let named: NamedStorage = url.parse()?;
     if named.ends_with_process() { Err(ENDS.to_owned()) } else { Ok(named) }
 }
 
-/// What is said of storage in memory of this process, where something is to be kept.
+/// The message for storage in memory of this process, where something is to be kept.
 pub const ENDS: &str = "what is written to memory: ends with this command; name a directory, or other storage";
 
 impl NamedStorage {
-    /// Whether it is memory of this process.
+    /// Whether the storage is memory of this process.
     pub fn ends_with_process(&self) -> bool {
         self.url.starts_with("memory:")
     }
 
-    /// The storage, if it is there.
+    /// Returns the storage, if it exists.
     pub fn found(&self) -> Option<Storage> {
         self.there.clone().or_else(|| open(&self.url, false).ok())
     }
 
-    /// Opens it for the flag of this name, and creates a directory that is not there.
+    /// Opens the storage for the flag of this name, and creates a missing directory.
     ///
     /// # Errors
     /// Those of the storage.
@@ -88,7 +88,7 @@ impl NamedStorage {
         self.opened(flag, true)
     }
 
-    /// The same, where a directory must be there.
+    /// The same, but a directory must exist.
     ///
     /// # Errors
     /// `NotFound`; those of the storage.
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_directory_is_no_invalid_flag() {
         let path = std::env::temp_dir().join(format!("forebay-endless-{}", std::process::id()));
-        // A link to itself: nobody may look behind it, not even root.
+        // A link to itself: nobody can follow it, not even root.
         std::os::unix::fs::symlink(&path, &path).unwrap();
         let named: Result<NamedStorage, _> = path.join("sub").to_string_lossy().parse();
         let opened = named.map(|named| named.open("--flag").map(drop));

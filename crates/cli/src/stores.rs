@@ -159,8 +159,8 @@ pub fn shards() -> Counts {
     Counts::new().range(1..=Options::MAX_SHARDS as u64)
 }
 
-/// The number of shards of a new database, if no flag says another one: one for each memory node, as a node without a shard
-/// holds nothing.
+/// Returns the number of shards of a new database, unless a flag gives one: one for each memory node, as a node without a
+/// shard holds nothing.
 pub fn shards_of_new(memory: &NodeAddresses) -> usize {
     memory.all().len().clamp(1, Options::MAX_SHARDS)
 }
@@ -237,7 +237,8 @@ enum Copied {
 }
 
 impl EngineArguments {
-    /// Opens the database where the flags say, with options that [`EngineArguments::opened`] has completed.
+    /// Opens the database in the place that the flags name, with options that [`EngineArguments::opened`] has
+    /// completed.
     ///
     /// # Errors
     /// Those of opening.
@@ -272,7 +273,7 @@ impl EngineArguments {
         }
     }
 
-    /// The storage in which the database lies, or is to lie, if that is there.
+    /// Returns the storage in which the database is, or will be, if that storage exists.
     pub fn found_storage(&self) -> Option<Storage> {
         self.place.found_storage()
     }
@@ -282,7 +283,7 @@ impl EngineArguments {
         self.place.name()
     }
 
-    /// Checks that the database is there when the command has ended.
+    /// Checks that the database will still exist when the command has ended.
     ///
     /// # Errors
     /// Usage.
@@ -298,7 +299,7 @@ impl EngineArguments {
         self.place.check_options(options)
     }
 
-    /// Checks the options, and has them name the storage that the flags name. Before, nothing is created.
+    /// Checks the options, and sets their storage to the one that the flags name. Nothing is created before the check.
     ///
     /// # Errors
     /// Those of the options, and of the storage.
@@ -306,19 +307,19 @@ impl EngineArguments {
         self.place.opened(options)
     }
 
-    /// Has the database lie in `directory`, unless a flag says where it lies or what its writes survive.
+    /// Places the database in `directory`, unless a flag says where it is or what its writes survive.
     pub fn or_in(&mut self, directory: &str) {
         self.place.or_in(directory);
     }
 
-    /// Who places compactions, reached as memory nodes are; `None` for the first of these.
+    /// Returns who places compactions, reached in the same way as the memory nodes; `None` for the first of these.
     pub fn scheduler(&self, memory: &NodeAddresses) -> Option<Arc<Reach>> {
         let addresses = self.scheduler.as_ref()?.as_reached(memory);
         Some(forebay::reach_scheduler(&addresses, "forebay"))
     }
 
-    /// Takes the number of shards from the database that the flags name, if it is there and no flag says a number: one that
-    /// differs is refused when the database is opened.
+    /// Takes the number of shards from the database that the flags name, if it exists and no flag gives a number. A
+    /// number that differs is refused when the database is opened.
     ///
     /// # Errors
     /// When it cannot be looked up.
@@ -328,10 +329,10 @@ impl EngineArguments {
         Ok(Options { shards, ..options })
     }
 
-    /// What the database that the flags name was created with, if it is there.
+    /// Returns the options with which the database that the flags name was created, if it exists.
     ///
     /// # Errors
-    /// `Invalid` for options that conflict, before anything is looked up; when it cannot be.
+    /// `Invalid` for options that conflict, before anything is looked up; when the database cannot be looked up.
     fn recorded(&self, memory: &NodeAddresses, options: &Options) -> Result<Option<Options>, forebay::Error> {
         self.check(options)?;
         let recorded = match (self.stored(options), &options.name) {
@@ -347,7 +348,7 @@ impl EngineArguments {
         }
     }
 
-    /// The storage in which the database lies, or is to lie, if that is there, and the database's name in it.
+    /// Returns the storage in which the database is, or will be, if that storage exists, and the database's name in it.
     fn stored<'a>(&self, options: &'a Options) -> Option<(Storage, &'a str)> {
         Some((self.found_storage()?, options.name.as_deref().unwrap_or(DEFAULT_NAME)))
     }
@@ -367,11 +368,12 @@ impl EngineArguments {
         flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
     }
 
-    /// The engine's options, without the storage: that is opened when all is checked ([`EngineArguments::opened`]).
+    /// Returns the engine's options, without the storage, which is opened after all checks
+    /// ([`EngineArguments::opened`]).
     ///
     /// # Errors
-    /// Usage, for a flag about storage of a database that has none, a name that no database can have, a durability that the
-    /// database cannot have where it lies, and a directory together with memory nodes of other processes.
+    /// Usage, for a flag about storage of a database that has none, a name that no database can have, a durability that
+    /// the database cannot have in its place, and a directory together with memory nodes of other processes.
     pub fn options(&self, memory: &NodeAddresses) -> Result<Options, Failure> {
         if let Some(flag) = self.storage_flag().filter(|_| !self.place.has_storage()) {
             return Err(Failure::usage(format_args!(
@@ -464,8 +466,8 @@ impl EngineArguments {
 }
 
 impl EngineArguments {
-    /// What these options come to, for flags that may be left out: the flag, and a value that it would take. A flag that
-    /// stands for nothing, or depends on what is found, has none.
+    /// Returns the values of these options, for flags that may be left out: the flag, and a value that it would take. A
+    /// flag without effect, or one that depends on what is found, has no value.
     pub fn usual(&self, options: &Options) -> BTreeMap<&'static str, String> {
         let bytes = |bytes: usize| units::of_size(bytes as u64);
         let settles = options.settle_after.map_or_else(|| "never".to_owned(), |after| format!("{after:?}"));
@@ -496,7 +498,7 @@ impl EngineArguments {
                 ("block-size", units::of_size(options.block_bytes.into())),
             ]);
         }
-        // Another one may be there, with a number of its own.
+        // A database may already exist there, with its own number of shards.
         let is_new = options.name.is_none() && !self.place.has_storage();
         usual.extend(is_new.then(|| ("shards", options.shards.to_string())));
         usual.extend(self.place.path().map(|path| ("path", path.display().to_string())));
@@ -508,13 +510,14 @@ impl EngineArguments {
 /// What happens to an existing named database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It must exist, and is kept.
+    /// The database must exist, and is kept.
     Required,
-    /// It is kept.
+    /// The database is kept.
     Kept,
-    /// An empty one replaces it; in storage, only one that a benchmark made so, and that nothing else has opened since.
+    /// An empty database replaces it. In storage, only a database that a benchmark made, and that nothing else has
+    /// opened since, is replaced.
     Replaced,
-    /// An empty one replaces it, whoever made it.
+    /// An empty database replaces it, whoever made it.
     Dropped,
 }
 
@@ -542,7 +545,7 @@ impl Opener {
     /// Sets bounds between shards that evenly divide `count` keys of `key_size` bytes that represent numbers.
     ///
     /// # Errors
-    /// When the keys are too short for so many.
+    /// When the keys are too short for this many.
     pub fn with_numbered_keys(mut self, key_size: usize, count: u64) -> Result<Self, Error> {
         let mut key = KeyBuffer::new(key_size, count)?;
         let shards = self.options.shards as u64;
@@ -553,7 +556,7 @@ impl Opener {
         Ok(self)
     }
 
-    /// Takes the number of shards from the database, where there is one that stays and no flag says a number.
+    /// Takes the number of shards from the database, if one exists and is kept, and no flag gives a number.
     ///
     /// # Errors
     /// When it cannot be looked up.
@@ -565,7 +568,7 @@ impl Opener {
         Ok(self)
     }
 
-    /// Takes the order of keys and the number of shards from the database, where there is one, whatever flags say.
+    /// Takes the order of keys and the number of shards from the database, if one exists, whatever flags say.
     ///
     /// # Errors
     /// When it cannot be looked up.
@@ -590,7 +593,7 @@ impl Opener {
         self.open_with(self.opened()?)
     }
 
-    /// The options, checked, and the storage that they name.
+    /// Returns the options, checked, with the storage that they name.
     fn opened(&self) -> Result<Options, Error> {
         self.engine.opened(self.options.clone()).map_err(|error| self.opening(&error))
     }
@@ -602,11 +605,11 @@ impl Opener {
         Ok(EngineStore { database: Arc::new(database), open_nanos: clock.now().saturating_sub(begun) })
     }
 
-    /// Opens a store for a benchmark. What it has replaced, the next one may replace again.
+    /// Opens a store for a benchmark. The next benchmark may replace again what this one has replaced.
     ///
     /// # Errors
-    /// As [`Opener::open`]; `Invalid` when something else than a benchmark would be replaced, or a server's keys be mixed with
-    /// records.
+    /// As [`Opener::open`]; `Invalid` when a database that is not a benchmark's would be replaced, or records would mix
+    /// with a server's keys.
     pub fn open_for_benchmark(&self) -> Result<EngineStore, Error> {
         let is_benchmarks = self.is_benchmarks()?;
         if let (Existing::Replaced, Some((place, false))) = (self.existing, &is_benchmarks) {
@@ -633,7 +636,8 @@ impl Opener {
         Ok(store)
     }
 
-    /// The database that lies in storage, if one does: where, and whether a benchmark made it and nothing else has opened it since.
+    /// Returns the database in storage, if there is one: its place, and whether a benchmark made it and nothing else
+    /// has opened it since.
     fn is_benchmarks(&self) -> Result<Option<(String, bool)>, Error> {
         let Some((storage, name)) = self.engine.stored(&self.options) else { return Ok(None) };
         match Db::is_benchmark_stored(&storage, name) {

@@ -209,7 +209,7 @@ impl Entry {
 /// Reads a file of tenants.
 ///
 /// # Errors
-/// When it cannot be read, or is wrong; says what would be right.
+/// When the file cannot be read, or is wrong; the error says what would be right.
 pub fn read(path: &Path) -> Result<TenantsOptions, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::usage(format_args!("--tenants {}: {error}", path.display())))?;

@@ -1,10 +1,10 @@
 //! Traces for a collector of OpenTelemetry: what commands, flushes, compactions and jobs were made of, and how long each
 //! part took.
 //!
-//! Spans have the target [`TARGET`]. One at level DEBUG may begin a trace: a run of commands, a flush, a compaction, a
-//! job. One at level TRACE is a part of a trace, and nothing without one. A share of what may begin a trace is chosen
-//! before a span is made, so what is not chosen costs little; without `--traces` nothing is chosen, and the spans
-//! are never looked at. Spans name commands and count things, and hold nothing that clients sent.
+//! Spans have the target [`TARGET`]. A span at level DEBUG may begin a trace: a run of commands, a flush, a compaction,
+//! a job. A span at level TRACE is a part of a trace, and is not recorded without one. A share of the traces that could
+//! begin is chosen before a span is made, so those not chosen cost little. Without `--traces` nothing is chosen, and
+//! the spans are never looked at. Spans name commands and count things, and hold nothing that clients sent.
 
 use crate::failure::{Failure, Stage};
 use async_trait::async_trait;
@@ -23,11 +23,11 @@ use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-/// What spans of traces have as their target.
+/// The target of spans of traces.
 const TARGET: &str = "forebay_trace";
-/// How long the collector may take for what it is sent.
+/// How long the collector may take for a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Where a collector takes traces, unless the URL has a path.
+/// The path at which a collector takes traces, unless the URL has a path.
 const PATH: &str = "/v1/traces";
 
 /// Where traces go, and how many.
@@ -47,7 +47,7 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("a share is from 0 to 1".to_owned()) }
 }
 
-/// Sends what is left of the traces when it is dropped.
+/// Sends the remaining traces when it is dropped.
 #[derive(Debug)]
 pub struct Traces(SdkTracerProvider);
 
@@ -60,11 +60,11 @@ impl Drop for Traces {
 }
 
 impl TraceArguments {
-    /// What makes traces of spans, and what is to be kept until the process ends; `None` without a collector. Traces are of the
-    /// service `forebay` and of this command.
+    /// Returns the layer that makes traces of spans, and a value to keep until the process ends; `None` without a
+    /// collector. Traces name the service `forebay` and this command.
     ///
     /// # Errors
-    /// Usage, for an address that is none.
+    /// Usage, for an invalid address.
     pub fn start(&self, command: &'static str) -> Result<Option<(impl Layer<Registry> + use<>, Traces)>, Failure> {
         let Some(url) = &self.traces else { return Ok(None) };
         let parsed = Request::post(url).body(());
@@ -95,10 +95,10 @@ impl TraceArguments {
     }
 }
 
-/// Sends what is exported, each time on a connection of its own.
+/// Sends exported spans, each time on a connection of its own.
 #[derive(Debug, Default)]
 struct Sender {
-    /// Whether the last time failed, which is said once.
+    /// Whether the last time failed, which is logged once.
     has_failed: AtomicBool,
 }
 
@@ -124,9 +124,9 @@ impl HttpClient for Sender {
 /// Chooses what is traced, evenly.
 #[derive(Debug)]
 struct Chosen {
-    /// Traces for 2^32 that could begin.
+    /// How many of 2^32 possible traces are chosen.
     share: u64,
-    /// How many could begin, times the share.
+    /// How many traces could have begun, times the share.
     sum: AtomicU64,
 }
 
@@ -138,7 +138,7 @@ impl Chosen {
         Self { share: (share * ONE as f64) as u64, sum: AtomicU64::new(0) }
     }
 
-    /// Whether the next trace that could begin does.
+    /// Whether the next possible trace is chosen.
     fn next(&self) -> bool {
         // Relaxed: it orders nothing.
         let before = self.sum.fetch_add(self.share, Ordering::Relaxed) % ONE;

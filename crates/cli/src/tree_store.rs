@@ -20,7 +20,7 @@ pub struct TreeStore {
     tree: Arc<Tree>,
     sessions: Arc<[Arc<MemoryClient>]>,
     own: Mutex<Option<TreeClient>>,
-    /// What reading the figures has cost: no part of what is measured.
+    /// The cost of reading the figures, which is not part of the measurement.
     figures_counts: Mutex<Counts>,
 }
 

@@ -22,10 +22,10 @@ pub struct Arguments {
     format: Format,
 }
 
-/// Verifies it: as it lies in storage, or, where memory nodes are named, opened there.
+/// Verifies the database: as it is in storage, or, if memory nodes are named, opened there.
 ///
 /// # Errors
-/// When it is damaged; the first error.
+/// When the database is damaged; the first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let running = |error: forebay::EngineError| Failure::new(error.kind(), Stage::Running, error);
     let progress = Progress::of_steps("verifying:");
@@ -43,7 +43,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let mended = arguments.repair.then(|| store.mend_copies(&mut show).map_err(running)).transpose()?;
             let mut report = store.verify(&mut show).map_err(running)?;
             store.close().map_err(running)?;
-            // What could not be mended is found again.
+            // Damage that could not be repaired is found again.
             report.notes.extend(mended.into_iter().flat_map(|mended| mended.notes));
             report
         }

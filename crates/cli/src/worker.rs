@@ -58,7 +58,8 @@ pub enum SignedNames {
 }
 
 impl SignedNames {
-    /// What follows them, if they can be followed: the system may know no authority for `https`, and not each build has it.
+    /// Returns access to signed names, if the worker can use them: the system may know no authority for `https`, and not
+    /// every build has it.
     pub fn access(self) -> Option<SignedAccess> {
         let follow = match self {
             Self::Https => Follow::Https,
@@ -77,10 +78,11 @@ impl SignedNames {
 }
 
 impl Arguments {
-    /// Lets the nodes be reached as flags and variables say.
+    /// Sets how to reach the nodes, as flags and variables say.
     ///
     /// # Errors
-    /// When a node is of this process, when flags are of no use there, or a variable does not hold what it should.
+    /// When a node is of this process, when flags have no use for these addresses, or a variable does not hold what it
+    /// should.
     pub fn resolve(&mut self) -> Result<(), Failure> {
         self.memory.check_remote("--memory")?;
         if let Some(scheduler) = &mut self.scheduler {
@@ -122,7 +124,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts a worker for the databases of memory nodes. Without a scheduler, the first node is it.
+/// Starts a worker for the databases of memory nodes. Without a scheduler, the first node schedules.
 ///
 /// # Errors
 /// When a node cannot be reached; those of [`Worker::start`].
@@ -133,7 +135,7 @@ pub fn start(memory: &NodeAddresses, scheduler: Option<Arc<Reach>>, options: Opt
     worker.map(Arc::new).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
 }
 
-/// A node, with a session at it.
+/// Opens a session at a node.
 pub fn reach(address: &NodeAddress) -> Result<Reach, Failure> {
     let reach = forebay::reach(address, "worker");
     reach

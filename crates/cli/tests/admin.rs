@@ -1,4 +1,4 @@
-//! What operators look at, of each process that has something to show.
+//! What operators see of each process that has something to show.
 
 use crate::common::{Running, run, start};
 use rustix::process::{Pid, Signal};
@@ -7,14 +7,14 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// Where a process serves operators, once it has said so.
+/// Returns where a process serves operators, once it has said so.
 pub fn admin_of(running: &mut Running) -> String {
     let out = running.until(|out| out.contains("\nadmin http://"));
     let line = out.lines().find_map(|line| line.strip_prefix("admin http://")).unwrap();
     line.trim_end_matches('/').to_owned()
 }
 
-/// The body of an answer that is 200.
+/// Returns the body of an answer with status 200.
 #[track_caller]
 pub fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -34,7 +34,7 @@ pub fn value(metrics: &str, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("{name} is not in:\n{metrics}")).parse().unwrap()
 }
 
-/// Promtool finds nothing wrong with what a process really says.
+/// Checks that promtool finds nothing wrong with what a process really says.
 fn lint(metrics: &str) {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -52,7 +52,7 @@ pub fn redis(port: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Clients are told why at once, also where nobody waits for storage, and operators what to do.
+/// Clients are told the cause at once, even when no write waits for storage, and operators are told what to do.
 #[test]
 fn a_server_whose_commits_were_deleted_says_that_it_must_be_restarted() {
     let folder = crate::common::fresh_path("");
@@ -83,7 +83,7 @@ fn a_server_whose_commits_were_deleted_says_that_it_must_be_restarted() {
     assert!(server.problem().contains(says), "{}", server.problem());
     let _ = std::fs::remove_dir(&commits);
     std::fs::rename(&aside, &commits).unwrap();
-    // It looks again each second.
+    // The server looks again each second.
     server.pause(Duration::from_millis(2500));
     says_so();
     drop(server);
@@ -202,12 +202,12 @@ struct Top {
     keys: ChildStdin,
     out: ChildStdout,
     screen: Vec<u8>,
-    /// How much of it was looked for.
+    /// How much of the output was searched.
     seen: usize,
 }
 
 impl Top {
-    /// Returns when it shows something.
+    /// Starts it, and returns when it shows something.
     fn start(admin: &str) -> Self {
         // `script` runs a command on a pseudo terminal, whose keys are its standard input. The shell says which process it is, and
         // becomes the command.
@@ -241,17 +241,17 @@ impl Top {
         rustix::process::kill_process(Pid::from_raw(process.parse().unwrap()).unwrap(), signal).unwrap();
     }
 
-    /// Waits until it has ended. Its exit code, and all that was drawn.
+    /// Waits until it has ended. Returns its exit code, and all that was drawn.
     fn end(mut self) -> (Option<i32>, String) {
         self.out.read_to_end(&mut self.screen).unwrap();
         let code = self.child.wait().unwrap().code();
-        // Its own input stays open until then: `script` ends the command when that has ended.
+        // The input of `script` stays open until then: `script` ends the command when its input ends.
         drop(self.keys);
         (code, String::from_utf8_lossy(&self.screen).into_owned())
     }
 }
 
-/// It takes another screen and hides the cursor, and gives back what was there.
+/// Checks that it took another screen and hid the cursor, and restored both.
 fn assert_restored(screen: &str) {
     for (taken, given) in [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h")] {
         assert!(screen.find(taken).unwrap() < screen.rfind(given).unwrap(), "{screen}");
@@ -285,7 +285,7 @@ fn the_terminal_goes_on_while_nobody_answers() {
     // The last figures stay.
     top.until("MEMORY NODES");
     let node = start(&format!("{command}={admin}"));
-    // All is drawn anew, with another first line.
+    // Everything is drawn anew, with another first line.
     top.until("\x1b[1mforebay memory-node");
     node.signal(Signal::STOP);
     top.press("q");

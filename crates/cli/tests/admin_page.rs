@@ -4,13 +4,13 @@ use crate::common::start;
 use rustix::process::Signal;
 use std::process::{Command, Stdio};
 
-/// What Chromium makes of a page after a few answers, and what it says meanwhile.
+/// Returns what Chromium shows of a page after a few answers, and its messages meanwhile.
 fn browse(address: &str) -> (String, String) {
     let profile = crate::common::fresh_path(".chromium");
     let output = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        // Its time runs on while nothing is under way, so this takes less.
+        // Virtual time advances while nothing is running, so this takes less real time.
         .args(["--virtual-time-budget=4000", "--dump-dom", address])
         .output()
         .unwrap_or_else(|error| panic!("chromium: {error}: `cargo xtask admin-page` installs it"));
@@ -20,7 +20,7 @@ fn browse(address: &str) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// What is between two texts, the first time.
+/// Returns what is between two texts, at their first occurrence.
 fn between<'a>(page: &'a str, begin: &str, end: &str) -> &'a str {
     let from = page.find(begin).unwrap_or_else(|| panic!("{begin} is not in:\n{page}")) + begin.len();
     page[from..].split(end).next().unwrap_or_default()
@@ -53,7 +53,7 @@ fn a_server_in_a_browser() {
     // There were two answers, and so a rate.
     let commands = between(&page, ">Commands</div><div class=\"value\">", "<");
     assert_ne!(commands, "–");
-    // What a client sent is text.
+    // What a client sent is shown as text.
     assert!(page.contains("&lt;b&gt;key&lt;/b&gt;") && !page.contains("<script>x"), "{page}");
     server.signal(Signal::INT);
     server.wait_stopped();

@@ -100,7 +100,7 @@ fn a_secret_that_is_taken_away_while_the_node_runs() {
     let ended = turned_away(&with(&alice), "does not take this process's name and secret");
     assert!(!ended.error.contains("0123456789"), "{}", ended.error);
     run(&with(&bob)).expect(0);
-    // A node without certificates takes nobody's word for TLS.
+    // A node without certificates speaks TLS with nobody.
     let (authority, _) = authority();
     turned_away(&format!("{QUICK} --memory {address} --tls-authority {}", authority.display()), "does not serve TLS");
     node.signal(Signal::TERM);

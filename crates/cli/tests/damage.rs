@@ -32,7 +32,7 @@ impl Folder {
             write_buffer_bytes: 64 << 10,
             target_table_bytes: 64 << 10,
             level1_bytes: 256 << 10,
-            // Nothing changes once this is done, though the process lives.
+            // Nothing changes once this is done, although the process lives.
             settle_after: None,
             ..Options::default()
         };
@@ -54,7 +54,7 @@ impl Folder {
         if is_closed {
             store.close().unwrap();
         } else {
-            // As if the process had been killed: nobody has its lock.
+            // As if the process had been killed: nobody has the lock.
             std::mem::forget(store);
             fs::remove_file(folder.0.join("LOCK")).unwrap();
         }
@@ -91,7 +91,8 @@ impl Folder {
         self.0.join(found["object"].as_str().unwrap())
     }
 
-    /// Saves what is left to another database; the report, and a dump of that. The exit code says whether damage was met.
+    /// Saves what is left to another database; returns the report, and a dump of that database. The exit code says
+    /// whether damage was met.
     fn repair(&self) -> (serde_json::Value, Vec<String>) {
         let before = self.state();
         let ended = self.run("repair", "--into saved --format json");
@@ -162,7 +163,7 @@ fn a_whole_database_is_whole() {
 
     let (report, lines) = folder.repair();
     assert_eq!((&report["problems"], lines), (&serde_json::json!([]), expected()));
-    // Opened, it is as whole.
+    // Opened, the database is just as whole.
     let node_flags = "--local-memory-size 256MiB";
     assert_eq!(folder.run("dump", node_flags).expect(0).out.lines().count(), expected().len());
 }
@@ -194,11 +195,11 @@ fn logs_are_read_and_their_damage_is_told() {
     let (report, lines) = folder.repair();
     assert!(!report["problems"].as_array().unwrap().is_empty());
     assert!(folder.run("repair", "").expect(6).error.contains("--into"));
-    // What was after the damage is there too: at most what the frame held comes out otherwise.
+    // What came after the damage is there too: at most the contents of the damaged frame differ.
     assert!(lines.len() >= expected().len() - 5, "{}", lines.len());
 }
 
-/// Frames say themselves where they belong.
+/// Each frame says where it belongs.
 #[test]
 fn a_log_with_a_damaged_header_is_saved() {
     let folder = Folder::new(false);
@@ -218,7 +219,7 @@ fn a_log_with_a_damaged_header_is_saved() {
     assert_eq!(folder.repair().1, expected());
 }
 
-/// Bytes behind the last frame: a write that was torn, or the last frame itself is damaged. A repair does not leave that out.
+/// Bytes after the last frame: a torn write, or the last frame itself is damaged. The repair reports it.
 #[test]
 fn what_is_behind_the_end_of_a_log_is_told() {
     let folder = Folder::new(false);
@@ -255,7 +256,7 @@ fn what_a_log_has_lost_is_not_known() {
         let report = folder.run("repair", "--format json").expect(6).json();
         let salvaged = &report["salvaged"][0];
         assert!(salvaged["keys_lost"].is_null(), "{report}");
-        // Whatever is left may have been overwritten.
+        // Everything that is left may have been overwritten.
         assert!(salvaged["keys_saved"].as_u64() > Some(0), "{report}");
         assert_eq!(salvaged["keys_in_doubt"], salvaged["keys_saved"], "{report}");
         assert!(report["problems"].to_string().contains("nor is how many keys are lost"), "{report}");
@@ -263,7 +264,7 @@ fn what_a_log_has_lost_is_not_known() {
         let sure = folder.run("repair", "--without-doubt --format json").expect(6).json();
         assert_eq!(sure["salvaged"][0]["keys_saved"], 0, "{sure}");
     }
-    // A frame of one shard: what came after it, and the other shard, stand.
+    // A damaged frame of one shard: later frames, and the other shard, are kept.
     let positions = |folder: &Folder| {
         let shown = folder.run("inspect log", "--format json").expect(0).json();
         let frames = shown["frames"].as_array().unwrap().clone();
@@ -279,10 +280,10 @@ fn what_a_log_has_lost_is_not_known() {
     assert!(0 < counts[1] && counts[1] < counts[0], "{report}");
 }
 
-/// What a newer build wrote is not damaged, and an older one neither repairs nor changes it.
+/// What a newer build wrote is not damaged, and an older build neither repairs nor changes it.
 #[test]
 fn what_a_newer_build_wrote_is_refused_and_stays() {
-    // Where the version is, where what the checksum covers begins, and where the checksum is, from the end.
+    // The place of the version, the start of what the checksum covers, and the place of the checksum, from the end.
     let newer = |path: &Path, start: usize, crc: usize, checksum: fn(&[u8]) -> u32| {
         let mut bytes = fs::read(path).unwrap();
         bytes[start + 4] = 9;
@@ -320,7 +321,7 @@ fn what_a_newer_build_wrote_is_refused_and_stays() {
         assert!(!folder.0.join("saved").exists(), "{what}");
         let opened = folder.run("dump", "--local-memory-size 256MiB").expect(1);
         assert!(opened.error.contains("format version 9"), "{what}: {opened:?}");
-        // An image is read when the database is this process's.
+        // An image is read when this process owns the database.
         assert!(what == "object" || folder.state() == before, "{what}: something was changed");
     }
 }
@@ -339,7 +340,7 @@ fn objects_that_are_damaged_are_named() {
             let ended = folder.verify().expect(6);
             assert!(ended.out.contains(&name(&object)), "{kind} {what}: {ended:?}");
             assert!(ended.error.contains("problems"), "{kind} {what}: {ended:?}");
-            // It tells what to do next, and not what was just done.
+            // The message tells what to do next, and not what was just done.
             let advice = ["forebay repair", "forebay verify"].map(|advice| ended.error.contains(advice));
             assert_eq!(advice, [true, false], "{kind} {what}: {ended:?}");
         };
@@ -351,10 +352,10 @@ fn objects_that_are_damaged_are_named() {
         check("gone");
         let opened = folder.run("dump", "--local-memory-size 256MiB").expect(6);
         assert!(opened.error.contains(&name(&object)) && opened.error.contains("forebay repair"), "{opened:?}");
-        // What it held is lost, and nothing else; no line is another one.
+        // What the object held is lost, and nothing else; no line differs.
         let (report, lines) = folder.repair();
         let all = expected();
-        // The database has settled while it was dumped, and may have let go of the object.
+        // The database has settled while it was dumped, and may have released the object.
         let is_named = report["problems"].to_string().contains(&name(&object));
         assert!(is_named || lines == all, "{kind}: {report}");
         assert!(lines.iter().all(|line| all.contains(line)), "{kind}");
@@ -403,11 +404,11 @@ fn a_repair_that_was_killed_passes_for_no_database_and_is_made_again() {
             ended.expect(6);
             break;
         }
-        // It was faster.
+        // The repair was faster than the kill.
         fs::remove_dir_all(&saved).unwrap();
     }
     let ended = folder.run("dump", "--db saved --local-memory-size 256MiB");
-    // There may be no database yet.
+    // The database may not exist yet.
     assert!(ended.code == Some(1) && ended.out.is_empty(), "{ended:?}");
     let (report, lines) = folder.repair();
     assert_eq!((&report["problems"], lines), (&serde_json::json!([]), expected()));
@@ -448,7 +449,7 @@ fn checkpoints_and_backups_are_verified() {
     assert_eq!((&checked["checkpoints"], &checked["shards"], &checked["orphans"]), (&1.into(), &2.into(), &0.into()));
     assert!(run(&format!("verify {copied}")).expect(0).out.contains("no problems"));
 
-    // An object that is copied, on either side.
+    // A damaged object in the source or in the copy.
     let there = copies.files("segment").remove(0);
     let object = folder.0.join(there.strip_prefix(&*copies.0).unwrap());
     assert_eq!(fs::read(&object).unwrap(), fs::read(&there).unwrap());
@@ -463,7 +464,7 @@ fn checkpoints_and_backups_are_verified() {
     backup(&format!("copy {storage} one --to {}", copies.0.display())).expect(0);
     run(&format!("verify {copied}")).expect(0);
 
-    // A checkpoint that is damaged is no damage of the database.
+    // A damaged checkpoint is no damage of the database.
     flip(&folder.files("checkpoint").remove(0), 9);
     let ended = run(&format!("verify {storage}")).expect(6);
     assert!(ended.error.contains("default/checkpoint/one") && ended.out.contains("checked"), "{ended:?}");
@@ -490,7 +491,7 @@ fn what_is_not_there_is_named() {
     assert!(folder.run("repair", "--into default").expect(2).error.contains("default-repaired"));
     assert!(folder.run("verify", "--memory tcp://127.0.0.1:1").expect(3).error.contains("127.0.0.1:1"));
     assert!(run("verify").expect(2).error.contains("--storage"));
-    // Without rights. Root may do everything, so there it is no test.
+    // Without rights. Root may do everything, so for root this tests nothing.
     use std::os::unix::fs::PermissionsExt;
     let commits = folder.0.join("default/commit");
     fs::set_permissions(&commits, fs::Permissions::from_mode(0o000)).unwrap();
@@ -512,7 +513,7 @@ fn a_database_on_memory_nodes_is_opened_and_verified() {
     drop(node);
 }
 
-/// All keys of the damaged table were written again since, so nothing of it is needed.
+/// All keys of the damaged table were written again later, so nothing of it is needed.
 #[test]
 fn what_repair_can_do_without_is_told_as_verify_tells_it() {
     let (folder, file) = (Folder(fresh_path(".storage")), fresh_path(".tsv"));

@@ -48,7 +48,7 @@ fn every_form_holds_everything() {
         assert!(told.contains("7 keys"), "{told}");
         run(&format!("load {} --format {format} {}", other.flag(), file.display())).expect(0);
         assert_eq!(dump(&other, "").expect(0).out, LINES, "{format}");
-        // It is added to what is there, with the settings that are there.
+        // The dump is added to the existing data, with the existing settings.
         run(&format!("load {} --shards 3 --format {format} {}", folder.flag(), file.display())).expect(0);
     }
     assert_eq!(
@@ -82,7 +82,7 @@ fn ranges_and_keyspaces() {
     assert!(dump(&folder, "--keyspace three").expect(1).error.contains("three"));
 }
 
-/// A dump of all keyspaces has their numbers, which mean something else in another database.
+/// A dump of all keyspaces has their numbers, which mean other keyspaces in another database.
 #[test]
 fn numbers_of_keyspaces_do_not_mix() {
     let one = loaded("a\t1\n", "--keyspace one");
@@ -106,7 +106,7 @@ fn numbers_of_keyspaces_do_not_mix() {
     load(&other, "--keyspace fresh").expect(0);
     assert_eq!(dump(&other, "--keyspace other").expect(0).out, "b\t2\n");
 
-    // Keys that are in no keyspace, and keyspaces beside them.
+    // Keys in no keyspace, beside keyspaces.
     let plain = loaded("c\t3\n", "");
     fs::write(&file, all).unwrap();
     for flags in ["", "--on-error skip"] {
@@ -131,7 +131,7 @@ fn a_line_that_says_nothing_has_a_number() {
     assert_eq!(dump(&folder, "").expect(0).out, "a\t4\nc\t3\n");
 }
 
-/// What one database takes and another one does not: by its memory, and by the front of keys in a keyspace.
+/// Limits that differ between databases: by their memory, and by the prefix of keys in a keyspace.
 #[test]
 fn what_is_too_long_for_this_database_has_a_number() {
     let file = fresh_path(".tsv");
@@ -166,7 +166,7 @@ fn a_dump_that_was_cut_is_told() {
     assert!(!load("tsv", "a\t1\nb\tlong\n").expect(0).error.contains("warning"));
     assert!(load("tsv", "a\t1\nb\tlo").expect(0).error.contains("has no line feed"));
     assert_eq!(dump(&folder, "").expect(0).out, "a\t1\nb\tlo\n");
-    // A line of JSON that was cut is none, and one that has all of its braces was not cut.
+    // A cut line of JSON is invalid, and a line that has all of its braces was not cut.
     assert!(load("json", "{\"key\":\"a\",\"value\":\"2\"}").expect(0).error.is_empty());
     let cut = load("json", "{\"key\":\"a\",\"value\":\"2\"}\n{\"key\":\"b\",\"val").expect(1);
     assert!(cut.error.contains("line 2: ") && cut.error.contains("at column 15"), "{cut:?}");
@@ -202,7 +202,7 @@ fn what_is_damaged_or_missing_is_named() {
     assert!(!Path::new(&format!("{}.partial", file.display())).exists());
 }
 
-/// What is no dump in the form that is asked for creates no database.
+/// An input that is not a dump in the requested form creates no database.
 #[test]
 fn what_is_no_dump_is_told_first() {
     let (folder, file, never) = (loaded(LINES, ""), fresh_path(".bin"), fresh_path(".never"));
@@ -266,7 +266,7 @@ fn a_dump_that_does_not_fit_leaves_nothing() {
         dump(&folder, "/dev/full").expect(5);
         assert!(fs::symlink_metadata("/dev/full").unwrap().file_type().is_char_device());
     }
-    // Nor does one that is refused.
+    // A refused dump leaves nothing either.
     let (folder, file) = (loaded(LINES, ""), fresh_path(".tsv"));
     dump(&folder, &format!("--from k2 --to k1 {}", file.display())).expect(2);
     assert!(!file.exists() && !Path::new(&format!("{}.partial", file.display())).exists());
@@ -301,7 +301,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>, std::time::SystemTime)> {
     found
 }
 
-/// What is in tables, and what is in the log alone, of a process that was killed.
+/// The dump has what is in tables, and what is in the log alone, of a process that was killed.
 #[test]
 fn a_dump_only_reads() {
     let folder = loaded(LINES, "--shards 2");
@@ -316,7 +316,7 @@ fn a_dump_only_reads() {
     let dumped = dump(&folder, "").expect(0).out;
     assert!(files(&folder.0) == before, "a dump changed the folder");
     assert!(dumped.lines().count() > LINES.lines().count());
-    // Who owns it has the same.
+    // The next owner has the same.
     run(&format!("verify {}", folder.flag().split(" --local").next().unwrap())).expect(0);
     let copy = fresh_path(".tsv");
     fs::write(&copy, &dumped).unwrap();
@@ -342,7 +342,7 @@ fn a_signal_leaves_nothing_of_a_checkpoint() {
     expect_nothing_left_by_signals("checkpoint", &format!("checkpoint --memory={address} --db=db"));
 }
 
-/// The command writes a file whose name is added to it.
+/// The command in `line` writes a file whose name is appended to the line.
 fn expect_nothing_left_by_signals(what: &str, line: &str) {
     use rustix::process::Signal;
     use std::io::Read;
@@ -352,7 +352,7 @@ fn expect_nothing_left_by_signals(what: &str, line: &str) {
         let partial = PathBuf::from(format!("{}.partial", file.display()));
         symlink(&*pipe, &partial).unwrap();
         let writing = crate::common::start(&format!("{line} {}", file.display()));
-        // It waits for more to be read.
+        // The command waits until more is read.
         let mut reader = fs::File::open(&*pipe).unwrap();
         reader.read_exact(&mut [0]).unwrap();
         writing.signal(signal);
@@ -363,7 +363,7 @@ fn expect_nothing_left_by_signals(what: &str, line: &str) {
     }
 }
 
-/// More than a pipe and what is kept before it hold.
+/// More than a pipe and the buffer before it hold.
 fn long() -> String {
     (0..40).map(|number| format!("k{number}\t{}\n", "x".repeat(100_000))).collect()
 }

@@ -1,6 +1,6 @@
-//! Real processes that are killed (SIGKILL), or lose their memory node, under each durability. What they had acknowledged is
-//! read by another process, with an empty memory node where storage is to have it all. Others are stopped while the next owner
-//! takes over, and continued. `FOREBAY_ROUNDS=N` does it more often.
+//! Real processes that are killed (SIGKILL), or lose their memory node, under each durability. Another process reads what
+//! they had acknowledged, with an empty memory node if storage must have all of it. Other processes are stopped while the
+//! next owner takes over, and then continued. `FOREBAY_ROUNDS=N` does it more often.
 //!
 //! The child is this test's own program. It writes numbers in batches over several shards, and prints a line for what was
 //! acknowledged as durable.
@@ -20,10 +20,10 @@ use std::time::Duration;
 
 const PLAN: &str = "FOREBAY_DURABLE_PLAN";
 const ROUNDS: u64 = 3;
-/// Of a place, what these tests use.
+/// The part of a place that these tests use.
 const PART: &str = "store";
 const KEYS: u64 = 4;
-/// So many rounds go on with the same database. Each reads all of it, so it must not grow without end.
+/// This many rounds use the same database. Each reads all of it, so it must not grow without end.
 const ROUNDS_OF_ONE: u64 = 20;
 
 fn durability(mode: &str) -> Durability {
@@ -64,7 +64,7 @@ fn open(mode: &str, storage: Storage, memory: &str) -> Store {
     }
 }
 
-/// The key of a number in a shard: those of one number are written by one batch.
+/// The key of a number in a shard. One batch writes all keys of a number.
 fn key(shard: u64, number: u64) -> Vec<u8> {
     [shard.to_be_bytes(), number.to_be_bytes()].concat()
 }
@@ -72,7 +72,7 @@ fn key(shard: u64, number: u64) -> Vec<u8> {
 /// Writes until it is killed, or loses its memory node.
 fn child(plan: &str) -> Result<(), forebay::Error> {
     let [mode, url, memory, first] = plan.split(' ').collect::<Vec<_>>()[..] else { panic!("{plan}") };
-    // What it must know beside the URL is in its environment.
+    // Everything else that the storage needs is in the environment.
     let store = open(mode, Storage::open(url, StorageOptions::default()).unwrap(), memory);
     println!("open");
     let value = [7; 100];
@@ -81,7 +81,7 @@ fn child(plan: &str) -> Result<(), forebay::Error> {
         for shard in 0..KEYS {
             batch.put(&key(shard, number), &value);
         }
-        // Some that are raised say so for all before them.
+        // Some raised writes acknowledge all writes before them.
         let is_raised = mode == "interval" && number % 50 == 0;
         let raised = is_raised.then_some(Durability::Storage(Syncing::Sync));
         store.write_with(&batch, &WriteOptions { durability: raised })?;
@@ -98,7 +98,7 @@ fn child(plan: &str) -> Result<(), forebay::Error> {
     Ok(())
 }
 
-/// Waits until the log has been given so many records.
+/// Waits until the log has been given this many records.
 fn wait_appended(store: &Store, records: u64) {
     let clock = SystemClock::new();
     while store.statistics().log.records < records {
@@ -107,30 +107,30 @@ fn wait_appended(store: &Store, records: u64) {
     }
 }
 
-/// Not a test of its own: what the others start.
+/// Not a test of its own: the other tests start it.
 #[test]
 fn runs_as_a_child() {
     if let Ok(plan) = std::env::var(PLAN) {
-        // It ends when its memory node is gone.
+        // The child ends when its memory node is gone.
         println!("ended {:?}", child(&plan).map_err(|error| error.kind()));
         std::process::exit(0);
     }
 }
 
-/// What is done to a writer when so many further lines were read.
+/// What is done to a writer after this many further lines.
 type Step<'s> = (u64, Box<dyn FnOnce(&mut Child) + 's>);
 
 struct Writer {
     child: Child,
     durable: u64,
-    /// Whether its lines count: it has opened the database.
+    /// Whether the writer has opened the database, so that its lines count.
     is_open: bool,
-    /// The error that it met.
+    /// The error that the writer met.
     ended: Option<String>,
 }
 
 impl Writer {
-    /// Writes under a durability, from this number on.
+    /// Starts a writer under a durability, from this number on.
     fn start(mode: &str, place: &Place, part: &str, memory: &str, first: u64) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "durable::runs_as_a_child", "--nocapture"]).envs(place.variables());
@@ -138,14 +138,16 @@ impl Writer {
         Self { child: command.stdout(Stdio::piped()).spawn().unwrap(), durable: 0, is_open: false, ended: None }
     }
 
-    /// Reads so many lines, calls `end`, and reads what was said before it took effect. It may be opening the database then.
+    /// Reads this many lines, calls `end`, and reads the lines until it took effect. The writer may still be opening the
+    /// database then.
     fn until_ended(mut self, lines: u64, end: impl FnOnce(&mut Child)) -> u64 {
         self.is_open = true;
         self.through(vec![(lines, Box::new(end))]).durable
     }
 
-    /// Once it is open: calls each of `steps` when so many further lines were read, and reads what was said before the last
-    /// one took effect. (Who is stopped before it has opened the database takes it over when it goes on.)
+    /// Once the database is open: calls each of `steps` after its number of further lines, and reads the lines until the
+    /// last one took effect. (A writer that is stopped before it has opened the database takes it over when it
+    /// continues.)
     fn through(mut self, steps: Vec<Step<'_>>) -> Self {
         let mut steps = steps.into_iter();
         let mut step = steps.next();
@@ -183,8 +185,8 @@ fn go_on(child: &Child) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::CONT).unwrap();
 }
 
-/// Checks that all numbers up to one that is not below `durable` are there, each in all shards, and none behind; the
-/// number.
+/// Checks that all numbers up to some number not below `durable` are there, each in all shards, and none after it;
+/// returns that number.
 fn check(store: &Store, durable: u64, is_whole: bool, what: &str) -> u64 {
     let mut last = [0; KEYS as usize];
     let mut entries = store.iter().unwrap();
@@ -201,7 +203,7 @@ fn check(store: &Store, durable: u64, is_whole: bool, what: &str) -> u64 {
     let (least, most) = (*last.iter().min().unwrap(), *last.iter().max().unwrap());
     assert!(least >= durable, "{what}: {durable} was durable, and {last:?} are there");
     assert!(!is_whole || least == most, "{what}: a part of a batch is there: {last:?}");
-    // Where batches over shards are not atomic, the next writer fills up what is there in part.
+    // Where batches over shards are not atomic, the next writer completes partial batches.
     least
 }
 
@@ -215,7 +217,7 @@ fn most_lines(mode: &str, place: &Place) -> u64 {
     if place.is_served() { lines / 20 } else { lines }
 }
 
-/// Kills writers, and reads in another process what they had acknowledged.
+/// Kills writers, and reads what they had acknowledged in another process.
 fn kills(mode: &str, is_whole: bool, place: &Place, rounds: u64) {
     let mut random = Random::seeded(mode.len() as u64);
     let mut next = 1;
@@ -226,7 +228,7 @@ fn kills(mode: &str, is_whole: bool, place: &Place, rounds: u64) {
         if mode == "memory" || round % rounds_of_one == 0 {
             next = 1;
         }
-        // Memory that ends with the process, or a node that lives on, or that is killed in place of the process.
+        // Memory that ends with the process, a node that survives, or a node that is killed instead of the process.
         let kind = if mode == "memory" { 1 } else { random.below(3) };
         let node = (kind > 0).then(|| start_node(&places()[0], "--memory=512MiB"));
         let memory = node.as_ref().map_or("local".to_owned(), |(_, address)| address.clone());
@@ -248,7 +250,7 @@ fn kills(mode: &str, is_whole: bool, place: &Place, rounds: u64) {
 
 #[test]
 fn killed_with_durability_memory() {
-    // Batches over shards are not atomic there.
+    // In this mode batches over shards are not atomic.
     kills("memory", false, &Place::folder(), rounds());
 }
 
@@ -273,8 +275,8 @@ fn killed_with_durability_storage_flush() {
     kills("flush", false, &Place::folder(), rounds());
 }
 
-/// A writer is stopped at any moment, another process opens its database, and the first one continues. It has acknowledged
-/// nothing that is not there, changes nothing any more, and is told so; and the other one goes on.
+/// A writer is stopped at any moment, another process opens its database, and the first one continues. Everything that
+/// the first one acknowledged is there. It changes nothing any more, and is told so, and the other process continues.
 fn stops(place: &Place, rounds: u64) {
     let mut random = Random::seeded(15);
     for round in 0..rounds {
@@ -308,7 +310,7 @@ fn stops(place: &Place, rounds: u64) {
             store.write(&batch).unwrap_or_else(|error| panic!("{what}: {error}"));
         }
         store.sync().unwrap();
-        // With `flush`, a shard may have been ahead by more than that.
+        // With `flush`, a shard may have been ahead by more than this.
         assert_eq!(check(&store, found + 19, is_whole, &what), found + 19, "{what}");
         store.close().unwrap();
     }
@@ -319,7 +321,8 @@ fn a_stopped_owner_of_a_folder_continues() {
     stops(&Place::folder(), rounds());
 }
 
-/// Servers take seconds to start, and longer for each write than a folder: all is done with one of each.
+/// Servers take seconds to start, and longer for each write than a folder, so everything is done with one server of
+/// each kind.
 fn beside(place: &Place, rounds: u64) {
     for (mode, is_whole) in [("sync", true), ("interval", true), ("flush", false)] {
         kills(mode, is_whole, place, rounds);
@@ -342,7 +345,7 @@ fn killed_and_stopped_beside_hdfs() {
     beside(&Place::hdfs(), rounds().div_ceil(10));
 }
 
-/// Two memory nodes that have copies, and where the register is.
+/// Two memory nodes that have copies, and the place of the register.
 struct Copies {
     register: Place,
     nodes: Vec<(Running, String)>,
@@ -362,7 +365,7 @@ impl Copies {
         self.nodes.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// Opens the database in this process. Nodes that were killed are named, too.
+    /// Opens the database in this process. It also names nodes that were killed.
     fn open(&self) -> Store {
         open("copies", self.register.open(PART), &self.addresses())
     }
@@ -411,8 +414,8 @@ fn the_process_and_one_memory_node_of_two_are_killed() {
     }
 }
 
-/// Memory of a dead node stays mapped here and takes what is written to it. Once anybody can know that the node is dead, no
-/// write is acknowledged there any more, whether or not this process has noticed.
+/// Memory of a dead node stays mapped here and takes writes. Once anybody can know that the node is dead, no write is
+/// acknowledged there any more, whether or not this process has noticed.
 #[test]
 fn nothing_is_acknowledged_at_a_memory_node_that_is_dead() {
     for round in 0..rounds() {
@@ -433,11 +436,11 @@ fn nothing_is_acknowledged_at_a_memory_node_that_is_dead() {
             while acknowledged.load(Ordering::Acquire) < 100 * (round % 10 + 1) {
                 std::thread::yield_now();
             }
-            // Returns when it is gone.
+            // Returns when the node is gone.
             drop(node);
             (acknowledged.load(Ordering::Acquire), writer.join().unwrap())
         });
-        // One may have been confirmed before, and counted after.
+        // One write may have been confirmed before the node died, and counted after.
         assert!(last <= when_dead + 1, "round {round}: {last} acknowledged, {when_dead} when the node was dead");
     }
 }
@@ -452,7 +455,7 @@ fn a_stopped_owner_of_copies_continues() {
         let known = ["both", "first", "second"][random.below(3) as usize];
         let mut found = 0;
         let mut store = None;
-        // Behind its first lines, it owns the database.
+        // After its first lines, the writer owns the database.
         let durable = copies.writer().until_ended(3 + random.below(58), |child| {
             stop(child);
             let addresses = match known {
@@ -464,7 +467,7 @@ fn a_stopped_owner_of_copies_continues() {
             found = check(opened, 0, false, &what);
             go_on(child);
         });
-        // It has acknowledged nothing that the next owner does not have, and changes nothing any more.
+        // The writer has acknowledged nothing that the next owner does not have, and changes nothing any more.
         assert!(durable <= found, "{what}, {known} known: {durable} acknowledged, {found} found");
         let store = store.unwrap();
         assert_eq!(check(&store, durable, false, &what), found, "{what}");
@@ -486,7 +489,7 @@ fn the_command_keeps_copies() {
     copies.nodes[0].0.signal(Signal::KILL);
     let read = bench(&copies.addresses(), "--use_existing_db --benchmarks=readrandom").expect(0).json();
     assert_eq!(read["benchmarks"][0]["found"], 5000, "{read}");
-    // Other commands go on too, and know the database by its register.
+    // Other commands also work, and find the database by its register.
     let place = format!("--memory={} --db=copies --register={}", copies.addresses(), copies.register.url(PART));
     let (file, dumped) = (crate::common::fresh_path(".checkpoint"), crate::common::fresh_path(".tsv"));
     let told = run(&format!("dump {place} {}", dumped.display())).expect(0).out;
@@ -512,19 +515,19 @@ fn copies_without_a_register_need_most_of_their_nodes() {
     let place = format!("--memory={} --db=frail", copies.addresses());
     let refused = run(&format!("dump {place}")).expect(3);
     assert!(refused.error.contains("more than half") && !refused.error.contains("running"), "{refused:?}");
-    // Three nodes keep what two copies promise.
+    // Three nodes keep the promise of two copies.
     let nodes: Vec<_> = (0..3).map(|_| start_node(&places()[0], "--memory=256MiB")).collect();
     let addresses = nodes.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",");
     let created = run(&format!("bench --memory={addresses} --db=firm --num=100 --durability=memory=2")).expect(0);
     assert!(!created.error.contains("warning"), "{created:?}");
-    // One that hangs is not waited for.
+    // A node that hangs is not waited for.
     nodes[0].0.signal(Signal::STOP);
     run(&format!("dump --memory={addresses} --db=firm")).expect(0);
     nodes[0].0.signal(Signal::CONT);
 }
 
-/// Each of three memory nodes hangs past its lease, or is killed and started again, and nobody tells the server. Which copies count,
-/// more than half of the nodes say.
+/// Each of three memory nodes hangs past its lease, or is killed and started again, and nobody tells the server. More
+/// than half of the nodes decide which copies count.
 #[test]
 fn a_server_takes_memory_nodes_back() {
     let flags = "--memory=256MiB --lease=3s";
@@ -556,7 +559,7 @@ fn a_server_takes_memory_nodes_back() {
         until_missing(0.0);
         set("whole");
     }
-    // Gone with its socket, and its vote. Each of them votes again in its next life.
+    // The node is gone with its socket and its vote. Each node votes again after its restart.
     for (at, killed) in [(1, "killed"), (0, "next"), (2, "last"), (1, "again")] {
         drop(nodes[at].take());
         until_missing(1.0);
@@ -573,7 +576,7 @@ fn a_server_takes_memory_nodes_back() {
     server.wait_stopped();
 }
 
-/// It has one copy of everything in memory. A node is killed and started again; then one is gone for good.
+/// The server has one copy of everything in memory. A node is killed and started again; then one is gone for good.
 #[test]
 fn a_server_opens_its_database_again_when_memory_is_lost() {
     let folder = Place::folder();
@@ -610,7 +613,7 @@ fn a_server_opens_its_database_again_when_memory_is_lost() {
     fill(400);
     assert_eq!(redis(&port, &["dbsize"]), "600");
     assert_eq!(redis(&port, &["strlen", "7"]), "1000");
-    // Nobody is left.
+    // No node is left.
     drop(nodes[0].take());
     until(&|| get(&admin, "/api/status").contains("it opens its database again"));
     server.signal(Signal::TERM);
@@ -626,7 +629,7 @@ fn dropping_says_which_memory_node_may_hold_a_copy_still() {
     let left = run(&format!("drop {place} --yes")).expect(3);
     assert!(left.error.contains(&copies.nodes[0].1) && !left.error.contains(&copies.nodes[1].1), "{left:?}");
     assert!(left.error.contains("Drop it again"), "{left:?}");
-    // Those that are there have nothing of it.
+    // The remaining node has nothing of the database.
     let rest = format!("--memory={} --db=dropped --register={}", copies.nodes[1].1, copies.register.url(PART));
     assert_eq!(run(&format!("drop {rest} --yes")).expect(0).out, "dropped: dropped\n");
     run(&format!("drop {rest} --yes")).expect(1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// One batch in this many is timed separately.
 const SAMPLE_EVERY: u32 = 16;
-/// Turns of each target in a cell: others use the machine as well, and what they do is to weigh on all targets alike.
+/// Turns of each target in a cell: other load on the machine must weigh on all targets alike.
 const TURNS: u32 = 10;
 /// Number of addresses drawn in advance.
 const ADDRESSES: usize = 1 << 14;
@@ -29,7 +29,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Its name on the command line and in reports.
+    /// Returns its name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -64,7 +64,7 @@ impl Plan {
         for &operation in &self.operations {
             let sizes: &[usize] = if operation.has_size() { &self.sizes } else { &[8] };
             for &size in sizes {
-                // One call is in flight at a time on an RPC client.
+                // An RPC client has one call in flight at a time.
                 let depths = self.depths.iter().filter(|depth| operation != Operation::Message || **depth == 1);
                 shapes.extend(depths.map(|&depth| Shape { operation, size, depth }));
             }
@@ -107,7 +107,7 @@ pub struct Cell {
     pub operations: u64,
 }
 
-/// Runs the plan's cells in order, each at all targets by turns, and passes its results to `tell`, one for each target.
+/// Runs the plan's cells in order, each at all targets in turn, and passes its results to `tell`, one for each target.
 ///
 /// # Errors
 /// The error of the first failed operation, and errors of `tell`.
@@ -159,12 +159,12 @@ impl<'a> Measuring<'a> {
             batches: 0,
             elapsed_ns: 0,
         };
-        // Maps memory, makes buffers and trains branches before the clock starts.
+        // This maps memory, makes buffers and trains branches before the clock starts.
         (0..u64::from(SAMPLE_EVERY)).try_for_each(|first| measuring.batch(first))?;
         Ok(measuring)
     }
 
-    /// Does batches for so long.
+    /// Does batches for this time.
     fn go_on(&mut self, clock: &dyn Clock, time: Duration) -> Result<(), Error> {
         let (start, limit) = (clock.now(), time.as_nanos() as u64);
         loop {
@@ -186,7 +186,7 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    /// Does the batch with this number: posts it, rings one doorbell and waits for all of it.
+    /// Does the batch with this number: posts it, rings one doorbell and waits for all operations.
     fn batch(&mut self, number: u64) -> Result<(), Error> {
         let Shape { operation, size, depth } = self.shape;
         if operation == Operation::Message {

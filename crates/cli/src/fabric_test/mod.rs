@@ -6,8 +6,8 @@
 //! the clock (some 25 ns) does not affect it. Latency is that of a whole batch, so at depth 1 it is
 //! that of one operation.
 //!
-//! Several targets are measured by turns, cell by cell: so what else the machine does weighs on all of them. That is how
-//! `--tls-cost` compares TCP in plain and within TLS.
+//! Several targets are measured in turn, cell by cell, so that other load on the machine weighs on all of them.
+//! `--tls-cost` compares TCP in plain and within TLS in this way.
 
 mod command;
 mod loopback;

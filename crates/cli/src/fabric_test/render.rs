@@ -35,7 +35,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// How much of the rate of the plain one is left within TLS.
+    /// Returns the share of the plain rate that is left within TLS.
     fn rate_left(&self) -> f64 {
         self.encrypted.ops_per_second / self.plain.ops_per_second
     }
@@ -91,7 +91,7 @@ struct ComparedEntry<'a> {
     depth: usize,
     plain: Measured,
     tls: Measured,
-    /// Of the rates.
+    /// Ratio of the rates.
     tls_by_plain: f64,
 }
 

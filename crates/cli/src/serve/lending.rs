@@ -1,4 +1,4 @@
-//! Threads of the store that have nothing to do, lent to other databases of its memory nodes.
+//! The store's idle threads, lent to other databases of its memory nodes.
 
 use crate::arguments::NodeAddresses;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use forebay::{Options, Store};
 use forebay_worker::{Occupied, Worker};
 use std::sync::Arc;
 
-/// Checks that there is somebody to lend threads to, and that there are threads.
+/// Checks that there are databases to lend threads to, and that there are threads.
 ///
 /// # Errors
 /// Usage.
@@ -24,7 +24,7 @@ pub fn check(memory: &NodeAddresses, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A worker of as many threads as the store has in the background. It takes jobs for those of them alone that have nothing to do.
+/// Starts a worker with as many threads as the store has in the background. It takes jobs only for idle threads.
 ///
 /// # Errors
 /// When a node cannot be reached.

@@ -1,7 +1,7 @@
-//! Parameters of `CONFIG SET`: as options, and in the file that has options, which `CONFIG REWRITE` changes.
+//! Parameters of `CONFIG SET`: as options, and in the file of options, which `CONFIG REWRITE` changes.
 //!
-//! The file has them in a table of its own, `[parameters]`, with their names and values. Only values that changed are written anew; the
-//! rest of the file stays as it is, to the byte.
+//! The file has them in a table of its own, `[parameters]`, with their names and values. Only changed values are
+//! written anew; the rest of the file stays as it is, to the byte.
 
 use crate::configuration::{PARAMETERS, written};
 use forebay_env::sync::{Mutex, lock};
@@ -29,18 +29,18 @@ impl FromStr for Parameter {
 #[derive(Debug)]
 pub struct ParameterFile {
     path: PathBuf,
-    /// One writes it at a time.
+    /// Only one thread writes the file at a time.
     writing: Mutex<()>,
 }
 
 impl ParameterFile {
-    /// The file at this path.
+    /// Names the file at this path.
     pub const fn new(path: PathBuf) -> Self {
         Self { path, writing: Mutex::new(()) }
     }
 
     fn replace(&self, text: &str) -> std::io::Result<()> {
-        // A link stays one.
+        // A symbolic link stays one.
         let path = self.path.canonicalize()?;
         let mode = std::fs::metadata(&path)?.permissions().mode();
         replace_file(&path, text.as_bytes(), mode)
@@ -64,7 +64,7 @@ impl ConfigFile for ParameterFile {
     }
 }
 
-/// The text of a file that says this of a parameter, beside what it says otherwise.
+/// Returns the file's text with this value of the parameter, and everything else unchanged.
 fn with(text: &str, name: &str, value: &str) -> Result<String, String> {
     let line = format!("{name} = {}", written(value));
     let file = DeTable::parse(text).map_err(|error| error.message().to_owned())?;
@@ -80,12 +80,12 @@ fn with(text: &str, name: &str, value: &str) -> Result<String, String> {
         let (before, after) = text.get(..place.start).zip(text.get(place.end..)).ok_or("a value is out of place")?;
         return Ok(format!("{before}{}{after}", written(value)));
     }
-    // It comes behind the last one, or else behind the table's own line.
+    // The new line comes after the last parameter, or else after the table's own line.
     let last = parameters.values().map(|value| value.span().end).chain([key.span().end]).max().unwrap_or(0);
     let rest = text.get(last..).unwrap_or_default();
     let (before, after) = text.split_at(last + rest.find('\n').unwrap_or(rest.len()));
     let changed = format!("{before}\n{line}{after}");
-    // In a table within a line, or of dotted keys, there is no place for another line.
+    // An inline table, or one of dotted keys, has no place for another line.
     let has = |file: Spanned<DeTable<'_>>| Some(file.get_ref().get(PARAMETERS)?.get_ref().get(name).is_some());
     match DeTable::parse(&changed).ok().and_then(has) {
         Some(true) => Ok(changed),

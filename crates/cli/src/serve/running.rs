@@ -16,20 +16,21 @@ use std::time::Duration;
 
 /// Interval between checks for signals and of the server.
 const LOOK: Duration = Duration::from_millis(20);
-/// After so many of them, the log is tried again where it could not be written, and memory is looked after.
+/// After this many checks, the server tries to write a log again that could not be written, and checks for lost memory.
 const LOOK_AT_STORE: u32 = 50;
-/// After so many, the server looks whether it owns its store still.
+/// After this many checks, the server checks whether it still owns its store.
 const LOOK_FOR_OWNER: u32 = 250;
 
-/// Why a server serves no longer.
+/// Why a server no longer serves.
 #[derive(Debug)]
 pub enum Ended {
     /// Somebody asked it to stop.
     Stopped,
-    /// Another process has taken the store over: what this one would still read is not what that one writes. Or a shared tree is lost to this
-    /// one, and another one may have it.
+    /// Another process has taken the store over, so this one would no longer read what that one writes. Or this process
+    /// has lost a shared tree, and another one may have it.
     Lost(Error),
-    /// A memory node is lost, and with it what the store had only there. Storage has everything that it promised to keep.
+    /// A memory node is lost, and with it what the store had only there. Storage still has everything that it promised to
+    /// keep.
     MemoryLost(forebay::Error),
 }
 
@@ -40,7 +41,7 @@ pub struct Opened {
     pub records: Records,
     /// What the store was opened with.
     pub settings: Option<Settings>,
-    /// The worker that has its threads while they have nothing to do, if they are lent.
+    /// The worker that uses the store's idle threads, if they are lent.
     pub lent: Option<Arc<Worker>>,
 }
 
@@ -52,7 +53,7 @@ pub struct Serving {
     paused: Paused,
 }
 
-/// What is needed to serve, but for a store.
+/// Everything needed to serve, except a store.
 #[derive(Debug)]
 pub struct Paused {
     options: ServerOptions,
@@ -68,7 +69,7 @@ impl Serving {
         Paused { options, admin }.start(opened)
     }
 
-    /// Where it listens, as [`Server::address`].
+    /// Returns where it listens, as [`Server::address`].
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -83,7 +84,7 @@ impl Serving {
         self.paused.admin.as_ref()
     }
 
-    /// Waits until it can serve no longer. At SIGHUP, reads certificates again.
+    /// Waits until the server can no longer serve. At SIGHUP, reads certificates again.
     pub fn wait(&self, signals: &mut Signals) -> Ended {
         let (clock, observer) = (SystemClock::new(), self.server.observer());
         let records = observer.records();
@@ -104,7 +105,7 @@ impl Serving {
             looked = looked.wrapping_add(1);
             if let Some(store) = records.lsm().filter(|_| looked.is_multiple_of(LOOK_AT_STORE)) {
                 write_log_again(store);
-                // What the log lacks is in this process alone.
+                // Writes that are missing from the log are in this process alone.
                 if let Some(lost) = store.lost_memory().filter(|_| store.has_storage() && store.log_failure().is_none())
                 {
                     return Ended::MemoryLost(lost);
@@ -137,7 +138,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Closes the store, whose memory is lost, and ends all connections. Who connects meanwhile is refused.
+    /// Closes the store, whose memory is lost, and ends all connections. Clients that connect meanwhile are refused.
     pub fn pause(self, cause: &forebay::Error) -> Paused {
         tracing::error!(error = %cause, "memory is lost: the store is opened again, as storage has it");
         let Self { server, lent, mut paused } = self;
@@ -145,12 +146,12 @@ impl Serving {
             admin::show_opening(admin, &cause.to_string());
         }
         drop(lent);
-        // The next server is to be found where this one was.
+        // The next server listens where this one did.
         paused.options.address = server.address();
         if let (Some(tls), Some(address)) = (&mut paused.options.tls, server.tls_address()) {
             tls.address = address;
         }
-        // That flushes fail is why it is closed. The log has got what it lacked.
+        // The store is closed because flushes fail, so errors are expected here. The log has caught up.
         if let Err(error) = server.stop() {
             tracing::debug!(%error, "closing the store");
         }
@@ -174,7 +175,8 @@ impl Paused {
     }
 }
 
-/// Asks who owns the store. It, or the session at a memory node, remembers an answer that this process has lost it.
+/// Asks who owns the store. The store, or the session at a memory node, remembers an answer that this process has lost
+/// it.
 fn check_owner(records: &Records) -> Result<(), forebay::Error> {
     match records {
         Records::Lsm(store) => Ok(store.check_owner()?),
@@ -182,7 +184,7 @@ fn check_owner(records: &Records) -> Result<(), forebay::Error> {
     }
 }
 
-/// Tries again to write what the log lacks, where the last time failed.
+/// Tries again to write what is missing from the log, if the last time failed.
 fn write_log_again(store: &Store) {
     let failing = store.log_failure().filter(|error| error.kind() != ErrorKind::Fenced);
     if failing.is_some() && store.resume().is_ok() {

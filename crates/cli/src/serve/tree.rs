@@ -1,4 +1,4 @@
-//! What is served is a shared tree.
+//! Serving a shared tree.
 
 use super::running::Opened;
 use crate::arguments::{MemoryArguments, NodeAddresses, TREE_CACHE_BYTES};
@@ -10,7 +10,7 @@ use crate::units;
 use forebay::{DEFAULT_NAME, OwnedTree, TreeOptions};
 use std::collections::BTreeMap;
 
-/// The flag of an LSM database that a tree has, too.
+/// The flag of an LSM database that a tree also has.
 const NAME: &str = "--db";
 
 /// Flags that only a tree has.
@@ -22,7 +22,7 @@ pub struct TreeArguments {
 }
 
 impl TreeArguments {
-    /// Whether one of them is given.
+    /// Whether one of these flags is given.
     pub const fn is_given(&self) -> bool {
         self.tree_cache_size.is_some()
     }
@@ -62,7 +62,7 @@ pub fn check(memory: &NodeAddresses, engine: &Given<EngineArguments>, lends: boo
     Ok(())
 }
 
-/// What would be done where nobody said anything.
+/// Returns the options in effect where nobody set any.
 pub fn usual(memory: &NodeAddresses) -> Usual {
     let mut values = BTreeMap::from([("tree-cache-size", units::of_size(TREE_CACHE_BYTES as u64))]);
     values.extend((!memory.is_local()).then(|| ("db", DEFAULT_NAME.to_owned())));

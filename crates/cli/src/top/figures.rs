@@ -53,7 +53,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// A bar of this many places, of which a share is full.
+/// A bar of this many places, filled to this share.
 pub fn bar(share: f64, places: usize) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * places as f64 * 8.0).round() as usize;

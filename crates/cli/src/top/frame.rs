@@ -1,4 +1,4 @@
-//! A status and its rates as lines. What another process says reaches a terminal without control characters.
+//! A status and its rates as lines. Text from another process reaches a terminal without control characters.
 
 use super::figures::{bar, bytes, duration, percent, short};
 use forebay_admin::Rates;
@@ -10,23 +10,23 @@ const BAR: usize = 20;
 /// Slow commands that are shown.
 const SLOW: usize = 8;
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// Figures.
     Plain,
     /// The heading of a part.
     Heading,
-    /// Something that somebody must do something about.
+    /// Something that an operator must act on.
     Bad,
 }
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// What it says.
+    /// The text of the line.
     pub text: String,
-    /// What it is.
+    /// The kind of the line.
     pub tone: Tone,
 }
 
@@ -49,7 +49,7 @@ impl Lines {
     }
 }
 
-/// All that is shown of a process.
+/// Returns all that is shown of a process.
 pub fn lines(status: &Status, rates: &Rates) -> Vec<Line> {
     let mut lines = Lines::default();
     process(&mut lines, &status.process, rates);
@@ -97,7 +97,7 @@ pub fn lines(status: &Status, rates: &Rates) -> Vec<Line> {
     lines.0
 }
 
-/// Above what was shown last: no status comes any more.
+/// The line above the last status, when no status comes any more.
 pub fn no_answer(why: &str) -> Line {
     let mut lines = Lines::default();
     lines.add(Tone::Bad, &format!("NO ANSWER, what follows is the last one: {why}"));

@@ -1,6 +1,6 @@
-//! Lines on a terminal, until a key or a signal ends it.
+//! Lines on a terminal, until a key or a signal ends the screen.
 //!
-//! A thread of its own asks, so that keys count also while nobody answers.
+//! A thread of its own asks, so that keys also work while nobody answers.
 
 use super::frame::{self, Line, Tone};
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 type Answer = Result<Status, Failure>;
 
-/// The terminal as it is while the screen is shown. Dropping it makes the terminal as it was.
+/// The terminal while the screen is shown. Dropping it restores the terminal.
 struct Terminal(Stdout);
 
 impl Terminal {
@@ -38,7 +38,7 @@ impl Terminal {
     }
 
     fn draw(&mut self, lines: &[Line]) -> std::io::Result<()> {
-        // A terminal that does not know its size is as the first ones were.
+        // A terminal that does not know its size gets that of the first terminals.
         let (columns, rows) =
             Some(terminal::size()?).filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or((80, 24));
         let room = usize::from(rows.saturating_sub(1));
@@ -86,7 +86,7 @@ impl Shown {
                 self.last = status;
             }
             Err(failure) => {
-                // Nothing is known of what happens there now.
+                // The current rates of the process are unknown.
                 self.lines = frame::lines(&self.last, &Rates::default());
                 self.lines.insert(0, frame::no_answer(&failure.message));
             }
@@ -94,7 +94,7 @@ impl Shown {
     }
 }
 
-/// A thread that asks when it is told to. It is never waited for: its answer may take long.
+/// A thread that asks when it is told to. Nobody waits for the thread to end, as an answer may take long.
 struct Asker {
     wanted: SyncSender<()>,
     answers: Receiver<Answer>,
@@ -109,12 +109,12 @@ impl Asker {
         Ok(Self { wanted, answers, is_asked: false })
     }
 
-    /// Has it ask, unless it does.
+    /// Makes the thread ask, unless it is asking.
     fn ask(&mut self) {
         self.is_asked = self.is_asked || self.wanted.try_send(()).is_ok();
     }
 
-    /// The answer, if it has come.
+    /// Returns the answer, if it has come.
     fn answer(&mut self) -> std::io::Result<Option<Answer>> {
         match self.answers.try_recv() {
             Ok(answer) => {
@@ -127,14 +127,14 @@ impl Asker {
     }
 }
 
-/// Asks once in an interval, and shows the answers. Where no answer comes any more, it shows that, and goes on asking. A
-/// signal ends the process as it would have without the screen, once the terminal is as it was.
+/// Asks once in an interval, and shows the answers. If no answer comes any more, it shows that, and continues to ask. A
+/// signal ends the process as it would have without the screen, after the terminal is restored.
 ///
 /// # Errors
 /// When nobody answers the first time, or there is no terminal any more.
 pub fn show(interval: Duration, ask: impl Fn() -> Answer + Send + 'static) -> Result<(), Failure> {
     let failed = |error| Failure::io("using the terminal")(error);
-    // Before the screen is taken: who answers nothing is told so on the screen that was there.
+    // Ask before the screen is taken: the error of a process that does not answer goes to the old screen.
     let mut shown = Shown::new(ask()?);
     let mut asker = Asker::start(ask).map_err(Failure::io("starting a thread"))?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
@@ -144,14 +144,14 @@ pub fn show(interval: Duration, ask: impl Fn() -> Answer + Send + 'static) -> Re
     match ended {
         Ok(Some(signal)) => emulate_default_handler(signal).map_err(Failure::io("ending")),
         ended => {
-            // A terminal that is gone may have sent one, too.
+            // A terminal that is gone may also have sent a signal.
             signals.pending().try_for_each(emulate_default_handler).map_err(Failure::io("ending"))?;
             ended.map(drop).map_err(failed)
         }
     }
 }
 
-/// Until a key, or the signal that is returned, ends it.
+/// Runs until a key, or the signal that is returned, ends the screen.
 fn run(
     interval: Duration,
     shown: &mut Shown,

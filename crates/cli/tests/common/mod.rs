@@ -52,7 +52,7 @@ pub struct Running {
     clock: SystemClock,
     out: FreshPath,
     error: FreshPath,
-    /// A memory node's socket: a node that is killed leaves it behind.
+    /// A memory node's socket: a node that is killed leaves the file behind.
     socket: Option<FreshPath>,
 }
 
@@ -87,8 +87,8 @@ pub fn fresh_path(suffix: &str) -> FreshPath {
     FreshPath(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}{suffix}", std::process::id())))
 }
 
-/// Starts `forebay` with the words of `line`. A hangup ends it unless it asks for the signal, also where whoever runs the
-/// tests ignores hangups.
+/// Starts `forebay` with the words of `line`. A hangup ends it unless it handles the signal, even if the process that
+/// runs the tests ignores hangups.
 pub fn start(line: &str) -> Running {
     start_with(line, &[])
 }
@@ -98,7 +98,7 @@ pub fn start_with(line: &str, variables: &[(&str, &str)]) -> Running {
     start_by(Command::new("env"), line, variables)
 }
 
-/// Starts `forebay`, which may have `files` open, and raise that to `most`.
+/// Starts `forebay`, which may have `files` files open, and may raise that limit to `most`.
 pub fn start_within(line: &str, files: u64, most: u64) -> Running {
     let mut shell = Command::new("sh");
     let limits = format!("ulimit -S -n {files} && ulimit -H -n {most} && exec env \"$@\"");
@@ -106,7 +106,7 @@ pub fn start_within(line: &str, files: u64, most: u64) -> Running {
     start_by(shell, line, &[])
 }
 
-/// Starts `forebay`, which may write no file longer than this, as on a full disk.
+/// Starts `forebay`, which may write no file longer than `kib` KiB, as on a full disk.
 pub fn start_with_short_files(line: &str, kib: u64) -> Running {
     let mut shell = Command::new("sh");
     let limits = format!("trap '' XFSZ && ulimit -f {} && exec env \"$@\"", kib * 2);
@@ -114,8 +114,9 @@ pub fn start_with_short_files(line: &str, kib: u64) -> Running {
     start_by(shell, line, &[])
 }
 
-/// Starts `forebay`, whose user may have so many processes and threads. No such limit holds for root, so there it is a user
-/// that has no others, who gets the program as an open file: it may lie where only root comes.
+/// Starts `forebay`, whose user may have `most` processes and threads. The limit does not hold for root, so root starts
+/// it as a user without other processes. This user gets the program as an open file, because the program may be where
+/// only root has access.
 pub fn start_with_threads(line: &str, most: u64) -> Running {
     const USER: &str = "61913";
     let nproc = format!("--nproc={most}");
@@ -131,7 +132,7 @@ pub fn start_with_threads(line: &str, most: u64) -> Running {
     spawn(limited.stdin(File::open(PROGRAM).unwrap()), line)
 }
 
-/// Starts `forebay` by `env`, or a command that takes its arguments.
+/// Starts `forebay` with `env`, or with a command that takes the same arguments.
 fn start_by(mut env: Command, line: &str, variables: &[(&str, &str)]) -> Running {
     env.args(["--default-signal=HUP", PROGRAM]).envs(variables.iter().copied());
     spawn(env.stdin(Stdio::null()), line)
@@ -161,7 +162,7 @@ pub fn run_with(line: &str, variables: &[(&str, &str)]) -> Ended {
 }
 
 impl Running {
-    /// Waits for the end. A command that takes too long is killed, and then has no code.
+    /// Waits for the end. A command that takes too long is killed, and then has no exit code.
     pub fn wait(mut self) -> Ended {
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
