@@ -32,7 +32,7 @@ pub const CATEGORIES: [&str; 21] = [
 pub struct CommandSet(Vec<u64>);
 
 impl CommandSet {
-    /// Whether a command is in it.
+    /// Whether a command is in the set.
     #[must_use]
     pub fn contains(&self, number: usize) -> bool {
         self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
@@ -58,7 +58,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// These commands, with the categories of each.
+    /// Makes a catalogue of these commands, with the categories of each.
     #[must_use]
     pub fn new(commands: impl IntoIterator<Item = (&'static str, Vec<&'static str>)>) -> Self {
         let mut catalogue = Self::default();

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// Denials of the same kind within this time are one.
 const SAME_MS: u64 = 60_000;
-/// Longest name of what was denied that is kept.
+/// Longest kept name of what was denied, in bytes.
 const MAX_OBJECT_BYTES: usize = 1024;
 
 /// Something that was denied.
@@ -33,7 +33,7 @@ pub struct Denial {
 pub struct Denials(Mutex<VecDeque<Denial>>);
 
 impl Denials {
-    /// Adds one, and keeps this many.
+    /// Adds a denial, and keeps the latest `most`.
     pub fn add(&self, mut denial: Denial, most: usize) {
         denial.object.truncate(MAX_OBJECT_BYTES);
         denial.user.truncate(MAX_OBJECT_BYTES);
@@ -50,12 +50,12 @@ impl Denials {
         denials.truncate(most);
     }
 
-    /// The latest ones.
+    /// Returns the latest denials.
     pub fn latest(&self, most: usize) -> Vec<Denial> {
         lock(&self.0).iter().take(most).cloned().collect()
     }
 
-    /// Forgets all.
+    /// Forgets all denials.
     pub fn clear(&self) {
         lock(&self.0).clear();
     }

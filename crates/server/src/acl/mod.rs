@@ -1,4 +1,4 @@
-//! Users, and what they may do. Knows no connection and nothing of what commands do.
+//! Users, and what they may do. This module knows nothing of connections, or of what commands do.
 //!
 //! | module | holds |
 //! |---|---|

@@ -24,7 +24,7 @@ const NO_ARGUMENT: &str = "Allowing first-arg of a subcommand is not supported";
 /// The text of the error for a selector that does not end.
 pub fn join(words: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
     let mut joined: Vec<Vec<u8>> = Vec::new();
-    // What a selector has so far, and its first word.
+    // The text of an open selector so far, and its first word.
     let mut begun: Option<(Vec<u8>, &[u8])> = None;
     for &word in words {
         let (selector, first) = match begun.take() {
@@ -50,7 +50,7 @@ pub fn join(words: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// A word as it is compared: in small letters, unless it holds a password or a pattern.
+/// Returns a word as it is compared: in small letters, unless it holds a password or a pattern.
 fn compared(word: &[u8]) -> Cow<'_, [u8]> {
     match word {
         [b'>' | b'<' | b'#' | b'!' | b'(' | b'~' | b'%' | b'&', ..] => Cow::Borrowed(word),
@@ -99,7 +99,7 @@ pub fn apply(rules: &mut Rules, catalogue: &Catalogue, word: &[u8]) -> Result<()
     Ok(())
 }
 
-/// A selector that allows nothing, and says so.
+/// A selector that allows nothing, and whose words say so.
 #[must_use]
 pub fn empty_selector(catalogue: &Catalogue) -> Selector {
     let mut selector = Selector::default();
@@ -137,7 +137,7 @@ fn digest(digits: &[u8]) -> Result<PasswordDigest, &'static str> {
     Ok(digest)
 }
 
-/// The digest of a password as `#` has it.
+/// The digest of a password, as written after `#`.
 #[must_use]
 pub fn digits(password: &PasswordDigest) -> String {
     password.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -216,7 +216,7 @@ fn set_commands(
             Ok(())
         }
         [_] => Err(SYNTAX),
-        // It has subcommands, and this is none of them.
+        // The command has subcommands, and this is not one of them.
         _ => Err(UNKNOWN),
     }
 }
@@ -305,7 +305,7 @@ fn describe_selector(selector: &Selector) -> Vec<u8> {
     parts.join(&b' ')
 }
 
-/// The words that make a user what it is.
+/// Returns the words that describe a user in full.
 #[must_use]
 pub fn describe(rules: &Rules) -> Vec<u8> {
     let mut parts: Vec<Vec<u8>> = flags(rules).iter().map(|flag| flag.as_bytes().to_vec()).collect();

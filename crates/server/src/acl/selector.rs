@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 /// What a command does with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Its value becomes known.
+    /// Whether the key's value becomes known.
     pub reads: bool,
-    /// Its value changes.
+    /// Whether the key's value changes.
     pub writes: bool,
 }
 
 impl Access {
-    /// Neither: it only becomes known that the key is there, and things such as its type.
+    /// Neither: only the key's existence, and things such as its type, become known.
     pub const NONE: Self = Self { reads: false, writes: false };
     /// The value becomes known.
     pub const READ: Self = Self { reads: true, writes: false };
@@ -38,7 +38,7 @@ pub struct Channel<'a> {
     pub is_pattern: bool,
 }
 
-/// What somebody asks for.
+/// What a client asks for.
 #[derive(Debug, Clone)]
 pub struct Asked<'a> {
     /// The command's number.
@@ -51,14 +51,14 @@ pub struct Asked<'a> {
     pub channels: Vec<Channel<'a>>,
 }
 
-/// Why it is not allowed, the most telling reason last.
+/// Why a request is not allowed, the most telling reason last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denied {
     /// The command.
     Command,
-    /// The key of this place among those asked for.
+    /// The key at this place among those asked for.
     Key(usize),
-    /// The channel of this place among those asked for.
+    /// The channel at this place among those asked for.
     Channel(usize),
 }
 
@@ -72,7 +72,7 @@ pub struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// The word that adds it.
+    /// Returns the word that adds the pattern.
     #[must_use]
     pub fn word(&self) -> Vec<u8> {
         let sign: &[u8] = match self.access {
@@ -84,14 +84,14 @@ impl KeyPattern {
     }
 }
 
-/// Which commands, keys and channels are allowed. An empty one allows nothing.
+/// Which commands, keys and channels are allowed. An empty selector allows nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Selector {
     /// Commands that are allowed.
     pub commands: CommandSet,
     /// Commands that are allowed with some first arguments only.
     pub first_arguments: BTreeMap<usize, Vec<Bytes>>,
-    /// The words that led to these commands; those without effect are not there.
+    /// The words that led to these commands, without words that have no effect.
     pub words: Vec<String>,
     /// Whether all commands are allowed, whichever there are.
     pub all_commands: bool,
@@ -106,7 +106,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether it allows everything.
+    /// Whether the selector allows everything.
     #[must_use]
     pub fn allows_all(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels
@@ -162,7 +162,7 @@ impl Selector {
         self.words = vec![if is_allowed { "+@all" } else { "-@all" }.to_owned()];
     }
 
-    /// Allows or forbids these commands, as `word` says without its sign.
+    /// Allows or forbids these commands, which `word` names without its sign.
     pub fn set_commands(&mut self, numbers: &[usize], is_allowed: bool, word: &str) {
         for &number in numbers {
             self.commands.set(number, is_allowed);
@@ -181,7 +181,7 @@ impl Selector {
         self.say(true, word);
     }
 
-    /// The word takes effect, and those before it on the same commands no longer have any.
+    /// Records a word, and drops earlier words on the same commands, which no longer have an effect.
     fn say(&mut self, is_allowed: bool, word: &str) {
         let is_covered = |other: &String| {
             let rest = other.get(1..).and_then(|other| other.strip_prefix(word));

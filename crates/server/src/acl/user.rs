@@ -1,4 +1,4 @@
-//! A user: whether it may log in and with what, and what it may do.
+//! A user: whether it may log in, with which passwords, and what it may do.
 
 use crate::acl::selector::{Asked, Denied, Selector};
 use bytes::Bytes;
@@ -19,25 +19,25 @@ pub fn digest_of(password: &[u8]) -> PasswordDigest {
     bytes
 }
 
-/// What is said of a user. An empty one may not log in, and may do nothing.
+/// The rules for a user. With empty rules, the user may not log in and may do nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     /// Whether it may log in.
     pub is_on: bool,
     /// Whether any password is right.
     pub has_no_password: bool,
-    /// What `sanitize-payload` or `skip-sanitize-payload` said, which is kept for who reads it: no payload is taken here.
+    /// What `sanitize-payload` or `skip-sanitize-payload` said. It is only kept to be shown: no payload is taken here.
     pub sanitizes: Option<bool>,
     /// Digests of passwords.
     pub passwords: Vec<PasswordDigest>,
-    /// What it may do.
+    /// The root selector: what the user may do.
     pub root: Selector,
-    /// What else it may do.
+    /// More selectors: what else the user may do.
     pub selectors: Vec<Selector>,
 }
 
 impl Rules {
-    /// Judges what is asked for: one of the selectors must allow it.
+    /// Judges a request: one of the selectors must allow it.
     ///
     /// # Errors
     /// Why it is not allowed.
@@ -55,14 +55,14 @@ impl Rules {
         Err(denied)
     }
 
-    /// Whether one of the selectors allows what is asked for, and to read every key.
+    /// Whether one of the selectors allows the request, and also allows reading every key.
     #[must_use]
     pub fn reads_all_keys(&self, asked: &Asked<'_>) -> bool {
         let mut selectors = std::iter::once(&self.root).chain(&self.selectors);
         selectors.any(|selector| selector.reads_all_keys() && selector.judge(asked).is_ok())
     }
 
-    /// Whether it may log in with a password. Takes as long whichever password is wrong.
+    /// Whether the user may log in with a password. It takes the same time for every wrong password.
     #[must_use]
     pub fn admit(&self, password: &[u8]) -> bool {
         let given = digest_of(password);
@@ -80,7 +80,7 @@ pub struct User {
 }
 
 impl User {
-    /// A user of whom this is said.
+    /// Makes a user with these rules.
     #[must_use]
     pub fn new(name: Bytes, rules: Rules) -> Self {
         let user = Self { name, may_do_all: AtomicBool::new(false), rules: Mutex::default() };
@@ -94,19 +94,19 @@ impl User {
         &self.name
     }
 
-    /// What is said of the user now.
+    /// Returns the user's current rules.
     pub fn rules(&self) -> Arc<Rules> {
         Arc::clone(&lock(&self.rules))
     }
 
-    /// Something else is said of the user from now on.
+    /// Replaces the user's rules from now on.
     pub fn set(&self, rules: Rules) {
         let mut held = lock(&self.rules);
         self.may_do_all.store(rules.root.allows_all(), Ordering::Relaxed);
         *held = Arc::new(rules);
     }
 
-    /// Whether the user may do everything, which is most often so and quickly known.
+    /// Whether the user may do everything: the most common case, which is quick to check.
     #[must_use]
     pub fn may_do_all(&self) -> bool {
         self.may_do_all.load(Ordering::Relaxed)

@@ -1,6 +1,6 @@
 //! All users, and the file that holds them.
 //!
-//! The file has a line for each user: `user`, its name, and the words that make it what it is.
+//! The file has a line for each user: `user`, its name, and the words that describe it in full.
 
 use crate::acl::catalogue::Catalogue;
 use crate::acl::denials::Denials;
@@ -33,11 +33,12 @@ pub struct Users {
     pub denials: Denials,
 }
 
-/// Users to be, by their names.
+/// Rules of the users that are to exist, by their names.
 type Defined = BTreeMap<Bytes, Rules>;
 
 impl Users {
-    /// The user `default` alone, who may do everything without a password; if there is a file, the users that it has.
+    /// Begins with the user `default` alone, who may do everything without a password; if there is a file, with the
+    /// file's users.
     ///
     /// # Errors
     /// What is wrong with the file.
@@ -63,7 +64,7 @@ impl Users {
         &self.default
     }
 
-    /// The user that a new connection is, if no password is needed for that.
+    /// Returns the user of a new connection, if no password is needed.
     #[must_use]
     pub fn anonymous(&self) -> Option<Arc<User>> {
         let rules = self.default.rules();
@@ -80,7 +81,8 @@ impl Users {
         lock(&self.users).values().cloned().collect()
     }
 
-    /// The user of this name, if the password is right and it may log in. An unknown name takes about as long.
+    /// Returns the user of this name, if the password is right and the user may log in. An unknown name takes about as
+    /// long.
     #[must_use]
     pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         match self.find(name) {
@@ -92,7 +94,7 @@ impl Users {
         }
     }
 
-    /// Changes a user or adds one, by all of these words or none.
+    /// Changes or adds a user. Either all of these words take effect or none.
     ///
     /// # Errors
     /// What is wrong.
@@ -135,7 +137,7 @@ impl Users {
         lock(&self.users).remove(name)
     }
 
-    /// The user `default` has this password alone; an empty one is none.
+    /// Gives the user `default` this password alone. With an empty one, it has no password.
     pub fn set_default_password(&self, password: &[u8]) {
         let mut rules = (*self.default.rules()).clone();
         rules.has_no_password = password.is_empty();
@@ -149,14 +151,14 @@ impl Users {
         self.file.is_some()
     }
 
-    /// Reads the file: there are its users, and no others. Returns those that are gone.
+    /// Reads the file: afterwards there are the file's users and no others. Returns the users that are gone.
     ///
     /// # Errors
     /// What is wrong with the file; then nothing changes.
     pub fn load(&self) -> Result<Vec<Arc<User>>, String> {
         let Some(path) = &self.file else { return Ok(Vec::new()) };
         let mut defined = self.read(path)?;
-        // It may have been given a password beside the file.
+        // The user `default` may have been given a password outside of the file.
         if let Some(default) = defined.remove(DEFAULT) {
             self.default.set(default);
         }
@@ -212,7 +214,7 @@ impl Users {
         self.all().into_iter().map(line).collect()
     }
 
-    /// Writes the file anew. It holds either what it held or all users, whatever fails.
+    /// Writes the file anew. Whatever fails, the file holds either its old contents or all users.
     ///
     /// # Errors
     /// Those of the system.

@@ -132,7 +132,7 @@ fn set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Ends the connections of a user that have subscribed to what it may not any more.
+/// Ends the connections of a user that have subscribed to channels that it may no longer use.
 fn end_subscribers(cx: &mut Context<'_, '_>, user: &User) {
     let rules = user.rules();
     for client in cx.shared.clients.all() {
@@ -150,7 +150,7 @@ fn end_subscribers(cx: &mut Context<'_, '_>, user: &User) {
     }
 }
 
-/// Ends the connections of a user that is no longer there.
+/// Ends the connections of a user that no longer exists.
 fn end_connections(cx: &mut Context<'_, '_>, user: &User) {
     for client in cx.shared.clients.all() {
         if client.described().user != user.name() {

@@ -15,7 +15,7 @@ impl<'a> Arguments<'a> {
         Self(arguments)
     }
 
-    /// How many there are, the name included.
+    /// Returns how many there are, including the name.
     #[must_use]
     pub const fn len(self) -> usize {
         self.0.len()
@@ -33,7 +33,7 @@ impl<'a> Arguments<'a> {
         self.0.iter().map(|argument| argument.len()).sum()
     }
 
-    /// The argument at a place; empty when there is none. The number of arguments was checked before.
+    /// Returns the argument at a place; empty when there is none. The number of arguments was checked before.
     #[must_use]
     pub fn at(self, place: usize) -> &'a [u8] {
         self.0.get(place).copied().unwrap_or_default()
@@ -45,7 +45,7 @@ impl<'a> Arguments<'a> {
         self.0.get(place..).unwrap_or_default()
     }
 
-    /// The arguments of a stretch.
+    /// Returns the arguments of a range.
     #[must_use]
     pub fn range(self, from: usize, to: usize) -> &'a [&'a [u8]] {
         self.0.get(from..to).unwrap_or_default()
@@ -110,20 +110,21 @@ impl<'a> Words<'a> {
         is_it
     }
 
-    /// Takes the next argument if it is this word and another one follows. Redis reads a word that needs a value as
-    /// something else when there is none.
+    /// Takes the next argument if it is this word and another argument follows. Redis reads a word that needs a value
+    /// as something else when no value follows.
     pub fn take_with_value(&mut self, word: &str) -> Option<&'a [u8]> {
         self.take_with_values(word).map(|[value]| value)
     }
 
-    /// As [`Words::take_with_value`], of a word that needs several values.
+    /// As [`Words::take_with_value`], for a word that needs several values.
     pub fn take_with_values<const N: usize>(&mut self, word: &str) -> Option<[&'a [u8]; N]> {
         let values = self.arguments.0.get(self.at + 1..)?.first_chunk().filter(|_| self.arguments.is(self.at, word))?;
         self.at += 1 + N;
         Some(*values)
     }
 
-    /// Takes what says who asks: `AUTH` and a password, or `AUTH2`, a user and a password. Returns the places of these.
+    /// Takes a login: `AUTH` and a password, or `AUTH2`, a user and a password. Returns the places of user and
+    /// password.
     pub fn take_login(&mut self) -> Option<Range<usize>> {
         let first = self.at + 1;
         let is_login = self.take_with_value("AUTH").is_some() || self.take_with_values::<2>("AUTH2").is_some();

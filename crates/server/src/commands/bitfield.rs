@@ -71,7 +71,7 @@ impl Integer {
         }
     }
 
-    /// The value that stands for `wanted`.
+    /// Returns the value that is stored for `wanted`.
     fn fit(self, wanted: i128, overflow: Overflow) -> Option<i64> {
         let (least, most) = self.limits();
         if (least..=most).contains(&wanted) {
@@ -203,7 +203,7 @@ fn carry_out(cx: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Outcome {
             None => cx.out.null(),
         }
     }
-    // The string grows also where nothing fits.
+    // The string grows even if no value fits.
     if is_changed || is_longer {
         cx.set_string(key, bytes)?;
         if is_changed {

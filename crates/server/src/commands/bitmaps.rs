@@ -76,7 +76,7 @@ fn getbit(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether the words at a place say that a range is in bits.
+/// Whether the words at a place say that a range counts bits.
 fn in_bits(arguments: Arguments<'_>, place: usize) -> Outcome<bool> {
     match () {
         () if arguments.len() == place => Ok(false),
@@ -88,7 +88,7 @@ fn in_bits(arguments: Arguments<'_>, place: usize) -> Outcome<bool> {
 }
 
 fn bitcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    // What is wrong with the range does not matter when there is no string.
+    // Errors in the range do not matter when there is no string.
     let Some(value) = cx.look_up_string(arguments.at(1))? else {
         cx.out.integer(0);
         return Ok(());
@@ -101,7 +101,7 @@ fn bitcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
-    // Redis has answered before it looks at the unit.
+    // Redis answers before it looks at the unit.
     if start < 0 && end < 0 && start > end {
         cx.out.integer(0);
         return Ok(());
@@ -157,14 +157,14 @@ fn bitpos(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let found = find_bit(&value, bits.clone(), wanted);
     cx.out.integer(match found {
         Some(at) => at as i64,
-        // A string is followed by zeros, unless the end was said.
+        // A string is followed by zeros, unless the request gives an end.
         None if !wanted && end.is_none() => bits.end as i64,
         None => -1,
     });
     Ok(())
 }
 
-/// As [`clamp`], where a start after the end counts only once both are known.
+/// As [`clamp`], but whether the start is after the end is checked only once both are known.
 fn clamp_position(start: i64, end: i64, length: usize) -> Option<std::ops::Range<usize>> {
     let total = length as i64;
     let from_end = |place: i64| if place < 0 { place.saturating_add(total).max(0) } else { place };

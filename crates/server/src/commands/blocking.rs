@@ -1,4 +1,4 @@
-//! Commands that wait until there is something.
+//! Commands that wait until a key has something.
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{BLOCKING, DENYOOM, FAST, NOSCRIPT, WRITE};
@@ -51,11 +51,12 @@ pub const COMMANDS: &[Command] = &[
         .doc("7.2.0", "Waits until what was written is in the storage, and for replicas, of which there are none."),
 ];
 
-/// Reads seconds with a fraction as milliseconds; zero is forever. What no word of Redis holds is negative there.
+/// Reads seconds with a fraction as milliseconds; zero is forever. A time too large for a word of Redis is negative
+/// there.
 fn timeout(text: &[u8]) -> Outcome<u64> {
     let seconds = Number::parse(text).ok_or(Failure::text("ERR timeout is not a float or out of range"))?;
     let ms = seconds.thousandths_up().filter(|ms| *ms >= 0).ok_or(Failure::text("ERR timeout is negative"))?;
-    // What has more than 17 decimals may seem to be zero.
+    // A number with more than 17 decimals may seem to be zero.
     let is_more = ms == 0 && !text.starts_with(b"-") && number::double(text) != Some(0.0);
     Ok(if is_more { 1 } else { ms.unsigned_abs().min(LONGEST_MS) })
 }
@@ -89,7 +90,8 @@ fn brpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn move_element(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, ends: (End, End), timeout_ms: u64) -> Outcome {
     match lists::move_element(cx, arguments.at(1), arguments.at(2), ends)? {
         Some(value) => cx.out.bulk(value),
-        // In a transaction there is no element. The end of a wait is no array, whatever was waited for.
+        // In a transaction the reply is a missing element. The reply at the end of a wait is no array, whatever was
+        // waited for.
         None if cx.session.is_in_transaction => cx.out.null(),
         None => {
             cx.out.null_array();
@@ -155,7 +157,8 @@ fn bzmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// No replica is there, now or later: the answer is known, but who asked for some waits for as long as it said.
+/// There are no replicas, now or later. So the answer is known, but a client that asked for replicas waits for its
+/// time-out.
 fn wait(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let replicas = arguments.integer(1)?;
     let timeout_ms = whole_timeout(arguments.at(2))?;
@@ -164,7 +167,7 @@ fn wait(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// What was written is synced now, whatever the time-out: a sync cannot be given up.
+/// Syncs what was written now, whatever the time-out: a sync cannot be given up.
 fn wait_for_log(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     const NO_LOG: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
     let is_wanted = match arguments.integer(1)? {

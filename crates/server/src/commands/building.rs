@@ -10,7 +10,7 @@ use crate::keyspace::layout::{self, Layout, Space};
 use crate::records::store::Records;
 use bytes::Bytes;
 
-/// A new collection. Whoever adds elements to it adds each once.
+/// A new collection. The caller adds each element once.
 #[derive(Debug)]
 pub(crate) struct Building<'s> {
     kind: Kind,
@@ -22,7 +22,7 @@ pub(crate) struct Building<'s> {
 }
 
 impl<'s> Building<'s> {
-    /// An empty one.
+    /// Makes an empty collection.
     pub(crate) fn new(cx: &mut Context<'_, 's>, kind: Kind) -> Outcome<Self> {
         let (space, id) = (cx.space(), cx.keys.new_id()?);
         let (layout, elements) = (cx.keys.layout(), cx.keys.new_elements(space, id));
@@ -62,13 +62,13 @@ impl<'s> Building<'s> {
         self.elements.add(layout::scored(self.space, id, score, member), Bytes::new())
     }
 
-    /// Puts the collection in the place of what a key holds, which does not expire then.
+    /// Replaces what a key holds by the collection. The key does not expire then.
     pub(crate) fn save(self, cx: &mut Context<'_, 's>, key: &[u8]) -> Outcome {
         cx.keys.adopt(self.elements);
         Open::built(self.kind, self.now).save(cx, key, true)
     }
 
-    /// The same, which is an event of this name. An empty one is none: the key is deleted.
+    /// The same, with an event of this name. If the collection is empty, the key is deleted instead.
     pub(crate) fn store(self, cx: &mut Context<'_, 's>, key: &[u8], class: Class, event: &'static str) -> Outcome {
         if self.len() == 0 {
             return cx.delete(key);

@@ -1,11 +1,11 @@
 //! The categories of commands, for `ACL` and `COMMAND`.
 //!
-//! Most follow from a command's family and flags; what does not is listed here. `categories.txt` is what Redis says, and a
-//! test compares.
+//! Most follow from a command's family and flags; the exceptions are listed here. `categories.txt` has what Redis says,
+//! and a test compares.
 
 use crate::commands::command::{Command, Family, flags};
 
-/// What commands have in place of the category of their family.
+/// The categories that commands have instead of that of their family.
 const OWN: &[(&str, &[&str])] = &[
     ("dbsize", &["keyspace"]),
     ("flushall", &["keyspace", "dangerous"]),
@@ -23,10 +23,10 @@ const OWN: &[(&str, &[&str])] = &[
     ("wait", &["connection"]),
     ("waitaof", &["connection"]),
 ];
-/// A pattern of `SORT` may read any key.
+/// `SORT` is dangerous because its patterns may read any key.
 const SORT: &[&str] = &["set", "sortedset", "list", "dangerous"];
 
-/// The category of a family. What is about the server is in none.
+/// The category of a family. Commands about the server are in none.
 const fn of_family(family: Family) -> &'static [&'static str] {
     match family {
         Family::Connection => &["connection"],
@@ -59,7 +59,7 @@ pub fn categories(command: &Command) -> Vec<&'static str> {
         None if name.starts_with("command") => vec!["connection"],
         None => of_family(command.family).to_vec(),
     };
-    // A script that only reads is no mere reading: who may read need not be allowed to run code.
+    // A script that only reads is not in `read`: a user who may read need not be allowed to run code.
     let reads = command.has(flags::READONLY) && command.family != Family::Scripting;
     for (is_so, category) in [
         (command.has(flags::WRITE), "write"),
@@ -93,7 +93,7 @@ mod tests {
         let registry = table::registry();
         let all = registry.all().iter().flat_map(|command| std::iter::once(*command).chain(command.subcommands));
         let mut wrong = Vec::new();
-        // Redis has the last one from 7.2 on.
+        // Redis has `waitaof` from 7.2 on.
         for command in all.filter(|command| !command.name.starts_with("forebay.") && command.name != "waitaof") {
             let is_known = |(flag, name): &(u32, &'static str)| command.has(*flag).then_some(*name);
             let flags: Vec<_> = flags::NAMES.iter().filter_map(is_known).collect();

@@ -1,7 +1,8 @@
-//! `FOREBAY.CHECKPOINT`: keeps the store as it is now, under a name in its storage, while clients go on. `forebay backup` copies and
-//! clones what was kept (`docs/operating/backup.md`).
+//! `FOREBAY.CHECKPOINT`: keeps the store as it is now, under a name in its storage, while clients continue.
+//! `forebay backup` copies and clones checkpoints (`docs/operating/backup.md`).
 //!
-//! A command that writes makes one batch, or shows its batches with the last one. So whatever a checkpoint has of a command is all of it.
+//! A command that writes makes one batch, or makes its batches visible with the last one. So a checkpoint has all of a
+//! command or nothing.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, LOADING, NO_MULTI, NOSCRIPT, STALE};
@@ -44,7 +45,7 @@ fn store<'s>(cx: &Context<'s, '_>) -> Outcome<&'s Store> {
     cx.shared.store.lsm().ok_or(none)
 }
 
-/// A job, as it waits for a flush.
+/// Runs as a job, because it waits for a flush.
 fn create(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.keys.reads().expect_steps(u64::MAX)?;
     store(cx)?.create_checkpoint(&name(arguments)).map_err(failed)?;
@@ -52,7 +53,7 @@ fn create(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// A job, as it waits for the storage.
+/// Runs as a job, because it waits for the storage.
 fn drop_one(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.keys.reads().expect_steps(u64::MAX)?;
     store(cx)?.drop_checkpoint(&name(arguments)).map_err(failed)?;
@@ -67,12 +68,12 @@ fn list(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// What is no text is no name, which the store says.
+/// The name as text. If the bytes are not text, the store refuses the name.
 fn name(arguments: Arguments<'_>) -> Cow<'_, str> {
     String::from_utf8_lossy(arguments.at(2))
 }
 
-/// What is wrong with the command, or else with the storage.
+/// The failure of the command, or else of the storage.
 fn failed(error: impl Into<forebay::Error>) -> Failure {
     let error = error.into();
     match error.kind() {

@@ -14,11 +14,11 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 /// A collection of up to this many elements is read as a whole to choose from it.
 const FEW: u64 = 512;
-/// The first portion that is read of elements which may not all be wanted.
+/// The length of the first portion that is read, when not all elements may be wanted.
 const FIRST_PORTION_BYTES: usize = 64 << 10;
-/// A later portion has so many times as many bytes as the one before.
+/// A later portion has this many times the bytes of the one before.
 const PORTION_GROWTH: usize = 4;
-/// Elements among which one is chosen at a random place of a larger one.
+/// Number of elements at a random place of a larger collection among which one is chosen.
 const CANDIDATES: usize = 16;
 /// Most elements that a command chooses with repetition.
 pub(crate) const MAX_REPEATED: u64 = 10_000_000;
@@ -43,9 +43,9 @@ pub(crate) fn random_count(text: &[u8]) -> Outcome<i64> {
 #[derive(Debug)]
 pub(crate) struct Open {
     kind: Kind,
-    /// As it was.
+    /// The collection as it was.
     former: Option<Collection>,
-    /// As it is to be.
+    /// The collection as it will be.
     pub(crate) now: Collection,
 }
 
@@ -63,7 +63,7 @@ impl Open {
         Ok(Self { kind, former: None, now: Collection { id: cx.keys.new_id()?, a: 0, b: 0 } })
     }
 
-    /// A new collection with these elements, which replaces what a key holds when it is saved.
+    /// A new collection whose elements are written, which replaces what a key holds when it is saved.
     pub(crate) const fn built(kind: Kind, now: Collection) -> Self {
         Self { kind, former: None, now }
     }
@@ -74,7 +74,7 @@ impl Open {
         Ok(former.map(|now| Self { kind, former: Some(now), now }))
     }
 
-    /// Writes the header if it changed. Says that the key changed if `is_changed`.
+    /// Writes the header if it changed. If `is_changed`, reports that the key changed.
     pub(crate) fn save(self, cx: &mut Context<'_, '_>, key: &[u8], is_changed: bool) -> Outcome {
         let space = cx.space();
         if self.former != Some(self.now) && (self.former.is_some() || !is_empty(self.kind, &self.now)) {
@@ -95,7 +95,7 @@ const fn is_empty(kind: Kind, collection: &Collection) -> bool {
     }
 }
 
-/// A part of a collection whose elements are in the order of hashes: where it begins at a hash, and what reads its keys.
+/// A part of a collection whose elements are in the order of hashes: its range from a hash on, and what reads its keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Hashed {
     /// The range from a hash on.
@@ -127,8 +127,8 @@ pub(crate) fn entries(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outc
     Ok(entries)
 }
 
-/// Replies with elements as they are read, and stops where there is no more room for replies. The header has said that
-/// there are `count` of them.
+/// Replies with elements as they are read, and stops when there is no more room for replies. The header says that there
+/// are `count` elements.
 pub(crate) fn reply_each(
     cx: &mut Context<'_, '_>,
     range: &Range,
@@ -148,14 +148,14 @@ pub(crate) fn reply_each(
     Err(Failure::damaged("a collection has not as many elements as it should"))
 }
 
-/// Which elements of several collections are passed on.
+/// Which elements of several collections a merge passes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merged {
-    /// Those of any.
+    /// Elements of any collection.
     Any,
-    /// Those of the first one.
+    /// Elements of the first collection.
     First,
-    /// Those of all.
+    /// Elements that all collections have.
     All,
 }
 
@@ -167,7 +167,7 @@ type Placed = (u64, Bytes, Bytes);
 
 /// The elements of a collection, which are read in portions.
 pub(crate) struct Elements {
-    /// What was not read yet, and what reads its keys.
+    /// The part that was not read yet, and what reads its keys.
     rest: Option<(Range, Hashed)>,
     portion: std::vec::IntoIter<Placed>,
     portion_bytes: usize,
@@ -175,8 +175,8 @@ pub(crate) struct Elements {
 }
 
 impl Elements {
-    /// All elements. The first portion is short, as they may not all be wanted. None has many more bytes than `most_bytes`, but for an
-    /// element that has.
+    /// Reads all elements. The first portion is short, as not all may be wanted. No portion has many more bytes than
+    /// `most_bytes`, unless a single element has.
     pub(crate) fn new(space: Space, input: Input, most_bytes: usize) -> Self {
         let rest = input.map(|(id, hashed)| ((hashed.from)(space, id, 0), hashed));
         let portion_bytes = most_bytes.min(FIRST_PORTION_BYTES);
@@ -206,17 +206,18 @@ impl Elements {
     }
 }
 
-/// What [`merge`] passes elements to, until it returns false: an element, and the places of the collections that have it, in
-/// ascending order, with its value there.
+/// The function that [`merge`] calls with elements until it returns false. It gets an element, and the places of the
+/// collections that have it, in ascending order, with its value there.
 pub(crate) type VisitMerged<'v> = &'v mut dyn FnMut(&mut Context<'_, '_>, &[u8], &[(usize, Bytes)]) -> Outcome<bool>;
 
-/// Reads collections once and together, in the order of hashes, which is the same in all of them, and passes elements on as they come. A
-/// portion of each collection is held, all of them together in a few megabytes or an element of each.
+/// Reads collections once and together, in the order of hashes, which is the same in all of them, and passes elements
+/// on as they come. It holds a portion of each collection: a few megabytes together, or one element of each.
 pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, visit: VisitMerged<'_>) -> Outcome {
     let (space, most_bytes) = (cx.space(), PORTION_BYTES / inputs.len().max(1));
     let mut inputs: Vec<Elements> = inputs.iter().map(|input| Elements::new(space, *input, most_bytes)).collect();
     let mut heads = BinaryHeap::new();
-    // The element that comes first, where it is; at the beginning, the next ones of all are asked for.
+    // The places of the first element, with its values. At the beginning, all collections are asked for their next
+    // element.
     let mut found: Vec<(usize, Bytes)> = (0..inputs.len()).map(|place| (place, Bytes::new())).collect();
     loop {
         for (place, _) in found.drain(..) {
@@ -268,7 +269,8 @@ pub(crate) fn scan_step(
     Ok((next, found))
 }
 
-/// A random element: one of those that follow a random hash, so that an element after a long gap is not much likelier.
+/// Returns a random element: one of several that follow a random hash, so that an element after a long gap is not much
+/// likelier.
 fn probe(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<Entry>> {
     let mut found: Vec<Entry> = Vec::new();
     for from in [cx.shared.random(), 0] {
@@ -285,7 +287,7 @@ fn probe(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<En
     Ok(if chosen < found.len() { Some(found.swap_remove(chosen)) } else { None })
 }
 
-/// `count` random elements that are all different, or all elements if there are not more.
+/// Returns `count` random elements that are all different, or all elements if there are not more.
 pub(crate) fn distinct(
     cx: &mut Context<'_, '_>,
     id: u64,
@@ -315,7 +317,7 @@ pub(crate) fn distinct(
     Ok(chosen)
 }
 
-/// `count` random elements, of which some may be the same.
+/// Returns `count` random elements, some of which may be the same.
 pub(crate) fn repeated(
     cx: &mut Context<'_, '_>,
     id: u64,

@@ -79,17 +79,17 @@ impl Family {
 /// Where a command's keys are among its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// It has none.
+    /// The command has no keys.
     None,
-    /// From the first place to the last, each so many after the one before. A negative last place counts from the end.
+    /// First place, last place, and step. A negative last place counts from the end.
     Range(i64, i64, i64),
-    /// Their number is at this place, and they follow it. A destination is at place 1 if the flag is set.
+    /// The number of keys is at this place, and the keys follow it. A destination is at place 1 if the flag is set.
     Counted(usize, bool),
-    /// One is at place 1; others follow these words, from a place on.
+    /// One key is at place 1; others follow these words, from a place on.
     After(&'static [&'static str], usize),
-    /// They are the first half of what follows the word STREAMS, which is looked for from a place on.
+    /// The keys are the first half of what follows the word STREAMS, which is looked for from a place on.
     Streams(usize),
-    /// One is at place 3. If it is empty, they are what follows the word KEYS, if that is there.
+    /// One key is at place 3. If it is empty, the keys are what follows the word KEYS, if there is one.
     Migrated,
 }
 
@@ -99,7 +99,7 @@ pub enum Keys {
 pub struct Elements {
     /// The type of the collection.
     pub kind: Kind,
-    /// First place, last place, step; as those of keys.
+    /// First place, last place, step; as for keys.
     pub places: (i64, i64, i64),
 }
 
@@ -133,16 +133,16 @@ pub mod flags {
     pub const ALLOW_BUSY: u32 = 1 << 12;
     /// It is not possible within a transaction.
     pub const NO_MULTI: u32 = 1 << 13;
-    /// It is no command that writes, and may write or tell others something: a pause of writes holds it. Clients do not see
-    /// this one.
+    /// It is not a write command, but may write or publish something, so a pause of writes holds it. Clients do not see
+    /// this flag.
     pub const MAY_REPLICATE: u32 = 1 << 14;
-    /// It is not possible while a server takes in other data beside what it has. Here none does.
+    /// It is not possible while a server loads other data beside its own. This server never does.
     pub const NO_ASYNC_LOADING: u32 = 1 << 15;
     /// It may be called without keys.
     pub const NO_MANDATORY_KEYS: u32 = 1 << 16;
-    /// Whoever watches all commands is also shown those that it calls.
+    /// Clients that watch all commands are also shown the commands that it calls.
     pub const SKIP_MONITOR: u32 = 1 << 17;
-    /// It is never remembered as slow: what it carries out may be.
+    /// It is never logged as slow; the commands that it carries out may be.
     pub const SKIP_SLOWLOG: u32 = 1 << 18;
 
     /// The flags by name.
@@ -168,7 +168,7 @@ pub mod flags {
     ];
 }
 
-/// Carries out a command that is there for its subcommands, where none is named.
+/// Carries out a command that exists only for its subcommands, when none is named.
 ///
 /// # Errors
 /// Always.
@@ -183,7 +183,7 @@ pub(super) fn unknown_form(arguments: Arguments<'_>) -> Failure {
     Failure::new(format!("ERR unknown subcommand or wrong number of arguments for '{given}'. Try {container} HELP."))
 }
 
-/// What carries a command out.
+/// The function that carries a command out.
 pub type Handler = fn(&mut Context<'_, '_>, Arguments<'_>) -> Outcome;
 
 /// How a command is carried out.
@@ -191,20 +191,21 @@ pub type Handler = fn(&mut Context<'_, '_>, Arguments<'_>) -> Outcome;
 pub enum Run {
     /// Together with those before and after it from the same connection.
     Together(Handler),
-    /// By itself: it depends on the connection's state or changes it, or what it does cannot be taken back, as what a run of several has
-    /// done may be.
+    /// By itself: it depends on the connection's state or changes it, or its effects cannot be taken back, as those of
+    /// a run of several commands may be.
     Alone(Handler),
-    /// By itself, while nobody else touches a key.
+    /// By itself, while no other command touches a key.
     Exclusive(Handler),
-    /// By itself, while nobody else changes a key, if it reads keys that it does not name ([`Command::reads_others`]).
+    /// By itself, while no other command changes a key, if it reads keys that it does not name
+    /// ([`Command::reads_others`]).
     Steady(Handler),
-    /// By itself in the thread of scripts, while nobody else touches a key.
+    /// By itself in the thread of scripts, while no other command touches a key.
     Script(Handler),
-    /// By what carries commands out.
+    /// By the executor of commands itself.
     Flow(Flow),
 }
 
-/// Commands that decide what is done with other commands, or wait for another server.
+/// Commands that decide what happens to other commands, or wait for another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// A transaction begins.
@@ -217,7 +218,7 @@ pub enum Flow {
     Migrate,
     /// The next transaction depends on keys.
     Watch,
-    /// The connection becomes as it was at first.
+    /// The connection returns to its first state.
     Reset,
     /// The connection ends.
     Quit,
@@ -236,7 +237,7 @@ pub struct Command {
     pub flags: u32,
     /// Where its keys are.
     pub keys: Keys,
-    /// Whether it does without what its keys hold, unless one of its options is GET.
+    /// Whether it does not need what its keys hold, unless one of its options is GET.
     pub overwrites: bool,
     /// Which arguments are elements of a collection.
     pub elements: Option<Elements>,
@@ -246,11 +247,12 @@ pub struct Command {
     pub family: Family,
     /// One line about it.
     pub summary: &'static str,
-    /// The version of Redis that has it first. What Redis does not have is new in the version that the server is like.
+    /// The first version of Redis that has it. Commands that Redis does not have are new in the version that the server
+    /// follows.
     pub since: &'static str,
     /// How it is carried out.
     pub run: Run,
-    /// Commands whose second word chooses among them.
+    /// The commands among which the second word chooses.
     pub subcommands: &'static [Command],
 }
 
@@ -294,7 +296,7 @@ impl Command {
         self
     }
 
-    /// Adds that it does without what its keys hold, unless one of its options is GET.
+    /// Adds that it does not need what its keys hold, unless one of its options is GET.
     #[must_use]
     pub const fn overwrites(mut self) -> Self {
         self.overwrites = true;
@@ -308,20 +310,20 @@ impl Command {
         self
     }
 
-    /// Whether it does without what its keys hold.
+    /// Whether it does not need what its keys hold.
     #[must_use]
     pub fn is_overwriting(&self, arguments: Arguments<'_>) -> bool {
         self.overwrites && (self.name != "set" || !(3..arguments.len()).any(|place| arguments.is(place, "GET")))
     }
 
-    /// Whether it reads keys that it does not name: those to which patterns lead.
+    /// Whether it reads keys that it does not name: those that patterns lead to.
     #[must_use]
     pub fn reads_others(&self, arguments: Arguments<'_>) -> bool {
         let is_pattern = |place| arguments.is(place, "BY") || arguments.is(place, "GET");
         matches!(self.run, Run::Steady(_)) && (2..arguments.len()).any(is_pattern)
     }
 
-    /// Whether another thread may carry it out, whatever comes of it: it does nothing with its connection but reply.
+    /// Whether another thread may carry it out, whatever the result: it does nothing with its connection except reply.
     #[must_use]
     pub const fn can_be_left(&self) -> bool {
         matches!(self.run, Run::Together(_) | Run::Exclusive(_) | Run::Steady(_))
@@ -394,7 +396,8 @@ impl Command {
         if self.arity < 0 { given >= -self.arity } else { given == self.arity }
     }
 
-    /// Has the client of a connection be told when the keys change that this call has read, if it asked for that. They are locked.
+    /// Registers the keys that this call has read, so that the connection's client is told of their changes, if it
+    /// asked for that. The keys are locked.
     pub fn track(&self, shared: &Shared, session: &Session, arguments: Arguments<'_>) {
         let is_wanted =
             session.tracked.is_some_and(Tracked::reads) && self.has(flags::READONLY) && !self.has(flags::PUBSUB);
@@ -405,7 +408,8 @@ impl Command {
         }
     }
 
-    /// Counts a call that was carried out, and notes one that took long. It took so long before it waited, if it did, and so long now.
+    /// Counts a call that was carried out, and notes it if it took long. `before` is how long it took before it waited,
+    /// if it did, and `took` how long now.
     pub fn count(
         &self,
         shared: &Shared,
@@ -427,12 +431,12 @@ impl Command {
         }
     }
 
-    /// Whether it is called by two words.
+    /// Whether it is called with two words.
     fn is_subcommand(&self) -> bool {
         self.name.contains('|')
     }
 
-    /// Whether these arguments call it, by its name alone and with a right number of them.
+    /// Whether these arguments call it, by its name alone and with a valid number of arguments.
     #[must_use]
     pub fn is_called_by(&self, arguments: Arguments<'_>) -> bool {
         self.name.as_bytes().eq_ignore_ascii_case(arguments.at(0))
@@ -441,7 +445,7 @@ impl Command {
             && !self.is_subcommand()
     }
 
-    /// The places of the keys among these arguments; nothing when the arguments make no sense.
+    /// Returns the places of the keys among these arguments; none when the arguments make no sense.
     #[must_use]
     pub fn key_places(&self, arguments: Arguments<'_>) -> Vec<usize> {
         let mut places = Vec::new();
@@ -500,7 +504,7 @@ impl Command {
     }
 }
 
-/// The places from the first to the last, which counts from the end when it is negative.
+/// Returns the places from the first to the last. A negative last place counts from the end.
 pub fn places(arguments: Arguments<'_>, first: i64, last: i64, step: i64) -> impl Iterator<Item = usize> {
     let count = arguments.len() as i64;
     let last = if last < 0 { count + last } else { last };
@@ -553,7 +557,7 @@ impl Registry {
         self.by_name.values().map(|command| command.number + 1).max().unwrap_or(0)
     }
 
-    /// What was counted of each command and subcommand, in the order of their names.
+    /// Returns the counts of each command and subcommand, in the order of their names.
     #[must_use]
     pub fn counted(&self, shared: &Shared) -> Vec<(&'static str, Counted)> {
         let mut all = shared.counts.of_commands();
@@ -563,7 +567,7 @@ impl Registry {
         counted
     }
 
-    /// The command that these arguments name, whether their number is right or not.
+    /// Returns the command that these arguments name, even if their number is wrong.
     #[must_use]
     pub fn look_up(&self, arguments: Arguments<'_>) -> Option<&'static Command> {
         let name = arguments.at(0);
@@ -628,20 +632,20 @@ pub struct Context<'a, 's> {
     pub keys: &'a mut Transaction<'s>,
     /// The replies.
     pub out: &'a mut Reply,
-    /// What the command waits for, which has found nothing.
+    /// What the command waits for, if it has found nothing.
     pub wait: Option<Wait>,
 }
 
 /// What a command waits for.
 #[derive(Debug)]
 pub struct Wait {
-    /// Keys of which one must change.
+    /// The keys, one of which must change.
     pub keys: Vec<Bytes>,
-    /// What the key must be then; `None` when the command is to know whatever becomes of it.
+    /// The type that the key must have then; `None` when the command must learn of any change.
     pub kind: Option<Kind>,
-    /// For how long; zero is forever.
+    /// How long it waits; zero is forever.
     pub timeout_ms: u64,
-    /// What is carried out then, if it is not what the client has sent.
+    /// The request that is carried out then, if it is not the client's own.
     pub request: Option<Vec<Bytes>>,
 }
 
@@ -664,22 +668,24 @@ impl Context<'_, '_> {
         self.keys.space_of(database)
     }
 
-    /// The command has found nothing. It is carried out again when one of these keys changes and is of this type; until then the
-    /// client waits, for zero milliseconds forever. What the command has replied is the reply when time is over.
+    /// Makes a command that has found nothing wait. It is carried out again when one of these keys changes and is of
+    /// this type. Until then the client waits, forever if the time is zero. If the time runs out, the command's reply
+    /// so far is the reply.
     pub fn wait(&mut self, keys: &[&[u8]], kind: Kind, timeout_ms: u64) {
         let keys = keys.iter().map(|key| Bytes::copy_from_slice(key)).collect();
         self.wait = Some(Wait { keys, kind: Some(kind), timeout_ms, request: None });
     }
 
-    /// Fails when so many bytes, which the command holds to reply them, are more than it may reply.
+    /// Fails when this many bytes, which the command holds for its reply, are more than it may reply.
     ///
     /// # Errors
-    /// See above; it takes back all of the run.
+    /// See above; the failure takes back all of the run.
     pub fn make_room(&self, bytes: usize) -> Outcome {
         if bytes > self.out.room() { Err(Failure::REPLY_TOO_LONG) } else { Ok(()) }
     }
 
-    /// Whether a command that may wait for keys looks at this one. When a key has woken it, it looks at that one only.
+    /// Whether a command that may wait for keys looks at this key. A command that a key has woken looks only at that
+    /// key.
     #[must_use]
     pub fn looks_at(&self, key: &[u8]) -> bool {
         self.session.woken_by.as_ref().is_none_or(|woken_by| woken_by == key)
@@ -693,7 +699,7 @@ impl Context<'_, '_> {
         self.keys.header(self.space(), key)
     }
 
-    /// The outline of a key: its header, of a string perhaps without its bytes.
+    /// Returns the outline of a key: its header, perhaps without the bytes if it is a string.
     ///
     /// # Errors
     /// Those of the database.
@@ -701,7 +707,7 @@ impl Context<'_, '_> {
         self.keys.outline(self.space(), key)
     }
 
-    /// The header of a key that is looked up, which counts.
+    /// Returns the header of a key, and counts the lookup.
     ///
     /// # Errors
     /// Those of the database.
@@ -711,7 +717,7 @@ impl Context<'_, '_> {
         Ok(header)
     }
 
-    /// The string of a key that is looked up, which counts.
+    /// Returns the string of a key, and counts the lookup.
     ///
     /// # Errors
     /// Those of the database; when it is no string.
@@ -721,7 +727,7 @@ impl Context<'_, '_> {
         Ok(string)
     }
 
-    /// A key was looked up.
+    /// Counts the lookup of a key.
     pub fn count_look_up(&mut self, key: &[u8], is_found: bool) {
         if !is_found {
             self.notify(Class::MISS, "keymiss", key);
@@ -745,12 +751,12 @@ impl Context<'_, '_> {
         self.keys.collection(self.space(), key, kind)
     }
 
-    /// Something happened to a key of the connection's database.
+    /// Tells that something happened to a key of the connection's database.
     pub fn notify(&mut self, class: Class, name: &'static str, key: &[u8]) {
         self.keys.notify(class, name, self.space(), key);
     }
 
-    /// Removes a key, and tells of it when it was there.
+    /// Removes a key, and tells of that if the key existed.
     ///
     /// # Errors
     /// Those of the database.
@@ -786,7 +792,7 @@ impl Context<'_, '_> {
         self.set_header(key, &Header { expires_ms, ..Header::string(bytes) })
     }
 
-    /// Removes a key. False when it was not there.
+    /// Removes a key. Returns false when it did not exist.
     ///
     /// # Errors
     /// Those of the database.
@@ -794,7 +800,7 @@ impl Context<'_, '_> {
         self.keys.remove(self.space(), key)
     }
 
-    /// A number of a database.
+    /// Reads the number of a database.
     ///
     /// # Errors
     /// When there is none of this number.

@@ -1,4 +1,4 @@
-//! Commands about the connection itself, but for `CLIENT`.
+//! Commands about the connection itself, except `CLIENT`.
 
 use crate::acl::users::DEFAULT;
 use crate::commands::arguments::Arguments;
@@ -96,7 +96,7 @@ fn hello(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             Some(_) => return Err(Failure::text("NOPROTO unsupported protocol version")),
         },
     };
-    // Each option has its effect before the next one is read, as in Redis.
+    // Each option takes effect before the next one is read, as in Redis.
     while !words.is_done() {
         let place = words.place();
         if let Some([user, password]) = words.take_with_values("AUTH") {
@@ -139,7 +139,7 @@ fn hello(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// A client's name stands in lines of text.
+/// Checks a client's name, which appears in lines of text.
 pub(crate) fn check_name(name: &[u8]) -> Outcome {
     if name.iter().all(|byte| matches!(byte, b'!'..=b'~')) {
         return Ok(());

@@ -64,7 +64,7 @@ fn latency_latest(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// What is known of the events of this kind.
+/// Returns the samples of events of this kind.
 fn series(cx: &Context<'_, '_>, kind: &[u8]) -> Option<Series> {
     let all = cx.shared.latencies.all();
     all.into_iter().find(|(name, _)| name.as_bytes() == kind).map(|(_, series)| series)
@@ -130,7 +130,7 @@ fn latency_doctor(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// A column for each sample: how long it took, of the longest, in quarters.
+/// Draws a column for each sample: its duration relative to the longest, in quarters.
 fn latency_graph(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let Some(Series { samples, longest_ms }) = series(cx, arguments.at(2)) else {
         let event = crate::text::shown::short(arguments.at(2), 128);

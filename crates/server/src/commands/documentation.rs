@@ -44,7 +44,7 @@ const KINDS: &[(&str, &str, Option<i64>)] = &[
     ("key2", "key", Some(2)),
 ];
 
-/// What is said of a command.
+/// The documentation of a command.
 #[derive(Debug, Default)]
 pub struct Documentation {
     /// How the time that it takes grows.
@@ -57,7 +57,7 @@ pub struct Documentation {
     pub history: Vec<(&'static str, &'static str)>,
     /// Hints for clients.
     pub tips: Vec<&'static str>,
-    /// The version that it is deprecated from, and what there is instead.
+    /// The version from which it is deprecated, and its replacement.
     pub deprecated: Option<(&'static str, &'static str)>,
     /// Whether it is for the server's own use.
     pub is_internal: bool,
@@ -72,11 +72,11 @@ pub struct Argument {
     pub kind: &'static str,
     /// The key specification that finds it.
     pub key_specification: Option<i64>,
-    /// The word before it, or that it is.
+    /// The word before it, or the word that it is.
     pub token: Option<&'static str>,
-    /// The version that has it first, if that is not the command's.
+    /// The first version that has it, if that is not the command's.
     pub since: Option<&'static str>,
-    /// The version that it is deprecated from.
+    /// The version from which it is deprecated.
     pub deprecated_since: Option<&'static str>,
     /// Whether it may be left out.
     pub is_optional: bool,
@@ -84,20 +84,20 @@ pub struct Argument {
     pub is_repeated: bool,
     /// Whether the word is before each of them.
     pub repeats_token: bool,
-    /// What it consists of, or is one of.
+    /// Its parts, or its alternatives.
     pub arguments: Vec<Argument>,
 }
 
-/// Where some keys are, and what is done with them.
+/// Where some keys are, and what the command does with them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeySpecification {
     /// Where the search begins.
     pub begin: Begin,
     /// Which arguments from there on are keys.
     pub find: Find,
-    /// What is done with them, in Redis's words.
+    /// What the command does with them, in Redis's words.
     pub flags: Vec<&'static str>,
-    /// What this does not say.
+    /// What the specification does not say.
     pub note: Option<&'static str>,
 }
 
@@ -106,26 +106,27 @@ pub struct KeySpecification {
 pub enum Begin {
     /// At a place.
     At(usize),
-    /// Behind a word, which is looked for from a place on; from a negative one, which counts from the end, backwards.
+    /// After a word, which is looked for from a place on. A negative place counts from the end, and the search goes
+    /// backwards.
     Behind(&'static str, i64),
-    /// That cannot be said.
+    /// It cannot be said.
     Unknown,
 }
 
 /// Which arguments from a place on are keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Find {
-    /// Those up to a last one, which counts from the first one, or from the end if it is negative; each so many after the one before;
-    /// of the whole, so many parts are something else.
+    /// Arguments up to a last one, which counts from the first one, or from the end if it is negative, with a step. A
+    /// limit says which part of them are keys.
     Range {
-        /// The last one.
+        /// The last key.
         last: i64,
-        /// From one to the next.
+        /// The distance from one key to the next.
         step: usize,
-        /// Parts of the whole, of which the first has keys; zero is one.
+        /// Into how many parts the whole is divided; only the first part has keys. Zero means one.
         limit: usize,
     },
-    /// The first one is their number, and they follow it.
+    /// The first argument is the number of keys, and the keys follow it.
     Counted,
 }
 
@@ -152,7 +153,7 @@ impl KeySpecification {
         Some(Self { begin, find, flags, note: None })
     }
 
-    /// The places of these keys among the arguments of a request; nothing where that cannot be said.
+    /// Returns the places of these keys among the arguments of a request; none where that cannot be said.
     #[must_use]
     pub fn places(&self, arguments: Arguments<'_>) -> Vec<usize> {
         let first = match self.begin {
@@ -185,7 +186,7 @@ impl KeySpecification {
     }
 }
 
-/// What is said of the command of this name.
+/// Returns the documentation of the command of this name.
 #[must_use]
 pub fn of(name: &str) -> Option<&'static Documentation> {
     static ALL: LazyLock<HashMap<&str, Documentation>> = LazyLock::new(|| read(TEXT).unwrap_or_default());
@@ -227,7 +228,7 @@ fn read(text: &'static str) -> Option<HashMap<&'static str, Documentation>> {
     Some(all)
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct Reader(&'static str);
 
 impl Reader {
@@ -237,7 +238,7 @@ impl Reader {
         rest.is_some()
     }
 
-    /// What is in front of the first of these letters.
+    /// Takes what comes before the first of these letters.
     fn until(&mut self, ends: impl Fn(char) -> bool) -> &'static str {
         let (word, rest) = self.0.split_at(self.0.find(ends).unwrap_or(self.0.len()));
         self.0 = rest;
@@ -319,7 +320,7 @@ mod tests {
         documented.sort_unstable();
         assert_eq!(documented, names);
         assert!(all.values().all(|command| !command.complexity.is_empty()));
-        // What needs an argument beside its name has one.
+        // A command that needs an argument beside its name has one.
         for command in registry.all().iter().filter(|command| command.subcommands.is_empty()) {
             assert!(command.arity.abs() == 1 || !all[command.name].arguments.is_empty(), "{}", command.name);
         }
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Where keys are is said twice: here for clients, and in the table of commands for the server.
+    /// The places of keys are given twice: here for clients, and in the table of commands for the server.
     #[test]
     fn key_specifications_find_keys() {
         let registry = table::registry();

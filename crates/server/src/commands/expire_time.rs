@@ -1,15 +1,15 @@
-//! When keys are to expire, as commands say it.
+//! When keys expire, as commands say it.
 
 use crate::commands::command::Context;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::text::number;
 
-/// What a number says about a time.
+/// The meaning of a number that gives a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
-    /// Milliseconds of one.
+    /// Milliseconds of one unit.
     pub ms: i64,
-    /// Whether it counts from 1970, not from now.
+    /// Whether the number counts from 1970, not from now.
     pub is_absolute: bool,
 }
 
@@ -31,7 +31,7 @@ pub fn invalid(command: &str) -> Failure {
     Failure::new(format!("ERR invalid expire time in '{command}' command"))
 }
 
-/// A time in milliseconds since 1970, which may be before that.
+/// Returns a time in milliseconds since 1970, which may be before 1970.
 ///
 /// # Errors
 /// When it is no number or too large.
@@ -44,7 +44,7 @@ pub fn moment(cx: &Context<'_, '_>, text: &[u8], unit: Unit, command: &str) -> O
     ms.checked_add_unsigned(cx.keys.now_ms()).ok_or_else(|| invalid(command))
 }
 
-/// As [`moment`], of a number that must be positive.
+/// As [`moment`], for a number that must be positive.
 ///
 /// # Errors
 /// See [`moment`]; when it is not positive.
@@ -55,7 +55,7 @@ pub fn positive(cx: &Context<'_, '_>, text: &[u8], unit: Unit, command: &str) ->
     Ok(stored(moment(cx, text, unit, command)?))
 }
 
-/// A time as headers have it.
+/// Returns a time as headers store it.
 #[must_use]
 pub fn stored(moment_ms: i64) -> u64 {
     u64::try_from(moment_ms).unwrap_or(0)

@@ -80,7 +80,7 @@ fn change(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, unit: Unit, comman
         cx.out.integer(0);
         return Ok(());
     };
-    // A key that stays expires later than any other.
+    // A key without an expiry counts as later than any other.
     let holds = match header.expires_ms.map(|expires| i64::try_from(expires).unwrap_or(i64::MAX)) {
         None => !conditions.if_expires && !conditions.if_later,
         Some(expires) => {
@@ -129,7 +129,7 @@ fn persist(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with what `show` makes of the time when a key expires; -1 when it stays, -2 when it is not there.
+/// Replies with what `show` makes of a key's expiry time; -1 when the key does not expire, -2 when it does not exist.
 fn tell(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, show: fn(u64, u64) -> u64) -> Outcome {
     let now_ms = cx.keys.now_ms();
     let header = cx.header(arguments.at(1))?;

@@ -81,7 +81,7 @@ pub(crate) fn get(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<
     }
 }
 
-/// Sets a field. True when it was not there.
+/// Sets a field. Returns true when it did not exist.
 pub(crate) fn put(cx: &mut Context<'_, '_>, hash: &mut Open, name: &[u8], value: impl Into<Bytes>) -> Outcome<bool> {
     check_element(&cx.shared.store, name)?;
     let key = cx.keys.layout().hashed_element(cx.space(), hash.now.id, name);

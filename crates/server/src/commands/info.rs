@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 pub const COMMANDS: &[Command] = &[Command::alone(Family::Server, "info", -1, LOADING | STALE, info)
     .doc("1.0.0", "Returns information and statistics about the server.")];
 
-/// What writes a section.
+/// A function that writes a section.
 type Section = fn(&Context<'_, '_>, &mut String);
 
 /// Sections in their order; the flag says whether they are shown by default.
@@ -70,12 +70,12 @@ fn put(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
-/// Counts of what never happens here.
+/// Writes zeros for counts of what never happens here.
 fn put_zeros(text: &mut String, names: &[&str]) {
     names.iter().for_each(|name| put(text, name, 0));
 }
 
-/// Bytes, and the same for people.
+/// Writes a number of bytes, and the same for people.
 fn put_bytes(text: &mut String, name: &str, bytes: u64) {
     put(text, name, bytes);
     put(text, &format!("{name}_human"), for_people(bytes));

@@ -12,9 +12,9 @@ use crate::text::pattern;
 
 const SEEN: u32 = LOADING | STALE;
 const FAMILY: Family = Family::Server;
-/// The last flag of a key with which a command does what its other arguments say.
+/// The last flag of a key, when the command's other arguments decide what it does with the key.
 const VARIES: &str = "variable_flags";
-/// The last flag of a key specification that does not find all keys. Of a key it says nothing.
+/// The last flag of a key specification that does not find all keys. It says nothing about a key itself.
 const INCOMPLETE: &str = "incomplete";
 
 /// The commands of this module.
@@ -68,7 +68,7 @@ fn info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// First key, last key and step of commands whose keys follow from other arguments are those of what comes before.
+/// First key, last key and step. If a command's keys follow from other arguments, they describe the keys before those.
 const fn legacy_keys(keys: Keys) -> (i64, i64, i64) {
     match keys {
         Keys::None | Keys::Counted(_, false) | Keys::Streams(_) => (0, 0, 0),
@@ -97,7 +97,7 @@ fn describe(command: &Command, out: &mut Reply) {
     tips.iter().for_each(|tip| out.bulk(tip));
     key_specifications(keys, out);
     match command.subcommands.len() {
-        // Redis has a set of none here.
+        // Redis replies with an empty set here.
         0 => out.set(0),
         count => out.array(count),
     }
@@ -130,7 +130,7 @@ fn key_specifications(specifications: &[KeySpecification], out: &mut Reply) {
     }
 }
 
-/// How keys are searched for: the way, its word, and its numbers.
+/// Replies with how keys are searched for: the method, its word, and its numbers.
 fn search(kind: &str, word: Option<&str>, numbers: &[(&str, i64)], out: &mut Reply) {
     out.map(2);
     say(out, &[("type", Some(kind))]);
@@ -200,7 +200,7 @@ fn document(command: &Command, out: &mut Reply) {
     }
 }
 
-/// Names and texts, of those that there are.
+/// Replies with names and texts, for the texts that exist.
 fn say(out: &mut Reply, texts: &[(&str, Option<&str>)]) {
     for (name, text) in texts.iter().filter_map(|(name, text)| text.map(|text| (name, text))) {
         out.bulk(name);
@@ -296,7 +296,7 @@ fn get_keys_and_flags(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Out
     Ok(())
 }
 
-/// What a request does with a key of which its command says this.
+/// Returns what a request does with a key, given the flags of its command.
 fn flags_in<'f>(command: &Command, request: Arguments<'_>, flags: &'f [&'static str]) -> &'f [&'static str] {
     let changes = || (2..request.len()).any(|place| request.is(place, "SET") || request.is(place, "INCRBY"));
     match flags.split_last() {
@@ -320,7 +320,7 @@ fn keys_of(cx: &Context<'_, '_>, request: Arguments<'_>) -> Outcome<(&'static Co
         return Err(Failure::text("ERR The command has no key arguments"));
     }
     let places = command.key_places(request);
-    // What a script has as keys must not make sense.
+    // The keys of a script need not make sense.
     if places.is_empty() && !command.has(NO_MANDATORY_KEYS) {
         return Err(Failure::text("ERR Invalid arguments specified for command"));
     }

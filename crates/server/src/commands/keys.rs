@@ -12,7 +12,7 @@ use crate::text::number;
 use bytes::{BufMut, Bytes, BytesMut};
 
 const FAMILY: Family = Family::Generic;
-/// Redis has each of the integers below once for all keys.
+/// Redis shares each integer below this between all keys.
 const SHARED_INTEGERS: i64 = 10_000;
 
 /// The commands of this module.
@@ -76,7 +76,7 @@ fn type_of(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Moves a key; elements stay where they are. False when `only_new` and the new name is taken.
+/// Renames a key; elements stay where they are. Returns false when `only_new` is set and the new name is taken.
 fn rename_key(cx: &mut Context<'_, '_>, from: &[u8], to: &[u8], only_new: bool) -> Outcome<bool> {
     let space = cx.space();
     if cx.header(from)?.is_none() {
@@ -199,7 +199,7 @@ fn object_help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// What Redis would say about a value of this type and number of short elements.
+/// Replies with what Redis would say of a value of this type and number of short elements.
 fn object_encoding(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let Some(header) = cx.header(arguments.at(2))? else {
         cx.out.null();
@@ -222,7 +222,7 @@ fn object_encoding(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcom
     Ok(())
 }
 
-/// What Redis would say: it has the small integers once, and does not count who holds them.
+/// Replies with what Redis would say: it shares the small integers, and does not count their references.
 fn object_references(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let is_shared = |bytes: &[u8]| number::integer(bytes).is_some_and(|number| (0..SHARED_INTEGERS).contains(&number));
     match cx.header(arguments.at(2))?.map(|header| header.content) {

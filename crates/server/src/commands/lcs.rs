@@ -77,7 +77,8 @@ fn longest(a: &[u8], b: &[u8]) -> Outcome<(Vec<u8>, Vec<Match>)> {
     let cells = (a.len() + 1).checked_mul(width).filter(|&cells| cells <= MAX_CELLS);
     let cells =
         cells.ok_or(Failure::text("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len"))?;
-    // The length of the longest one of the first `i` bytes of `a` and the first `j` of `b`, at `i * width + j`.
+    // At `i * width + j`: the length of the longest subsequence of the first `i` bytes of `a` and the first `j` bytes
+    // of `b`.
     let mut lengths = vec![0_u32; cells];
     for (i, byte) in a.iter().enumerate() {
         let (before, row) = lengths.split_at_mut((i + 1) * width);

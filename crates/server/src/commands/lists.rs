@@ -1,6 +1,6 @@
 //! Lists: elements at contiguous positions, one record of the engine each.
 //!
-//! Both ends grow and shrink at the cost of one record. A change in the middle moves what is on its shorter side.
+//! Both ends grow and shrink at the cost of one record. A change in the middle moves the elements on its shorter side.
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::collections::{self, Open};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 const FAMILY: Family = Family::List;
 const PUSH: u32 = WRITE | DENYOOM;
-/// From so many elements on, a part is read in order and not element by element, and removed as a range.
+/// From this many elements on, a part is read in order instead of element by element, and removed as a range.
 const MANY: u64 = 64;
 
 /// The commands of this module.
@@ -64,7 +64,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// The event when something is added here.
+    /// Returns the event when something is added at this end.
     const fn pushed(self) -> &'static str {
         match self {
             Self::Left => "lpush",
@@ -72,7 +72,7 @@ impl End {
         }
     }
 
-    /// The event when something is removed here.
+    /// Returns the event when something is removed at this end.
     const fn popped(self) -> &'static str {
         match self {
             Self::Left => "lpop",
@@ -248,7 +248,7 @@ fn rpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     pop_some(cx, arguments, End::Right, "rpop")
 }
 
-/// Replies with what was popped from the first of `keys` that has something; false when none has.
+/// Pops from the first of `keys` that has elements, and replies with them; returns false when none has.
 pub(crate) fn pop_first(
     cx: &mut Context<'_, '_>,
     keys: &[&[u8]],
@@ -275,7 +275,7 @@ pub(crate) fn pop_arguments(arguments: Arguments<'_>, place: usize) -> Outcome<(
     Ok((keys, end, pop_count(arguments, at + 1)?))
 }
 
-/// As [`counted_keys`], where something must follow.
+/// As [`counted_keys`], but something must follow.
 pub(crate) fn pop_keys(arguments: Arguments<'_>, place: usize) -> Outcome<(&[&[u8]], usize)> {
     let too_few = counted_keys(arguments, place).map_err(|failure| {
         let is_number = crate::text::number::integer(arguments.at(place)).is_some_and(|count| count > 0);
@@ -302,7 +302,7 @@ fn lmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Replies to `LMPOP`; false when there was nothing.
+/// Replies to `LMPOP`; returns false when there was nothing.
 pub(crate) fn reply_popped(cx: &mut Context<'_, '_>, keys: &[&[u8]], end: End, count: u64) -> Outcome<bool> {
     let Some((key, popped)) = pop_first(cx, keys, end, count)? else {
         cx.out.null_array();
@@ -398,8 +398,8 @@ fn ltrim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Makes a list of what it was, `before`, what it is to be, `after`, and writes what differs. What both have in front and
-/// at the end stays; of the rest, the shorter side moves.
+/// Changes a list from `before` to `after`, and writes what differs. Elements that both have at the front and at the end
+/// stay; of the rest, the shorter side moves.
 fn rewrite(cx: &mut Context<'_, '_>, list: &mut Open, before: &[Bytes], after: &[Bytes]) {
     let same_front = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let rest = before.len().min(after.len()) - same_front;
@@ -413,7 +413,7 @@ fn rewrite(cx: &mut Context<'_, '_>, list: &mut Open, before: &[Bytes], after: &
     } else {
         list.now.b = list.now.b.wrapping_add(shift);
     }
-    // What is no longer within the list goes.
+    // Remove elements that are no longer within the list.
     let fewer = before.len().saturating_sub(after.len()) as u64;
     if moves_front {
         remove_part(cx, &former, 0, fewer);
@@ -527,7 +527,7 @@ fn lpos(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Up to `count` places of an element, from the match `rank` on, among the first `most` elements.
+/// Returns up to `count` places of an element, from match `rank` on, among the first `most` elements.
 fn positions(
     cx: &mut Context<'_, '_>,
     list: &Collection,
@@ -539,7 +539,7 @@ fn positions(
     let size = length(list);
     let range = (element_key(cx, list, 0), element_key(cx, list, size));
     let direction = if rank < 0 { Direction::Backward } else { Direction::Forward };
-    // The least number has no opposite, and Redis takes it for the first match.
+    // The least number has no negation, and Redis takes it for the first match.
     let first = if rank == i64::MIN { 1 } else { rank.unsigned_abs() };
     let (mut seen, mut skipped, mut found) = (0, first - 1, Vec::new());
     cx.keys.writes().scan(&range, direction, |_, value| {

@@ -27,7 +27,7 @@ pub const COMMANDS: &[Command] = &[Command::new(Family::Server, "memory", -2, 0,
             .doc("4.0.0", "Estimates the memory that a key takes."),
     ])];
 
-/// Bytes that a record of the engine takes beside key and value, about.
+/// About how many bytes a record of the engine takes beside key and value.
 const RECORD_BYTES: u64 = 40;
 /// Elements that are looked at, unless the client says otherwise.
 const SAMPLES: u64 = 5;
@@ -86,7 +86,7 @@ fn purge(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// The figures of Redis's list that there are here; those of the dataset are of what lies on memory nodes.
+/// Replies with the figures of Redis's list that exist here; those of the dataset are for what memory nodes hold.
 fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let figures = cx.shared.store.figures();
     let (used_bytes, peak_bytes) = cx.shared.memory();

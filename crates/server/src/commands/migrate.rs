@@ -7,7 +7,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use std::ops::Range;
 use std::time::Duration;
 
-/// The time-out of who says none.
+/// The time-out if the request gives none.
 const USUAL_TIMEOUT_MS: u64 = 1000;
 /// The place of the first option.
 const OPTIONS: usize = 6;
@@ -26,13 +26,13 @@ pub struct Migration<'a> {
     pub port: &'a [u8],
     /// The target's database.
     pub database: i64,
-    /// How long the target may do nothing.
+    /// How long the target may be silent.
     pub timeout: Duration,
     /// Whether the keys also stay here.
     pub copies: bool,
-    /// Whether they take the place of those that the target has.
+    /// Whether they replace keys that the target has.
     pub replaces: bool,
-    /// What is said to the target by `AUTH`: nothing, a password, or a user and a password.
+    /// The arguments of `AUTH` at the target: nothing, a password, or a user and a password.
     pub login: &'a [&'a [u8]],
     /// The keys.
     pub keys: &'a [&'a [u8]],
@@ -99,7 +99,7 @@ mod tests {
     use crate::commands::table;
 
     fn words(request: &str) -> Vec<&[u8]> {
-        // Two blanks have an empty word between them.
+        // Between two blanks is an empty word.
         request.split(' ').map(str::as_bytes).collect()
     }
 

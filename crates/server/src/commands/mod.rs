@@ -1,8 +1,8 @@
 //! What commands do: a module for each family, each with its table of commands.
 //!
-//! `command` says what a command is, and what it is given; `arguments` how it reads what the client sent; `table` has all
-//! of them. A new family is a module here, a line in `table`, and where it needs other elements than those of
-//! `keyspace::layout`, a line there.
+//! `command` says what a command is, and what it is given; `arguments` says how it reads what the client sent; `table`
+//! lists all commands. A new family is a module here, a line in `table`, and, if it needs new kinds of elements, a line
+//! in `keyspace::layout`.
 
 pub mod acl;
 pub mod arguments;

@@ -1,4 +1,4 @@
-//! What clients that watch all commands are shown of one.
+//! What clients that watch all commands see of a command.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, flags};
@@ -6,10 +6,10 @@ use crate::commands::migrate;
 use crate::state::session::Session;
 use crate::state::shared::Shared;
 
-/// What stands in the place of a secret.
+/// The word that replaces a secret.
 const REDACTED: &[u8] = b"(redacted)";
 
-/// Shows a command to those who watch all. What is for administrators is not shown.
+/// Shows a command to the clients that watch all commands. Commands for administrators are not shown.
 pub fn show(shared: &Shared, session: &Session, command: &Command, arguments: Arguments<'_>, now_ms: u64) {
     if shared.monitors.is_empty() || command.has(flags::ADMIN) {
         return;

@@ -1,7 +1,7 @@
 //! Whether a user may do what a request asks for.
 //!
-//! What a command does with its keys follows from whether it reads or writes, and from the lists here. They are those of Redis:
-//! a command that tells nothing of a value but that it is there, its type or its length, needs no right to read it.
+//! What a command does with its keys follows from whether it reads or writes, and from the lists here. The lists are
+//! those of Redis: a command that tells only a value's existence, type or length needs no right to read it.
 
 use crate::acl::selector::{Access, Asked, Channel, Denied};
 use crate::acl::user::User;
@@ -10,7 +10,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Family, flags};
 use crate::keyspace::failure::Failure;
 
-/// Commands that tell nothing of a value.
+/// Commands that tell nothing about a value's contents.
 const TELL_NOTHING: &[&str] = &[
     "exists",
     "hexists",
@@ -31,7 +31,7 @@ const TELL_NOTHING: &[&str] = &[
     "xlen",
     "zcard",
 ];
-/// Commands that write, and tell what was there.
+/// Commands that write, and also tell the old value.
 const READ_TOO: &[&str] = &[
     "bitfield",
     "blmpop",
@@ -99,7 +99,7 @@ fn access(command: &Command, arguments: Arguments<'_>) -> (Access, Access) {
     }
 }
 
-/// Whether all steps of a `BITFIELD` read. What is no step is taken for one that writes.
+/// Whether all steps of a `BITFIELD` only read. An invalid step counts as one that writes.
 fn only_gets(arguments: Arguments<'_>) -> bool {
     let mut words = arguments.words(2);
     while words.take_with_values::<2>("GET").is_some() || words.take_with_value("OVERFLOW").is_some() {}
@@ -151,11 +151,11 @@ impl Refusal<'_> {
     }
 }
 
-/// What a request asks for; `None` for a command that nobody was allowed.
+/// Returns what a request asks for; `None` for a command that no user can be allowed.
 fn asked<'a>(users: &Users, command: &Command, arguments: Arguments<'a>) -> Option<Asked<'a>> {
     let number = users.catalogue().number(command.name)?;
     let (first, others) = access(command, arguments);
-    // Shard channels are in the places of keys, to say which node of a cluster has them, and are no keys.
+    // Shard channels are in the places of keys, to say which node of a cluster has them, but they are not keys.
     let places = if command.family == Family::PubSub { Vec::new() } else { command.key_places(arguments) };
     let keys = places
         .into_iter()
@@ -172,7 +172,7 @@ fn asked<'a>(users: &Users, command: &Command, arguments: Arguments<'a>) -> Opti
 /// Whether a user may do what a request asks for.
 ///
 /// # Errors
-/// What it may not.
+/// What the user may not do.
 pub fn check<'a>(users: &Users, user: &User, command: &Command, arguments: Arguments<'a>) -> Result<(), Refusal<'a>> {
     if user.may_do_all() || command.has(flags::NO_AUTH) {
         return Ok(());
@@ -188,7 +188,8 @@ pub fn check<'a>(users: &Users, user: &User, command: &Command, arguments: Argum
     })
 }
 
-/// Whether a user may read keys for a request that its arguments do not name: what allows the request must allow every key.
+/// Whether a user may read keys that a request's arguments do not name: the selector that allows the request must allow
+/// every key.
 pub fn reads_all_keys(users: &Users, user: &User, command: &Command, arguments: Arguments<'_>) -> bool {
     user.may_do_all() || asked(users, command, arguments).is_some_and(|asked| user.rules().reads_all_keys(&asked))
 }

@@ -1,6 +1,6 @@
-//! `SAVE` and its like. What was written is in the store's log, and reaches the storage by the store's durability. To save
-//! is to bring there what has not reached it yet, so that it takes no time to speak of. Where the log was lost, this begins
-//! another one.
+//! `SAVE` and its like. Writes are in the store's log, and reach the storage according to the store's durability. To save
+//! is to bring the rest of the log to the storage, which takes almost no time. If the log was lost, saving begins another
+//! one.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
@@ -39,7 +39,7 @@ fn save(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Has saved when it answers.
+/// Saves before it answers.
 fn background_save(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     match arguments.len() {
         1 => {}

@@ -56,7 +56,7 @@ fn spublish(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// One reply for each name: what was done, the name, and the number of subscriptions.
+/// Sends one reply for each name: what was done, the name, and the number of subscriptions.
 fn confirm(cx: &mut Context<'_, '_>, what: &str, topic: Topic, name: Option<&Bytes>) {
     let count = cx.session.subscriptions.count(topic);
     cx.out.push(3);

@@ -1,6 +1,6 @@
 //! Keys that are not named: `SCAN`, `KEYS`, `RANDOMKEY`.
 //!
-//! A cursor is the hash from which on headers come next (`keyspace::layout`), and zero at the end. Keys that share a
+//! A cursor is the hash at which the next headers begin (`keyspace::layout`), and zero at the end. Keys that share a
 //! hash come in one step.
 
 use crate::commands::arguments::{Arguments, Words};
@@ -35,13 +35,13 @@ const CANDIDATES: usize = 16;
 
 /// Options of `SCAN` and its like.
 pub(crate) struct ScanOptions<'a> {
-    /// The hash to go on from.
+    /// The hash to continue from.
     pub(crate) cursor: u64,
     /// How many elements to look at.
     pub(crate) count: u64,
-    /// What they must match.
+    /// The pattern that elements must match.
     pub(crate) pattern: Option<&'a [u8]>,
-    /// What type keys must have.
+    /// The type that keys must have.
     pub(crate) kind: Option<&'a [u8]>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn cursor(text: &[u8]) -> Outcome<u64> {
         [b'+', digits @ ..] => (false, digits),
         _ => (false, text),
     };
-    // C's function reads nothing as zero, and takes a sign.
+    // C's function reads an empty text as zero, and accepts a sign.
     let number = match digits {
         [] if text.is_empty() => Some(0),
         _ if digits.iter().all(u8::is_ascii_digit) => {
@@ -137,7 +137,8 @@ fn keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// One of the keys that follow a random place, so that a key after a long gap is not much likelier than others.
+/// Replies with one of several keys that follow a random place, so that a key after a long gap is not much likelier
+/// than others.
 fn randomkey(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let (now_ms, space) = (cx.keys.now_ms(), cx.space());
     let start = cx.shared.random();

@@ -31,7 +31,7 @@ fn dump(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// What a key holds that has this header, as bytes.
+/// Returns what a key with this header holds, as bytes.
 ///
 /// # Errors
 /// Those of the database.

@@ -1,4 +1,4 @@
-//! `DUMP` and `RESTORE`: what a key holds, as bytes that Redis 7.0 also reads and writes.
+//! `DUMP` and `RESTORE`: what a key holds, in the bytes that Redis 7.0 reads and writes.
 //!
 //! | module | holds |
 //! |---|---|

@@ -49,7 +49,7 @@ impl Value {
     }
 }
 
-/// The bytes of the length that follows a value of this many bytes.
+/// Returns how many bytes the length after a value of this many bytes takes.
 const fn tail_bytes(value_bytes: usize) -> usize {
     match value_bytes {
         0..0x80 => 1,
@@ -111,7 +111,7 @@ pub(super) struct Listpack {
 }
 
 impl Listpack {
-    /// Nothing yet.
+    /// Makes an empty listpack.
     pub(super) fn new() -> Self {
         Self { bytes: vec![0; HEADER_BYTES], count: 0 }
     }
@@ -144,11 +144,11 @@ impl Listpack {
         self.end(from);
     }
 
-    /// A value has ended that began at a place.
+    /// Ends a value that began at a place.
     fn end(&mut self, from: usize) {
         let length = self.bytes.len() - from;
         let tail = tail_bytes(length);
-        // It is read from the end: a set bit says that there is more.
+        // The length is read from the end: a set bit says that more bytes follow.
         for at in 0..tail {
             let seven = (length >> (7 * (tail - 1 - at))) as u8 & 0x7f;
             self.bytes.push(if at == 0 { seven } else { seven | 0x80 });

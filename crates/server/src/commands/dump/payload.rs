@@ -23,7 +23,7 @@ pub(in crate::commands) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The value, if version and checksum are right.
+/// Returns the value, if version and checksum are right.
 pub(in crate::commands) fn open(bytes: &[u8]) -> Option<&[u8]> {
     let (rest, sum) = bytes.split_last_chunk::<8>()?;
     let (value, version) = rest.split_last_chunk::<2>()?;

@@ -15,7 +15,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::text::number;
 use bytes::Bytes;
 
-/// The value does not fit together, or is of a kind that is not known here.
+/// The value is inconsistent, or of a kind that is not known here.
 pub(in crate::commands) const BAD: Failure = Failure::text("ERR Bad data format");
 /// The longest string: no value of the engine is longer.
 const MAX_BYTES: usize = 64 << 20;
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         self.array().map(|[byte]| byte)
     }
 
-    /// A length; or the kind of a string that has none.
+    /// Reads a length, or the kind of a string that has none.
     fn length_or_kind(&mut self) -> Outcome<Result<u64, u8>> {
         let first = self.byte()?;
         let low = u64::from(first & 0x3f);
@@ -63,7 +63,8 @@ impl<'a> Reader<'a> {
         self.length_or_kind()?.map_err(|_| BAD)
     }
 
-    /// A count of things of at least one byte each, so that no memory is taken for what cannot be there.
+    /// Reads a count of things of at least one byte each, and refuses a count that the rest cannot hold, so that it
+    /// takes no memory.
     pub(in crate::commands) fn count(&mut self) -> Outcome<usize> {
         let count = usize::try_from(self.length()?).map_err(|_| BAD)?;
         if count > self.0.len() { Err(BAD) } else { Ok(count) }
@@ -86,7 +87,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Decompresses LZF: stretches of bytes as they are, and copies of what came before.
+/// Decompresses LZF: runs of literal bytes, and copies of earlier output.
 fn unpacked(packed: &[u8], length: usize) -> Outcome<Vec<u8>> {
     if length > MAX_BYTES {
         return Err(BAD);
@@ -103,7 +104,7 @@ fn unpacked(packed: &[u8], length: usize) -> Outcome<Vec<u8>> {
             }
             let back = ((control & 31) << 8 | usize::from(reader.byte()?)) + 1;
             let from = bytes.len().checked_sub(back).ok_or(BAD)?;
-            // What is copied may be what is being written.
+            // A copy may overlap the bytes that it writes.
             for at in from..from + count {
                 bytes.push(*bytes.get(at).ok_or(BAD)?);
             }

@@ -14,8 +14,8 @@
 //!   flags:    1 deleted, 2 the fields are those above, so that only values follow
 //! ```
 //!
-//! All numbers are lengths (see `reader`), but for those with a number of bytes: ids are big-endian, times little-endian.
-//! What is written has up to a hundred entries a node, and no fields above.
+//! All numbers are lengths (see `reader`), except those with a number of bytes: ids are big-endian, times little-endian.
+//! Written streams have up to a hundred entries a node, and no fields above.
 
 use super::packed::{Listpack, Value, values};
 use super::reader::{BAD, Reader, put_length, put_string};
@@ -24,7 +24,7 @@ use crate::keyspace::failure::Outcome;
 use crate::keyspace::streams::StreamId;
 use bytes::Bytes;
 
-/// A node ends when it has so many entries, or bytes of them.
+/// A node ends when it has this many entries, or this many bytes of them.
 const NODE_ENTRIES: usize = 100;
 const NODE_BYTES: usize = 1 << 20;
 const DELETED: i64 = 1;
@@ -200,7 +200,7 @@ fn group(reader: &mut Reader<'_>, is_old: bool) -> Outcome<WholeGroup> {
         consumers.push((name, seen_ms));
         for _ in 0..reader.count()? {
             let id = raw_id(reader.array()?);
-            // What is pending has one consumer.
+            // A pending entry has one consumer.
             let (at_ms, deliveries) = times.remove(&id).ok_or(BAD)?;
             pending.push(WholePending { id, at_ms, deliveries, consumer });
         }

@@ -1,4 +1,4 @@
-//! What each type is written as, and all the ways in which it may come.
+//! How each type is written, and all forms in which it is read.
 //!
 //! Described in `docs/formats/redis-dump.md`.
 //!
@@ -17,8 +17,8 @@
 //!   15,19  streams (see `streams`)                                   19
 //! ```
 //!
-//! Scores are little-endian. Redis before 7.0 keeps small collections otherwise, as types 9, 10, 12, 13 and 14: these are
-//! refused.
+//! Scores are little-endian. Redis before 7.0 keeps small collections in other forms, as types 9, 10, 12, 13 and 14:
+//! these are refused.
 
 use super::packed::{self, Value};
 use super::reader::{BAD, Reader, put_length, put_string};
@@ -146,7 +146,7 @@ fn text_score(reader: &mut Reader<'_>) -> Outcome<f64> {
     }
 }
 
-/// A collection has elements, and each of them once.
+/// Checks that a collection has elements, and each of them once.
 fn check(whole: &Whole) -> Outcome {
     let is_right = match whole {
         Whole::String(_) => true,
@@ -160,7 +160,7 @@ fn check(whole: &Whole) -> Outcome {
     if is_right { Ok(()) } else { Err(BAD) }
 }
 
-/// Whether there are names, and none of them twice.
+/// Whether there are names, all of them different.
 fn all_differ<'n>(names: impl Iterator<Item = &'n Bytes>) -> bool {
     let (mut seen, mut count) = (HashSet::default(), 0);
     names.for_each(|name| {

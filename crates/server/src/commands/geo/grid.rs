@@ -1,4 +1,4 @@
-//! Cells of a grid over longitude and latitude, and what is between two places.
+//! Cells of a grid over longitude and latitude, and distances between places.
 
 /// Limits of longitude, in degrees.
 pub(super) const LONGITUDES: (f64, f64) = (-180.0, 180.0);
@@ -16,7 +16,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether it is on the grid.
+    /// Whether the place is on the grid.
     pub(super) fn is_valid(self) -> bool {
         (LONGITUDES.0..=LONGITUDES.1).contains(&self.longitude) && (LATITUDES.0..=LATITUDES.1).contains(&self.latitude)
     }
@@ -32,7 +32,7 @@ impl Place {
         }
     }
 
-    /// Its score.
+    /// Returns the place's score.
     pub(super) fn score(self) -> f64 {
         Cell::around(self, FINEST).first_score()
     }
@@ -45,8 +45,8 @@ impl Place {
         2.0 * EARTH_RADIUS_M * (u * u + from.cos() * to.cos() * v * v).sqrt().asin()
     }
 
-    /// The eleven letters that other systems know the place by. Their grid has all latitudes, so that the last letter is
-    /// beyond what is known, and is always the first of the alphabet.
+    /// Returns the place's geohash: the eleven letters by which other systems know it. Their grid has all latitudes. The
+    /// last letter is more precise than the score, so it is always the first of the alphabet.
     pub(super) fn letters(self) -> String {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::at(self, FINEST, LONGITUDES, (-90.0, 90.0)).bits();
@@ -102,7 +102,7 @@ impl Cell {
         spread(self.x) << 1 | spread(self.y)
     }
 
-    /// The cell so many cells to the east and to the north; the grid has no edges.
+    /// Returns the cell this many cells to the east and to the north; the grid has no edges.
     pub(super) fn beside(self, east: i64, north: i64) -> Self {
         let moved = |index: u64, by: i64| match by {
             0 => index,
@@ -131,8 +131,8 @@ impl Cell {
     }
 }
 
-/// A score as a word. One that is no place, a negative one for example, wraps around; what is beyond words is what the
-/// processors make of it for which Redis is built.
+/// A score as a word. A score that is not a place, for example a negative one, wraps around. A score too large for a
+/// word becomes what the processors that Redis is built for make of it.
 fn word_of(score: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     match score {

@@ -101,7 +101,7 @@ fn geodist(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with something about each member that is there.
+/// Replies with something about each member that exists.
 fn each(
     cx: &mut Context<'_, '_>,
     arguments: Arguments<'_>,

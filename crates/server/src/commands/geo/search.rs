@@ -56,12 +56,12 @@ struct Query<'a> {
     with_distance: bool,
     with_score: bool,
     with_place: bool,
-    /// Any results are right, not only the nearest.
+    /// Whether any results will do, not only the nearest.
     any: bool,
     order: Option<Direction>,
     most: Option<usize>,
     target: Target<'a>,
-    /// What is told when results are stored.
+    /// The event when results are stored.
     event: &'static str,
 }
 
@@ -127,7 +127,7 @@ fn sides(width: &[u8], height: &[u8], unit: &[u8]) -> Outcome<(Extent, f64)> {
     Ok((Extent::Box(width, height), unit_m(unit)?))
 }
 
-/// Where the centre is, of which it is known that it is there.
+/// Returns the centre's place, if the member is known to exist.
 fn centre(cx: &mut Context<'_, '_>, set: &Collection, member: &[u8]) -> Outcome<Place> {
     let place = place_of(cx, set, member)?;
     place.ok_or(Failure::text("ERR could not decode requested zset member"))
@@ -141,7 +141,7 @@ struct Found {
     distance_m: f64,
 }
 
-/// What is within a shape, cell by cell, up to `most`.
+/// Returns the places within a shape, cell by cell, up to `most`.
 fn find(cx: &mut Context<'_, '_>, set: &Collection, shape: &Shape, most: usize) -> Outcome<Vec<Found>> {
     let mut found = Vec::new();
     for cell in shape.cells() {
@@ -169,7 +169,7 @@ fn answer(cx: &mut Context<'_, '_>, set: Option<Collection>, shape: Option<&Shap
         (Some(set), Some(shape)) => find(cx, set, shape, if query.any { most } else { usize::MAX })?,
         _ => Vec::new(),
     };
-    // Some of all are the nearest ones.
+    // A limited number of results means the nearest ones.
     let order = query.order.or((query.most.is_some() && !query.any).then_some(Direction::Forward));
     match order {
         Some(Direction::Forward) => found.sort_by(|a, b| a.distance_m.total_cmp(&b.distance_m)),
@@ -269,7 +269,7 @@ fn georadiusbymember_ro(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> O
 /// The centre of a search.
 #[derive(Clone, Copy)]
 enum Centre {
-    /// Where a member is; `None` when the set is not there.
+    /// Where a member is; `None` when the set does not exist.
     Member(Option<Place>),
     /// A point.
     Point(Place),

@@ -24,7 +24,7 @@ pub(super) struct Shape {
 const HALF_WORLD_M: f64 = 20_037_726.37;
 
 impl Shape {
-    /// The distance of a place from the centre in metres, if it is within.
+    /// Returns the distance of a place from the centre in metres, if the place is within the shape.
     pub(super) fn distance_m(&self, place: Place) -> Option<f64> {
         let distance_m = self.centre.distance_m(place);
         let is_within = match self.extent {
@@ -47,18 +47,18 @@ impl Shape {
         }
     }
 
-    /// The degrees between which it lies: of longitude, and of latitude.
+    /// Returns the shape's limits in degrees of longitude and of latitude.
     fn bounds(&self) -> ((f64, f64), (f64, f64)) {
         let (width_m, height_m) = self.halves_m();
         let Place { longitude, latitude } = self.centre;
         let rise = degrees_of_m(height_m);
-        // The degrees of a width are the most on the side of the pole.
+        // A width spans the most degrees on the side towards the pole.
         let widest = if latitude < 0.0 { latitude - rise } else { latitude + rise };
         let turn = degrees_of_m(width_m / widest.to_radians_exactly().cos());
         ((longitude - turn, longitude + turn), (latitude - rise, latitude + rise))
     }
 
-    /// How fine the grid may be on which nine cells cover it.
+    /// Returns how fine a grid may be so that nine cells cover the shape.
     fn steps(&self) -> u32 {
         let mut radius_m = match self.extent {
             Extent::Circle(radius) => radius * self.unit_m,
@@ -79,7 +79,7 @@ impl Shape {
         steps.saturating_sub(2 + narrower).clamp(1, FINEST)
     }
 
-    /// The cells that cover it: the centre's first, then those beside it.
+    /// Returns the cells that cover the shape: the centre's first, then those beside it.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let (longitudes, latitudes) = self.bounds();
         let mut cell = Cell::around(self.centre, self.steps());

@@ -15,7 +15,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new(FAMILY, "pfadd", -2, WRITE | DENYOOM | FAST, pfadd)
         .keys(1, 1, 1)
         .doc("2.8.9", "Adds elements to a sketch."),
-    // It keeps the estimate.
+    // It may write, because it stores the estimate.
     Command::new(FAMILY, "pfcount", -2, READONLY | MAY_REPLICATE, pfcount)
         .keys(1, -1, 1)
         .doc("2.8.9", "Estimates the number of different elements."),
@@ -54,7 +54,7 @@ fn pfadd(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// The larger value of each register of several sketches, and whether one of them is dense.
+/// Returns the largest value of each register over several sketches, and whether one of them is dense.
 fn union(cx: &mut Context<'_, '_>, keys: &[&[u8]]) -> Outcome<(Vec<u8>, bool)> {
     let (mut largest, mut is_dense) = (Sketch::new().registers()?, false);
     for key in keys {

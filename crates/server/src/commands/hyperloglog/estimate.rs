@@ -1,8 +1,8 @@
 //! The hash of an element, and the estimate from what registers hold.
 //!
-//! An element chooses a register by the low bits of its hash. The register keeps the largest rank that it was given; the
-//! rank of an element is the place of the lowest one among the other bits of its hash. The estimate is that of Otmar Ertl,
-//! "New cardinality estimation algorithms for HyperLogLog sketches" (2017), section 4: it has no constants to correct it.
+//! The low bits of an element's hash choose a register. The register keeps the largest rank that it was given. The rank
+//! of an element is the place of the lowest one bit among the other bits of its hash. The estimate is that of Otmar Ertl,
+//! "New cardinality estimation algorithms for HyperLogLog sketches" (2017), section 4: it needs no correction constants.
 
 /// Bits of a hash that choose the register.
 const INDEX_BITS: u32 = 14;

@@ -1,6 +1,6 @@
-//! HyperLogLog: how many different elements were added, about, in at most 12 KiB.
+//! HyperLogLog: about how many different elements were added, in at most 12 KiB.
 //!
-//! A sketch is a string, byte for byte as Redis has it, so that `GET` and `SET` carry it from one to the other.
+//! A sketch is a string, byte for byte as in Redis, so that `GET` and `SET` can copy it between the two.
 //!
 //! | module | holds |
 //! |---|---|

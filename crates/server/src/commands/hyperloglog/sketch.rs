@@ -16,8 +16,8 @@
 //!                 1vvvvvnn             n + 1 times the value v + 1
 //! ```
 //!
-//! A sketch is sparse at first. It gets dense when a value is above 32, or when it would be longer than
-//! `hll-sparse-max-bytes`. How stretches are cut and joined is Redis's way, too, so that the strings are equal.
+//! A sketch is sparse at first. It becomes dense when a value is above 32, or when it would be longer than
+//! `hll-sparse-max-bytes`. Stretches are cut and joined as in Redis, so that the strings are equal.
 
 use super::estimate::{self, RANKS, REGISTERS};
 use crate::keyspace::failure::{Failure, Outcome};
@@ -36,7 +36,7 @@ const MAX_SPARSE_VALUE: u8 = 32;
 /// How many stretches are looked at for some that can be joined after a change.
 const JOINED_STRETCHES: usize = 5;
 
-/// What the string says does not fit together.
+/// The contents of the string are inconsistent.
 const CORRUPTED: Failure = Failure::text("INVALIDOBJ Corrupted HLL object detected");
 /// The string is no sketch.
 const NO_SKETCH: Failure = Failure::text("WRONGTYPE Key is not a valid HyperLogLog string value.");
@@ -62,12 +62,12 @@ pub(super) enum Stretch {
 }
 
 impl Stretch {
-    /// The shortest form of zeros.
+    /// Returns the shortest form of this many zeros.
     const fn zeros(count: usize) -> Self {
         if count > MAX_SHORT { Self::Long(count) } else { Self::Short(count) }
     }
 
-    /// The stretch that these bytes begin with. Behind the last byte is a zero.
+    /// Returns the stretch at the beginning of these bytes. After the last byte comes a zero.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (first, second) = (*bytes.first()?, bytes.get(1).copied().unwrap_or(0));
         Some(match first >> 6 {
@@ -107,14 +107,14 @@ impl Stretch {
     }
 }
 
-/// A sketch: a string that has a header, and if it is dense, the right length.
+/// A sketch: a string that has a header, and the right length if it is dense.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sketch {
     bytes: Vec<u8>,
 }
 
 impl Sketch {
-    /// A sketch of nothing.
+    /// Makes an empty sketch.
     pub(super) fn new() -> Self {
         let mut bytes = [&MAGIC[..], &[1], &[0; 11]].concat();
         Stretch::Long(REGISTERS).write(&mut bytes);
@@ -167,14 +167,14 @@ impl Sketch {
         }
     }
 
-    /// The kept estimate is old.
+    /// Marks the kept estimate as old.
     pub(super) fn forget_estimate(&mut self) {
         if let Some(high) = self.bytes.get_mut(HEADER_BYTES - 1) {
             *high |= 0x80;
         }
     }
 
-    /// The number of different elements, about, which is kept.
+    /// Returns about how many different elements there are, and keeps that estimate.
     pub(super) fn estimate(&mut self) -> Outcome<u64> {
         let estimate = estimate_of(&self.registers()?);
         self.set_estimate(estimate);
@@ -198,13 +198,13 @@ impl Sketch {
         if registers.len() == REGISTERS { Ok(registers) } else { Err(CORRUPTED) }
     }
 
-    /// Adds an element. True when something has changed.
+    /// Adds an element. Returns true when something has changed.
     pub(super) fn add(&mut self, element: &[u8], max_sparse_bytes: usize) -> Outcome<bool> {
         let (index, rank) = estimate::place(element);
         self.raise(index, rank, max_sparse_bytes)
     }
 
-    /// Raises a register to a value. True when it was lower.
+    /// Raises a register to a value. Returns true when it was lower.
     pub(super) fn raise(&mut self, index: usize, value: u8, max_sparse_bytes: usize) -> Outcome<bool> {
         match self.form() {
             Form::Dense => {
@@ -218,7 +218,7 @@ impl Sketch {
         }
     }
 
-    /// Keeps registers in six bits each. False when they are already.
+    /// Makes the sketch dense, with six bits for each register. Returns false when it already is.
     pub(super) fn make_dense(&mut self) -> Outcome<bool> {
         if self.form() == Form::Dense {
             return Ok(false);
@@ -319,7 +319,7 @@ impl Sketch {
     }
 }
 
-/// The number of different elements, about, from the values of all registers.
+/// Returns about how many different elements there are, from the values of all registers.
 pub(super) fn estimate_of(registers: &[u8]) -> u64 {
     let mut histogram = [0; RANKS];
     for &value in registers {
