@@ -1,4 +1,4 @@
-//! Carries out what connections ask for.
+//! Carries out the requests of connections.
 //!
 //! ```text
 //!   requests ─► plan ─┬─ commands that may go together ─► one run: lock all keys, fetch them, carry all out,
@@ -15,9 +15,9 @@
 //! A command that has found nothing waits for a key to change (see `waiters`).
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
-//! kept back until the batch is written: if that fails, all of the run is answered with the error. When one batch cannot hold
-//! the run, or its replies are too long, its first command goes alone. A batch that is written and not durable is an error, too,
-//! but everybody sees it, so whatever follows from it happens as for any other.
+//! held back until the batch is written. If the write fails, the reply to every command of the run is the error. When
+//! one batch cannot hold the run, or its replies are too long, the run's first command goes alone. A batch that is
+//! written but not durable is also an error, but everybody sees the batch, so its consequences happen as for any other.
 
 mod jobs;
 mod migrations;
@@ -46,16 +46,16 @@ use bytes::Bytes;
 use forebay_env::Nanos;
 use tracing::{debug_span, trace_span};
 
-/// A run ends, and a connection is not read further, when this much is to be sent.
+/// A run ends, and its connection is not read further, when this many bytes wait to be sent.
 pub const MAX_REPLY_BYTES: usize = 1 << 20;
 /// Most commands of a run.
 const MAX_RUN: usize = 256;
-/// A run ends before a command with which it would write more than this: the command may make much out of little, and all of
+/// A run ends before a command with which it would write more bytes than this: a short command may write much, and all of
 /// a run is one batch.
 const WRITE_BYTES: usize = 4 << 20;
 
-/// How many commands the runs of a connection have, and how many keys they fetch together at first. Both begin low: nothing is
-/// known about the sizes of values.
+/// How many commands a connection's runs have, and how many keys they fetch together at first. Both begin low, because
+/// nothing is known about the sizes of values.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     commands: usize,
@@ -69,7 +69,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A run of `commands` has fetched this.
+    /// Learns from what a run of `commands` commands has fetched.
     fn learn(&mut self, commands: usize, fetched: &Writes<'_>) {
         let bytes = fetched.fetched_bytes();
         if bytes > PORTION_BYTES {
@@ -93,7 +93,7 @@ pub struct Executor<'s> {
     pub counters: &'s Counters,
 }
 
-/// A command, and what it is called with.
+/// A command, and its arguments.
 type Call<'a> = (&'static Command, Arguments<'a>);
 
 /// A key that a call names.
@@ -101,7 +101,7 @@ type Call<'a> = (&'static Command, Arguments<'a>);
 struct Named<'a> {
     key: &'a [u8],
     hash: u64,
-    /// Its outline is enough.
+    /// Whether its outline is enough.
     is_overwritten: bool,
 }
 
@@ -117,9 +117,9 @@ enum Place {
 /// Why commands are not carried out now.
 #[derive(Debug)]
 enum Stopped {
-    /// Keys that they need are reserved. They come again.
+    /// Keys that they need are reserved. They are tried again.
     Held,
-    /// They take long, and are left to the thread of jobs.
+    /// They take long, and the thread of jobs carries them out.
     Long,
     /// They get an error.
     Failed(Failure),
@@ -131,7 +131,7 @@ impl From<Failure> for Stopped {
     }
 }
 
-/// A request that was looked at.
+/// What will happen to a request.
 enum Planned {
     /// It may go with others.
     Together(&'static Command),
@@ -146,8 +146,8 @@ enum Planned {
 }
 
 impl<'s> Executor<'s> {
-    /// Carries requests out from the first one on, and returns how many. Stops early when the connection is to end, or much
-    /// is to be sent.
+    /// Carries requests out from the first one on, and returns how many. Stops early when the connection must end, or
+    /// much waits to be sent.
     pub fn serve(&self, session: &mut Session, requests: &Requests, out: &mut Reply, pace: &mut Pace) -> usize {
         let mut words: Vec<&[u8]> = Vec::new();
         let mut last = None;
@@ -179,7 +179,7 @@ impl<'s> Executor<'s> {
                 let carried = self.together(session, &words, &run, out, pace);
                 session.push(out);
                 done += carried;
-                // What follows a command that was left to the thread of jobs waits for its reply.
+                // Commands after one that was left to the thread of jobs wait for its reply.
                 if carried < run.len() || !session.may_go_on() {
                     continue;
                 }
@@ -194,7 +194,7 @@ impl<'s> Executor<'s> {
         done
     }
 
-    /// Until when a command must wait, if there is a pause.
+    /// Returns until when a command must wait, if there is a pause.
     fn held_until(&self, session: &Session, arguments: Arguments<'_>) -> Option<Nanos> {
         if !self.shared.pause.is_on() {
             return None;
@@ -213,7 +213,8 @@ impl<'s> Executor<'s> {
         self.shared.pause.hold(&session.client, is_write, self.shared.clock.now())
     }
 
-    /// What becomes of a request. Often it calls the same command as the `last` one, which need not be looked for then.
+    /// Decides what happens to a request. It often calls the same command as the `last` one, which then need not be
+    /// looked up.
     fn plan(&self, session: &Session, arguments: Arguments<'_>, last: &mut Option<&'static Command>) -> Planned {
         let same = last.filter(|last| last.is_called_by(arguments));
         let command = match same.map_or_else(|| self.registry.resolve(arguments), Ok) {
@@ -270,7 +271,7 @@ impl<'s> Executor<'s> {
         })
     }
 
-    /// Carries a request out that goes alone. False when it is held.
+    /// Carries out a request that goes alone. Returns false when it is held.
     fn by_itself(
         &self,
         session: &mut Session,
@@ -282,7 +283,7 @@ impl<'s> Executor<'s> {
         let start = out.len();
         out.begin(self.shared.max_reply_bytes);
         let result = match planned {
-            // A transaction ends with it, whatever is wrong with it.
+            // EXEC ends the transaction, even if EXEC itself is wrong.
             Planned::Refused(failure)
                 if arguments.from(0).first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) =>
             {
@@ -318,7 +319,7 @@ impl<'s> Executor<'s> {
                 }
                 Run::Flow(flow) => {
                     let begun = self.shared.clock.now();
-                    // The commands of a transaction come before its end.
+                    // Clients that watch see the commands of a transaction before its end.
                     let result = match self.flow(session, flow, arguments, out, place) {
                         Err(Stopped::Held) => return false,
                         Err(Stopped::Long) => {
@@ -354,7 +355,7 @@ impl<'s> Executor<'s> {
         true
     }
 
-    /// A run of commands of a pipeline. Returns how many were carried out.
+    /// Carries out a run of commands of a pipeline. Returns how many were carried out.
     fn together(
         &self,
         session: &mut Session,
@@ -387,13 +388,14 @@ impl<'s> Executor<'s> {
         named
     }
 
-    /// Locks what these commands touch, or reserves it for the thread of jobs. Fails when a script keeps it for long.
+    /// Locks the keys that these commands touch, or reserves them for the thread of jobs. Fails when a script keeps
+    /// them for long.
     fn lock(&self, calls: &[Call<'_>], named: &[Named<'_>], place: Place) -> Result<Locked<'s>, Stopped> {
         if calls.iter().all(|(command, _)| command.has(flags::ALLOW_BUSY)) {
             return Ok(Locked::nothing());
         }
         let locks = &self.shared.locks;
-        // Without a snapshot, who looks for keys would find half of what others are writing.
+        // Without a snapshot, a command that looks for keys would find half of what others are writing.
         let is_steady = self.shared.store.has_snapshots();
         let reads_others =
             |(command, arguments): &Call<'_>| command.reads_others(*arguments) || command.looks_around && !is_steady;
@@ -411,7 +413,7 @@ impl<'s> Executor<'s> {
         self.until(|| locks.try_reserve(reservation.clone()))
     }
 
-    /// Tries until it has something, or keys are reserved, or a script is busy.
+    /// Tries until an attempt succeeds, or keys are reserved, or a script is busy.
     fn until<T>(&self, mut attempt: impl FnMut() -> Result<T, NotLocked>) -> Result<T, Stopped> {
         loop {
             match attempt() {
@@ -425,8 +427,8 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// Carries commands out together, and returns how many. None when the first one is held; one when it is left to the thread of
-    /// jobs.
+    /// Carries commands out together, and returns how many: zero when the first one is held; one when it is left to the
+    /// thread of jobs.
     fn run(
         &self,
         session: &mut Session,
@@ -462,7 +464,7 @@ impl<'s> Executor<'s> {
                     self.hold(session);
                     return 0;
                 };
-                // One job after the other may reserve what it needs, so it comes in its turn.
+                // Only one job at a time may reserve keys, so the command becomes a job and takes its turn.
                 self.leave(session, *arguments, out, None);
                 return 1;
             }
@@ -491,11 +493,12 @@ impl<'s> Executor<'s> {
             keys.reads().allow(if is_bounded { self.shared.max_steps } else { u64::MAX });
             carried += 1;
             match self.call(session, (command, *arguments), &mut keys, out, &mut at) {
-                // Nobody waits within a run of several: such commands go alone.
+                // No command waits within a run of several: commands that wait go alone.
                 Ok(wait) => waits = wait.map(|wait| (wait, *arguments)),
                 Err(failure) => failed = Some(failure),
             }
-            // Those who wait come before the commands that follow, and so does what the client is told of its own changes.
+            // Waiting clients come before the commands that follow. So do the messages to this client about its own
+            // changes.
             let is_told = session.tracked.is_some() && command.has(flags::WRITE);
             if is_told || self.may_wake(session, (command, *arguments)) {
                 break;
@@ -540,7 +543,7 @@ impl<'s> Executor<'s> {
             out.truncate(start);
             session.replies = replies;
             session.shown = 0;
-            // Those that were not carried out come next, unless none was.
+            // Continue with the commands that were not carried out, unless none was.
             carried = if carried == 0 { calls.len() } else { carried };
             for _ in 0..carried {
                 let start = out.len();
@@ -567,7 +570,7 @@ impl<'s> Executor<'s> {
         let mut elements = Vec::new();
         for (command, arguments) in calls {
             let Some(named) = command.elements else { continue };
-            // What is wrong with the key is for the command to say.
+            // The command itself reports what is wrong with the key.
             let Ok(Some(collection)) = keys.collection(space, arguments.at(1), named.kind) else { continue };
             let (first, last, step) = named.places;
             let (layout, id) = (keys.layout(), collection.id);
@@ -579,7 +582,7 @@ impl<'s> Executor<'s> {
         keys.writes().fetch(elements)
     }
 
-    /// Notes what a client has asked for last.
+    /// Notes the last command of a client.
     fn describe(session: &Session, command: &Command, now_ms: u64) {
         session.client.describe(|described| {
             described.command = command.name;
@@ -588,8 +591,8 @@ impl<'s> Executor<'s> {
         });
     }
 
-    /// Carries a command out from the time `at` on, which becomes the time when it is done, and returns what it waits for. Fails
-    /// when the store failed; the command's own failure is its reply.
+    /// Carries a command out, and returns what it waits for. `at` is the time when it begins, and is set to the time
+    /// when it is done. Fails when the store failed; the command's own failure is its reply.
     fn call(
         &self,
         session: &mut Session,
@@ -609,7 +612,7 @@ impl<'s> Executor<'s> {
             return Err(Failure::text("ERR the command is not possible here"));
         };
         let Self { shared, registry, counters } = *self;
-        // Who was woken was shown when it began to wait.
+        // A command that was woken was already shown when it began to wait.
         if session.shown > 0 {
             session.shown -= 1;
         } else if session.woken_by.is_none() {
@@ -617,7 +620,7 @@ impl<'s> Executor<'s> {
         }
         let mut context = Context { shared, registry, counters, session, keys, out, wait: None };
         let result = handler(&mut context, arguments);
-        // Nobody waits in a transaction.
+        // No command waits in a transaction.
         let wait = context.wait.take().filter(|_| !session.is_in_transaction);
         command.track(shared, session, arguments);
         if !session.is_in_transaction {
@@ -648,7 +651,7 @@ impl<'s> Executor<'s> {
         if out.is_full() {
             return Err(Failure::REPLY_TOO_LONG);
         }
-        // A confirmation is a message, which a client gets whatever it says of replies.
+        // A confirmation is a message, which a client gets even if it wants no replies.
         let held_from = if is_of_subscriptions(command) { out.len() } else { start };
         Self::hold_back(session, out, held_from);
         Ok(wait)
@@ -661,10 +664,10 @@ impl<'s> Executor<'s> {
         durations.add(carried as u64, self.shared.clock.now().saturating_sub(begun));
     }
 
-    /// Remembers a command that took long.
+    /// Adds a command that took long to the slow log.
     fn measure(&self, session: &Session, command: &Command, arguments: Arguments<'_>, now_ms: u64, took_us: u64) {
         let config = &self.shared.config;
-        // Secrets are not remembered.
+        // Secrets are not logged.
         if i64::try_from(took_us).is_ok_and(|took| took < config.slow_us())
             || config.slow_us() < 0
             || has_secrets(command)
@@ -682,10 +685,11 @@ impl<'s> Executor<'s> {
         self.shared.slow_log.add(slow, usize::try_from(config.number("slowlog-max-len")).unwrap_or(0));
     }
 
-    /// Writes what a run of a client changed and says so, unless it failed. What is returned says why it is not durable, if it is not.
+    /// Writes what a client's run changed and tells others of it, unless the run failed. Returns why the changes are
+    /// not durable, if they are not.
     ///
     /// # Errors
-    /// The run's own; those of the database. Nothing was written then.
+    /// The run's own; those of the database. Then nothing was written.
     pub fn finish(
         &self,
         by: Option<&mut Session>,
@@ -712,7 +716,7 @@ impl<'s> Executor<'s> {
         self.counters.add_error(failure.message());
     }
 
-    /// Takes a reply back that the client does not want.
+    /// Removes a reply that the client does not want.
     fn hold_back(session: &mut Session, out: &mut Reply, start: usize) {
         match session.replies {
             Replies::On | Replies::SkipNext => {}
@@ -768,7 +772,7 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// The connection becomes as it was at first.
+    /// Returns the connection to its first state.
     fn reset(&self, session: &mut Session, out: &mut Reply) {
         session.queue = None;
         self.unwatch(session);
@@ -791,7 +795,7 @@ impl<'s> Executor<'s> {
         });
     }
 
-    /// A connection has ended: nothing is left of it.
+    /// Forgets everything about a connection that has ended.
     pub fn forget(&self, session: &mut Session) {
         self.unwatch(session);
         self.unsubscribe(session);
@@ -814,13 +818,13 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// The connection's next transaction depends on nothing.
+    /// Removes all that the connection's next transaction depends on.
     fn unwatch(&self, session: &mut Session) {
         session.unwatch(&self.shared.watches);
     }
 }
 
-/// Whether the arguments of a command may be secrets.
+/// Whether the arguments of a command may contain secrets.
 fn has_secrets(command: &Command) -> bool {
     command.has(flags::NO_AUTH) || matches!(command.name, "config|set" | "acl|setuser")
 }

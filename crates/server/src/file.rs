@@ -1,11 +1,12 @@
-//! Files that are written anew while they are in use.
+//! Files that are replaced while they are in use.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Writes a file anew, with the permissions `mode` where it is made for that. It holds either what it held or `bytes`, whatever fails.
+/// Writes a file anew, with the permissions `mode` if it creates the file. Whatever fails, the file holds either its
+/// old contents or `bytes`.
 ///
 /// # Errors
 /// Those of the system.

@@ -151,7 +151,7 @@ impl Refusal<'_> {
     }
 }
 
-/// Returns what a request asks for; `None` for a command that no user can be allowed.
+/// Returns what a request asks for; `None` for a command that the catalogue does not have.
 fn asked<'a>(users: &Users, command: &Command, arguments: Arguments<'a>) -> Option<Asked<'a>> {
     let number = users.catalogue().number(command.name)?;
     let (first, others) = access(command, arguments);

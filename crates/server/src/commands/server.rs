@@ -9,7 +9,7 @@ use crate::keyspace::transaction::Name;
 use crate::state::watches::Doomed;
 
 const FAMILY: Family = Family::Server;
-/// Keys that are looked for together, which somebody watches.
+/// How many watched keys are looked for together.
 const LOOKED_FOR: usize = 256;
 const CONTROL: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 
@@ -102,7 +102,7 @@ fn check_flush(arguments: Arguments<'_>) -> Outcome {
     }
 }
 
-/// Keys of these databases are about to go, all of them: says so of those that are in any of them and are watched.
+/// Reports the change of all watched keys in these databases, whose keys are all about to go.
 fn change_watched(cx: &mut Context<'_, '_>, databases: &[usize]) -> Outcome {
     if cx.shared.watches.is_empty() {
         return Ok(());
@@ -111,12 +111,12 @@ fn change_watched(cx: &mut Context<'_, '_>, databases: &[usize]) -> Outcome {
     let mut names = watches.names().into_iter().filter(|(database, _)| databases.contains(database));
     let mut doomed = Doomed::default();
     loop {
-        // A client may watch many keys, and one of them breaks its mark: the others need not be looked for then.
+        // A client may watch many keys. Once one of them breaks the client's mark, the others need not be looked for.
         let some: Vec<Name> = names.by_ref().filter(|name| watches.is_whole(name, &doomed)).take(LOOKED_FOR).collect();
         if some.is_empty() {
             return Ok(());
         }
-        // What is exchanged changes keys that are in either.
+        // An exchange changes keys that are in either database.
         let exchanged = if databases.len() == 2 { databases } else { &[] };
         let mut places = Vec::new();
         for (number, (own, key)) in some.iter().enumerate() {
@@ -174,15 +174,15 @@ fn swapdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn time(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let now_ms = cx.keys.now_ms();
-    // The clock tells milliseconds.
+    // The clock counts milliseconds.
     let parts = [now_ms / 1000, now_ms % 1000 * 1000];
     cx.out.array(2);
     parts.into_iter().for_each(|part| cx.out.bulk(part.to_string()));
     Ok(())
 }
 
-/// Data is where it is; nothing is saved, so nothing is lost either way. But a script that is busy may be ended only by who says
-/// so: `NOSAVE`.
+/// Ends the server. There is nothing to save, so nothing is lost with or without saving. But only `NOSAVE` may end a
+/// busy script.
 fn shutdown(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let known = ["NOSAVE", "SAVE", "NOW", "FORCE", "ABORT"];
     if !(1..arguments.len()).all(|place| known.iter().any(|word| arguments.is(place, word))) {

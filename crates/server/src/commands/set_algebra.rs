@@ -1,8 +1,8 @@
 //! Unions, intersections and differences of sets.
 //!
-//! Sets are in the order of their members' hashes, all in the same. A union or a difference reads each set once, in
-//! order. An intersection reads the smallest set and asks the others for its members, many at a time. What comes out is replied
-//! or written as it comes.
+//! All sets are in the same order, that of their members' hashes. A union or a difference reads each set once, in
+//! order. An intersection reads the smallest set and asks the others for its members, many at a time. Results are
+//! replied or written as they come.
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::building::Building;
@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 const FAMILY: Family = Family::Set;
 const STORE: u32 = WRITE | DENYOOM;
-/// Members that other sets are asked for at a time.
+/// How many members other sets are asked for at a time.
 const ASKED: usize = 256;
 
 /// The commands of this module.
@@ -52,7 +52,7 @@ enum Operation {
     Difference,
 }
 
-/// What members are passed to, until it returns false.
+/// A function that gets members until it returns false.
 type Visit<'v> = &'v mut dyn FnMut(&mut Context<'_, '_>, &[u8]) -> Outcome<bool>;
 
 /// The sets of keys.
@@ -60,7 +60,7 @@ fn sets_of(cx: &mut Context<'_, '_>, keys: &[&[u8]]) -> Outcome<Vec<Option<Colle
     keys.iter().map(|key| cx.collection(key, Kind::Set)).collect()
 }
 
-/// Passes on what an operation makes of sets.
+/// Passes on the members of an operation's result.
 fn each(cx: &mut Context<'_, '_>, operation: Operation, keys: &[&[u8]], visit: Visit<'_>) -> Outcome {
     let sets = sets_of(cx, keys)?;
     let sizes = sets.iter().map(|set| set.map_or(0, |set| set.a));
@@ -157,7 +157,7 @@ fn sdiffstore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 /// The keys that follow their number, and the place after them.
 ///
 /// # Errors
-/// When the number is none, or not that of what follows.
+/// When it is not a number, or more keys are named than follow.
 pub(crate) fn counted_keys(arguments: Arguments<'_>, place: usize) -> Outcome<(&[&[u8]], usize)> {
     let count = crate::text::number::integer(arguments.at(place)).filter(|&count| count > 0);
     let count = count.ok_or(Failure::text("ERR numkeys should be greater than 0"))?;

@@ -1,8 +1,8 @@
 //! `SORT`: elements in the order of their numbers, or of their bytes, or of what other keys hold.
 //!
-//! A pattern has a star, in whose place an element comes: `weight_*` is a string, `object_*->name` a field of a hash.
-//! Which keys are read so is not known before, so that nothing else happens meanwhile, and only a user who may read all
-//! keys may use patterns.
+//! A pattern has a star, which an element replaces: `weight_*` is a string, `object_*->name` a field of a hash. Which
+//! keys a pattern reads is not known in advance. So no other command changes keys meanwhile, and only a user who may
+//! read all keys may use patterns.
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{DENYOOM, MOVABLEKEYS, READONLY, WRITE};
@@ -32,9 +32,9 @@ pub const COMMANDS: &[Command] = &[
 /// What a client asks for.
 #[derive(Default)]
 struct Query<'a> {
-    /// The order is that of what this leads to.
+    /// The pattern whose values give the order.
     by: Option<&'a [u8]>,
-    /// What is returned in place of elements.
+    /// The patterns whose values are returned instead of elements.
     gets: Vec<&'a [u8]>,
     descends: bool,
     is_of_bytes: bool,
@@ -42,7 +42,7 @@ struct Query<'a> {
     target: Option<&'a [u8]>,
 }
 
-/// What these arguments ask for. Who may not read all keys is refused patterns.
+/// Returns what these arguments ask for. A user who may not read all keys is refused patterns.
 fn query<'a>(arguments: Arguments<'a>, may_store: bool, reads_all_keys: bool) -> Outcome<Query<'a>> {
     let (mut words, mut query) = (arguments.words(2), Query::default());
     while !words.is_done() {
@@ -73,7 +73,7 @@ fn query<'a>(arguments: Arguments<'a>, may_store: bool, reads_all_keys: bool) ->
     Ok(query)
 }
 
-/// The key that a pattern leads to, and the field if it is one of a hash. `None` for a pattern without a star.
+/// Returns the key that a pattern leads to, and the field if it leads to a hash. `None` for a pattern without a star.
 fn place(pattern: &[u8], element: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
     let star = pattern.iter().position(|&byte| byte == b'*')?;
     let (before, behind) = (pattern.get(..star)?, pattern.get(star + 1..)?);
@@ -83,7 +83,7 @@ fn place(pattern: &[u8], element: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
     Some((Bytes::from([before, element, rest].concat()), field))
 }
 
-/// What a pattern leads to, for each of some elements.
+/// Returns what a pattern leads to, for each of these elements.
 fn follow(cx: &mut Context<'_, '_>, pattern: &[u8], elements: &[Bytes]) -> Outcome<Vec<Option<Bytes>>> {
     if pattern == b"#" {
         return Ok(elements.iter().cloned().map(Some).collect());
@@ -113,7 +113,7 @@ fn weight(text: &[u8]) -> Outcome<f64> {
     number::double_of_c_in_range(text).ok_or(Failure::text("ERR One or more scores can't be converted into double"))
 }
 
-/// Brings elements into their order.
+/// Sorts elements.
 fn order(cx: &mut Context<'_, '_>, elements: Vec<Bytes>, query: &Query<'_>) -> Outcome<Vec<Bytes>> {
     let values = match query.by {
         Some(pattern) => follow(cx, pattern, &elements)?,
@@ -142,14 +142,14 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
         Some(header) => Whole::read(cx, &header)?,
         None => Some(Whole::List(Vec::new())),
     };
-    // What has no star gives every element the same place.
+    // A pattern without a star gives every element the same place.
     let mut is_sorted = query.by.is_none_or(|pattern| pattern.contains(&b'*'));
     let mut elements = match whole {
         Some(Whole::List(elements)) => elements,
         Some(Whole::SortedSet(scored)) => scored.into_iter().map(|(member, _)| member).collect(),
         Some(Whole::Set(members)) => {
             if !is_sorted && query.target.is_some() {
-                // Members have no order of their own that could be stored.
+                // Members of a set have no order of their own that could be stored.
                 (is_sorted, query.is_of_bytes, query.by) = (true, true, None);
             }
             members

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 const FAMILY: Family = Family::String;
 const SET: u32 = WRITE | DENYOOM;
-/// Keys that `MGET` reads together, behind those that the run has fetched.
+/// How many keys `MGET` reads together, after those that the run has fetched.
 const FETCHED: usize = 256;
 
 /// The commands of this module.
@@ -187,7 +187,7 @@ fn getex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let key = arguments.at(1);
     let options = options(arguments.words(2), false)?;
     let Some(header) = cx.look_up(key)? else {
-        // The time is not looked at when there is nothing to expire.
+        // The time is not checked when there is nothing to expire.
         cx.out.null();
         return Ok(());
     };
@@ -325,7 +325,7 @@ fn setrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// The part of `length` elements from `start` to `end`, both included, that count from the end when they are negative.
+/// Returns the part of `length` elements from `start` to `end`, both included. Negative numbers count from the end.
 /// `None` when it is empty.
 pub(crate) fn clamp(start: i64, end: i64, length: usize) -> Option<std::ops::Range<usize>> {
     let length = length as i64;
@@ -340,7 +340,7 @@ pub(crate) fn clamp(start: i64, end: i64, length: usize) -> Option<std::ops::Ran
     Some(usize::try_from(start).ok()?..usize::try_from(end).ok()? + 1)
 }
 
-/// As [`clamp`], of lists and ranks: an end before the first element is before it.
+/// As [`clamp`], for lists and ranks: an end before the first element stays before it.
 pub(crate) fn clamp_list(start: i64, end: i64, length: usize) -> Option<std::ops::Range<usize>> {
     if end < 0 && end.unsigned_abs() > length as u64 {
         return None;

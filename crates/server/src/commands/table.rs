@@ -118,7 +118,7 @@ mod tests {
         };
         assert!(is_called("get", &[b"get", b"key"]) && is_called("get", &[b"GeT", b"key"]));
         assert!(!is_called("get", &[b"set", b"key"]) && !is_called("get", &[b"get"]));
-        // Of these the second word counts, too.
+        // For these commands the second word also counts.
         assert!(!is_called("config", &[b"config", b"get", b"port"]));
         assert!(!is_called("config|get", &[b"config|get", b"port", b"save"]));
     }

@@ -1,4 +1,4 @@
-//! `CLIENT TRACKING` and its like: keys that a client holds, and is told of when they change (`state::tracking`).
+//! `CLIENT TRACKING` and its like: keys that a client caches, and whose changes it is told (`state::tracking`).
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::Context;
@@ -48,7 +48,7 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// The mode, if it goes with what the client has now.
+    /// Returns the mode, if it is compatible with what the client has now.
     fn mode(&self, now: Option<Mode>) -> Outcome<Mode> {
         if !self.is_broadcast && !self.prefixes.is_empty() {
             return Err(Failure::text("ERR PREFIX option requires BCAST mode to be enabled"));
@@ -83,7 +83,7 @@ impl<'a> Asked<'a> {
         };
         let do_overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
         for (place, prefix) in self.prefixes.iter().enumerate() {
-            // The same one once more is none.
+            // Repeating the same prefix is no conflict.
             if let Some(other) = now.iter().find(|other| do_overlap(prefix, other) && other != prefix) {
                 return overlap(prefix, "an existing", other);
             }
@@ -140,7 +140,7 @@ pub(super) fn caching(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Out
     Ok(())
 }
 
-/// -1 when the client tracks no keys.
+/// Returns -1 when the client tracks no keys.
 fn redirection(cx: &Context<'_, '_>) -> i64 {
     let described = cx.session.client.described().tracking;
     if described.is_on { i64::try_from(described.redirect).unwrap_or(0) } else { -1 }

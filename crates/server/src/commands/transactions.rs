@@ -1,4 +1,4 @@
-//! Transactions. What these commands do is where commands are carried out (`execute`), as they are about commands.
+//! Transactions. Because these commands are about other commands, `execute` implements them.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ALLOW_BUSY, FAST, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE};

@@ -1,4 +1,4 @@
-//! All that a key holds, as one value in memory: for sorting, and for carrying it to another server.
+//! All that a key holds, as one value in memory, to sort it or to move it to another server.
 
 use crate::commands::building::Building;
 use crate::commands::collections::{self, HASHED};
@@ -27,7 +27,7 @@ pub(crate) enum Whole {
 }
 
 impl Whole {
-    /// What a key holds that has this header; `None` for a stream.
+    /// Reads what a key with this header holds; `None` for a stream.
     pub(crate) fn read(cx: &mut Context<'_, '_>, header: &Header) -> Outcome<Option<Self>> {
         cx.keys.reads().expect_steps(header.elements())?;
         Ok(Some(match &header.content {
@@ -46,7 +46,8 @@ impl Whole {
         }))
     }
 
-    /// Replaces what a key holds, which does not expire then. A collection has elements, and they all differ but those of a list.
+    /// Replaces what a key holds. The key does not expire then. A collection must have elements, and they must all
+    /// differ, except in a list.
     pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {
         match self {
             Self::String(bytes) => cx.set_header(key, &Header::string(bytes)),

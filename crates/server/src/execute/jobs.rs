@@ -1,4 +1,4 @@
-//! Requests that other threads carry out, and those that are held because of one.
+//! Requests that other threads carry out, and requests that are held because of one.
 
 use super::{Executor, Place, Planned, Stopped};
 use crate::commands::arguments::Arguments;
@@ -12,7 +12,7 @@ use forebay_env::Nanos;
 use std::sync::Arc;
 
 impl Executor<'_> {
-    /// As it is; the command that comes next is held if it needs keys that are reserved.
+    /// Returns the result unchanged, but holds the next command if it needs reserved keys.
     pub(super) fn or_hold<T>(&self, session: &mut Session, locked: Result<T, Stopped>) -> Result<T, Stopped> {
         if matches!(locked, Err(Stopped::Held)) {
             self.hold(session);
@@ -20,16 +20,16 @@ impl Executor<'_> {
         locked
     }
 
-    /// Holds the command that comes next until the keys are free that a job has reserved.
+    /// Holds the next command until the keys that a job has reserved are free.
     pub(super) fn hold(&self, session: &mut Session) {
-        // Otherwise they are free by now.
+        // Otherwise the keys are free by now.
         if self.shared.scripts.hold(&session.client, &self.shared.locks) {
             session.held_until = Some(Nanos::MAX);
             session.was_held = true;
         }
     }
 
-    /// Lets the thread of jobs carry out a request, for which the connection waits.
+    /// Leaves a request to the thread of jobs. The connection waits for it.
     pub(super) fn leave(
         &self,
         session: &mut Session,
@@ -40,7 +40,7 @@ impl Executor<'_> {
         Self::leave_to(&self.shared.scripts.jobs, session, arguments, out, transaction);
     }
 
-    /// Lets those threads carry out a request that take these jobs. The connection waits for it.
+    /// Leaves a request to the threads that take these jobs. The connection waits for it.
     pub(super) fn leave_to(
         jobs: &Jobs,
         session: &mut Session,
@@ -63,7 +63,8 @@ impl Executor<'_> {
         jobs.submit(Job { client, user, database, protocol, replies, request, transaction, shown, tracked });
     }
 
-    /// Does what reserves keys, or runs a script. Nobody else does so meanwhile. Lets those go on then whom it has held up.
+    /// Does work that reserves keys or runs a script. No other thread does so meanwhile. Afterwards the commands that the
+    /// work has held continue.
     pub(super) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
         let turn = self.shared.scripts.turn();
         let done = work();
@@ -73,7 +74,7 @@ impl Executor<'_> {
         done
     }
 
-    /// Carries jobs out until there are no more. For the one thread of jobs.
+    /// Carries jobs out until there are no more. For the single thread of jobs.
     pub fn carry_out_jobs(&self) {
         while let Some(job) = self.shared.scripts.jobs.next() {
             self.carry_out(job);
@@ -95,7 +96,7 @@ impl Executor<'_> {
     /// Carries out a request in a thread that serves no connections.
     pub fn answer(&self, mut job: Job) {
         let mut session = job.take_session();
-        // Its connection was ended before this has begun.
+        // The connection was ended before the job began.
         if job.client.is_killed() {
             self.unwatch(&mut session);
             return;
@@ -113,7 +114,7 @@ impl Executor<'_> {
         job.client.unblock(out.take());
     }
 
-    /// Answers those whose jobs wait for a script that is busy.
+    /// Answers the clients whose jobs wait for a busy script.
     pub fn turn_jobs_away(&self) {
         let Some(busy) = self.shared.scripts.progress.busy() else { return };
         for job in self.shared.scripts.jobs.take_all() {

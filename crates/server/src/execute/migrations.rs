@@ -7,8 +7,8 @@
 //!     remove  keys are reserved: those are removed that the target took, unless their marks are broken
 //! ```
 //!
-//! Whoever changes a key breaks the marks at it, as for `WATCH`. So only the client that asked waits for the network, and nothing is
-//! removed but what the target has. A key that has changed meanwhile stays, and the client is told.
+//! A change of a key breaks the marks at it, as for `WATCH`. So only the client that asked waits for the network, and
+//! only keys that the target has are removed. A key that has changed meanwhile stays, and the client is told.
 
 use super::target::{Answer, Broken, Target};
 use super::{Executor, Stopped};
@@ -26,9 +26,9 @@ use crate::state::watches::{Mark, Watches};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Most keys of a portion: the replies to so many fit into the buffers of a connection.
+/// Most keys of a portion: the replies to this many fit into the buffers of a connection.
 const PORTION_KEYS: usize = 256;
-/// A portion ends behind the key with which it has more bytes than this.
+/// A portion ends after the key with which it has more bytes than this.
 const PORTION_BYTES: usize = 1 << 20;
 
 const TOO_LONG: Failure = Failure::text("ERR what a key holds is too long to be sent: at most 512 MiB");
@@ -36,7 +36,7 @@ const CHANGED: Failure = Failure::text(
     "ERR a key changed while it was sent, so it stays here: the target has what it held before. Migrate it again with REPLACE",
 );
 
-/// Keys that are there, and that the target is asked to take.
+/// Existing keys that the target is asked to take.
 struct Portion<'s> {
     /// A request for each key.
     requests: Reply,
@@ -109,7 +109,7 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// A portion of the first of these keys, and how many it has looked at.
+    /// Returns a portion of the first of these keys, and how many keys it has looked at.
     fn dump(
         &self,
         session: &mut Session,
@@ -136,7 +136,7 @@ impl<'s> Executor<'s> {
         })
     }
 
-    /// Adds a key to a portion, if it is there.
+    /// Adds a key to a portion, if the key exists.
     fn add(
         &self,
         portion: &mut Portion<'_>,
@@ -151,7 +151,7 @@ impl<'s> Executor<'s> {
         let mut context = Context { shared, registry, counters, session, keys, out: requests, wait: None };
         let Some(header) = context.look_up(key)? else { return Ok(()) };
         let dump = dumped(&mut context, &header)?;
-        // Zero would be forever.
+        // Zero would mean forever.
         let left_ms = header.expires_ms.map_or(0, |expires| expires.saturating_sub(now_ms).max(1));
         requests.array(if migration.replaces { 5 } else { 4 });
         requests.bulk("RESTORE");
@@ -170,7 +170,7 @@ impl<'s> Executor<'s> {
         Ok(())
     }
 
-    /// Removes those keys of a portion that the target took. True when one stays, as it has changed.
+    /// Removes the keys of a portion that the target took. Returns true when a key stays because it has changed.
     fn remove_taken(&self, session: &mut Session, portion: &Portion<'_>, answers: &[Answer]) -> Result<bool, Stopped> {
         let answered = portion.keys.iter().zip(answers);
         let taken: Vec<&Sent> = answered.filter(|(_, answer)| answer.is_ok()).map(|(sent, _)| sent).collect();
@@ -196,7 +196,7 @@ impl<'s> Executor<'s> {
         })
     }
 
-    /// Reserves keys. The caller has the turn, so nobody else has reserved any.
+    /// Reserves keys. The caller has the turn, so no other thread has reserved any.
     fn reserve<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, writes: bool) -> Result<Locked<'s>, Stopped> {
         let layout = self.shared.spaces.layout();
         let reservation = Reservation { keys: keys.map(|key| layout.hash(key)).collect(), writes, reads_others: false };
@@ -204,7 +204,7 @@ impl<'s> Executor<'s> {
     }
 }
 
-/// Says to the target who asks, and which database is meant.
+/// Logs in at the target, and selects the database.
 fn begin<'t>(mut target: Target<'t>, migration: &Migration<'_>) -> Outcome<Target<'t>> {
     let mut requests = Reply::new(Protocol::Two);
     let mut count = 1;
@@ -224,7 +224,7 @@ fn begin<'t>(mut target: Target<'t>, migration: &Migration<'_>) -> Outcome<Targe
     Ok(target)
 }
 
-/// Sends a portion to the target. Returns its answers, and where it broke off if it did.
+/// Sends a portion to the target. Returns its answers, and where the exchange broke off, if it did.
 fn send(target: &mut Target<'_>, portion: &Portion<'_>) -> (Vec<Answer>, Option<Broken>) {
     let mut answers = Vec::with_capacity(portion.keys.len());
     if let Err(broken) = target.send(portion.requests.bytes()) {

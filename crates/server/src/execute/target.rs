@@ -1,7 +1,7 @@
-//! A server to which keys go: requests out, short replies in.
+//! A server to which keys move: requests out, short replies in.
 //!
-//! Nothing that it sends is trusted: a reply is a line of bounded length, and whatever is neither `+OK` nor an error breaks the
-//! connection. A wait ends when the target has done nothing for the time-out, or the migration is given up.
+//! Nothing that it sends is trusted: a reply is a line of bounded length, and any reply other than `+OK` or an error
+//! breaks the connection. A wait ends when the target has been silent for the time-out, or the migration is given up.
 
 use crate::keyspace::failure::Failure;
 use crate::text::shown;
@@ -13,11 +13,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 const SOCKET: Token = Token(0);
-/// How often whoever waits looks whether the migration is given up.
+/// How often a waiting thread checks whether the migration is given up.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longest reply.
+/// Longest reply, in bytes.
 const MAX_LINE_BYTES: usize = 1024;
-/// Longest name of a host.
+/// Longest name of a host, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
 /// Where a migration broke off.
@@ -25,9 +25,9 @@ const MAX_HOST_BYTES: usize = 255;
 pub enum Broken {
     /// The target was not reached.
     Connecting,
-    /// It did not take what it was sent.
+    /// The target did not take what it was sent.
     Writing,
-    /// It did not reply, or not what a server replies.
+    /// The target did not reply, or with something that no server replies.
     Reading,
 }
 
@@ -42,7 +42,7 @@ impl From<Broken> for Failure {
 }
 
 impl Broken {
-    /// The system's error stays in the log.
+    /// Logs the system's error, and returns this.
     fn by(self) -> impl FnOnce(Error) -> Self {
         move |error| {
             tracing::debug!(at = ?self, %error, "a server to which keys are to go");
@@ -51,7 +51,7 @@ impl Broken {
     }
 }
 
-/// What the target replied: that it did as it was asked, or its error.
+/// The target's reply: success, or its error.
 pub type Answer = std::result::Result<(), String>;
 
 /// See the module.
@@ -59,7 +59,7 @@ pub struct Target<'a> {
     socket: TcpStream,
     poll: Poll,
     events: Events,
-    /// What was received behind the replies that were read.
+    /// Bytes that were received after the replies that were read.
     received: Vec<u8>,
     timeout: Duration,
     clock: &'a dyn Clock,
@@ -67,8 +67,8 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Connects to a server, at the first of its addresses that is reached within the time-out. The name is looked up by the system,
-    /// for as long as it takes.
+    /// Connects to a server, at the first of its addresses that can be reached within the time-out. The system looks
+    /// the name up, without a time limit.
     ///
     /// # Errors
     /// [`Broken::Connecting`].
@@ -172,7 +172,7 @@ impl<'a> Target<'a> {
         self.clock.now().saturating_add(timeout)
     }
 
-    /// Waits until the socket tells of something.
+    /// Waits until the socket is ready.
     fn wait(&mut self, until: Nanos) -> Result<()> {
         loop {
             let left = Duration::from_nanos(until.saturating_sub(self.clock.now()));

@@ -1,4 +1,4 @@
-//! Transactions: what they depend on, what waits in them, and their end.
+//! Transactions: what they depend on, their queued commands, and their end.
 
 use super::{Executor, Place, Stopped};
 use crate::commands::arguments::Arguments;
@@ -51,7 +51,7 @@ impl Executor<'_> {
         }
         let begun = self.shared.clock.now();
         let named = self.named(&calls);
-        // What its commands do with the connection is done here.
+        // What the transaction's commands do with the connection must be done in this thread.
         let can_be_left = place == Place::Here && calls.iter().all(|(command, _)| command.can_be_left());
         let locked = match self.lock(&calls, &named, place) {
             Err(Stopped::Failed(busy)) => {
@@ -98,7 +98,7 @@ impl Executor<'_> {
                 )));
                 continue;
             }
-            // Nobody waits in a transaction: what the command has replied is its reply.
+            // No command waits in a transaction: what the command has replied is its reply.
             Self::describe(session, command, keys.now_ms());
             keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
             carried += 1;
@@ -122,7 +122,7 @@ impl Executor<'_> {
         doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
     }
 
-    /// What EXEC answers that was refused because of `cause`.
+    /// Returns the reply of an EXEC that is refused because of `cause`.
     pub(super) fn aborted(cause: &str) -> Failure {
         Failure::new(format!(
             "EXECABORT Transaction discarded because of: {}",

@@ -1,9 +1,10 @@
-//! Carries commands out again that wait for keys.
+//! Carries out again commands that wait for keys.
 //!
-//! A command that has found nothing leaves a waiter at its keys. Whoever changes one of them, carries the command out again
-//! for the waiter once it has let its own keys go. The command looks at this key alone then. The others have changed before,
-//! or come next. When the key is not of the type that a waiter waits for, nobody else who waits for that type is tried there:
-//! whoever makes the key one of that type serves them. A waiter whose client has hung up gets nothing.
+//! A command that has found nothing leaves a waiter at its keys. A run that changes one of these keys carries the command
+//! out again for the waiter, after it has released its own keys. The command then looks at this key alone: the other keys
+//! have changed before, or come next. When the key is not of the type that a waiter waits for, other waiters for that
+//! type are not tried there. The run that gives the key that type serves them. A waiter whose client has hung up gets
+//! nothing.
 
 use super::{Call, Executor, Place};
 use crate::commands::arguments::Arguments;
@@ -19,25 +20,25 @@ use std::sync::Arc;
 
 /// What became of a waiter when its command was carried out again.
 enum Attempt {
-    /// The command found nothing, or could not be carried out. That says nothing of others.
+    /// The command found nothing, or could not be carried out. Other waiters may still succeed.
     Waits,
-    /// The key is not of this type, which the command waits for: others find nothing either.
+    /// The key is not of this type, which the command waits for: other waiters for this type find nothing either.
     NothingOf(Kind),
-    /// Its client is not there any more.
+    /// The client is gone.
     HasGone,
-    /// Its reply, and the keys that the command has changed.
+    /// The reply, and the keys that the command has changed.
     Served(Vec<u8>, Vec<Name>),
 }
 
 impl Executor<'_> {
-    /// Whether somebody waits at a key that a call may have changed. The keys are locked.
+    /// Whether a client waits at a key that a call may have changed. The keys are locked.
     pub(super) fn may_wake(&self, session: &Session, (command, arguments): Call<'_>) -> bool {
         let waiting = &self.shared.waiting;
         let is_awaited = |place| waiting.is_at(&(session.database, Bytes::copy_from_slice(arguments.at(place))));
         waiting.count() > 0 && command.has(flags::WRITE) && command.key_places(arguments).into_iter().any(is_awaited)
     }
 
-    /// Leaves a waiter for a command that has found nothing, whose keys are locked, and takes its reply back.
+    /// Leaves a waiter for a command that has found nothing, and takes the command's reply back. Its keys are locked.
     pub(super) fn leave_waiter(
         &self,
         session: &mut Session,
@@ -61,7 +62,7 @@ impl Executor<'_> {
         session.blocked = Some(waiter);
     }
 
-    /// Carries commands out again that wait for a key that has changed. The caller holds no lock.
+    /// Carries out again the commands that wait for a changed key. The caller holds no lock.
     pub fn serve_waiters(&self, keys: &Transaction<'_>) {
         let waiting = &self.shared.waiting;
         if waiting.count() == 0 {
@@ -74,7 +75,7 @@ impl Executor<'_> {
         self.serve_at(changed);
     }
 
-    /// The same for those who wait at these keys.
+    /// The same for the commands that wait at these keys.
     fn serve_at(&self, mut changed: VecDeque<Name>) {
         while let Some(name) = changed.pop_front() {
             let mut line = self.shared.waiting.line(&name);
@@ -116,16 +117,16 @@ impl Executor<'_> {
             match self.lock(&calls, &named, Place::Here) {
                 Ok(locked) => break locked,
                 Err(_) if self.shared.scripts.miss(&self.shared.locks) => return Attempt::Waits,
-                // The job has ended just now.
+                // The job has just ended.
                 Err(_) => {}
             }
         };
-        // What came into the key after it was said that the client has gone is not for the client.
+        // What came into the key after the client was reported gone is not for this client.
         if waiter.client.has_hung_up() {
             return Attempt::HasGone;
         }
         let mut keys = self.transaction();
-        // A key of another type is none to wait for.
+        // A key of another type does not wake the waiter.
         if let Some(kind) = waiter.kind {
             let space = keys.space_of(waiter.database);
             if keys.header(space, key).is_ok_and(|header| header.is_none_or(|header| header.kind() != kind)) {
@@ -153,7 +154,7 @@ impl Executor<'_> {
         Attempt::Served(out.take(), touched)
     }
 
-    /// A job has ended: carries the commands out that could not be carried out because of it.
+    /// After a job has ended, carries out the commands that could not be carried out because of it.
     pub(super) fn serve_missed(&self) {
         if self.shared.scripts.take_missed() {
             self.serve_at(self.shared.waiting.names().into());

@@ -4,10 +4,10 @@
 //!   elements ─► batches of a megabyte, under an id that no header names ─► the run's own batch: the last elements, the header
 //! ```
 //!
-//! Nobody looks for elements under an id that no header names. So those of a new collection need not be one batch with it: the run's
-//! batch, which has the header, shows all of them at once. The first batch of elements also writes a record that names the id, and
-//! the run's batch removes it. Whoever opens the store removes what is still named: a process has ended before the header was
-//! written.
+//! No command looks for elements under an id that no header names. So the elements of a new collection need not be in
+//! one batch with its header: the run's batch, which has the header, makes all of them visible at once. The first batch
+//! of elements also writes a record that names the id, and the run's batch removes this record. When the store is
+//! opened, elements of ids that are still named are removed: a process has ended before the header was written.
 //!
 //! `docs/formats/redis-keys.md` describes the record. A run whose steps are bounded is short, and writes one batch.
 
@@ -18,15 +18,15 @@ use crate::records::direction::Direction;
 use crate::records::store::Records;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// A batch of elements has about so many bytes.
+/// A batch of elements has about this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 /// What an element costs beside its bytes.
 const ELEMENT_BYTES: usize = 64;
-/// The names of records that name collections. Behind them come the space and the id.
+/// The beginning of the names of records that name collections. The space and the id follow.
 const PREFIX: &str = "new:";
 const END: &str = "new;";
 
-/// Elements of a collection that is not there yet. Those that were written are removed when this is dropped.
+/// Elements of a collection that does not exist yet. Written elements are removed when this is dropped.
 #[derive(Debug)]
 pub struct NewElements<'s> {
     written: Begun<'s>,
@@ -36,7 +36,8 @@ pub struct NewElements<'s> {
     most_bytes: usize,
 }
 
-/// What was written of a collection that is not there yet, which is removed when this is dropped before it has come to be.
+/// What was written of a collection that does not exist yet. It is removed when this is dropped before the collection
+/// exists.
 #[derive(Debug)]
 pub struct Begun<'s> {
     store: &'s Records,
@@ -46,8 +47,8 @@ pub struct Begun<'s> {
 }
 
 impl<'s> NewElements<'s> {
-    /// None yet, of a collection with this new id. They are written in batches, or else held, and are not more than so many bytes
-    /// then.
+    /// Begins a collection with this new id and no elements yet. Elements are written in batches, or else held, up to
+    /// `most_bytes`.
     #[must_use]
     pub const fn new(store: &'s Records, space: Space, id: u64, batches: bool, most_bytes: usize) -> Self {
         let written = Begun { store, space, id, is_begun: false };
@@ -76,30 +77,30 @@ impl<'s> NewElements<'s> {
             batch.put(&key, &value);
         }
         self.bytes = 0;
-        // What is not durable may be there.
+        // A batch that is not durable may still be in the store.
         self.written.is_begun = true;
         let Begun { store, space, id, .. } = self.written;
         store.write(&batch)?;
-        // It is better done here and bit by bit than for all of it at once by a command that others wait for.
+        // Removing the elements here, bit by bit, is better than all at once in a command that others wait for.
         let (from, to) = layout::elements(space, id);
         Ok(store.settle(&from, &to)?)
     }
 
-    /// What was written, and what was not.
+    /// Returns what was written, and what was not.
     pub(super) fn into_parts(self) -> (Begun<'s>, Vec<(Bytes, Bytes)>) {
         (self.written, self.elements)
     }
 }
 
 impl Begun<'_> {
-    /// Adds what goes with the header.
+    /// Adds what the batch with the header must also write.
     pub(super) fn add_to(&self, batch: &mut Batch) {
         if self.is_begun {
             batch.delete(&record(self.space, self.id));
         }
     }
 
-    /// The collection is there.
+    /// Records that the collection exists.
     pub(super) const fn end(&mut self) {
         self.is_begun = false;
     }
@@ -110,7 +111,7 @@ impl Drop for Begun<'_> {
         if self.is_begun
             && let Err(error) = remove(self.store, self.space, self.id)
         {
-            // Whoever opens the store next removes it.
+            // The next opening of the store removes them.
             tracing::warn!(%error, "removing elements of a collection that did not come to be");
         }
     }
@@ -139,7 +140,7 @@ fn remove(store: &Records, space: Space, id: u64) -> Result<(), forebay::Error> 
     store.write(&batch)
 }
 
-/// Removes what is left of collections that did not come to be, before anybody uses the store.
+/// Removes what is left of collections that were never completed, before the store is used.
 ///
 /// # Errors
 /// Those of the database; when a record is damaged.
@@ -195,7 +196,7 @@ mod tests {
         let spaces = Spaces::open(store).unwrap();
         let begin = || Transaction::new(store, &spaces, 0, Wanted::default(), false);
         let before = store.count();
-        // It is given up before it is part of a run, and with the run.
+        // The collection is given up before it is part of a run, and with the run.
         let mut keys = begin();
         let (_, new) = add(&mut keys, 20_000);
         assert!(store.count() > 10_000);
@@ -205,7 +206,7 @@ mod tests {
         keys.adopt(new);
         drop(keys);
         assert_eq!(store.count(), before);
-        // It comes to be.
+        // The collection is completed.
         let mut keys = begin();
         let (id, new) = add(&mut keys, 20_000);
         keys.adopt(new);

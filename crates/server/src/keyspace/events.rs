@@ -1,11 +1,11 @@
-//! What happens to keys, for those who have subscribed to it.
+//! What happens to keys, for clients that have subscribed to it.
 //!
-//! `notify-keyspace-events` chooses classes of events by letters, and in which of two forms they are told: `K` for a channel
-//! of each key, `E` for a channel of each event.
+//! `notify-keyspace-events` chooses classes of events by letters, and the form of the messages: `K` for a channel for
+//! each key, `E` for a channel for each event.
 
 use bytes::Bytes;
 
-/// A class of events, or a form in which they are told.
+/// A class of events, or a form of their messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Class(u32);
 
@@ -58,12 +58,12 @@ const LETTERS: [(u8, Class); 14] = [
     (b'n', Class::NEW),
 ];
 
-/// Which events are told, and how.
+/// Which events are published, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted(u32);
 
 impl Wanted {
-    /// What these letters choose; `None` for a letter that chooses nothing.
+    /// Returns what these letters choose; `None` if a letter chooses nothing.
     #[must_use]
     pub fn parse(letters: &[u8]) -> Option<Self> {
         letters.iter().try_fold(Self(0), |wanted, letter| {
@@ -90,25 +90,25 @@ impl Wanted {
         self.0
     }
 
-    /// What [`Wanted::bits`] gave.
+    /// The inverse of [`Wanted::bits`].
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// Whether events of a class are told.
+    /// Whether events of a class are published.
     #[must_use]
     pub const fn has(self, class: Class) -> bool {
         self.0 & class.0 != 0 && self.0 & (Class::KEYSPACE.0 | Class::KEYEVENT.0) != 0
     }
 
-    /// Whether there is a channel of each key.
+    /// Whether there is a channel for each key.
     #[must_use]
     pub const fn by_key(self) -> bool {
         self.0 & Class::KEYSPACE.0 != 0
     }
 
-    /// Whether there is a channel of each event.
+    /// Whether there is a channel for each event.
     #[must_use]
     pub const fn by_event(self) -> bool {
         self.0 & Class::KEYEVENT.0 != 0
@@ -118,9 +118,9 @@ impl Wanted {
 /// Something that happened to a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// What happened.
     pub name: &'static str,
-    /// Where the key was then.
+    /// The database that the key was in.
     pub database: usize,
     /// The key.
     pub key: Bytes,

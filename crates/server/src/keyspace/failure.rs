@@ -14,17 +14,17 @@ pub struct Failure {
 /// How much failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// One command.
+    /// One command failed.
     Command,
-    /// All of the run, most often because the store did.
+    /// All of the run failed, usually because the store did.
     Run,
-    /// All of the run, as one batch or what is replied at once cannot hold it. Nothing was written.
+    /// All of the run failed, because it is too large for one batch, or its replies are too long. Nothing was written.
     Batch,
-    /// All of the run, as one of its commands takes long. Nothing was written.
+    /// All of the run failed, because one of its commands takes long. Nothing was written.
     Long,
 }
 
-/// What a command of the server gives.
+/// The result of a command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -48,7 +48,7 @@ impl Failure {
         reach: Reach::Batch,
     };
 
-    /// A command takes more steps than it may where it was begun. Clients do not see this one.
+    /// A command takes more steps than it may in the thread where it was begun. Clients do not see this failure.
     pub const LONG: Self = Self {
         text: Cow::Borrowed("ERR the command takes too long to be carried out here"),
         kind: ErrorKind::Io,
@@ -79,7 +79,7 @@ impl Failure {
         Self { reach: Reach::Batch, ..Self::new(text) }
     }
 
-    /// A run writes more than one batch may be, which takes back all of it.
+    /// The failure of a run that writes more than one batch may hold, which takes back all of the run.
     #[must_use]
     pub fn too_much_written() -> Self {
         Self::of_batch(format!("ERR too much is written at once: at most {} MiB", forebay::MAX_BATCH_BYTES >> 20))
@@ -91,14 +91,14 @@ impl Failure {
         Self::of_run(format!("ERR storage: {what}"))
     }
 
-    /// What the run wrote is there, and is not durable.
+    /// The failure of a run whose writes are in the store, but not durable.
     #[must_use]
     pub fn of_durability(error: &forebay::Error) -> Self {
         let text = format!("ERR storage failed, and the write may have taken effect: {error}");
         Self { kind: error.kind(), ..Self::of_run(text) }
     }
 
-    /// Whether all of the run failed, most often because the store did, and not one command.
+    /// Whether all of the run failed, usually because the store did, and not one command.
     #[must_use]
     pub const fn is_of_store(&self) -> bool {
         !matches!(self.reach, Reach::Command)
@@ -110,13 +110,13 @@ impl Failure {
         matches!(self.reach, Reach::Batch)
     }
 
-    /// Whether the run failed because one of its commands takes long: it is to be carried out elsewhere.
+    /// Whether the run failed because one of its commands takes long: it must be carried out in another thread.
     #[must_use]
     pub const fn is_of_length(&self) -> bool {
         matches!(self.reach, Reach::Long)
     }
 
-    /// What whoever runs the server must do: the kind of the database's error, or else `Io`.
+    /// What the operator of the server must do: the kind of the database's error, or else `Io`.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 const VERSION: u8 = 1;
 const PREFIX: &str = "function/";
-/// What follows all names.
+/// A name after all names of libraries' records.
 const END: &str = "function0";
 
 fn place(name: &str) -> Bytes {

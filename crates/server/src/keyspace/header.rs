@@ -24,7 +24,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 const VERSION: u8 = 1;
 const EXPIRES: u8 = 0x80;
-/// Types that are known; numbers from here on are for those to come.
+/// The known types; later numbers are for future types.
 const TYPES: [Kind; 6] = [Kind::String, Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet, Kind::Stream];
 
 /// The type of a key's value.
@@ -73,7 +73,7 @@ impl Kind {
 /// Where the elements of a collection are, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Collection {
-    /// Names this life of the collection.
+    /// The id of this life of the collection.
     pub id: u64,
     /// See the module.
     pub a: u64,
@@ -81,16 +81,16 @@ pub struct Collection {
     pub b: u64,
 }
 
-/// Where the entries of a stream are, and what is known of them.
+/// Where the entries of a stream are, and what is known about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// Names this life of the stream.
+    /// The id of this life of the stream.
     pub id: u64,
     /// Number of entries.
     pub entries: u64,
-    /// The latest id that was given away.
+    /// The latest id that was assigned.
     pub last: StreamId,
-    /// The largest id of which the entry was deleted.
+    /// The largest id of a deleted entry.
     pub deleted: StreamId,
     /// How many entries were ever added.
     pub added: u64,
@@ -260,7 +260,7 @@ impl Header {
     }
 }
 
-/// What each header begins with, and room for `rest` bytes after it.
+/// Returns the beginning of a header, with room for `rest` bytes after it.
 fn begin(kind: Kind, expires_ms: Option<u64>, rest: usize) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(10 + rest);
     bytes.put_u8(VERSION);

@@ -24,11 +24,11 @@
 //! - **space**: a database. Which number of `SELECT` is which space is a record of the server, so that `SWAPDB`
 //!   exchanges two numbers, and `FLUSHDB` is a few range deletions.
 //! - **hash**: XXH3 of what follows, with the store's random seed. Headers, fields and members are in the order of
-//!   their hashes, so that the 64-bit cursor of `SCAN` and its like is a place in this order, and the server keeps
-//!   nothing for it: what is there throughout a scan is found once. What shares a hash is in one step.
-//! - **expires**: milliseconds since 1970. Those that expire first are first.
-//! - **id**: each life of a collection has another one, so that nothing of a former life can show. Ids are given
-//!   away in ascending order and never again.
+//!   their hashes. So the 64-bit cursor of `SCAN` and its like is a place in this order, and the server keeps nothing
+//!   for it: an element that exists throughout a scan is found once. Elements that share a hash come in one step.
+//! - **expires**: milliseconds since 1970. Keys that expire first come first.
+//! - **id**: each life of a collection has another id, so that nothing of a former life is visible. Ids are assigned in
+//!   ascending order and never reused.
 //! - **position**: of a list's element, a signed number with its sign bit inverted. Positions are contiguous.
 //! - **score**: a floating-point number whose order is that of its bytes: the sign bit inverted, or all bits when it
 //!   is negative. There is one zero.
@@ -47,7 +47,7 @@ pub const HEADER_PREFIX_BYTES: usize = 10;
 pub const ELEMENT_PREFIX_BYTES: usize = 10;
 /// Bytes of a hash or a score.
 pub const WORD_BYTES: usize = 8;
-/// Bytes of an engine's key that are left for what comes before a client's key, field or member.
+/// Bytes of an engine's key that are reserved for what comes before a client's key, field or member.
 const RESERVED_KEY_BYTES: usize = 64;
 
 /// Number of databases.
@@ -116,8 +116,8 @@ pub fn header_at(space: Space, hash: u64, key: &[u8]) -> Bytes {
     key_of(HEADERS, space, hash, key)
 }
 
-/// Bounds that divide the keys of a new store between so many shards: evenly, as long as it holds strings of the first database.
-/// What begins elsewhere comes to the last shard, and to the others as bounds move.
+/// Returns bounds that divide the keys of a new store between this many shards: evenly, as long as it holds strings of
+/// the first database. Other keys go to the last shard at first, and to the others as bounds move.
 #[must_use]
 pub fn shard_bounds(shards: usize) -> Vec<Vec<u8>> {
     let shards = shards as u128;
@@ -142,7 +142,7 @@ pub(super) fn element_prefix(space: Space, id: u64, more: usize) -> BytesMut {
     bytes
 }
 
-/// The longest key, field or member of a client, in bytes, where an engine's key has at most so many.
+/// Returns the longest key, field or member of a client, in bytes, if an engine's key has at most `of_engine` bytes.
 #[must_use]
 pub const fn max_key_bytes(of_engine: usize) -> usize {
     of_engine.saturating_sub(RESERVED_KEY_BYTES)
@@ -196,7 +196,7 @@ pub fn score_of(bytes: &[u8]) -> Option<f64> {
 }
 
 fn score_word(score: f64) -> u64 {
-    // One zero.
+    // There is only one zero.
     let bits = if score == 0.0 { 0 } else { score.to_bits() };
     if bits >> 63 == 0 { bits ^ 1 << 63 } else { !bits }
 }
@@ -253,7 +253,7 @@ pub fn all_scored(space: Space, id: u64) -> Range {
     (from.freeze(), elements(space, id).1)
 }
 
-/// Where the members of a score begin among those of a sorted set; or where they end.
+/// Returns where the members with a score begin among those of a sorted set, or where they end.
 #[must_use]
 pub fn scored_bound(space: Space, id: u64, score: f64, is_end: bool) -> Bytes {
     let mut bytes = element_prefix(space, id, 1 + WORD_BYTES);

@@ -1,58 +1,58 @@
 //! Who may touch which keys at the same time.
 //!
-//! A run of commands locks the stripes of all its keys before it reads the first one, in ascending order, and lets
-//! them go when what it wrote is in the store. So runs never wait for each other in a circle, and what a command
-//! reads does not change before it has written. Stripes are shared by runs that only read. What concerns keys that
-//! are not named (`FLUSHALL`, `SWAPDB`), and scripts, lock everything.
+//! A run of commands locks the stripes of all its keys in ascending order before it reads the first key. It releases
+//! them when its writes are in the store. So runs never deadlock, and what a command reads does not change before it
+//! has written. Runs that only read share stripes. Scripts, and commands on keys that they do not name (`FLUSHALL`,
+//! `SWAPDB`), lock everything.
 //!
-//! A script may hold its lock for long, and so may a command over many elements. So nobody waits for them:
+//! A script may hold its lock for long, and so may a command on many elements. So nobody waits for these locks:
 //!
 //! ```text
 //!   everything is locked ─► NotLocked::Whole: ask again
 //!   keys are reserved ────► NotLocked::Reserved: ask again when the reservation has ended; others' keys are free
 //! ```
 //!
-//! Who reserves keys locks everything for the moment in which the reservation begins. So whoever has locked stripes has
-//! looked at it, and needs no other lock to keep away from it. There is one reservation at most. It is of keys, and not of
-//! stripes: other keys of a stripe would be kept for long, too.
+//! A thread that reserves keys locks everything for the moment in which the reservation begins. So a thread that has
+//! locked stripes has seen the reservation, and needs no other lock to stay away from its keys. There is at most one
+//! reservation. It is for keys, not for stripes: otherwise other keys of a stripe would also be kept for long.
 
 use forebay_env::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, lock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLockWriteGuard, TryLockError};
 
-/// Stripes of a server with several threads, in 768 KiB. Two runs of 64 keys share one of them in 6 of 100 cases, and one of a
-/// thousand nearly always.
+/// Stripes of a server with several threads, in 768 KiB. Two runs of 64 keys share a stripe in 6 of 100 cases, and runs
+/// of a thousand keys nearly always.
 const STRIPES: usize = 1 << 16;
-/// Stripes of a server with one thread, in 12 KiB, which its core's cache holds: there it meets nobody but the thread of scripts,
-/// which locks everything or reserves a few.
+/// Stripes of a server with one thread, in 12 KiB, which its core's cache holds. This thread meets only the thread of
+/// scripts, which locks everything or reserves a few keys.
 const STRIPES_OF_ONE: usize = 1 << 10;
 
 /// The locks of a server's keys.
 #[derive(Debug)]
 pub struct Locks {
-    /// Held by who has locked everything, or is about to.
+    /// Held by the thread that has locked everything, or is about to.
     whole: Mutex<()>,
     all: RwLock<()>,
     stripes: Vec<RwLock<()>>,
-    /// Read without the lock by those who have `all`: a reservation begins while nobody has.
+    /// Read without the lock by threads that have `all`: a reservation begins while none has.
     is_reserved: AtomicBool,
     reservation: Mutex<Option<Reservation>>,
 }
 
-/// Keys that somebody works on for long.
+/// Keys that a thread works on for long.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reservation {
     /// The hashes of its keys.
     pub keys: BTreeSet<u64>,
-    /// Whether it changes them.
+    /// Whether the work changes the keys.
     pub writes: bool,
-    /// Whether it also reads keys that are not named, so that nobody changes any.
+    /// Whether the work also reads keys that are not named, so that nobody may change any key.
     pub reads_others: bool,
 }
 
 impl Reservation {
-    /// Whether it keeps others from keys with these hashes, who read them or also write.
+    /// Whether the reservation keeps others, who read or also write, from keys with these hashes.
     fn keeps_from(&self, mut hashes: impl Iterator<Item = u64>, writes: bool) -> bool {
         (writes || self.writes) && hashes.any(|hash| (writes && self.reads_others) || self.keys.contains(&hash))
     }
@@ -61,9 +61,9 @@ impl Reservation {
 /// Why keys could not be locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotLocked {
-    /// Somebody has locked everything, or is about to.
+    /// Another thread has locked everything, or is about to.
     Whole,
-    /// Some of them are reserved.
+    /// Some of the keys are reserved.
     Reserved,
 }
 
@@ -96,13 +96,14 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let mut reservation = lock(&self.0.reservation);
         *reservation = None;
-        // Pairs with `try_lock`: whoever sees the end sees what was done meanwhile, such as marks that were left.
+        // Pairs with `try_lock`: a thread that sees the end also sees what was done meanwhile, such as marks that were
+        // left.
         self.0.is_reserved.store(false, Ordering::Release);
     }
 }
 
 impl Locks {
-    /// The locks of a server whose connections are served by so many threads.
+    /// Makes the locks of a server with this many threads for connections.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let stripes = if threads > 1 { STRIPES } else { STRIPES_OF_ONE };
@@ -113,7 +114,7 @@ impl Locks {
 
     /// The stripe of a key with this hash.
     fn stripe(&self, hash: u64) -> usize {
-        // Their number is a power of two.
+        // The number of stripes is a power of two.
         (hash >> 48) as usize & (self.stripes.len() - 1)
     }
 
@@ -165,12 +166,12 @@ impl Locks {
         Ok(Locked { _all: Some(all), _whole: Some(whole), ..Locked::nothing() })
     }
 
-    /// Reserves keys, for who works on them for long.
+    /// Reserves keys for work that takes long.
     ///
     /// # Errors
     /// See [`NotLocked`].
     pub fn try_reserve(&self, reservation: Reservation) -> Result<Locked<'_>, NotLocked> {
-        // Whoever has locked stripes lets them go soon, and whoever comes sees the reservation.
+        // Threads that have locked stripes release them soon, and threads that come later see the reservation.
         let _everything = self.try_lock_all()?;
         let mut reserved = lock(&self.reservation);
         *reserved = Some(reservation);
@@ -186,7 +187,7 @@ impl Locks {
 }
 
 impl Locked<'_> {
-    /// Nothing is locked: no key is touched.
+    /// Locks nothing, for work that touches no key.
     #[must_use]
     pub const fn nothing() -> Self {
         Self { _stripes: Vec::new(), _all: None, _whole: None, _reserved: None }
@@ -216,7 +217,7 @@ mod tests {
             assert_eq!([may(&[3], false), may(&[5, 9], false)], [read; 2]);
             assert_eq!([may(&[5], true), may(&[1, 3], true)], [write; 2]);
             assert_eq!([may(&[4], true), may(&[7, 6], true)], [write_other; 2]);
-            // Who names no key changes none.
+            // A run that names no key changes none.
             assert_eq!([may(&[4], false), may(&[], false), may(&[], true)], [Ok(()); 3]);
             assert_eq!(locks.try_lock_all().map(|_| ()), kept);
             assert_eq!(locks.try_reserve(Reservation::default()).map(|_| ()), kept);

@@ -1,4 +1,4 @@
-//! The keys of clients over the ordered keys of the engine. Knows no command and no connection.
+//! The keys of clients over the ordered keys of the engine. This module knows no command and no connection.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,16 +1,16 @@
 //! Keys that are known to hold a string that does not expire.
 //!
-//! Who overwrites or removes such a key need not read what was there. It has no elements and no entry among the keys
-//! that expire, and it counts as one key. So a `SET` of a key that was written lately costs no read.
+//! A command that overwrites or removes such a key need not read what was there. The key has no elements and no entry
+//! among the keys that expire, and it counts as one key. So a `SET` of a key that was written lately costs no read.
 //!
-//! What is known is kept as tags, in buckets that are as large as a cache line. The key's place in the order of hashes
-//! names the bucket. Its tag is another hash, with a secret of its space that is drawn when the server starts. Of two
-//! keys in a bucket, one is taken for the other about once in 2^64 times, which would make a count wrong by one. A space
-//! that is cleared gets another secret, so nothing of it is known any more.
+//! Known keys are kept as tags, in buckets as large as a cache line. The key's place in the order of hashes gives the
+//! bucket. The tag is another hash, with a secret of the key's space that is drawn when the server starts. Of two keys
+//! in a bucket, one is taken for the other about once in 2^64 times, which would make a count wrong by one. A space that
+//! is cleared gets another secret, so no key of it is known any more.
 //!
-//! Invariant: a key that is known is such a key in the store. Whoever asks, learns or forgets has the key locked. It is
-//! forgotten before the batch that makes it something else is written, and learnt after the batch that makes it plain.
-//! It may be forgotten at any time, as when a bucket is full.
+//! Invariant: a known key is such a key in the store. A caller of `has`, `learn` or `forget` has the key locked. A key
+//! is forgotten before the batch that makes it something else is written, and learnt after the batch that makes it
+//! plain. It may be forgotten at any time, for example when a bucket is full.
 
 use crate::keyspace::layout::{DATABASES, Space};
 use forebay_env::Random;
@@ -28,7 +28,7 @@ const FREE: u64 = 0;
 #[repr(align(64))]
 struct Bucket([AtomicU64; WAYS]);
 
-/// What names a key here.
+/// The name of a key here: its bucket and its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag {
     bucket: usize,
@@ -43,7 +43,7 @@ pub struct PlainKeys {
 }
 
 impl PlainKeys {
-    /// Nothing is known. The secrets come from here.
+    /// Begins with no known key. `random` gives the secrets.
     #[must_use]
     pub fn new(random: &mut Random) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl PlainKeys {
         }
     }
 
-    /// What names a key of a space whose hash in the order of headers is `hash`.
+    /// Returns the tag of a key of a space. `hash` is the key's hash in the order of headers.
     #[must_use]
     pub fn tag(&self, space: Space, hash: u64, key: &[u8]) -> Tag {
         let secret = self.secrets.get(usize::from(space)).map_or(0, |secret| secret.load(Ordering::Relaxed));
@@ -70,7 +70,7 @@ impl PlainKeys {
         self.bucket(tag).iter().any(|word| word.load(Ordering::Relaxed) == tag.word)
     }
 
-    /// The key is plain in the store.
+    /// Records that the key is plain in the store.
     pub fn learn(&self, tag: Tag) {
         let bucket = self.bucket(tag);
         let mut free = None;
@@ -81,21 +81,21 @@ impl PlainKeys {
                 _ => {}
             }
         }
-        // Any other one is forgotten for it.
+        // Another key is forgotten for it.
         if let Some(word) = free.or_else(|| bucket.get((tag.word >> 32) as usize % WAYS)) {
             word.store(tag.word, Ordering::Relaxed);
         }
     }
 
-    /// The key may be something else, or gone.
+    /// Forgets a key, which may become something else, or go.
     pub fn forget(&self, tag: Tag) {
         for word in self.bucket(tag) {
-            // Another key may come in its place meanwhile.
+            // Another key may take its place meanwhile.
             let _ = word.compare_exchange(tag.word, FREE, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// All keys of a space may be something else, or gone. The caller has all keys locked.
+    /// Forgets all keys of a space. The caller has all keys locked.
     pub fn forget_space(&self, space: Space) {
         if let Some(secret) = self.secrets.get(usize::from(space)) {
             // An odd step: no former secret comes back before all 2^64 were used.

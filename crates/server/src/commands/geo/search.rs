@@ -127,7 +127,7 @@ fn sides(width: &[u8], height: &[u8], unit: &[u8]) -> Outcome<(Extent, f64)> {
     Ok((Extent::Box(width, height), unit_m(unit)?))
 }
 
-/// Returns the centre's place, if the member is known to exist.
+/// Returns the centre: the place of a member, which must exist.
 fn centre(cx: &mut Context<'_, '_>, set: &Collection, member: &[u8]) -> Outcome<Place> {
     let place = place_of(cx, set, member)?;
     place.ok_or(Failure::text("ERR could not decode requested zset member"))

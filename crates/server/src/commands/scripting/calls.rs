@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Levels of `redis.log`, by their numbers.
 const LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 
-/// Carries out what a script calls, with the keys of the command that carries the script out.
+/// Carries out what a script calls, with the locked keys of the command that runs the script.
 #[derive(Debug)]
 pub(super) struct Caller<'c, 'a, 's> {
     cx: &'c mut Context<'a, 's>,
@@ -29,9 +29,9 @@ pub(super) struct Caller<'c, 'a, 's> {
 }
 
 impl<'c, 'a, 's> Caller<'c, 'a, 's> {
-    /// Calls of a script that the connection of this command carries out.
+    /// Makes a caller for a script that this command's connection runs.
     pub(super) fn new(cx: &'c mut Context<'a, 's>, is_read_only: bool) -> Self {
-        // What a script selects or says of itself is gone with it.
+        // What a script selects or says of itself ends with the script.
         let mut session = Session::new(Arc::clone(&cx.session.client), cx.session.user.clone());
         session.database = cx.session.database;
         session.tracked = cx.session.tracked;
@@ -39,7 +39,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         Self { cx, session, protocol: Protocol::Two, is_read_only, fatal: None }
     }
 
-    /// The protocol that the script chose, and why the store failed, if it did.
+    /// Returns the protocol that the script chose, and why the store failed, if it did.
     pub(super) fn finish(self) -> (Protocol, Option<Failure>) {
         (self.protocol, self.fatal)
     }
@@ -76,7 +76,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         }
     }
 
-    /// `redis.pcall`: the reply, also when it is an error.
+    /// `redis.pcall`: the reply, even if it is an error.
     pub(super) fn call_protected(&mut self, lua: &Lua, values: &MultiValue) -> Result<Value> {
         let reply = self.reply(values)?;
         replies::read(lua, reply.bytes())
@@ -126,7 +126,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
                 refusal.failure_in_script()
             })?;
         }
-        // A message is a write, too: replicas would get it.
+        // A message also counts as a write: replicas would get it.
         if command.has(flags::WRITE | flags::MAY_REPLICATE) && self.is_read_only {
             return Err(Failure::text("ERR Write commands are not allowed from read-only scripts."));
         }
@@ -168,7 +168,7 @@ impl Deref for Word {
     }
 }
 
-/// The words of a call. One text may be many of them, so they may be longer than what Lua holds.
+/// Returns the words of a call. One text may be used for many words, so they may be longer than what Lua holds.
 fn words(values: &MultiValue) -> std::result::Result<Vec<Word>, &'static str> {
     if values.is_empty() {
         return Err("ERR Please specify at least one argument for this redis lib call");
@@ -186,13 +186,13 @@ fn words(values: &MultiValue) -> std::result::Result<Vec<Word>, &'static str> {
     Ok(words)
 }
 
-/// What of `redis` needs no connection.
+/// The part of `redis` that needs no connection.
 pub(super) fn table(lua: &Lua) -> Result<Table> {
     let table = table_for_libraries(lua)?;
     table.set(
         "sha1hex",
         lua.create_function(|lua, values: Variadic<Value>| match &values[..] {
-            // What is no text is an empty one.
+            // A value that is not text counts as an empty text.
             [value] => match lua.coerce_string(value.clone())? {
                 Some(text) => Ok(name_of(&text.as_bytes())),
                 None => Ok(name_of(b"")),
@@ -230,7 +230,7 @@ pub(super) fn table(lua: &Lua) -> Result<Table> {
     Ok(table)
 }
 
-/// What of `redis` a library sees while it is loaded.
+/// The part of `redis` that a library sees while it is loaded.
 pub(super) fn table_for_libraries(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     table.set("log", lua.create_function(|_, words: MultiValue| log(&words))?)?;
@@ -242,12 +242,12 @@ pub(super) fn table_for_libraries(lua: &Lua) -> Result<Table> {
     Ok(table)
 }
 
-/// `redis.set_repl`: nothing is replicated, so it is only looked at whether the flags are some.
+/// `redis.set_repl`: nothing is replicated, so it only checks that the flags are valid.
 fn set_replication(lua: &Lua, flags: &MultiValue) -> Result<()> {
     let [flags] = flags.iter().collect::<Vec<_>>()[..] else {
         return Err(Error::runtime("redis.set_repl() requires two arguments."));
     };
-    // What is no number is zero.
+    // A value that is not a number counts as zero.
     let flags = lua.coerce_number(flags.clone())?.unwrap_or(0.0) as i64;
     if !(0..=3).contains(&flags) {
         return Err(Error::runtime("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE."));
@@ -255,10 +255,10 @@ fn set_replication(lua: &Lua, flags: &MultiValue) -> Result<()> {
     Ok(())
 }
 
-/// What a reply of a text becomes that is given something else.
+/// The error of a function that replies with a text, when it is given something else.
 const NO_TEXT: &[u8] = b"ERR wrong number or type of arguments";
 
-/// The text that is given and nothing else.
+/// Returns the text, if it is the only value.
 fn only_text(values: &MultiValue) -> Option<&LuaString> {
     match values.front() {
         Some(Value::String(text)) if values.len() == 1 => Some(text),
@@ -266,7 +266,7 @@ fn only_text(values: &MultiValue) -> Option<&LuaString> {
     }
 }
 
-/// The text of an error: with a code in front.
+/// Returns the text of an error, with a code in front.
 fn error_text(text: &[u8]) -> Vec<u8> {
     let text = up_to_zero(text.strip_prefix(b"-").unwrap_or(text));
     if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }

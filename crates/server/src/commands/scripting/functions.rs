@@ -1,7 +1,7 @@
 //! `FCALL`, `FUNCTION`: functions of libraries, which the store keeps.
 //!
-//! The store has the texts of libraries. The machine has what they registered, from the first command on that needs it. What is
-//! changed is changed in both; when the store fails, the machine reads them again.
+//! The store has the texts of libraries. The machine has what they registered, starting with the first command that
+//! needs it. Changes go to both; when the store fails, the machine reads the libraries again.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 const FAMILY: Family = Family::Scripting;
 const CALL: u32 = NOSCRIPT | STALE | NO_MANDATORY_KEYS | SKIP_MONITOR;
-/// What stands before the text of a library in a dump.
+/// The byte before the text of a library in a dump.
 const LIBRARY: u8 = 245;
 
 /// The commands of this module.
@@ -89,11 +89,11 @@ fn with_functions_of<T>(
     outcome
 }
 
-/// The libraries of the store. One that cannot be loaded any more is left out, and stays in the store.
+/// Returns the libraries of the store. A library that can no longer be loaded is left out, and stays in the store.
 fn read(cx: &mut Context<'_, '_>, machine: &Machine) -> Outcome<Functions> {
     let mut functions = Functions::default();
     for text in kept::read(cx.keys.writes())? {
-        // It has come to an end before, so it may take its time.
+        // The library has finished loading before, so it has no time limit.
         let added =
             library_of(cx, machine, Arguments::new(&[]), &text, false).and_then(|library| add(&mut functions, library));
         if let Err(failure) = added {
@@ -114,7 +114,8 @@ fn add(functions: &mut Functions, library: Library) -> Outcome {
     })
 }
 
-/// Loads a library of this text for a request. It is not among the others yet. It may be given up when it is busy.
+/// Loads a library from this text for a request, without adding it to the others yet. Loading may be given up when it
+/// is busy for long.
 fn library_of(
     cx: &mut Context<'_, '_>,
     machine: &Machine,
@@ -176,7 +177,7 @@ fn flush(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Puts libraries in place of those that there are, also in the store.
+/// Replaces the existing libraries, also in the store.
 fn change(cx: &mut Context<'_, '_>, functions: &mut Functions, now: Functions) {
     let texts = |functions: &Functions| -> BTreeMap<String, bytes::Bytes> {
         functions.libraries().map(|library| (library.name.clone(), library.text.clone())).collect()
@@ -289,7 +290,7 @@ fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     if let Some((running, _)) = running.as_ref().filter(|(running, _)| running.kind == Kind::Script) {
         return Err(Failure::text(running.kind.busy()));
     }
-    // Who has the machine meanwhile has read the libraries.
+    // If another thread holds the machine, it has read the libraries.
     if let Some(held) = cx.shared.scripts.try_machine() {
         with_held(cx, held, |cx, machine| with_functions_of(cx, machine, |_, _, _| Ok(())))?;
     }

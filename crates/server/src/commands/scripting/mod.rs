@@ -8,9 +8,8 @@
 //! | `scripts` | `EVAL` and its like, `SCRIPT` |
 //! | `functions` | `FCALL`, `FUNCTION` |
 //!
-//! A script is carried out in a thread of its own, while nobody else touches a key, as one batch: others see all that it wrote
-//! or nothing. So a script that is ended leaves nothing, and may be ended whatever it did. What is said of scripts holds for
-//! functions as well.
+//! A script runs in a thread of its own, while no other command touches a key, as one batch: others see all that it wrote
+//! or nothing. So a script that is ended leaves nothing, and may be ended whatever it did. The same holds for functions.
 
 mod calls;
 pub mod functions;

@@ -17,10 +17,10 @@ use mlua::{Error, Lua, Result, Table, Value};
 
 /// The first number beyond 64 bits.
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
-/// How deep replies may be within each other.
+/// How deeply replies may be nested.
 const MAX_DEPTH: usize = 100;
 
-/// A reply, which the server has written, as a value of Lua.
+/// Reads a reply, which the server has written, as a value of Lua.
 ///
 /// # Errors
 /// Those of Lua.
@@ -113,12 +113,11 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Writes a value of Lua as a reply. A script that chose RESP3 has booleans, which other scripts do not. `goes_on` is asked now
-/// and then whether to.
+/// Writes a value of Lua as a reply. A script that chose RESP3 has booleans, which other scripts do not. `goes_on` is
+/// called now and then to decide whether to continue.
 ///
 /// # Errors
-/// When the reply would be longer than a script may have memory, or tables are within each other without an end; those of
-/// `goes_on`.
+/// When the reply would be longer than the memory of a script, or tables are nested without end; those of `goes_on`.
 pub(super) fn write(value: &Value, chosen: Protocol, out: &mut Reply, goes_on: &dyn Fn() -> Outcome) -> Outcome {
     let from = out.len();
     Writer { chosen, out, from, tables: Patience::new(goes_on) }.value(value, 0)
@@ -133,7 +132,7 @@ struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Fails when so many bytes more are too many.
+    /// Fails when there is no room for this many more bytes.
     fn make_room(&self, bytes: usize) -> Outcome {
         if bytes > MAX_MEMORY_BYTES.saturating_sub(self.out.len() - self.from) {
             return Err(Failure::text("ERR the reply of the script is too long: at most 256 MiB"));
@@ -148,7 +147,7 @@ impl Writer<'_> {
                 self.out.bulk(&*text.as_bytes());
             }
             Value::Integer(number) => self.out.integer(*number),
-            // As the processor turns them into integers, without a fraction.
+            // Converts as the processor does, without the fraction.
             Value::Number(number) if (-TWO_TO_63..TWO_TO_63).contains(number) => self.out.integer(*number as i64),
             Value::Number(_) => self.out.integer(i64::MIN),
             Value::Boolean(is_so) if self.chosen == Protocol::Three => self.out.boolean(*is_so),
@@ -195,7 +194,7 @@ impl Writer<'_> {
             && let (Value::String(format), Value::String(text)) = (field(&text, "format"), field(&text, "string"))
         {
             self.make_room(text.as_bytes().len())?;
-            // Of the format three letters count.
+            // Three letters of the format count.
             let mut letters = *b"   ";
             letters.iter_mut().zip(&*format.as_bytes()).for_each(|(letter, given)| *letter = *given);
             self.out.verbatim_as(letters, &text.as_bytes());

@@ -12,12 +12,12 @@ use forebay_env::sync::MutexGuard;
 use mlua::MultiValue;
 use std::cell::RefCell;
 
-/// Lua itself failed, and not a script.
+/// The failure when Lua itself failed, and not a script.
 pub(super) fn of_machine(error: &mlua::Error) -> Failure {
     Failure::new(format!("ERR Lua: {error}"))
 }
 
-/// Does something with the machine. The keys are locked, so nobody else has it for long.
+/// Runs something with the machine. The keys are locked, so nobody else has the machine for long.
 pub(super) fn with_machine<T>(
     cx: &mut Context<'_, '_>,
     act: impl FnOnce(&mut Context<'_, '_>, &mut Machine) -> Outcome<T>,
@@ -26,7 +26,7 @@ pub(super) fn with_machine<T>(
     with_held(cx, held, act)
 }
 
-/// Does something with the machine that is held.
+/// Runs something with the machine, which is held.
 pub(super) fn with_held<T>(
     cx: &mut Context<'_, '_>,
     mut held: MutexGuard<'_, Option<Machine>>,
@@ -42,7 +42,7 @@ pub(super) fn with_held<T>(
 /// The keys and the arguments of a request, whose number is at place 2.
 pub(super) type Parts<'a> = (&'a [&'a [u8]], &'a [&'a [u8]]);
 
-/// Takes a request apart that has this number of keys.
+/// Splits a request that has this number of keys.
 pub(super) fn parts(arguments: Arguments<'_>, count: i64) -> Outcome<Parts<'_>> {
     if count > arguments.len() as i64 - 3 {
         return Err(Failure::text("ERR Number of keys can't be greater than number of args"));
@@ -51,7 +51,7 @@ pub(super) fn parts(arguments: Arguments<'_>, count: i64) -> Outcome<Parts<'_>> 
     Ok((arguments.range(3, 3 + count), arguments.from(3 + count)))
 }
 
-/// Something begins to run.
+/// Records that a script or a function begins to run.
 pub(super) fn begin<'s>(
     cx: &Context<'_, 's>,
     arguments: Arguments<'_>,
@@ -67,7 +67,7 @@ pub(super) fn begin<'s>(
     cx.shared.scripts.progress.begin(Running { kind, name, request, began_at, busy_at, ends_when_busy })
 }
 
-/// Ends what runs, if it is of one of these kinds.
+/// Ends what is running, if it is of one of these kinds.
 pub(super) fn kill(cx: &mut Context<'_, '_>, kinds: &[Kind]) -> Outcome {
     let progress = &cx.shared.scripts.progress;
     match progress.running() {

@@ -1,7 +1,8 @@
 //! Unions, intersections and differences of sorted sets and of sets, whose members have the score 1.
 //!
-//! Members of both kinds are in the same order of hashes, so all sets are read once and together. What is stored is written as it
-//! comes; what is replied is held, as far as there is room for the reply, because it is put in the order of scores.
+//! Members of both kinds are in the same order of hashes, so all sets are read once and together. A stored result is
+//! written as it comes. A replied result is held, as far as there is room for the reply, because it must be put in the
+//! order of scores.
 
 use super::members::{self, Scored};
 use crate::commands::arguments::{Arguments, Words, integer};
@@ -62,7 +63,7 @@ enum Aggregate {
 impl Aggregate {
     fn of(self, a: f64, b: f64) -> f64 {
         match self {
-            // Infinities that cancel each other out are nothing.
+            // Infinities that cancel each other out give zero.
             Self::Sum => not_nan(a + b),
             Self::Least => a.min(b),
             Self::Most => a.max(b),
@@ -74,7 +75,7 @@ fn not_nan(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// The keys after their number, and the place behind them.
+/// The keys after their number, and the place after them.
 fn keys<'a>(arguments: Arguments<'a>, place: usize, command: &str) -> Outcome<(&'a [&'a [u8]], usize)> {
     let count = integer(arguments.at(place))?;
     if count < 1 {
@@ -86,7 +87,7 @@ fn keys<'a>(arguments: Arguments<'a>, place: usize, command: &str) -> Outcome<(&
     Ok((arguments.range(place + 1, end), end))
 }
 
-/// A set that is combined: what it is, and what its scores are multiplied by.
+/// A set of the operation, and the factor for its scores.
 #[derive(Debug, Clone, Copy)]
 struct Weighted {
     kind: Kind,
@@ -95,10 +96,10 @@ struct Weighted {
     weight: f64,
 }
 
-/// What members of the result are passed to, until it returns false.
+/// A function that gets members of the result until it returns false.
 type Visit<'v> = &'v mut dyn FnMut(&mut Context<'_, '_>, &[u8], f64) -> Outcome<bool>;
 
-/// Passes on what an operation makes of sets, of which some are not there, in no order that means something.
+/// Passes on the result of an operation on sets, some of which may not exist, in no meaningful order.
 fn each(
     cx: &mut Context<'_, '_>,
     mut sets: Vec<Option<Weighted>>,
@@ -126,7 +127,7 @@ fn each(
     let inputs: Vec<Input> = sets.iter().map(|set| set.map(input)).collect();
     let score = |place: usize, value: &[u8]| {
         let set = sets.get(place).copied().flatten()?;
-        // In an intersection only the first set's product is made a number; a sum with another that is none is 0.
+        // In an intersection only the first set's product is checked for NaN; a sum with another NaN product is 0.
         let is_number = place == 0 || operation == Operation::Union;
         let score = if set.kind == Kind::Set { 1.0 } else { layout::score_of(value)? };
         Some(if is_number { not_nan(score * set.weight) } else { score * set.weight })
@@ -145,7 +146,7 @@ fn each(
     })
 }
 
-/// Options behind the keys.
+/// Options after the keys.
 struct Options {
     weights: Vec<f64>,
     aggregate: Aggregate,
@@ -208,10 +209,10 @@ fn request(
 
 fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, operation: Operation, command: &str) -> Outcome {
     let (sets, options) = request(cx, arguments, operation, false, command)?;
-    // Their order is known at the end.
+    // The order of the members is known only at the end.
     let (mut members, mut bytes): (Vec<Scored>, usize) = (Vec::new(), 0);
     each(cx, sets, operation, options.aggregate, &mut |cx, member, score| {
-        // A reply is a little longer than what is in it.
+        // A reply is a little longer than its contents.
         bytes += member.len() + b"$1\r\n\r\n".len();
         members.push((Bytes::copy_from_slice(member), score));
         cx.make_room(bytes).map(|()| true)

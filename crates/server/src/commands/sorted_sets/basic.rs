@@ -58,13 +58,13 @@ pub const COMMANDS: &[Command] = &[
 /// Options of `ZADD`.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// Members that are there stay as they are.
+    /// Whether existing members stay as they are.
     pub(crate) only_new: bool,
-    /// No member is added.
+    /// Whether no member is added.
     pub(crate) only_known: bool,
     only_greater: bool,
     only_less: bool,
-    /// The reply counts members that were changed, too.
+    /// Whether the reply also counts changed members.
     pub(crate) counts_changes: bool,
     increments: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Options {
 struct Added {
     is_new: bool,
     is_changed: bool,
-    /// Its score; `None` when the options kept it as it was.
+    /// Its score; `None` when the options left it unchanged.
     score: Option<f64>,
 }
 
@@ -107,7 +107,7 @@ fn zadd(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     add_with(cx, arguments, Options::default())
 }
 
-/// Takes the options of `ZADD`, too, which leave no pair.
+/// Also accepts the options of `ZADD`.
 fn zincrby(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     add_with(cx, arguments, Options { increments: true, ..Options::default() })
 }
@@ -227,7 +227,7 @@ fn zrem(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Replies with the number of members before one; behind it when `from_end`.
+/// Replies with the number of members before a member, or after it when `from_end`.
 fn rank(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, from_end: bool) -> Outcome {
     let set = cx.collection(arguments.at(1), Kind::SortedSet)?;
     let Some(set) = set else {

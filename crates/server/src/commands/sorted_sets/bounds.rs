@@ -10,7 +10,7 @@ use crate::keyspace::writes::{Direction, Writes};
 use crate::text::number;
 use bytes::Bytes;
 
-/// Up to so many members are held to be passed on in the other order.
+/// Up to this many members are held, to be passed on in reverse order.
 const FEW: u64 = 256;
 
 /// A bound of a range of scores.
@@ -38,7 +38,7 @@ pub(super) enum LexBound {
     Least,
     /// After all.
     Most,
-    /// This member, or what is next to it.
+    /// At this member, or next to it.
     At(Bytes, bool),
 }
 
@@ -104,9 +104,9 @@ pub(super) struct Choice {
     pub part: Part,
     /// The order.
     pub direction: Direction,
-    /// So many of the part, in this order, are left out; of ranks, none is.
+    /// How many members of the part, in this order, are left out; none of ranks.
     pub skip: u64,
-    /// At most so many of the others are chosen; of ranks, all are.
+    /// How many of the others are chosen at most; all of ranks.
     pub most: u64,
 }
 
@@ -116,7 +116,7 @@ impl Choice {
         Self { part, direction: Direction::Forward, skip: 0, most: u64::MAX }
     }
 
-    /// Passes the members of a set that are chosen to `visit`, in order, as they are read.
+    /// Passes the chosen members of a set to `visit`, in order, as they are read.
     pub(super) fn each(&self, writes: &Writes<'_>, space: Space, set: &Collection, visit: Visit<'_>) -> Outcome {
         let (direction, bounds) = (self.direction, (self.skip, self.most));
         match &self.part {
@@ -173,7 +173,7 @@ fn same_score(writes: &Writes<'_>, space: Space, set: &Collection) -> Outcome<Op
     })
 }
 
-/// The keys between two members of the same score; `None` when there can be none.
+/// Returns the keys between two members of the same score; `None` when there can be none.
 fn lex_range(space: Space, set: &Collection, score: f64, from: &LexBound, to: &LexBound) -> Option<Range> {
     let next = |member: &Bytes, is_after: bool| {
         let key = layout::scored(space, set.id, score, member);
@@ -192,8 +192,8 @@ fn lex_range(space: Space, set: &Collection, score: f64, from: &LexBound, to: &L
     Some((lower, upper))
 }
 
-/// Members by their ranks, read from the nearer end. What lies nearer to the other end comes in the wrong order: a few members are
-/// held and turned round; of more, the first one is looked for, and they are read from there.
+/// Passes on members by their ranks, read from the nearer end. Members nearer to the other end come in the wrong order:
+/// a few are held and reversed. If there are more, the first one is looked for, and reading starts there.
 fn by_rank(
     writes: &Writes<'_>,
     space: Space,

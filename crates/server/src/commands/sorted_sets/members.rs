@@ -19,13 +19,13 @@ pub(crate) fn score(cx: &mut Context<'_, '_>, id: u64, member: &[u8]) -> Outcome
     value.map(|value| layout::score_of(&value).ok_or_else(damaged)).transpose()
 }
 
-/// Reads the scores of members together, which later reads will find.
+/// Reads the scores of members together, so that later reads find them.
 pub(crate) fn fetch<'m>(cx: &mut Context<'_, '_>, id: u64, members: impl Iterator<Item = &'m [u8]>) -> Outcome {
     let (layout, space) = (cx.keys.layout(), cx.space());
     cx.keys.writes().fetch(members.map(|member| layout.member(space, id, member)))
 }
 
-/// Gives a member a score; `former` is the one that it has.
+/// Gives a member a score; `former` is the score that it has.
 pub(crate) fn put(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score: f64, former: Option<f64>) -> Outcome {
     check_element(&cx.shared.store, member)?;
     let (space, id) = (cx.space(), set.now.id);
@@ -48,10 +48,10 @@ pub(crate) fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], scor
     set.now.a = set.now.a.saturating_sub(1);
 }
 
-/// What members of a sorted set are passed to, one by one, until it returns false.
+/// A function that gets members of a sorted set one by one, until it returns false.
 pub(crate) type Visit<'v> = &'v mut dyn FnMut(&[u8], f64) -> Outcome<bool>;
 
-/// Passes the members of a range on in the order of scores, without the first `skip` ones, up to `most`.
+/// Passes up to `most` members of a range on in the order of scores, without the first `skip` ones.
 pub(crate) fn each(
     writes: &Writes<'_>,
     range: &Range,
@@ -87,7 +87,7 @@ pub(crate) fn scan(
     Ok(found)
 }
 
-/// Up to `most` members from an end of a range, as many as a portion has room for. The rest of the range is left in it.
+/// Returns up to `most` members from an end of a range, as many as a portion has room for. `range` then has the rest.
 pub(crate) fn portion(writes: &Writes<'_>, range: &mut Range, direction: Direction, most: u64) -> Outcome<Vec<Scored>> {
     let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
     writes.scan(range, direction, |key, _| {
@@ -117,14 +117,14 @@ pub(crate) fn count(writes: &Writes<'_>, range: &Range) -> Outcome<u64> {
     Ok(count)
 }
 
-/// Replies with members, and with their scores if they are wanted: in RESP3 as pairs. None is held longer than until it is
+/// Replies with members, and with their scores if they are wanted: in RESP3 as pairs. Each member is dropped once it is
 /// written.
 pub(crate) fn reply(out: &mut Reply, members: Vec<Scored>, with_scores: bool) {
     out.array(replies(out, members.len(), with_scores));
     members.into_iter().for_each(|(member, score)| reply_one(out, &member, score, with_scores));
 }
 
-/// How many replies so many members are, as the elements of an array.
+/// Returns how many elements of an array this many members are.
 pub(crate) fn replies(out: &Reply, members: usize, with_scores: bool) -> usize {
     if with_scores && out.protocol() == Protocol::Two { members.saturating_mul(2) } else { members }
 }

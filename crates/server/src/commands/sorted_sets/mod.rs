@@ -1,8 +1,8 @@
 //! Sorted sets: members with scores. Each member is two records of the engine: one leads from the member to its
 //! score, and one is in the order of scores.
 //!
-//! A range of scores costs what is in it. A rank costs as much as there is before it, or behind it: the engine does
-//! not count.
+//! A range of scores costs as much as it has members. A rank costs as much as there are members before it, or after it,
+//! because the engine does not count.
 //!
 //! | module | holds |
 //! |---|---|

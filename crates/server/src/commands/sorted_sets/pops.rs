@@ -1,4 +1,5 @@
-//! Commands that remove the first or last members of sorted sets. A portion of these is held, however many they are.
+//! Commands that remove the first or last members of sorted sets. They hold one portion of the members, however many
+//! there are.
 
 use super::members;
 use crate::commands::arguments::Arguments;
@@ -29,14 +30,15 @@ pub const COMMANDS: &[Command] = &[
         .doc("5.0.0", "Removes the members with the lowest scores."),
 ];
 
-/// How popped members are replied: what comes before so many of a key, and each of them.
+/// How popped members are replied: what comes before the members of a key, and how each is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Form<'f> {
     pub(crate) head: &'f dyn Fn(&mut Reply, &[u8], usize),
     pub(crate) each: &'f dyn Fn(&mut Reply, &[u8], f64),
 }
 
-/// Removes up to `count` members from an end, and replies with them as they are read. False when there is no such set.
+/// Removes up to `count` members from an end, and replies with them as they are read. Returns false when there is no
+/// such set.
 fn pop(cx: &mut Context<'_, '_>, key: &[u8], end: Direction, count: u64, form: Form<'_>) -> Outcome<bool> {
     let Some(set) = Open::existing(cx, key, Kind::SortedSet)? else { return Ok(false) };
     let popped = count.min(set.now.a);
@@ -69,7 +71,7 @@ fn pop_all(cx: &mut Context<'_, '_>, key: &[u8], set: &Collection, end: Directio
     Ok(found)
 }
 
-/// Removes so many of a set's members, a portion after the other. Returns how many were replied.
+/// Removes this many of a set's members, portion by portion. Returns how many were replied.
 fn pop_part(
     cx: &mut Context<'_, '_>,
     key: &[u8],
@@ -126,7 +128,7 @@ fn zpopmax(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     pop_some(cx, arguments, Direction::Backward)
 }
 
-/// Removes members of the first of `keys` that has some, and replies with them. False when none has.
+/// Removes members of the first of `keys` that has some, and replies with them. Returns false when none has.
 pub(crate) fn pop_first(
     cx: &mut Context<'_, '_>,
     keys: &[&[u8]],
@@ -159,7 +161,7 @@ fn zmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Replies to `ZMPOP`; false when there was nothing.
+/// Replies to `ZMPOP`; returns false when there was nothing.
 pub(crate) fn reply_popped(cx: &mut Context<'_, '_>, keys: &[&[u8]], end: Direction, count: u64) -> Outcome<bool> {
     let head = &|out: &mut Reply, key: &[u8], popped: usize| {
         out.array(2);

@@ -53,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         .doc("2.2.0", "Returns members by their scores from the end."),
 ];
 
-/// How the bounds of a range are meant.
+/// What the bounds of a range mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -61,7 +61,7 @@ enum By {
     Member,
 }
 
-/// What is fixed by the command, and what its options may say.
+/// What the command fixes, and what its options may say.
 #[derive(Clone, Copy)]
 struct Form {
     by: Option<By>,
@@ -110,7 +110,7 @@ fn query(arguments: Arguments<'_>, place: usize, form: Form) -> Outcome<(Choice,
     Ok((Choice { part, direction, skip, most }, with_scores))
 }
 
-/// Replies with members as they are read, and stops where there is no more room for replies.
+/// Replies with members as they are read, and stops when there is no more room for replies.
 fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, by: Option<By>, direction: Option<Direction>) -> Outcome {
     let (choice, with_scores) = query(arguments, 2, Form { by, direction, is_stored: false })?;
     let (start, space, mut count) = (cx.out.len(), cx.space(), 0);
@@ -163,7 +163,7 @@ fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     result.store(cx, arguments.at(1), Class::SORTED_SET, "zrangestore")
 }
 
-/// A new sorted set of these members. None is held longer than until it is written.
+/// Makes a new sorted set of these members. Each member is dropped once it is written.
 pub(crate) fn of_members<'s>(cx: &mut Context<'_, 's>, found: Vec<Scored>) -> Outcome<Building<'s>> {
     let mut set = Building::new(cx, Kind::SortedSet)?;
     for (member, score) in found {
@@ -172,7 +172,7 @@ pub(crate) fn of_members<'s>(cx: &mut Context<'_, 's>, found: Vec<Scored>) -> Ou
     Ok(set)
 }
 
-/// Replaces what a key holds by these members, which is an event of this name.
+/// Replaces what a key holds by these members, with an event of this name.
 pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: Vec<Scored>, event: &'static str) -> Outcome {
     of_members(cx, found)?.store(cx, key, Class::SORTED_SET, event)
 }
@@ -219,14 +219,14 @@ fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: Part, event: &'static str)
     Ok(())
 }
 
-/// How many members are chosen, and which, unless their removal one by one is more than can be written at once. The removal
-/// of all is not.
+/// Returns how many members are chosen, and which, unless removing them one by one would write more than one batch holds.
+/// Removing all never does.
 fn read_to_remove(cx: &mut Context<'_, '_>, choice: &Choice, set: &Collection) -> Outcome<(u64, Outcome<Vec<Scored>>)> {
     let (space, keys) = (cx.space(), &*cx.keys);
     let (mut count, mut bytes, mut found) = (0, 0, Ok(Vec::new()));
     choice.each(keys.reads(), space, set, &mut |member, score| {
         count += 1;
-        // Two keys are removed.
+        // Two keys are removed for each member.
         bytes += 2 * (size_of::<Scored>() + member.len());
         if let Ok(held) = &mut found {
             match keys.make_room(bytes) {

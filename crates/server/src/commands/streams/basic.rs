@@ -29,13 +29,13 @@ pub const COMMANDS: &[Command] = &[
     Command::new(FAMILY, "xtrim", -4, WRITE, xtrim).keys(1, 1, 1).doc("5.0.0", "Deletes entries from the beginning."),
 ];
 
-/// A stream that is new.
+/// Makes a new stream.
 pub(super) fn new_stream(cx: &mut Context<'_, '_>) -> Outcome<Stream> {
     let id = cx.keys.new_id()?;
     Ok(Stream { id, entries: 0, last: StreamId::LEAST, deleted: StreamId::LEAST, added: 0 })
 }
 
-/// The id of a new entry; `None` when it would not come after the latest one.
+/// Returns the id of a new entry; `None` when it would not come after the latest id.
 fn next_id(wanted: NewId, last: StreamId, now_ms: u64) -> Option<StreamId> {
     let id = match wanted {
         NewId::Any if now_ms > last.ms => StreamId { ms: now_ms, sequence: 0 },

@@ -1,4 +1,4 @@
-//! Commands about what is pending.
+//! Commands about pending entries.
 
 use super::entries;
 use super::groups::{Open, no_group};
@@ -14,7 +14,7 @@ use crate::text::{number, shown};
 use bytes::Bytes;
 
 const FAMILY: Family = Family::Stream;
-/// Pending entries that `XAUTOCLAIM` looks at, for each that it may claim.
+/// How many pending entries `XAUTOCLAIM` looks at, for each that it may claim.
 const LOOKS: u64 = 10;
 /// Pending entries of a consumer that are read together.
 const AT_A_TIME: u64 = 1000;
@@ -150,7 +150,7 @@ struct Claim {
     at_ms: Option<i64>,
     /// How often they were delivered, as the client says.
     deliveries: Option<u64>,
-    /// Entries that are not pending are claimed, too.
+    /// Whether entries that are not pending are also claimed.
     is_forced: bool,
     only_ids: bool,
     last: StreamId,
@@ -182,7 +182,7 @@ fn claim(arguments: Arguments<'_>, first: usize, now_ms: u64) -> Outcome<Claim> 
     Ok(claim)
 }
 
-/// What was claimed; without the entries when only ids are wanted.
+/// Claimed entries; without their contents when only ids are wanted.
 type Claimed = Vec<(StreamId, Option<Bytes>)>;
 
 fn reply(cx: &mut Context<'_, '_>, claimed: Claimed) -> Outcome {
@@ -205,7 +205,7 @@ fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let ids: Vec<StreamId> = arguments.from(5).iter().map_while(|text| ids::exact(text, 0).ok()).collect();
     let claim = claim(arguments, 5 + ids.len(), now_ms)?;
     group.now.last = group.now.last.max(claim.last);
-    // A time that cannot be is now.
+    // An impossible time counts as now.
     let at_ms = claim.at_ms.and_then(|at| u64::try_from(at).ok()).map_or(now_ms, |at_ms| at_ms.min(now_ms));
     let name = Bytes::copy_from_slice(arguments.at(3));
     group.fetch_pending(cx, ids.iter().copied())?;
@@ -214,7 +214,7 @@ fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     for id in ids {
         let former = group.pending(cx, id)?;
         let Some(entry) = entries::get(cx, &stream, id)? else {
-            // It was deleted: nobody can handle it.
+            // The entry was deleted: nobody can handle it.
             if let Some(former) = former {
                 group.release(cx, id, &former)?;
             }
@@ -225,7 +225,7 @@ fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         {
             continue;
         }
-        // Who claims nothing need not be there.
+        // A consumer that claims nothing need not exist.
         let consumer = group.see_consumer(cx, arguments.at(1), &name, now_ms)?.number;
         let before = former.as_ref().map_or(1, |former| former.deliveries);
         let deliveries = claim.deliveries.unwrap_or(before + u64::from(!claim.only_ids));
@@ -256,7 +256,7 @@ fn xautoclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (stream, mut group) = group(cx, arguments)?;
     let now_ms = cx.keys.now_ms();
     let name = Bytes::copy_from_slice(arguments.at(3));
-    // What may be claimed, as far as the command looks, and where the next one goes on.
+    // What may be claimed, as far as this command looks, and where the next command continues.
     let (mut candidates, mut looks, mut next) = (Vec::new(), 0, StreamId::LEAST);
     group.each_pending(cx, (first, StreamId::MOST), Direction::Forward, |id, pending| {
         if looks >= most.saturating_mul(LOOKS) {

@@ -1,18 +1,18 @@
 //! How far a group has read: how many entries were added up to an id.
 //!
-//! A group counts what it reads. The count is not known after it was set to some id in the middle, or behind an entry that
-//! was deleted; some ids give it back, because it is known for them.
+//! A group counts what it reads. The count becomes unknown after the group was set to some id in the middle, or after a
+//! deleted entry. At ids for which the count is known, the group knows it again.
 
 use crate::keyspace::header::Stream;
 use crate::keyspace::streams::{Group, StreamId};
 
-/// Whether an entry from this id on was deleted that is not before all others, as far as is known; `first` is the id of
-/// the first entry.
+/// Whether an entry at this id or later may have been deleted that is not before all others; `first` is the id of the
+/// first entry.
 pub(super) fn has_gap_from(stream: &Stream, first: StreamId, id: StreamId) -> bool {
     stream.entries > 0 && stream.deleted != StreamId::LEAST && first.max(id) <= stream.deleted
 }
 
-/// How many entries were added up to an id, if that is known; `first` is the id of the first entry.
+/// Returns how many entries were added up to an id, if that is known; `first` is the id of the first entry.
 pub(super) fn added_up_to(stream: &Stream, first: StreamId, id: StreamId) -> Option<u64> {
     if stream.added == 0 {
         return Some(0);
@@ -31,7 +31,7 @@ pub(super) fn added_up_to(stream: &Stream, first: StreamId, id: StreamId) -> Opt
     }
 }
 
-/// How many entries a group has not read, if that is known; `first` is the id of the first entry.
+/// Returns how many entries a group has not read, if that is known; `first` is the id of the first entry.
 pub(super) fn lag(stream: &Stream, first: StreamId, group: &Group) -> Option<i64> {
     if stream.added == 0 {
         return Some(0);

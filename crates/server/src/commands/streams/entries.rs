@@ -7,13 +7,14 @@ use crate::keyspace::streams::{self, StreamId, StreamKeys};
 use crate::keyspace::writes::Direction;
 use bytes::Bytes;
 
-/// Up to this many entries are deleted one by one; more are a range deletion, of which the engine wants few.
+/// Up to this many entries are deleted one by one; more are deleted as a range. The engine should have few range
+/// deletions.
 const FEW: usize = 64;
 
-/// An entry as it is kept.
+/// An entry as it is stored.
 pub(super) type Entry = (StreamId, Bytes);
 
-/// Where all that belongs to a stream is.
+/// Returns the places of everything that belongs to a stream.
 pub(super) fn keys(cx: &Context<'_, '_>, stream: &Stream) -> StreamKeys {
     StreamKeys { space: cx.space(), id: stream.id }
 }
@@ -51,26 +52,26 @@ pub(super) fn edge_id(cx: &mut Context<'_, '_>, stream: &Stream, direction: Dire
     Ok(edge(cx, stream, direction)?.map_or(StreamId::LEAST, |(id, _)| id))
 }
 
-/// An entry, if it is there.
+/// Returns an entry, if it exists.
 pub(super) fn get(cx: &mut Context<'_, '_>, stream: &Stream, id: StreamId) -> Outcome<Option<Bytes>> {
     let key = keys(cx, stream).entry(id);
     cx.keys.writes().get(&key)
 }
 
-/// Reads entries together, which later reads will find.
+/// Reads entries together, so that later reads find them.
 pub(super) fn fetch(cx: &mut Context<'_, '_>, stream: &Stream, ids: impl Iterator<Item = StreamId>) -> Outcome {
     let keys = keys(cx, stream);
     cx.keys.writes().fetch(ids.map(|id| keys.entry(id)))
 }
 
-/// Deletes an entry that is there.
+/// Deletes an entry that exists.
 pub(super) fn delete(cx: &mut Context<'_, '_>, stream: &mut Stream, id: StreamId) {
     let key = keys(cx, stream).entry(id);
     cx.keys.writes().delete(key);
     stream.entries = stream.entries.saturating_sub(1);
 }
 
-/// Deletes the first entries, which are these.
+/// Deletes the first entries, which have these ids.
 pub(super) fn delete_first(cx: &mut Context<'_, '_>, stream: &mut Stream, ids: &[StreamId]) {
     match ids {
         [first, .., last] if ids.len() > FEW => {

@@ -84,7 +84,7 @@ fn options(arguments: Arguments<'_>, may_make: bool) -> Outcome<Options> {
     Ok(options)
 }
 
-/// The stream, which must be there.
+/// Returns the stream, which must exist.
 fn stream(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome<Stream> {
     cx.keys.stream(cx.space(), arguments.at(2))?.ok_or(Failure::text(
         "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to \
@@ -92,7 +92,7 @@ fn stream(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome<Stream>
     ))
 }
 
-/// The stream and the group, which must be there.
+/// Returns the stream and the group, which must exist.
 fn group(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome<(Stream, Open)> {
     let stream = stream(cx, arguments)?;
     match Open::find(cx, &stream, arguments.at(3))? {
@@ -101,7 +101,7 @@ fn group(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome<(Stream,
     }
 }
 
-/// The error for a group that is not there, of a stream that is.
+/// The error for a missing group of an existing stream.
 pub(super) fn no_group(key: &[u8], group: &[u8]) -> Failure {
     let (key, group) = (shown::short(key, 128), shown::short(group, 128));
     Failure::new(format!("NOGROUP No such consumer group '{group}' for key name '{key}'"))
@@ -156,7 +156,7 @@ fn destroy(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.out.integer(i64::from(group.is_some()));
     if let Some(group) = group {
         group.destroy(cx)?;
-        // Who waits for it must know.
+        // Clients that wait for the group must learn of its end.
         let space = cx.space();
         cx.keys.touch(space, arguments.at(2));
         cx.notify(Class::STREAM, "xgroup-destroy", arguments.at(2));

@@ -1,4 +1,4 @@
-//! Groups, their consumers, and what is pending.
+//! Groups, their consumers, and pending entries.
 
 use super::entries;
 use crate::commands::command::Context;
@@ -16,11 +16,11 @@ pub(super) struct Open {
     keys: StreamKeys,
     name: Bytes,
     former: Option<Group>,
-    /// As it is to be.
+    /// The group as it will be.
     pub(super) now: Group,
 }
 
-/// The error for a group that is not there.
+/// The error for a missing group.
 pub(super) fn no_group(key: &[u8], group: &[u8]) -> Failure {
     let (key, group) = (shown::short(key, 128), shown::short(group, 128));
     Failure::new(format!("NOGROUP No such key '{key}' or consumer group '{group}'"))
@@ -35,7 +35,7 @@ impl Open {
         Ok(Some(Self { keys, name: Bytes::copy_from_slice(name), former: Some(now), now }))
     }
 
-    /// A group that is not there yet.
+    /// Makes a group that does not exist yet.
     pub(super) fn new(
         cx: &mut Context<'_, '_>,
         stream: &Stream,
@@ -60,7 +60,7 @@ impl Open {
         self.keys.of_group(self.now.number).into_iter().try_for_each(|range| cx.keys.remove_range(range))
     }
 
-    /// A consumer, if it is there.
+    /// Returns a consumer, if it exists.
     pub(super) fn consumer(&self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<Option<Consumer>> {
         let bytes = cx.keys.writes().get(&self.keys.consumer(self.now.number, name))?;
         bytes.map(|bytes| Consumer::decode(&bytes)).transpose()
@@ -70,7 +70,7 @@ impl Open {
         cx.keys.writes().put(self.keys.consumer(self.now.number, name), consumer.encode());
     }
 
-    /// Adds a consumer unless it is there. True when it was not.
+    /// Adds a consumer unless it exists. Returns true when it did not.
     pub(super) fn add_consumer(&self, cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<bool> {
         let is_new = self.consumer(cx, name)?.is_none();
         if is_new {
@@ -80,7 +80,7 @@ impl Open {
         Ok(is_new)
     }
 
-    /// A consumer that asks for something at a time, of the stream at a key. One that is new is told of.
+    /// Records that a consumer asks for something at a time, for the stream at a key. A new consumer is an event.
     pub(super) fn see_consumer(
         &self,
         cx: &mut Context<'_, '_>,
@@ -95,7 +95,7 @@ impl Open {
         Ok(consumer)
     }
 
-    /// A consumer seen at a time, and whether it is new.
+    /// Returns a consumer seen at a time, and whether it is new.
     pub(super) fn consumer_or_new(
         &self,
         cx: &mut Context<'_, '_>,
@@ -114,7 +114,8 @@ impl Open {
         Ok((consumer, former.is_none()))
     }
 
-    /// Removes a consumer with all that is pending, and returns how much that was; `None` when there is none.
+    /// Removes a consumer with its pending entries, and returns how many these were; `None` when there is no such
+    /// consumer.
     pub(super) fn remove_consumer(&mut self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<Option<u64>> {
         let Some(consumer) = self.consumer(cx, name)? else { return Ok(None) };
         let ids = self.own_pending(cx, consumer.number, (StreamId::LEAST, StreamId::MOST), u64::MAX)?;
@@ -143,7 +144,7 @@ impl Open {
         bytes.map(|bytes| Pending::decode(&bytes)).transpose()
     }
 
-    /// Reads pending entries together, which later reads will find.
+    /// Reads pending entries together, so that later reads find them.
     pub(super) fn fetch_pending(&self, cx: &mut Context<'_, '_>, ids: impl Iterator<Item = StreamId>) -> Outcome {
         cx.keys.writes().fetch(ids.map(|id| self.keys.pending(self.now.number, id)))
     }
@@ -160,7 +161,7 @@ impl Open {
         cx.keys.writes().scan(&range, direction, |key, value| Ok(visit(StreamId::of_key(key), Pending::decode(value)?)))
     }
 
-    /// What is pending for a consumer from one id to another, up to `most`.
+    /// Returns a consumer's pending entries from one id to another, up to `most`.
     pub(super) fn own_pending(
         &self,
         cx: &mut Context<'_, '_>,
@@ -199,7 +200,7 @@ impl Open {
         Ok(())
     }
 
-    /// An entry is no longer pending.
+    /// Makes an entry no longer pending.
     pub(super) fn release(&mut self, cx: &mut Context<'_, '_>, id: StreamId, former: &Pending) -> Outcome {
         cx.keys.writes().delete(self.keys.pending(self.now.number, id));
         self.now.pending = self.now.pending.saturating_sub(1);

@@ -4,7 +4,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::streams::StreamId;
 
 const INVALID: Failure = Failure::text("ERR Invalid stream ID specified as stream command argument");
-/// An id is shorter than this.
+/// Ids are shorter than this, in bytes.
 const MAX_BYTES: usize = 128;
 
 /// A number as C reads it: with spaces and a sign in front, which wraps it around.
@@ -28,11 +28,11 @@ fn number(text: &[u8]) -> Option<u64> {
 /// What an id of `XADD` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NewId {
-    /// Everything is chosen.
+    /// The server chooses everything.
     Any,
-    /// The sequence is chosen.
+    /// The server chooses the sequence.
     At(u64),
-    /// Nothing is chosen.
+    /// The server chooses nothing.
     Exactly(StreamId),
 }
 
@@ -50,14 +50,14 @@ fn parts(text: &[u8]) -> Outcome<(u64, Option<&[u8]>)> {
     }
 }
 
-/// An id; a sequence that is missing is `missing`.
+/// Reads an id; `missing` replaces a missing sequence.
 pub(super) fn exact(text: &[u8], missing: u64) -> Outcome<StreamId> {
     let (ms, sequence) = parts(text)?;
     let sequence = sequence.map_or(Some(missing), number).ok_or(INVALID)?;
     Ok(StreamId { ms, sequence })
 }
 
-/// As [`exact`]; `-` and `+` are the least and the most.
+/// As [`exact`]; `-` and `+` are the least and the greatest id.
 pub(super) fn any(text: &[u8], missing: u64) -> Outcome<StreamId> {
     match text {
         b"-" => Ok(StreamId::LEAST),
@@ -77,7 +77,7 @@ pub(super) fn new(text: &[u8]) -> Outcome<NewId> {
     }
 }
 
-/// The first id of a range, which begins behind it after a parenthesis.
+/// Reads the first id of a range. After a parenthesis, the range begins after this id.
 pub(super) fn first(text: &[u8]) -> Outcome<StreamId> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {
@@ -88,7 +88,7 @@ pub(super) fn first(text: &[u8]) -> Outcome<StreamId> {
     }
 }
 
-/// The last id of a range, which ends before it after a parenthesis.
+/// Reads the last id of a range. After a parenthesis, the range ends before this id.
 pub(super) fn last(text: &[u8]) -> Outcome<StreamId> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => {

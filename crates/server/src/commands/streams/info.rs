@@ -50,7 +50,7 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// The stream, which must be there.
+/// Returns the stream, which must exist.
 fn stream(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome<Stream> {
     cx.keys.stream(cx.space(), arguments.at(2))?.ok_or(Failure::NO_SUCH_KEY)
 }
@@ -90,7 +90,7 @@ fn number_or_null(cx: &mut Context<'_, '_>, name: &str, number: Option<i64>) {
     }
 }
 
-/// What a group has read, and what not.
+/// Replies with what a group has read, and what not.
 fn progress(cx: &mut Context<'_, '_>, stream: &Stream, first: StreamId, group: &Open) {
     number_or_null(cx, "entries-read", group.now.read.map(|read| read as i64));
     number_or_null(cx, "lag", counters::lag(stream, first, &group.now));
@@ -114,7 +114,7 @@ fn all_groups(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// `None` for the short form; the number of entries to be shown for the full one.
+/// Returns `None` for the short form; for the full form, the number of entries to show.
 fn form(arguments: Arguments<'_>) -> Outcome<Option<u64>> {
     match arguments.len() {
         3 => Ok(None),

@@ -1,7 +1,7 @@
 //! Streams: entries in the order of their ids, and groups of consumers who share them.
 //!
-//! An entry is one record, and so is what is pending in a group, with a second one in the order of a consumer's ids
-//! (`keyspace::streams`). So nothing is rewritten that does not change, whatever the size of the stream.
+//! An entry is one record. A pending entry of a group is also one record, with a second one in the order of a
+//! consumer's ids (`keyspace::streams`). So only what changes is written, whatever the size of the stream.
 //!
 //! | module | holds |
 //! |---|---|

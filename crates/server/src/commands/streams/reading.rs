@@ -39,12 +39,12 @@ struct Request<'a> {
     ids: &'a [&'a [u8]],
 }
 
-/// From where on a stream is read.
+/// Where reading a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     /// After an id.
     After(StreamId),
-    /// After what the group has read.
+    /// After the last entry that the group has read.
     Group,
 }
 
@@ -74,7 +74,7 @@ fn request<'a>(arguments: Arguments<'a>, is_group: bool, is_in_script: bool) -> 
             }
             let half = place + count / 2;
             let (keys, ids) = (arguments.range(place, half), arguments.from(half));
-            // No count is no limit.
+            // A count of zero means no limit.
             let most = if most == 0 { u64::MAX } else { most };
             return Ok(Request { group, needs_no_acknowledgement, most, timeout_ms, keys, ids });
         } else if let Some([name, consumer]) = words.take_with_values("GROUP") {
@@ -98,7 +98,7 @@ fn request<'a>(arguments: Arguments<'a>, is_group: bool, is_in_script: bool) -> 
     Err(Failure::SYNTAX)
 }
 
-/// From where on to read a stream; whether it was the latest id that was asked for.
+/// Returns where to begin to read a stream.
 fn from(stream: Option<&Stream>, text: &[u8], is_group: bool) -> Outcome<From> {
     match text {
         b"$" if is_group => Err(Failure::text(
@@ -111,14 +111,14 @@ fn from(stream: Option<&Stream>, text: &[u8], is_group: bool) -> Outcome<From> {
             "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
         )),
         _ => match ids::exact(text, 0)? {
-            // To Redis they are the same.
+            // To Redis, both are the same.
             StreamId::MOST if is_group => Ok(From::Group),
             id => Ok(From::After(id)),
         },
     }
 }
 
-/// What is read from a stream. A pending entry may have been deleted.
+/// Entries read from a stream. A pending entry may have been deleted.
 type Read = Vec<(StreamId, Option<Bytes>)>;
 
 fn read(cx: &mut Context<'_, '_>, stream: &Stream, after: StreamId, most: u64) -> Outcome<Vec<Entry>> {
@@ -153,7 +153,7 @@ fn deliver(
     if !request.needs_no_acknowledgement {
         let name = Bytes::copy_from_slice(consumer);
         let now = Pending { consumer: number, at_ms: now_ms, deliveries: 1, name };
-        // Some may be pending already, after the group was set back.
+        // Some entries may be pending already, if the group was set back.
         group.fetch_pending(cx, found.iter().map(|(id, _)| *id))?;
         for (id, _) in &found {
             let former = group.pending(cx, *id)?;
@@ -163,7 +163,7 @@ fn deliver(
     Ok(found.into_iter().map(|(id, value)| (id, Some(value))).collect())
 }
 
-/// Delivers entries again that are pending for a consumer.
+/// Delivers a consumer's pending entries again.
 fn deliver_again(
     cx: &mut Context<'_, '_>,
     (key, stream): (&[u8], &Stream),
@@ -219,7 +219,7 @@ fn reply(cx: &mut Context<'_, '_>, served: Vec<(&[u8], Read)>) -> Outcome {
     Ok(())
 }
 
-/// The stream of a group that must be there.
+/// Returns the stream of a group, which must exist.
 fn stream_of_group(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<Stream> {
     let stream = cx.keys.stream(cx.space(), key);
     if cx.session.woken_by.is_some() && !matches!(stream, Ok(Some(_))) {
@@ -286,7 +286,7 @@ fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) 
     }
     cx.out.null_array();
     if let Some(timeout_ms) = request.timeout_ms {
-        // What comes later is meant, so that the latest ids are those of now.
+        // The client wants later entries, so the latest ids are those of now.
         let first_id = arguments.len() - request.ids.len();
         let mut request_again: Vec<Bytes> =
             arguments.range(0, first_id).iter().map(|word| Bytes::copy_from_slice(word)).collect();
@@ -294,7 +294,7 @@ fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) 
             From::After(id) => Bytes::from(id.to_string()),
             From::Group => Bytes::from_static(b">"),
         }));
-        // Whoever reads for a group is told when the stream goes.
+        // A client that reads for a group is told when the stream goes.
         let kind = (!is_group).then_some(Kind::Stream);
         let keys = request.keys.iter().map(|key| Bytes::copy_from_slice(key)).collect();
         cx.wait = Some(Wait { keys, kind, timeout_ms, request: Some(request_again) });

@@ -1,7 +1,7 @@
 //! Which entries are too many or too old.
 //!
-//! Redis keeps entries in nodes of a hundred. A trim that need not be exact removes whole nodes from the beginning. Here, it
-//! removes whole hundreds, or all that is left.
+//! Redis keeps entries in nodes of a hundred. There, a trim that need not be exact removes whole nodes from the
+//! beginning. Here, it removes whole hundreds, or everything.
 
 use super::entries;
 use super::ids;
@@ -14,12 +14,12 @@ use crate::keyspace::writes::Direction;
 
 /// Entries of a node of Redis.
 pub(super) const NODE_ENTRIES: u64 = 100;
-/// Most entries that a trim removes that need not be exact, unless the client says otherwise.
+/// Most entries that an inexact trim removes, unless the client says otherwise.
 const MOST_ROUGHLY: u64 = 100 * NODE_ENTRIES;
 /// Entries that are looked at together.
 const AT_A_TIME: u64 = 1000;
 
-/// What is to stay.
+/// What stays.
 #[derive(Debug, Clone, Copy)]
 enum Keep {
     /// The latest entries.
@@ -44,7 +44,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Takes an option. False when the next word is something else.
+    /// Takes an option. Returns false when the next word is something else.
     pub(super) fn take(&mut self, words: &mut Words<'_>) -> Outcome<bool> {
         if words.left() > 1 && words.take("MAXLEN") {
             let (text, is_exact) = self.bound(words)?;
@@ -63,7 +63,7 @@ impl Options {
         Ok(true)
     }
 
-    /// The bound behind the option's name, and whether it is exact.
+    /// Returns the bound after the option's name, and whether it is exact.
     fn bound<'a>(&self, words: &mut Words<'a>) -> Outcome<(&'a [u8], bool)> {
         if self.keep.is_some() {
             return Err(Failure::text(
@@ -91,14 +91,14 @@ impl Options {
         if self.limit.is_some() && is_exact {
             return Err(Failure::text("ERR syntax error, LIMIT cannot be used without the special ~ option"));
         }
-        // No limit is a limit of zero.
+        // A limit of zero means no limit.
         let most = self.limit.unwrap_or(if is_exact { 0 } else { MOST_ROUGHLY });
         Ok(Some(Trim { keep, is_exact, most: if most == 0 { u64::MAX } else { most } }))
     }
 }
 
 impl Trim {
-    /// Trims a stream, and returns how many entries it has lost.
+    /// Trims a stream, and returns how many entries were removed.
     pub(super) fn apply(self, cx: &mut Context<'_, '_>, stream: &mut Stream) -> Outcome<u64> {
         let (mut removed, mut from) = (0, StreamId::LEAST);
         loop {
@@ -115,7 +115,7 @@ impl Trim {
             let most = surplus.min(AT_A_TIME);
             let found = entries::range(cx, stream, (from, to), Direction::Forward, most)?;
             let count = found.len() as u64;
-            // Otherwise the last hundred is not full, and goes only as a whole.
+            // Otherwise the last hundred is not full, and is only removed as a whole.
             let fits = if self.is_exact || (count == stream.entries && count <= allowed) {
                 count
             } else {

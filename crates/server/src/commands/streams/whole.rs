@@ -1,4 +1,4 @@
-//! All of a stream, as one value in memory: for carrying it to another server.
+//! All of a stream, as one value in memory, to move it to another server.
 
 use super::basic::new_stream;
 use super::entries;
@@ -28,7 +28,7 @@ pub(crate) struct WholeGroup {
     pub(crate) read: Option<u64>,
     /// Names, and when they last asked for something.
     pub(crate) consumers: Vec<(Bytes, u64)>,
-    /// In the order of ids.
+    /// Pending entries, in the order of ids.
     pub(crate) pending: Vec<WholePending>,
 }
 
@@ -69,7 +69,7 @@ impl WholeStream {
         Ok(Self { entries, last: stream.last, deleted: stream.deleted, added: stream.added, groups })
     }
 
-    /// Replaces what a key holds, which does not expire then.
+    /// Replaces what a key holds. The key does not expire then.
     pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {
         let mut stream = new_stream(cx)?;
         for (id, words) in &self.entries {
