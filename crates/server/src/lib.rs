@@ -22,19 +22,19 @@
 //! | module | holds |
 //! |---|---|
 //! | `text` | numbers, patterns, and bytes made safe to show |
-//! | `file` | files that are written anew while they are in use |
+//! | `file` | files that are replaced while they are in use |
 //! | `protocol` | requests and replies |
 //! | `records` | ordered keys with their values, on either engine |
 //! | `keyspace` | keys, types and expiries over them; locks |
-//! | `script` | Lua without what it may call |
+//! | `script` | Lua, without the functions that it may call |
 //! | `acl` | users, and what they may do |
 //! | `state` | what connections share |
 //! | `commands` | what commands do, by family |
 //! | `execute` | runs of commands, transactions |
-//! | `dialogue` | what one client asks and is answered |
+//! | `dialogue` | one client's requests and replies |
 //! | `network` | connections and threads |
 //! | `local` | a server without sockets and threads, for tests |
-//! | `observer` | what whoever runs the server sees of it |
+//! | `observer` | what the operator of a server sees |
 //!
 //! `docs/decisions/0039` gives the reasons, `docs/formats/redis-keys.md` describes the keys, and
 //! `docs/reference/redis.md` lists commands and known differences from Redis.

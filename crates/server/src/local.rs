@@ -23,7 +23,7 @@ use mio::{Poll, Waker};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Nothing more is carried out when this much was to be sent at once.
+/// Nothing more is carried out when this many bytes are to be sent at once.
 const MAX_SENT_BYTES: usize = 16 << 20;
 
 /// See the module.
@@ -33,7 +33,7 @@ pub struct LocalServer {
     registry: Registry,
     counters: Arc<Counters>,
     mailbox: Arc<Mailbox>,
-    /// What the mailbox would wake.
+    /// The poll that the mailbox would wake.
     _poll: Poll,
 }
 
@@ -45,11 +45,11 @@ pub struct LocalConnection<'s> {
 }
 
 impl LocalServer {
-    /// A server of a store, without the commands of these names, in small letters.
+    /// Makes a server of a store, without the commands of these names, in small letters.
     ///
     /// # Errors
-    /// Those of the store; `Invalid` when it has keys, and no server has written them; `Io` when the system refuses what a mailbox
-    /// needs.
+    /// Those of the store; `Invalid` when the store has keys that no server has written; `Io` when the system refuses
+    /// what a mailbox needs.
     pub fn new(store: impl Into<Records>, clock: Arc<dyn Clock>, without: &[&str]) -> Result<Self, Error> {
         let io = Error::io("preparing a mailbox");
         let all = table::registry();
@@ -71,7 +71,7 @@ impl LocalServer {
         self.registry.all().iter().map(|command| command.name)
     }
 
-    /// What it serves.
+    /// Returns the records that it serves.
     #[must_use]
     pub const fn records(&self) -> &Records {
         &self.shared.store
@@ -118,9 +118,9 @@ impl LocalServer {
 }
 
 impl LocalConnection<'_> {
-    /// Carries out what these bytes ask for, together with what was sent before and was not whole, and returns what the
-    /// client is sent. What it asks for after 16 MiB of replies waits for the next call. Nothing is carried out once the
-    /// connection has ended, or waits in a command.
+    /// Carries out the requests in these bytes, together with an incomplete request that was sent before, and returns
+    /// what the client is sent. Requests after 16 MiB of replies wait for the next call. Nothing is carried out once the
+    /// connection has ended, or while it waits in a command.
     pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
         let executor = self.server.executor();
         self.dialogue.requests.push(bytes);
@@ -144,7 +144,7 @@ impl LocalConnection<'_> {
         self.dialogue.session.may_go_on()
     }
 
-    /// Takes what others have for this connection; that for others is lost.
+    /// Takes the mail for this connection; mail for other connections is lost.
     fn read_mail(&mut self) {
         let dialogue = &mut self.dialogue;
         let here = dialogue.session.client.id;

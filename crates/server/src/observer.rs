@@ -1,4 +1,4 @@
-//! What whoever runs a server sees of it.
+//! What the operator of a server sees.
 
 use crate::keyspace::layout::DATABASES;
 use crate::records::store::Records;
@@ -19,7 +19,7 @@ pub struct Figures {
     pub blocked: u64,
     /// Connections that were accepted.
     pub connections: u64,
-    /// Connections that were turned away.
+    /// Connections that were refused.
     pub rejected: u64,
     /// Commands.
     pub commands: u64,
@@ -35,9 +35,9 @@ pub struct Figures {
     pub misses: u64,
     /// Keys that expired and were removed.
     pub expired: u64,
-    /// How long commands took that went with others that only read.
+    /// How long commands of runs that only read took.
     pub reads: Durations,
-    /// How long commands took of runs that write.
+    /// How long commands of runs that write took.
     pub writes: Durations,
 }
 
@@ -50,13 +50,13 @@ pub struct SlowCommand {
     pub at_s: u64,
     /// How long it took.
     pub took_us: u64,
-    /// Its name and arguments, of which much may be left out, each in quotation marks and escaped.
+    /// Its name and arguments, each in quotation marks and escaped. Much of them may be left out.
     pub arguments: String,
     /// Where its client is.
     pub address: String,
 }
 
-/// Sees a server while it runs. The store is closed when the server stops, whoever still sees it.
+/// Observes a server while it runs. The store is closed when the server stops, even if an observer exists.
 #[derive(Debug, Clone)]
 pub struct Observer(Arc<Shared>);
 
@@ -65,13 +65,13 @@ impl Observer {
         Self(shared)
     }
 
-    /// What is served.
+    /// Returns the records that are served.
     #[must_use]
     pub fn records(&self) -> &Records {
         &self.0.store
     }
 
-    /// Number of keys of all databases, with those that have expired and were not removed yet.
+    /// Returns the number of keys of all databases, including expired keys that were not removed yet.
     #[must_use]
     pub fn keys(&self) -> u64 {
         let keys = |space| u64::try_from(self.0.spaces.counts(space).keys).unwrap_or(0);

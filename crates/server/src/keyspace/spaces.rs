@@ -1,4 +1,4 @@
-//! What a store knows of itself: its seed, ids of collections, which database is which space, and counts.
+//! What a store knows about itself: its seed, ids of collections, which database is which space, and counts.
 //!
 //! Described in `docs/formats/redis-keys.md`. The record `store`, with little-endian numbers:
 //!
@@ -10,8 +10,7 @@
 //!   17      16    the space of each database
 //! ```
 //!
-//! A process reserves ids in blocks, so that the record is rarely written. Ids that it did not use are lost, which does no
-//! harm.
+//! A process reserves ids in blocks, so that the record is rarely written. Unused ids are lost, which does no harm.
 
 use crate::keyspace::building;
 use crate::keyspace::failure::{Failure, Outcome};
@@ -33,39 +32,39 @@ const RECORD_BYTES: usize = 17 + DATABASES;
 /// How many ids a process reserves at a time.
 const ID_BLOCK: u64 = 1 << 20;
 
-/// What is counted of a space, or how that changes.
+/// The counts of a space, or a change of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Keys.
     pub keys: i64,
-    /// Those of them that expire.
+    /// Keys that expire.
     pub expiring: i64,
-    /// When these expire, added up: seconds since 1970. A sum that is too large begins anew.
+    /// The sum of their expiry times, in seconds since 1970. The sum wraps around.
     pub expires_s: i64,
 }
 
 impl Counts {
-    /// A key is there that expires then, if it does: milliseconds since 1970.
+    /// Adds a key, with its expiry in milliseconds since 1970, if it has one.
     pub fn add(&mut self, expires_ms: Option<u64>) {
         self.keys += 1;
         self.expiring += i64::from(expires_ms.is_some());
         self.expires_s = self.expires_s.wrapping_add(seconds(expires_ms));
     }
 
-    /// Such a key is not there any more.
+    /// Removes such a key.
     pub fn remove(&mut self, expires_ms: Option<u64>) {
         self.keys -= 1;
         self.expiring -= i64::from(expires_ms.is_some());
         self.expires_s = self.expires_s.wrapping_sub(seconds(expires_ms));
     }
 
-    /// What takes all away.
+    /// Returns the change that takes everything away.
     #[must_use]
     pub const fn negated(self) -> Self {
         Self { keys: -self.keys, expiring: -self.expiring, expires_s: self.expires_s.wrapping_neg() }
     }
 
-    /// How long the keys that expire have left, in the mean: milliseconds.
+    /// Returns the mean time that the expiring keys have left, in milliseconds.
     #[must_use]
     pub fn mean_ttl_ms(self, now_ms: u64) -> u64 {
         let mean_s = self.expires_s.checked_div(self.expiring).and_then(|mean| u64::try_from(mean).ok()).unwrap_or(0);
@@ -116,7 +115,7 @@ impl StoreRecord {
     }
 }
 
-/// Whether a server keeps the keys of clients in a database. Records of other programs there would be taken for such keys.
+/// Whether a server keeps the keys of clients in a database. Other programs' records in it would be taken for such keys.
 ///
 /// # Errors
 /// Those of the database.
@@ -124,8 +123,8 @@ pub fn is_served(database: &Db) -> Result<bool, EngineError> {
     Ok(database.get(&layout::server_record(RECORD))?.is_some())
 }
 
-/// Whether a database has keys, and no server keeps those of clients in it. Clients would not see these keys, and a server would
-/// take those whose first byte is 1 to 4 for its own.
+/// Whether a database has keys that no server has written. Clients would not see these keys, and a server would take
+/// keys whose first byte is 1 to 4 for its own.
 ///
 /// # Errors
 /// Those of the database.
@@ -133,12 +132,12 @@ pub fn is_of_others(store: &Records) -> Outcome<bool> {
     if store.get(&layout::server_record(RECORD))?.is_some() {
         return Ok(false);
     }
-    // No engine has a key of no bytes, and none that is longer than this.
+    // No engine has an empty key, or a key longer than this.
     let last = vec![u8::MAX; store.max_key_bytes() + 1];
     Ok(store.scan(&[], &last, Direction::Forward)?.valid())
 }
 
-/// Databases that are being exchanged. Nobody else changes the record meanwhile.
+/// An exchange of databases in progress. No other thread changes the record meanwhile.
 #[derive(Debug)]
 pub struct Exchange<'s> {
     spaces: &'s Spaces,
@@ -147,33 +146,33 @@ pub struct Exchange<'s> {
 }
 
 impl Exchange<'_> {
-    /// What is to be written: a key of the engine, and its value.
+    /// Returns what to write: a key of the engine, and its value.
     #[must_use]
     pub fn entry(&self) -> (Bytes, Bytes) {
         (layout::server_record(RECORD), self.changed.encode().into())
     }
 
-    /// It is written.
+    /// Ends the exchange, which is written.
     pub fn end(mut self) {
         *self.record = self.changed;
         *self.spaces.databases.write().unwrap_or_else(PoisonError::into_inner) = self.changed.databases;
     }
 }
 
-/// What an open store knows of itself.
+/// What an open store knows about itself.
 #[derive(Debug)]
 pub struct Spaces {
     layout: Layout,
     record: Mutex<StoreRecord>,
     databases: RwLock<[Space; DATABASES]>,
     next_id: AtomicU64,
-    /// Keys, those that expire, and when these do, of each space.
+    /// For each space: keys, keys that expire, and the sum of their expiry times.
     counts: [[AtomicI64; 3]; DATABASES],
     plain: PlainKeys,
 }
 
 impl Spaces {
-    /// Reads what is known, or begins a new store, and counts the keys.
+    /// Reads the record, or begins a new store, and counts the keys.
     ///
     /// # Errors
     /// Those of the database; when the record is damaged.
@@ -191,7 +190,7 @@ impl Spaces {
                 begun
             }
         };
-        // The first id that is drawn takes a block of them: a full store opens without a write.
+        // A block of ids is reserved only with the first id, so that a full store opens without a write.
         let next_id = record.next_id;
         let spaces = Self {
             layout: Layout::new(record.seed),
@@ -239,7 +238,8 @@ impl Spaces {
         *self.databases.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the databases be these spaces, once [`Exchange::end`] says so. The caller holds the lock of all keys.
+    /// Begins to give the databases these spaces, which take effect at [`Exchange::end`]. The caller holds the lock of
+    /// all keys.
     #[must_use]
     pub fn exchange(&self, databases: [Space; DATABASES]) -> Exchange<'_> {
         let record = lock(&self.record);
@@ -261,7 +261,7 @@ impl Spaces {
         Ok(id)
     }
 
-    /// What is counted of a space: keys that have expired, too, as far as they have not been removed yet.
+    /// Returns the counts of a space. They include expired keys that have not been removed yet.
     #[must_use]
     pub fn counts(&self, space: Space) -> Counts {
         let Some(counts) = self.counts.get(usize::from(space)) else { return Counts::default() };
@@ -280,8 +280,9 @@ impl Spaces {
     }
 }
 
-/// Writes the record, and returns when it is as durable as the database can make it. Keys may lie in other shards: without a log, a
-/// process that ends would leave some whose seed is lost, or collections whose ids are given out again.
+/// Writes the record, and returns when it is as durable as the database can make it. Keys may be in other shards.
+/// Without a log, a process that ends would otherwise leave keys whose seed is lost, or collections whose ids are
+/// assigned again.
 fn write(store: &Records, record: &StoreRecord) -> Outcome {
     store.put(&layout::server_record(RECORD), &record.encode())?;
     match store.sync() {
@@ -359,7 +360,7 @@ mod tests {
         let store = open();
         let spaces = Spaces::open(&store).unwrap();
         let first = spaces.new_id(&store).unwrap();
-        // It ends without closing.
+        // The process ends without closing.
         std::mem::forget(store);
         let store = open();
         let again = Spaces::open(&store).unwrap();

@@ -1,7 +1,7 @@
 //! Streams: their ids, and the keys and values of what belongs to one.
 //!
-//! Described in `docs/formats/redis-keys.md`. All of it lies under the id of the stream's life, as the elements of other
-//! collections do (`layout`). Numbers in keys are big-endian, those in values little-endian.
+//! Described in `docs/formats/redis-keys.md`. All of it is under the id of the stream's life, like the elements of other
+//! collections (`layout`). Numbers in keys are big-endian, those in values little-endian.
 //!
 //! ```text
 //!   what follows area, space and id                          value
@@ -14,12 +14,12 @@
 //! ```
 //!
 //! - **words**: fields and their values, in turn.
-//! - **group**, **consumer**: numbers, given away as ids of collections are, so that those of a group or a consumer that
-//!   was removed show nowhere.
-//! - **read**: how many entries the group has read, or all bits when that is not known. Before it stands the id of the
-//!   latest entry that was delivered.
+//! - **group**, **consumer**: numbers, assigned like ids of collections, so that entries of a removed group or consumer
+//!   are never visible.
+//! - **read**: how many entries the group has read, or all bits when that is not known. The id before it is that of the
+//!   latest delivered entry.
 //! - **at**, **seen**: milliseconds since 1970.
-//! - **pending**: counts what is delivered and not acknowledged, so that nobody has to count it.
+//! - **pending**: the number of entries that are delivered and not acknowledged, so that nobody has to count them.
 
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::{ELEMENT_PREFIX_BYTES, Range, Space, after, element_prefix};
@@ -99,11 +99,11 @@ impl StreamKeys {
         bytes.freeze()
     }
 
-    /// All keys that begin so.
+    /// Returns all keys that begin with this part and these numbers.
     fn all(self, part: u8, numbers: &[u64]) -> Range {
         let end = match numbers {
             [] => self.key(part + 1, &[], &[]),
-            // Numbers are never the largest one.
+            // Numbers are never the largest possible.
             [rest @ .., last] => self.key(part, &[rest, &[last.saturating_add(1)]].concat(), &[]),
         };
         (self.key(part, numbers, &[]), end)
@@ -174,7 +174,7 @@ impl StreamKeys {
         self.between(OWN_PENDING, &[group, consumer], from, to)
     }
 
-    /// All of a group but the group itself.
+    /// All of a group, except the group itself.
     #[must_use]
     pub fn of_group(self, group: u64) -> [Range; 3] {
         [PENDING, CONSUMERS, OWN_PENDING].map(|part| self.all(part, &[group]))
@@ -318,7 +318,7 @@ impl Pending {
         Ok(Self { consumer, at_ms, deliveries, name: Bytes::copy_from_slice(bytes) })
     }
 
-    /// For how long it has not been delivered.
+    /// Returns how long ago it was last delivered.
     #[must_use]
     pub const fn idle_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.at_ms)

@@ -1,11 +1,11 @@
 //! Keys, types and expiries, as a run of commands sees and changes them.
 //!
-//! Everything that is kept about a key beside its header follows from changes of the header, here: the entry by which
-//! an expired key is found, the counts, and that elements end with their collection. So commands change headers and
-//! elements and nothing else.
+//! Everything else that is kept about a key follows from changes of its header, here: the entry by which an expired key
+//! is found, the counts, and the removal of elements with their collection. So commands change only headers and
+//! elements.
 //!
-//! Who overwrites or removes a key needs its *outline*: all of the header but the bytes of a string. That of a plain key is known
-//! without reading (see `plain`).
+//! A command that overwrites or removes a key needs its *outline*: all of the header except the bytes of a string. The
+//! outline of a plain key is known without reading (see `plain`).
 
 use crate::keyspace::building::NewElements;
 use crate::keyspace::events::{Class, Event, Wanted};
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 /// the engine ends a memtable at some number of them.
 const FEW_ELEMENTS: u64 = 64;
 
-/// Most bytes that a run may write, and what it remembers of that: all of it is one batch.
+/// Most bytes that a run may write and remember: all of it is one batch.
 pub const MAX_WRITTEN_BYTES: usize = forebay::MAX_BATCH_BYTES as usize;
 
 /// A key of a client, by the number of its database.
@@ -33,9 +33,9 @@ pub type Name = (usize, Bytes);
 /// Where a key of a client is.
 #[derive(Debug)]
 struct Place {
-    /// Its header in the engine.
+    /// The engine's key of its header.
     header: Bytes,
-    /// What names it among plain keys.
+    /// Its tag among plain keys.
     tag: Tag,
 }
 
@@ -50,7 +50,7 @@ pub struct Transaction<'s> {
     deltas: Deltas,
     /// Keys that this run made plain.
     plain: HashSet<Tag>,
-    /// Keys that have changed, and how many had before each of them.
+    /// Keys that have changed, each with how many had changed before it.
     touched: Option<BTreeMap<(Space, Bytes), usize>>,
     changed_watched: Vec<Name>,
     expired: u64,
@@ -61,7 +61,7 @@ pub struct Transaction<'s> {
     max_written_bytes: usize,
 }
 
-/// The header that a key gets.
+/// The header that a key will have.
 #[derive(Debug)]
 struct Now {
     id: Option<u64>,
@@ -82,7 +82,7 @@ pub fn check_length(store: &Records, bytes: &[u8], what: &str) -> Outcome {
 }
 
 impl<'s> Transaction<'s> {
-    /// Nothing done yet. All of the run happens at one time. Events that are wanted are remembered; so are the keys that change, if
+    /// Begins a run, all of which happens at one time. Wanted events are remembered. So are the keys that change, if
     /// somebody waits for changes.
     #[must_use]
     pub fn new(store: &'s Records, spaces: &'s Spaces, now_ms: u64, wanted: Wanted, is_awaited: bool) -> Self {
@@ -109,13 +109,13 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// The same, which may write so many bytes and no more.
+    /// Returns the same run, which may write at most this many bytes.
     #[must_use]
     pub fn within(self, max_written_bytes: usize) -> Self {
         Self { max_written_bytes, ..self }
     }
 
-    /// Something happened to a key.
+    /// Records that something happened to a key.
     pub fn notify(&mut self, class: Class, name: &'static str, space: Space, key: &[u8]) {
         if self.wanted.has(class) {
             let database = self.database_of(space);
@@ -124,7 +124,7 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// Bytes that the run holds until it ends: what it writes, and what happened to keys.
+    /// Returns the bytes that the run holds until it ends: what it writes, and what happened to keys.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.writes.written_bytes() + self.events_bytes
@@ -209,7 +209,7 @@ impl<'s> Transaction<'s> {
         &self.writes
     }
 
-    /// The keys that were changed, in the order of their first changes, as far as somebody waits for that.
+    /// Returns the changed keys, in the order of their first changes, if somebody waits for changes.
     #[must_use]
     pub fn touched(&self) -> Vec<Name> {
         let mut touched: Vec<_> = self.touched.iter().flatten().collect();
@@ -217,12 +217,12 @@ impl<'s> Transaction<'s> {
         touched.into_iter().map(|((space, key), _)| (self.database_of(*space), key.clone())).collect()
     }
 
-    /// Keys that are watched change with their databases, which are exchanged or emptied.
+    /// Records that these watched keys change because their databases are exchanged or emptied.
     pub fn change_watched(&mut self, names: Vec<Name>) {
         self.changed_watched.extend(names);
     }
 
-    /// Keys that changed so.
+    /// Returns the keys that changed in this way.
     #[must_use]
     pub fn changed_watched(&self) -> &[Name] {
         &self.changed_watched
@@ -234,18 +234,18 @@ impl<'s> Transaction<'s> {
         self.is_of_all
     }
 
-    /// Keys change without being named.
+    /// Records that keys change without being named.
     pub const fn touch_all(&mut self) {
         self.is_of_all = true;
     }
 
-    /// How many keys were found to have expired and removed.
+    /// Returns how many keys were found expired and removed.
     #[must_use]
     pub const fn expired(&self) -> u64 {
         self.expired
     }
 
-    /// A key has changed. Changes of headers say so themselves.
+    /// Records that a key has changed. Changes of headers do this themselves.
     pub fn touch(&mut self, space: Space, key: &[u8]) {
         if let Some(touched) = &mut self.touched {
             let order = touched.len();
@@ -253,7 +253,8 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// Reads the headers of keys together: of each, its place in the order of hashes is given, and whether its outline is enough.
+    /// Reads the headers of keys together. Each key comes with its place in the order of hashes, and whether its
+    /// outline is enough.
     ///
     /// # Errors
     /// Those of the database.
@@ -269,7 +270,7 @@ impl<'s> Transaction<'s> {
         Place { header: layout::header_at(space, hash, key), tag: self.spaces.plain().tag(space, hash, key) }
     }
 
-    /// The header of a key, also when it has expired; of a string perhaps without its bytes.
+    /// Returns the header of a key, even if the key has expired. The header of a string may be without the bytes.
     fn stored(&mut self, place: &Place) -> Outcome<Option<Header>> {
         if !self.writes.is_known(&place.header) && self.spaces.plain().has(place.tag) {
             return Ok(Some(Header::string(Bytes::new())));
@@ -286,7 +287,7 @@ impl<'s> Transaction<'s> {
         Ok(header.filter(|header| !header.is_expired(self.now_ms)))
     }
 
-    /// Which of some keys are there.
+    /// Returns which of these keys exist.
     ///
     /// # Errors
     /// As [`Transaction::header`].
@@ -299,7 +300,7 @@ impl<'s> Transaction<'s> {
         self.writes.read_many(&places)?.into_iter().map(is_there).collect()
     }
 
-    /// The outline of a key: its header, of a string perhaps without its bytes.
+    /// Returns the outline of a key: its header, perhaps without the bytes if it is a string.
     ///
     /// # Errors
     /// As [`Transaction::header`].
@@ -320,7 +321,7 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// The string of a key, for a look.
+    /// Returns the string of a key, without copying it.
     ///
     /// # Errors
     /// As [`Transaction::header`]; when it is no string.
@@ -362,14 +363,14 @@ impl<'s> Transaction<'s> {
         self.spaces.new_id(self.writes.store())
     }
 
-    /// No elements yet of a collection with this new id.
+    /// Begins the elements of a new collection with this id.
     #[must_use]
     pub fn new_elements(&self, space: Space, id: u64) -> NewElements<'s> {
         let most_bytes = self.max_written_bytes.saturating_sub(self.held_bytes());
         NewElements::new(self.writes.store(), space, id, !self.writes.is_bounded(), most_bytes)
     }
 
-    /// The collection with these elements comes to be with this run, which changes its header next.
+    /// Makes a collection with these elements part of this run, which sets the collection's header next.
     pub fn adopt(&mut self, elements: NewElements<'s>) {
         self.writes.adopt(elements);
     }
@@ -431,7 +432,7 @@ impl<'s> Transaction<'s> {
         self.set_content(space, key, Content::Stream(stream))
     }
 
-    /// Changes what a key holds. An expiry stays, unless it is that of another collection.
+    /// Changes what a key holds. An expiry stays, unless it belongs to another collection.
     fn set_content(&mut self, space: Space, key: &[u8], content: Content) -> Outcome {
         let mut header = Header { expires_ms: None, content };
         let former = self.header(space, key)?.filter(|former| former.id() == header.id());
@@ -439,7 +440,7 @@ impl<'s> Transaction<'s> {
         self.set_header(space, key, &header)
     }
 
-    /// Removes a key with all its elements. False when it was not there.
+    /// Removes a key with all its elements. Returns false when it did not exist.
     ///
     /// # Errors
     /// Those of the database.
@@ -525,7 +526,7 @@ impl<'s> Transaction<'s> {
             Content::String(_) => return Ok(()),
             Content::Collection(Kind::List, list) => (list.id, list.b.wrapping_sub(list.a)),
             Content::Collection(_, collection) => (collection.id, collection.a),
-            // Its groups have elements, too.
+            // The groups of a stream also have elements.
             Content::Stream(stream) => return self.remove_range(layout::elements(space, stream.id)),
         };
         let range = layout::elements(space, id);
@@ -586,7 +587,7 @@ impl<'s> Transaction<'s> {
         self.spaces.counts(space).keys + own
     }
 
-    /// Writes everything as one batch. What is returned says why it is not durable, if it is not: it counts all the same.
+    /// Writes everything as one batch. Returns why the batch is not durable, if it is not; it counts all the same.
     ///
     /// # Errors
     /// Those of the database. Nothing was written then.
@@ -650,7 +651,7 @@ mod tests {
         keys
     }
 
-    /// What the store holds must be what follows from the model, and so must the counts.
+    /// Checks that the store and the counts are what follows from the model.
     fn check(store: &Records, spaces: &Spaces, model: &Model) {
         let [headers, expiries, elements] = layout::space(0);
         let mut found = Model::new();

@@ -3,15 +3,15 @@
 //! Reads look here first and then into the store; writes stay here until [`Writes::commit`] writes all of them as one
 //! batch. Keys that will be needed can be fetched together, in few round trips ([`Writes::fetch`]).
 //!
-//! The batch has the range deletions first, and then the last state of each key: what was written within a range
-//! before it was deleted is forgotten, so what is left came later.
+//! The batch has the range deletions first, and then the last state of each key. Writes within a range before its
+//! deletion are forgotten, so the remaining writes came later.
 //!
-//! Most runs look keys up and never scan. So the order of what is known is made when it is first asked for, and kept from
-//! then on.
+//! Most runs look keys up and never scan. So the known keys are put in order only when a scan first needs the order,
+//! which is kept from then on.
 //!
-//! What was only read is forgotten when it is much, and read again when it is asked for. What was written must stay, so
-//! whoever carries a run out ends it in time ([`Writes::written_bytes`]). Nobody knows how long values are before they are
-//! there. So keys are fetched in portions, each as long as those before let expect, and no more once much is held.
+//! Values that were only read are forgotten when they are many bytes, and read again when needed. Written values must
+//! stay, so the executor ends a run in time ([`Writes::written_bytes`]). The lengths of values are not known before they
+//! arrive. So keys are fetched in portions, each as long as earlier portions suggest, and no more once much is held.
 
 use crate::keyspace::building::{Begun, NewElements};
 use crate::keyspace::failure::{Failure, Outcome};
@@ -24,19 +24,19 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What was only read is forgotten when it takes more than this.
+/// Values that were only read are forgotten when they take more bytes than this.
 const MAX_READ_BYTES: usize = 64 << 20;
 /// What a key costs beside its bytes and those of its value.
 const KEY_BYTES: usize = 64;
-/// A portion of keys that are fetched together is to bring no more than this.
+/// A portion of keys that are fetched together should bring no more bytes than this.
 pub const PORTION_BYTES: usize = 4 << 20;
 /// Most keys of a portion.
 const MAX_PORTION: usize = 1 << 12;
 /// Keys of the first portion, when nothing is known.
 pub const FIRST_PORTION: usize = 16;
-/// A portion is at most so many times as long as the one before.
+/// A portion is at most this many times as long as the one before.
 const GROWTH: usize = 8;
-/// Steps that it takes to look a key up in the store; the next one of a scan is one.
+/// Steps of a lookup in the store; going to the next key of a scan is one step.
 const LOOK_UP_STEPS: u64 = 4;
 
 /// Reads and writes of a run. See the module.
@@ -47,20 +47,20 @@ pub struct Writes<'s> {
     /// The keys of `known`.
     order: OnceCell<BTreeSet<Bytes>>,
     deleted: Vec<Range>,
-    /// Collections that come to be with this run, of which a part is written.
+    /// Collections that are completed by this run, and partly written.
     begun: Vec<Begun<'s>>,
-    /// Keys of the next portion that is fetched.
+    /// How many keys the next fetched portion has.
     portion: usize,
     fetched_bytes: usize,
     /// Bytes of `known` that were only read.
     read_bytes: usize,
-    /// Bytes of `known` that are to be written, and of `deleted`.
+    /// Bytes of `known` that will be written, and of `deleted`.
     written_bytes: usize,
-    /// Steps that may still be taken. A scan takes them, which changes nothing else.
+    /// Steps that may still be taken. It is a `Cell`, because a scan takes steps and changes nothing else.
     steps_left: Cell<u64>,
 }
 
-/// What is known of a key of the engine.
+/// What is known about a key of the engine.
 #[derive(Debug)]
 struct Known {
     value: Option<Bytes>,
@@ -68,7 +68,7 @@ struct Known {
 }
 
 impl Known {
-    /// What this costs, with a key of this length.
+    /// Returns the memory cost, with a key of this length.
     fn bytes(&self, key_bytes: usize) -> usize {
         KEY_BYTES + key_bytes + self.value.as_ref().map_or(0, Bytes::len)
     }
@@ -78,7 +78,7 @@ impl Known {
 #[allow(clippy::disallowed_types, reason = "its order depends on its history and the seed only")]
 type KnownKeys = std::collections::HashMap<Bytes, Known, Seeded>;
 
-/// Hashes keys, one piece each, with a seed that clients do not know: they choose a part of what keys are.
+/// Hashes keys, one piece each, with a seed that clients do not know, because clients choose a part of the keys.
 #[derive(Debug, Clone, Copy)]
 struct Seeded(u64);
 
@@ -100,12 +100,12 @@ impl Hasher for Seeded {
     }
 
     fn write_usize(&mut self, _: usize) {
-        // The length of what follows, which its hash depends on anyway.
+        // The length of what follows: the hash depends on it anyway.
     }
 }
 
 impl<'s> Writes<'s> {
-    /// Nothing yet. What is known is found by hashes with this seed.
+    /// Begins with nothing known. Hashes of keys use this seed.
     #[must_use]
     pub const fn new(store: &'s Records, seed: u64) -> Self {
         let known = KnownKeys::with_hasher(Seeded(seed));
@@ -123,25 +123,25 @@ impl<'s> Writes<'s> {
         }
     }
 
-    /// What comes may take so many steps. A command that takes more fails with [`Failure::LONG`].
+    /// Allows this many steps from here on. A command that takes more fails with [`Failure::LONG`].
     pub fn allow(&self, steps: u64) {
         self.steps_left.set(steps);
     }
 
-    /// Whether there is a bound of steps. Without one, more than could be taken are left.
+    /// Whether steps are bounded. Without a bound, more steps are left than could be taken.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.steps_left.get() < u64::MAX / 2
     }
 
-    /// Takes steps. Who knows how many are to come asks for them with [`Writes::expect_steps`] before.
+    /// Takes steps. A caller that knows how many will come asks with [`Writes::expect_steps`] before.
     fn take_steps(&self, steps: u64) -> Outcome {
         self.expect_steps(steps)?;
         self.steps_left.set(self.steps_left.get().saturating_sub(steps));
         Ok(())
     }
 
-    /// Fails when so many steps may not be taken.
+    /// Fails when this many steps may not be taken.
     ///
     /// # Errors
     /// See above; it takes back all of the run.
@@ -149,18 +149,18 @@ impl<'s> Writes<'s> {
         if steps > self.steps_left.get() { Err(Failure::LONG) } else { Ok(()) }
     }
 
-    /// The next portion of keys that are fetched together has so many.
+    /// Sets how many keys the next portion has.
     pub const fn set_portion(&mut self, portion: usize) {
         self.portion = portion;
     }
 
-    /// How many keys the next portion has, after what was fetched so far.
+    /// Returns how many keys the next portion has, after what was fetched so far.
     #[must_use]
     pub const fn portion(&self) -> usize {
         self.portion
     }
 
-    /// Makes room for so many keys more.
+    /// Makes room for this many more keys.
     pub fn expect(&mut self, keys: usize) {
         self.known.reserve(keys);
     }
@@ -180,7 +180,7 @@ impl<'s> Writes<'s> {
         if is_written { &mut self.written_bytes } else { &mut self.read_bytes }
     }
 
-    /// Forgets what was only read, if it is much.
+    /// Forgets values that were only read, if they are many bytes.
     fn forget_much(&mut self) {
         if self.read_bytes > MAX_READ_BYTES {
             self.known.retain(|_, known| known.is_written);
@@ -189,7 +189,7 @@ impl<'s> Writes<'s> {
         }
     }
 
-    /// What is known of a range, in order.
+    /// Returns the known keys of a range, in order.
     fn within(&self, (from, to): &Range) -> impl DoubleEndedIterator<Item = &Bytes> {
         let order = self.order.get_or_init(|| self.known.keys().cloned().collect());
         order.range(from.clone()..to.clone())
@@ -207,13 +207,14 @@ impl<'s> Writes<'s> {
         self.fetched_bytes
     }
 
-    /// Bytes that are to be written, as they lie in memory: more than their records take.
+    /// Returns how many bytes will be written, as they are in memory: more than their records take.
     #[must_use]
     pub const fn written_bytes(&self) -> usize {
         self.written_bytes
     }
 
-    /// Reads keys together, which later reads will find here. Once much is held, the others are left to those reads.
+    /// Reads keys together, so that later reads find them here. Once much is held, the remaining keys are left to those
+    /// reads.
     ///
     /// # Errors
     /// Those of the database.
@@ -231,7 +232,7 @@ impl<'s> Writes<'s> {
         Ok(())
     }
 
-    /// The next portion of keys of which nothing is known.
+    /// Returns the next portion of unknown keys.
     fn missing(&self, keys: &mut impl Iterator<Item = Bytes>) -> Vec<Bytes> {
         keys.filter(|key| !self.is_known(key)).take(self.portion).collect()
     }
@@ -254,7 +255,7 @@ impl<'s> Writes<'s> {
         for (key, value) in missing.into_iter().zip(values) {
             self.learn(key, value.map(Bytes::from));
         }
-        // A few short values say little of others; long ones say enough.
+        // A few short values say little about others; long values say enough.
         let bytes = self.fetched_bytes.saturating_sub(before).max(1);
         if bytes > PORTION_BYTES || count >= self.portion {
             let most = self.portion.saturating_mul(GROWTH).min(MAX_PORTION);
@@ -285,7 +286,7 @@ impl<'s> Writes<'s> {
         self.peek(key).map(|value| value.cloned())
     }
 
-    /// As [`Writes::get`], for a look.
+    /// As [`Writes::get`], without copying the value.
     ///
     /// # Errors
     /// Those of the database.
@@ -302,7 +303,7 @@ impl<'s> Writes<'s> {
         Ok(self.known.get(key).and_then(|known| known.value.as_ref()))
     }
 
-    /// The values of keys, which are not kept: for reading much.
+    /// Returns the values of keys without keeping them, to read much.
     ///
     /// # Errors
     /// Those of the database.
@@ -324,7 +325,7 @@ impl<'s> Writes<'s> {
         self.note(key, Known { value: Some(value.into()), is_written: true });
     }
 
-    /// Elements of a collection that comes to be with this run.
+    /// Adds the elements of a collection that this run completes.
     pub fn adopt(&mut self, elements: NewElements<'s>) {
         let (begun, rest) = elements.into_parts();
         self.begun.push(begun);
@@ -417,8 +418,8 @@ impl<'s> Writes<'s> {
         self.deleted.is_empty() && self.known.values().all(|known| !known.is_written)
     }
 
-    /// Writes everything as one batch. What is returned says why it is not durable, if it is not: everybody sees it, and it may
-    /// survive.
+    /// Writes everything as one batch. Returns why the batch is not durable, if it is not: everybody sees the batch,
+    /// and it may survive.
     ///
     /// # Errors
     /// Those of the database. Nothing was written then.
@@ -482,7 +483,7 @@ mod tests {
         Bytes::copy_from_slice(&[byte])
     }
 
-    /// What was counted must be what is there.
+    /// Checks the counts against what is held.
     fn check_counts(writes: &Writes<'_>) {
         let sum = |is_written| {
             let of_kind = writes.known.iter().filter(|(_, known)| known.is_written == is_written);
@@ -510,7 +511,7 @@ mod tests {
         }
     }
 
-    /// Nobody knows how long values are before they are there.
+    /// The lengths of values are not known before they arrive.
     #[test]
     fn what_is_fetched_together_is_bounded() {
         let store = on_lsm(256 << 20);
@@ -523,7 +524,7 @@ mod tests {
         assert!(writes.fetched_bytes() > MAX_READ_BYTES);
         assert!(writes.read_bytes < MAX_READ_BYTES + 2 * PORTION_BYTES && writes.portion() == 4);
         check_counts(&writes);
-        // What was not fetched is there all the same, and what is held stays bounded.
+        // Keys that were not fetched are found all the same, and what is held stays bounded.
         for number in 1..150 {
             assert_eq!(writes.peek(&key(number)).unwrap().unwrap().len(), value.len());
             assert!(writes.read_bytes < MAX_READ_BYTES + 2 * PORTION_BYTES);

@@ -1,4 +1,4 @@
-//! What connections are answered.
+//! What the server replies to connections.
 
 mod bounds;
 mod counts;
@@ -74,7 +74,7 @@ fn a_store_of_others_is_refused_and_stays_as_it_is() {
         assert!(refused.to_string().contains("forebay serve has not written"), "{refused}");
         assert_eq!(entries(&store_on(&disk, &clock, Syncing::Sync)), before);
     }
-    // What a server has written is its own, also when all keys were removed.
+    // A store that a server has written stays its own, even when all keys were removed.
     let disk = SimDisk::new();
     for request in ["SET key value", "DEL key", "FLUSHALL"] {
         let server =
@@ -83,12 +83,12 @@ fn a_store_of_others_is_refused_and_stays_as_it_is() {
     }
 }
 
-/// Whatever the disk is asked from now on, it is full.
+/// From now on the disk is full for every operation.
 fn fill(disk: &SimDisk) {
     (0..10_000).for_each(|step| disk.fail_at(disk.steps() + step, DiskFault::Refused(ErrorKind::Full)));
 }
 
-/// Who starts a server learns what to do about the store, also where the server's own first write fails.
+/// The operator learns what to do about the store, even if the server's own first write fails.
 #[test]
 fn a_server_that_begins_on_a_full_disk_says_so() {
     let (clock, disk): (Arc<dyn Clock>, _) = (Arc::new(ManualClock::new()), SimDisk::new());
@@ -98,7 +98,7 @@ fn a_server_that_begins_on_a_full_disk_says_so() {
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
 }
 
-/// What such a write is answered, up to the disk's own words.
+/// The reply to such a write, up to the disk's own words.
 const IN_DOUBT: &str = "-ERR storage failed, and the write may have taken effect: ";
 
 #[test]
@@ -127,7 +127,7 @@ fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
     writes.dialogue.requests.push(b"RPUSH list x y\r\n");
     writes.dialogue.carry_out(&executor);
     assert!(is_in_doubt(writes.dialogue.out.bytes()));
-    // Who waited is refused, and the element is there.
+    // The client that waited is refused, and the element is there.
     let refused = waits.send(b"");
     assert!(refused.starts_with(b"-ERR") && !is_in_doubt(&refused) && waits.may_go_on(), "{}", refused.escape_ascii());
     assert_eq!(told(&server, "LRANGE list 0 -1"), "*2\r\n$1\r\nx\r\n$1\r\ny\r\n");
@@ -140,7 +140,7 @@ fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
     writes.dialogue.requests.push(b"SET new 1\r\n");
     writes.dialogue.carry_out(&executor);
     assert!(learns.send(b"").ends_with(b"$3\r\nset\r\n"));
-    // A pipeline, a transaction and a script. What follows is refused, and leaves nothing.
+    // A pipeline, a transaction and a script. Later writes are refused, and leave nothing.
     let script = "EVAL \"redis.call('SET', 'c', 1)\" 0";
     for (requests, doubtful) in [("SET a 1; GET a; SET d 1", 3), ("MULTI; SET b 1; EXEC", 1), (script, 1)] {
         becomes_full();
@@ -150,7 +150,7 @@ fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
         assert!(refused.starts_with("-ERR") && !refused.starts_with(IN_DOUBT), "{refused}");
     }
     assert_eq!(told(&server, "MGET a b c d e"), format!("*5\r\n{}$-1\r\n", "$1\r\n1\r\n".repeat(4)));
-    // What expires is removed, and counted.
+    // Expired keys are removed, and counted.
     let counted = |server: &LocalServer| told(server, "INFO keyspace");
     assert!(counted(&server).contains("keys=309,expires=300"), "{}", counted(&server));
     clock.advance(Duration::from_millis(20));
@@ -162,7 +162,7 @@ fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
     handle.mend();
     server.sweep().unwrap();
     assert!(counted(&server).contains("keys=9,expires=0"), "{}", counted(&server));
-    // Once there is room, what is there is what was counted.
+    // Once there is room, the store agrees with the counts.
     drop((waits, watches, learns, writes));
     drop(server);
     let server = server_on(&disk, &clock, Syncing::Sync);
@@ -170,7 +170,7 @@ fn a_write_that_is_not_durable_takes_effect_and_is_an_error() {
     assert_eq!(told(&server, "DBSIZE"), format!(":{keys}\r\n"));
 }
 
-/// Storage and memory that are full are two things, and so are a write that is refused and one that is not durable.
+/// Full storage and full memory are reported differently, and so are a refused write and a write that is not durable.
 #[test]
 fn what_is_full_is_named() {
     let disk = SimDisk::new();
@@ -178,7 +178,7 @@ fn what_is_full_is_named() {
     let server = server_on(&disk, &Arc::default(), Syncing::Interval(hour));
     assert_eq!(told(&server, "SET a 1"), "+OK\r\n");
     fill(&disk);
-    // A sync fails that no write waits for. Those to come are refused.
+    // A sync that no write waits for fails. Later writes are refused.
     for request in ["SAVE", "SET b 1", "RPUSH c x"] {
         let sent = told(&server, request);
         assert!(sent.starts_with("-ERR storage is full: "), "{request}: {sent}");
@@ -221,7 +221,7 @@ fn a_clock_that_is_set_back_brings_no_key_back() {
     }
 }
 
-/// Who runs the server mends the cause, and saves.
+/// The operator fixes the cause, and saves.
 #[test]
 fn a_log_that_was_lost_is_begun_again_by_saving() {
     let disk = SimDisk::new();
@@ -240,7 +240,7 @@ fn a_log_that_was_lost_is_begun_again_by_saving() {
     assert_eq!(told(&server, "SAVE; SET b 2; GET b"), "+OK\r\n+OK\r\n$1\r\n2\r\n");
 }
 
-/// The store goes on, and a database that begins with the checkpoint has what was there.
+/// The store continues, and a database that begins with the checkpoint has the state of that moment.
 #[test]
 fn a_checkpoint_keeps_the_store_as_it_was() {
     let (disk, clock) = (SimDisk::new(), Arc::default());
@@ -521,7 +521,7 @@ fn busy_script(clock: &ManualClock) -> Running {
     Running { kind: Kind::Script, name, request, began_at: now, busy_at: now, ends_when_busy: false }
 }
 
-/// Only who gives up what was not saved ends a script with the server.
+/// Only a request that gives up unsaved data ends a script with the server.
 #[test]
 fn a_busy_script_is_not_ended_in_passing() {
     let clock = Arc::new(ManualClock::new());
@@ -658,14 +658,16 @@ fn databases_are_exchanged_with_the_rest_of_a_transaction_or_script() {
         is_as_before();
     }
     assert!(waits.send(b"").is_empty() && !waits.may_go_on());
-    // What follows in the same transaction or script sees it, and twice is as before.
+    // Later commands of the same transaction or script see the exchange, and a second exchange restores the first
+    // state.
     let sent = told(&server, "MULTI; SWAPDB 0 1; GET k; DBSIZE; SELECT 1; DBSIZE; SWAPDB 1 0; DBSIZE; EXEC");
     assert!(sent.ends_with("*7\r\n+OK\r\n$3\r\none\r\n:2\r\n+OK\r\n:1\r\n+OK\r\n:2\r\n"), "{sent}");
     is_as_before();
     let script = "EVAL \"redis.call('SWAPDB', 0, 1) redis.call('SET', 'k', 2) return redis.call('GET', 'k')\" 0";
     assert_eq!(told(&server, script), "$1\r\n2\r\n");
     assert_eq!(told(&server, "GET k; SELECT 1; STRLEN k"), "$1\r\n2\r\n+OK\r\n:300\r\n");
-    // An event names the database in which the key was then, and who waits is served in the one in which it is.
+    // An event names the database in which the key was at the time, and a waiting client is served in the database in
+    // which the key is now.
     let mut learns = server.connect();
     learns.send(b"PSUBSCRIBE __key*\r\n");
     let mut writes = server.connect();
@@ -734,7 +736,7 @@ fn what_waits_for_a_subscriber_is_bounded_and_held_once() {
         server.mailbox.take().into_iter().partition(|message| matches!(message, Message::Send { .. }));
     assert_eq!(letters.len(), 2 * 31);
     assert!(matches!(others[..], [Message::Kill(_), Message::Kill(_)]));
-    // What was taken out does not count any more.
+    // Letters that were taken out do not count any more.
     drop(letters);
     server.shared.channels.publish(Topic::Channel, b"news", &message);
     assert_eq!(server.mailbox.take().len(), 2);
@@ -765,7 +767,7 @@ fn what_comes_after_a_client_was_killed_is_not_for_it() {
     }
 }
 
-/// Somebody who carries its command out may not have come to the keys yet.
+/// A thread that carries its command out may not have reached the keys yet.
 #[test]
 fn who_is_killed_while_its_command_is_tried_gets_nothing() {
     let server = server(&Arc::default());
@@ -861,7 +863,7 @@ fn a_pause_of_writes_holds_what_may_write() {
     }
 }
 
-/// Whether a key is known to be plain shows in no reply.
+/// No reply shows whether a key is known to be plain.
 #[test]
 fn plain_keys_behave_as_others_do() {
     let clock = Arc::new(ManualClock::new());

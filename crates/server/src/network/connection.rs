@@ -1,8 +1,8 @@
 //! One connection: bytes in, bytes out.
 //!
-//! A turn of a connection reads and carries out what was asked, until there is nothing to do, and sends. While much waits
-//! to be sent nothing is read, so that a client that does not take its replies costs a bounded amount of memory: it
-//! waits for itself. A turn with little to send may be ended later, together with those of others.
+//! A turn of a connection reads and carries out requests until there is nothing to do, and sends the replies. While much
+//! waits to be sent, nothing is read. So a client that does not take its replies costs a bounded amount of memory, and
+//! holds up only itself. A turn with little to send may be ended later, together with those of other connections.
 
 use crate::dialogue::Dialogue;
 use crate::execute::{Executor, MAX_REPLY_BYTES};
@@ -14,9 +14,9 @@ use forebay_env::Nanos;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 
-/// Reads in a turn, at most: others are waiting.
+/// Most reads in a turn: other connections are waiting.
 const READS_A_TURN: usize = 8;
-/// More than this is sent at once.
+/// More bytes than this are sent at once.
 const PROMPT_BYTES: usize = 16 << 10;
 
 /// What comes after a turn.
@@ -33,12 +33,12 @@ pub enum Turn {
 /// One connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// What the client asks and is answered.
+    /// The client's requests and replies.
     pub dialogue: Dialogue,
     stream: Stream,
-    /// How much of what it is answered was sent.
+    /// How many bytes of the replies were sent.
     sent: usize,
-    /// What comes when that is sent.
+    /// What comes after they are sent.
     next: Turn,
     can_read: bool,
     can_write: bool,
@@ -52,7 +52,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that is new now. A handshake must be over at this time.
+    /// Makes a new connection. A handshake must end by `handshake_until`.
     #[must_use]
     pub fn new(stream: Stream, session: Session, now: Nanos, handshake_until: Option<Nanos>) -> Self {
         Self {
@@ -81,26 +81,26 @@ impl Connection {
         self.refusal.as_ref()
     }
 
-    /// Says farewell.
+    /// Ends the session properly, if the socket takes it.
     pub fn close(&mut self) {
         self.stream.close();
     }
 
-    /// Whether the handshake is not over and had to be at this time.
+    /// Whether the handshake should have ended by this time, and has not.
     #[must_use]
     pub fn is_late(&self, now: Nanos) -> bool {
         self.stream.is_handshaking() && self.handshake_until.is_some_and(|until| until <= now)
     }
 
-    /// The socket has something, or takes something.
+    /// Notes that the socket has data, or takes data, or was hung up.
     pub fn is_ready(&mut self, readable: bool, writable: bool, hung_up: bool) {
         self.can_read |= readable;
         self.can_write |= writable;
         self.has_hung_up |= hung_up;
     }
 
-    /// The client has let go of the connection while it waits in a command. Who has sent a script may only have nothing more to
-    /// send.
+    /// Whether the client has closed the connection while it waits in a command. A client that has sent a script may
+    /// only have nothing more to send.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.has_hung_up && self.dialogue.session.blocked.as_ref().is_some_and(|waiter| !waiter.is_of_script())
@@ -114,7 +114,7 @@ impl Connection {
         self.active_at <= at && !waits && !session.client.described().is_monitor
     }
 
-    /// When the client's time to wait is over, or that of a command that is held, or that for its handshake.
+    /// Returns when the client's wait ends, or that of a held command, or the time for its handshake.
     #[must_use]
     pub fn waits_until(&self) -> Option<Nanos> {
         if self.stream.is_handshaking() {
@@ -123,7 +123,7 @@ impl Connection {
         self.dialogue.session.held_until.or(self.dialogue.session.blocked.as_ref().and_then(|waiter| waiter.until))
     }
 
-    /// Adds what the client is sent without having asked. False when it does not take what it is sent.
+    /// Adds bytes that the client did not ask for. Returns false when the client does not take what it is sent.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let has_room = self.unsent_bytes() + bytes.len() <= MAX_UNASKED_BYTES;
@@ -139,7 +139,8 @@ impl Connection {
         self.active_at
     }
 
-    /// Does what there is to do, until the end of the turn. True when that may come later: little waits to be sent.
+    /// Does the work of a turn up to its end. Returns true when the end may come later, because little waits to be
+    /// sent.
     #[must_use]
     pub fn turn(&mut self, executor: &Executor<'_>, spare: &mut Vec<u8>) -> bool {
         self.active_at = executor.shared.clock.now();
@@ -185,8 +186,8 @@ impl Connection {
             match self.dialogue.requests.fill(&mut self.stream) {
                 Ok((0, _)) => return Ok(Turn::Ends),
                 Ok((read, may_have_more)) => {
-                    // A socket that filled less than it could has nothing left, and tells when it has. One that was hung up
-                    // has told already, and has its end left.
+                    // A socket that filled less than it could has nothing left, and reports when it has more. A socket
+                    // that was hung up has reported already, and its end is still to be read.
                     self.can_read = may_have_more || self.has_hung_up;
                     executor.counters.add(Count::Reads, 1);
                     executor.counters.add(Count::ReceivedBytes, read as u64);

@@ -1,10 +1,11 @@
 //! A thread, and the connections that it serves.
 //!
-//! The first thread also accepts connections, which are given to all threads in turn, removes keys that have expired, and
-//! looks after those who wait for a script that is busy.
+//! The first thread also accepts connections, which it gives to all threads in turn, removes expired keys, and answers
+//! clients that wait for a busy script.
 //!
-//! Short replies wait until all who are ready had their turns, but not for long. A client that has many connections in one
-//! thread, as most do, is then woken once for all of them. To wake it for each takes as long as to serve it.
+//! Short replies wait until all ready connections had their turns, but not for long. Then a client that has many
+//! connections in one thread, as most clients do, is woken once for all of them. To wake it for each takes as long as to
+//! serve it.
 
 use crate::commands::command::Registry;
 use crate::execute::Executor;
@@ -29,24 +30,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the thread's mailbox wakes it with.
+/// The token with which the thread's mailbox wakes it.
 pub const MAIL: Token = Token(0);
 const LISTENER: Token = Token(1);
 const TLS_LISTENER: Token = Token(2);
-/// Tokens of connections are their clients' numbers, and this.
+/// Tokens of connections are their clients' numbers plus this.
 const CONNECTIONS: usize = 3;
 /// How long a client may take to prove that it speaks TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How often the first thread looks for keys that have expired, for a script that is busy, and for connections that the system
-/// refused to accept.
+/// How often the first thread looks for expired keys, for a busy script, and for connections that the system refused to
+/// accept.
 const SWEEP: Duration = Duration::from_millis(100);
-/// How long a short reply waits for the turns of others, beside that which is under way.
+/// How long a short reply waits for the turns of other connections, in addition to the current turn.
 const LINGER: Duration = Duration::from_micros(500);
 /// How often a thread looks for clients that do nothing.
 const LOOK: Duration = Duration::from_secs(1);
-/// Events that are taken at a time.
+/// How many events are taken at a time.
 const EVENTS: usize = 1024;
-/// Connections that are accepted at a time.
+/// How many connections are accepted at a time.
 const ACCEPTS: usize = 128;
 
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -62,13 +63,13 @@ pub struct EventLoop {
     poll: Poll,
     mailbox: Arc<Mailbox>,
     connections: BTreeMap<u64, Connection>,
-    /// Clients that are turned away within TLS.
+    /// Clients that are refused within TLS.
     farewells: BTreeMap<u64, Farewell>,
-    /// When clients that wait have waited long enough.
+    /// When the waits of clients end.
     deadlines: BTreeSet<(Nanos, u64)>,
     /// Connections that have more to do.
     going_on: BTreeSet<u64>,
-    /// Connections whose turns have to be ended, and when that of the first one began.
+    /// Connections whose turns have to be ended, and when the first of these turns began.
     answered: Vec<u64>,
     answered_since: Nanos,
     spare: Vec<u8>,
@@ -89,7 +90,7 @@ impl std::fmt::Debug for EventLoop {
 pub struct Door {
     /// The socket, unless all connections are within TLS.
     pub plain: Option<TcpListener>,
-    /// The socket of connections within TLS, and what is asked of those who connect.
+    /// The socket of connections within TLS, and what clients must prove.
     pub tls: Option<(TcpListener, Arc<Admission>)>,
     /// The threads that serve connections.
     pub threads: Vec<Arc<Mailbox>>,
@@ -98,7 +99,7 @@ pub struct Door {
 }
 
 impl EventLoop {
-    /// A thread with this mailbox, whose waker belongs to `poll`.
+    /// Makes a thread with this mailbox, whose waker belongs to `poll`.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -209,7 +210,7 @@ impl EventLoop {
             self.end_turns();
             let now = self.shared.clock.now();
             if self.door.is_some() && (may_sweep || now.saturating_sub(swept_at) >= SWEEP.as_nanos() as u64) {
-                // When there is more, the next look comes as soon as connections were served.
+                // When there are more expired keys, the next sweep follows as soon as connections were served.
                 may_sweep = self.sweep();
                 swept_at = now;
             }
@@ -239,7 +240,7 @@ impl EventLoop {
         }
     }
 
-    /// Lets those go on whose time to wait is over.
+    /// Lets connections continue whose time to wait is over.
     fn end_waits(&mut self, ready: &mut BTreeSet<u64>) {
         let now = self.shared.clock.now();
         while let Some((until, id)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
@@ -262,7 +263,7 @@ impl EventLoop {
             else {
                 continue;
             };
-            // Otherwise somebody else has ended it, and its reply is on its way.
+            // Otherwise another thread has ended the wait, and its reply is on its way.
             if let Some(claim) = waiter.claim() {
                 claim.end();
                 self.shared.waiting.remove(&waiter);
@@ -339,7 +340,7 @@ impl EventLoop {
         }
     }
 
-    /// Accepts connections. True when there may be more.
+    /// Accepts connections. Returns true when there may be more.
     fn accept(&mut self, ready: &mut BTreeSet<u64>) -> bool {
         for _ in 0..ACCEPTS {
             let Some(door) = &mut self.door else { return false };
@@ -367,7 +368,7 @@ impl EventLoop {
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
-                    // Out of descriptors, for example. The system does not tell again of those who wait.
+                    // Out of descriptors, for example. The system does not report the waiting connections again.
                     if self.refused_until.is_none() {
                         tracing::warn!(%error, "accepting a connection");
                     }
@@ -405,14 +406,15 @@ impl EventLoop {
         Stream::new(socket, tls)
     }
 
-    /// Has the system tell of a socket by this number.
+    /// Makes the system report events of a socket under this number.
     fn watch(&self, mut socket: TcpStream, id: u64) -> std::io::Result<Arc<TcpStream>> {
         let token = Token(usize::try_from(id).unwrap_or(usize::MAX).saturating_add(CONNECTIONS));
         self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Arc::new(socket))
     }
 
-    /// Ends a connection within TLS with this reply, which comes after its handshake. When there are many such ones, it ends at once.
+    /// Ends a connection within TLS with this reply, which comes after its handshake. When there are many such
+    /// connections, it ends at once.
     fn turn_away_within(&mut self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, reply: &'static [u8]) {
         if tls.is_none() || self.farewells.len() >= farewell::MOST {
             return;
@@ -438,7 +440,7 @@ impl EventLoop {
         self.going_on.remove(&id);
         self.forget_deadline(id);
         let Some(mut connection) = self.connections.remove(&id) else { return };
-        // Its descriptor may be what another one waits for.
+        // Another connection may be waiting for its descriptor.
         self.refused_until = self.refused_until.map(|_| 0);
         connection.close();
         let executor = Executor { shared: &self.shared, registry: &self.registry, counters: &self.counters };
@@ -452,7 +454,7 @@ impl EventLoop {
 }
 
 impl Door {
-    /// A connection, where it comes from, and what is asked of it within TLS.
+    /// Accepts a connection. Returns it with its address, and what it must prove within TLS.
     fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr, Option<Arc<Admission>>)> {
         if let Some(plain) = &self.plain {
             match plain.accept() {
@@ -466,7 +468,7 @@ impl Door {
     }
 }
 
-/// What a client that comes from there is told that may not be served, and why. Counts it.
+/// Returns the reply to a client from this address that may not be served, and why. Counts the refusal.
 fn refusal(
     shared: &Shared,
     counters: &Counters,
@@ -492,6 +494,6 @@ fn refusal(
 
 /// Ends a connection with this reply.
 fn turn_away(mut socket: TcpStream, reply: &[u8]) {
-    // Its buffer is empty, so this is taken; if it is not, nobody is there.
+    // The socket's buffer is empty, so it takes this; if not, the client is gone.
     let _ = socket.write(reply);
 }

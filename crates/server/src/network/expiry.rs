@@ -1,7 +1,7 @@
 //! Removes keys that have expired.
 //!
-//! A key that has expired is gone for all commands at once. What is left of it is removed here: the entries of keys
-//! that expire are in the order of their times.
+//! An expired key is gone for all commands at once. Its remains are removed here, by the entries of expiring keys,
+//! which are in the order of their times.
 
 use crate::execute::Executor;
 use crate::keyspace::failure::Outcome;
@@ -9,11 +9,11 @@ use crate::keyspace::layout::{self, DATABASES};
 use crate::keyspace::writes::{Direction, Writes};
 use bytes::Bytes;
 
-/// Keys that are removed at a time, of each database.
+/// How many keys of each database are removed at a time.
 const AT_A_TIME: usize = 256;
 
-/// Removes keys that have expired, some of each database, and serves those who wait for one of them. True when there may be
-/// more.
+/// Removes some expired keys of each database, and serves clients that wait for one of them. Returns true when there may
+/// be more.
 ///
 /// # Errors
 /// Those of the database.
@@ -39,12 +39,12 @@ fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
         return Ok(0);
     }
     let keyed = shared.spaces.layout();
-    // While somebody has locked everything, or reserved one of them, they stay until the next sweep.
+    // While another thread has locked everything, or has reserved one of these keys, they stay until the next sweep.
     let Ok(locked) = shared.locks.try_lock(found.iter().map(|key| keyed.hash(key)), true) else { return Ok(0) };
     let mut keys = shared.transaction(now_ms);
     keys.fetch(space, found.iter().map(|key| (keyed.hash(key), &key[..], false)))?;
     for key in &found {
-        // Somebody may have changed it before it was locked.
+        // The key may have changed before it was locked.
         keys.expire(space, key)?;
     }
     let doubt = executor.finish(None, None, &mut keys)?;

@@ -1,15 +1,15 @@
-//! A client that is turned away within TLS: it is told why once its handshake is over.
+//! A client that is refused within TLS: it is told why after its handshake.
 //!
-//! It is no client of the server: it asks nothing, and nothing is kept for it but its handshake. There are few of them at a time, and
-//! their time is bounded as that of others for a handshake.
+//! It is not a client of the server: it asks nothing, and nothing is kept for it except its handshake. There are few
+//! such clients at a time, and their time is bounded like that of other handshakes.
 
 use crate::network::stream::Stream;
 use forebay_env::Nanos;
 use std::io::{ErrorKind, Read, Result, Write};
 
-/// Most that are told at a time. Others are turned away without a word.
+/// Most clients that are told at a time. Others are refused without a word.
 pub const MOST: usize = 64;
-/// Most bytes that are read of such a client and forgotten.
+/// Most bytes that are read from such a client and discarded.
 const FORGOTTEN_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -25,13 +25,13 @@ pub struct Farewell {
 }
 
 impl Farewell {
-    /// The client behind this stream is to be told this, until its time is over.
+    /// Makes the farewell of the client at this stream, with this reply, until its time is over.
     #[must_use]
     pub const fn new(stream: Stream, reply: &'static [u8], until: Nanos) -> Self {
         Self { stream, reply, has_ended: false, read_bytes: 0, until }
     }
 
-    /// The socket has something, or takes something. True when there is nothing left to do.
+    /// Continues when the socket has data or takes data. Returns true when there is nothing left to do.
     pub fn go_on(&mut self) -> bool {
         match self.step() {
             Ok(is_done) => is_done,
@@ -53,12 +53,12 @@ impl Farewell {
             self.has_ended = true;
             self.stream.end();
         }
-        // A socket that is closed with something unread takes back what was sent.
+        // Closing a socket with unread data would take back what was sent.
         while !self.forget()? {}
         Ok(true)
     }
 
-    /// Reads something and forgets it. True when there is no more, or too much.
+    /// Reads data and discards it. Returns true when there is no more, or too much.
     fn forget(&mut self) -> Result<bool> {
         let read = self.stream.read(&mut [0; 1024])?;
         self.read_bytes += read;

@@ -3,11 +3,11 @@
 //! | module | holds |
 //! |---|---|
 //! | `connection` | one connection: bytes in, bytes out |
-//! | `stream` | those bytes as they are, or within TLS |
+//! | `stream` | these bytes in plain, or within TLS |
 //! | `event_loop` | a thread, and the connections that it serves |
-//! | `expiry` | what removes keys that have expired |
-//! | `farewell` | a client that is turned away within TLS |
-//! | `refusals` | lines of the log about clients that are turned away |
+//! | `expiry` | removes expired keys |
+//! | `farewell` | a client that is refused within TLS |
+//! | `refusals` | lines of the log about refused clients |
 
 pub mod connection;
 pub mod event_loop;

@@ -1,4 +1,4 @@
-//! Lines of the log about clients that are turned away. One is cheap to provoke, so there is one a second at most; it says how
+//! Lines of the log about refused clients. A line is cheap to provoke, so there is at most one a second; it says how
 //! many were left out.
 
 use crate::text::shown;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 pub struct Refusals(Throttle);
 
 impl Refusals {
-    /// A client was turned away. What it chose itself may be in `why`.
+    /// Logs that a client was refused. `why` may contain text that the client chose.
     pub fn tell(&mut self, now: Nanos, client: SocketAddr, why: &str) {
         if let Some(left_out) = self.0.take(now) {
             let why = shown::quoted(why.as_bytes());

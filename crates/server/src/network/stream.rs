@@ -1,8 +1,8 @@
-//! Bytes of a connection, as they are or within TLS.
+//! Bytes of a connection, in plain or within TLS.
 //!
-//! A read gives less than was asked for only when the socket has nothing left, within TLS too, so that whoever waits for the
-//! socket to have more misses nothing. What a session made and the socket has not taken is pending: no more than
-//! [`MAX_PENDING_BYTES`] of what is to be sent, and what a handshake needs.
+//! A read gives less than was asked for only when the socket has nothing left, also within TLS. So a caller that then
+//! waits for the socket misses nothing. Output of a session that the socket has not taken is pending: at most
+//! [`MAX_PENDING_BYTES`] of the bytes to send, and what a handshake needs.
 
 use mio::net::TcpStream;
 use rustix::net::sockopt;
@@ -15,22 +15,22 @@ use std::time::Duration;
 /// Bytes that are encrypted before the socket takes them.
 const MAX_PENDING_BYTES: usize = 64 << 10;
 
-/// A client that does not answer this many questions whether it is there is gone.
+/// A client that does not answer this many probes is gone.
 const KEEPALIVE_PROBES: u32 = 3;
-/// The longest silence after which the system asks.
+/// The longest silence before the system probes, in seconds.
 const MAX_KEEPALIVE_S: u64 = 32_767;
 
 /// A connection's socket.
 #[derive(Debug)]
 pub enum Stream {
-    /// Bytes go over it as they are.
+    /// Bytes go over it in plain.
     Plain(Arc<TcpStream>),
     /// Bytes go over it within TLS.
     Tls(Arc<TcpStream>, Box<ServerConnection>),
 }
 
 impl Stream {
-    /// A session over a socket that was accepted, within TLS if this says how.
+    /// Makes a session over an accepted socket, within TLS if `tls` says how.
     ///
     /// # Errors
     /// When a session of TLS cannot be set up.
@@ -53,15 +53,15 @@ impl Stream {
         matches!(self, Self::Tls(_, session) if session.wants_write())
     }
 
-    /// Says farewell, and sends nothing more.
+    /// Ends the session properly, and sends nothing more.
     pub fn end(&mut self) {
         self.close();
         let (Self::Plain(socket) | Self::Tls(socket, _)) = self;
-        // A socket that has ended already sends nothing more either.
+        // A socket that has already ended also sends nothing more.
         let _ = socket.shutdown(Shutdown::Write);
     }
 
-    /// Says farewell, if the socket takes it.
+    /// Ends the session properly, if the socket takes it.
     pub fn close(&mut self) {
         if let Self::Tls(socket, session) = self {
             session.send_close_notify();
@@ -70,7 +70,7 @@ impl Stream {
     }
 }
 
-/// Sends what is written at once, and has the system ask a client that was silent for so many seconds whether it is there.
+/// Makes the socket send writes at once, and makes the system probe a client after this many seconds of silence.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -113,12 +113,12 @@ impl Read for Stream {
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The client ended the connection without saying so within TLS.
+                // The client ended the connection without ending the TLS session.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(read),
                 Err(error) => return Err(error),
             }
             match session.read_tls(&mut &*socket) {
-                // The reader says what this means, once it has no bytes left.
+                // The reader reports what this means, once it has no bytes left.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock && read > 0 => return Ok(read),

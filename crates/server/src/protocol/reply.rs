@@ -1,14 +1,14 @@
 //! Replies, written in the version of the protocol that the client asked for.
 //!
-//! A short request may ask for much: for one value, very often. So what replies to a run of commands has a bound, which is kept
-//! here: what is written beyond it is lost and takes no memory, and whoever carries the run out looks whether that happened
-//! ([`Reply::is_full`]).
+//! A short request may ask for much, for example for one value very often. So the replies to a run of commands are
+//! bounded here. Writes beyond the bound are lost and take no memory. The executor of the run checks whether that
+//! happened ([`Reply::is_full`]).
 
 use crate::text::number;
 
-/// Most bytes that reply to a run of commands.
+/// Most bytes of the replies to a run of commands.
 pub const MAX_BYTES: usize = 512 << 20;
-/// Memory that is kept for replies to come.
+/// Memory that is kept for later replies, in bytes.
 const KEPT_BYTES: usize = 1 << 10;
 
 /// A sign, an integer of 64 bits and the end of a line.
@@ -35,13 +35,13 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// No replies yet.
+    /// Begins with no replies.
     #[must_use]
     pub fn new(protocol: Protocol) -> Self {
         Self { bytes: Vec::new(), protocol, most: usize::MAX, is_full: false }
     }
 
-    /// A run of commands begins, whose replies have at most so many bytes.
+    /// Begins a run of commands, whose replies have at most this many bytes.
     pub fn begin(&mut self, most: usize) {
         self.most = self.bytes.len().saturating_add(most);
         self.is_full = false;
@@ -53,19 +53,19 @@ impl Reply {
         if self.is_full { 0 } else { self.most.saturating_sub(self.bytes.len()) }
     }
 
-    /// Whether something was lost that was to be written.
+    /// Whether a write was lost.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The version of what is written from now on.
+    /// Returns the version of the next writes.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Changes the version of what is written from now on.
+    /// Changes the version of the next writes.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
@@ -76,13 +76,13 @@ impl Reply {
         &self.bytes
     }
 
-    /// Takes what was written. What comes has no bound until a run begins.
+    /// Takes what was written. Later writes have no bound until a run begins.
     pub fn take(&mut self) -> Vec<u8> {
         (self.most, self.is_full) = (usize::MAX, false);
         std::mem::take(&mut self.bytes)
     }
 
-    /// Forgets everything, and keeps a little memory. What comes has no bound until a run begins.
+    /// Forgets everything, and keeps a little memory. Later writes have no bound until a run begins.
     pub fn forget(&mut self) {
         (self.most, self.is_full) = (usize::MAX, false);
         self.bytes.clear();
@@ -101,13 +101,13 @@ impl Reply {
         self.bytes.is_empty()
     }
 
-    /// Forgets what was written after the first `length` bytes, and what was lost.
+    /// Forgets what was written after the first `length` bytes, and that anything was lost.
     pub fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
         self.is_full = false;
     }
 
-    /// Whether there is room for so many bytes. From the first ones on for which there is none, all are lost.
+    /// Whether there is room for this many bytes. After the first write without room, all later writes are lost.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.is_full |= bytes > self.room();
         !self.is_full
@@ -119,7 +119,8 @@ impl Reply {
         }
     }
 
-    /// Adds bytes that are replies already, and have a bound of their own. They are not copied where nothing was written before.
+    /// Adds bytes that are already replies, and have a bound of their own. They are not copied if nothing was written
+    /// before.
     pub fn adopt(&mut self, bytes: Vec<u8>) {
         if self.bytes.is_empty() {
             self.bytes = bytes;
@@ -128,7 +129,7 @@ impl Reply {
         }
     }
 
-    /// Adds bytes that are replies already, and have a bound of their own.
+    /// Adds bytes that are already replies, with a bound of their own.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -268,8 +269,8 @@ impl Reply {
         self.header(b'*', length as i64);
     }
 
-    /// Puts the head of an array of this many replies in front of what was written from `start` on: for who counts replies as they
-    /// are written.
+    /// Puts the head of an array of this many replies in front of what was written from `start` on, for callers that
+    /// count replies while they write.
     pub fn array_from(&mut self, start: usize, length: usize) {
         self.head_from(start, |reply| reply.array(length));
     }
@@ -308,7 +309,7 @@ impl Reply {
         self.header(if self.is_three() { b'~' } else { b'*' }, length as i64);
     }
 
-    /// The head of what was not asked for.
+    /// The head of a message that was not asked for.
     pub fn push(&mut self, length: usize) {
         self.header(if self.is_three() { b'>' } else { b'*' }, length as i64);
     }
@@ -358,7 +359,7 @@ mod tests {
         reply.integer(7);
         reply.array_from(start, 2);
         assert_eq!(reply.take(), b"+OK\r\n*0\r\n*2\r\n$1\r\na\r\n:7\r\n");
-        // Without room for it, all is lost.
+        // Without room for the head, everything is lost.
         reply.begin(29);
         reply.bulk("a");
         reply.array_from(0, 1);
@@ -372,7 +373,7 @@ mod tests {
         reply.begin(100);
         reply.bulk([b'x'; 60]);
         assert!(!reply.is_full() && reply.room() == 100 - 67);
-        // A part that has room is lost, too, behind one that has none.
+        // A part that has room is also lost, after one that has none.
         for _ in 0..1_000_000 {
             reply.bulk([b'x'; 60]);
             reply.integer(1);

@@ -1,8 +1,8 @@
 //! Requests of clients, parsed where they were received.
 //!
 //! A request is an array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or a line of words ("inline"). A
-//! [`Requests`] owns the bytes that came from a connection and remembers how far it has understood them, so that a
-//! large value that arrives in many pieces is looked at once. Arguments are stretches of these bytes and not copied.
+//! [`Requests`] owns the bytes that came from a connection and remembers how far it has parsed them, so that a large
+//! value that arrives in many pieces is looked at once. Arguments are ranges of these bytes and not copied.
 //!
 //! ```text
 //!   received   │ whole request │ whole request │ part of a request │ free
@@ -10,31 +10,31 @@
 //!              └─ taken together by `consume` ─┘
 //! ```
 //!
-//! What is held is in proportion to what was received: who announces much has not sent it.
+//! The memory held is in proportion to what was received: a client that announces much has not sent it.
 //!
-//! Invariants: every stretch lies within `bytes`; those of whole requests lie before `begun`.
+//! Invariants: every range is within `bytes`; the ranges of whole requests are before `begun`.
 
 use crate::text::words;
 use std::io::Read;
 use std::ops::Range;
 
-/// Longest line: an inline request, or a length.
+/// Longest line, in bytes: an inline request, or a length.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// Most arguments of a request.
 const MAX_ARGUMENTS: i64 = 1 << 20;
 /// Most bytes of a request.
 const MAX_REQUEST_BYTES: usize = 512 << 20;
-/// The same, of a client that has not proven who it is.
+/// Most arguments of a request from a client that has not logged in.
 const MAX_STRANGER_ARGUMENTS: i64 = 10;
 const MAX_STRANGER_BULK_BYTES: i64 = 16 << 10;
-/// How much is read at once, at least.
+/// Least number of bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
-/// How much is read at once, at most.
+/// Most bytes that are read at once.
 const MAX_READ_BYTES: usize = 1 << 20;
-/// Room for so many arguments, and so many requests, is kept when they are answered.
+/// Room for this many arguments, and this many requests, is kept when they are answered.
 const KEPT_ARGUMENTS: usize = 1 << 10;
 
-/// A request that breaks the protocol. The connection cannot go on.
+/// A request that breaks the protocol. The connection cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolError(pub String);
 
@@ -50,14 +50,14 @@ fn broken<T>(why: impl Into<String>) -> Result<T, ProtocolError> {
     Err(ProtocolError(why.into()))
 }
 
-/// What a connection sent and nobody has answered yet. See the module.
+/// What a connection sent and was not answered yet. See the module.
 #[derive(Debug, Default)]
 pub struct Requests {
     /// What was received, and room for more.
     bytes: Vec<u8>,
     /// How much of it was received.
     filled: usize,
-    /// First byte that is not understood.
+    /// First byte that is not parsed.
     at: usize,
     /// Arguments of all requests, one after another; those of the last may not be complete.
     arguments: Vec<Range<usize>>,
@@ -65,15 +65,15 @@ pub struct Requests {
     ends: Vec<usize>,
     /// First byte after the whole requests.
     begun: usize,
-    /// Arguments of the last request that are still to come.
+    /// How many arguments of the last request are still to come.
     missing: usize,
     /// Length of the argument that comes next, when it is known.
     bulk: Option<usize>,
 }
 
 impl Requests {
-    /// Reads once from `source`. Returns the number of bytes, which is zero when it has ended, and whether there may be
-    /// more.
+    /// Reads once from `source`. Returns the number of bytes, which is zero when `source` has ended, and whether there
+    /// may be more.
     ///
     /// # Errors
     /// Those of `source`.
@@ -101,7 +101,7 @@ impl Requests {
         self.filled = self.bytes.len();
     }
 
-    /// Memory that is held.
+    /// Returns how many bytes of memory are held.
     #[must_use]
     pub const fn size_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -109,14 +109,14 @@ impl Requests {
             + self.ends.capacity() * size_of::<usize>()
     }
 
-    /// Takes over memory for what comes, if there is none.
+    /// Takes over memory for the next bytes, if there is none.
     pub fn borrow_memory(&mut self, spare: &mut Vec<u8>) {
         if self.bytes.is_empty() {
             std::mem::swap(&mut self.bytes, spare);
         }
     }
 
-    /// Gives memory back that is not needed. What is kept is no more than twice what was received, or what one read takes.
+    /// Gives back memory that is not needed. It keeps no more than twice what was received, or what one read takes.
     pub fn return_memory(&mut self, spare: &mut Vec<u8>) {
         if self.filled == 0 || self.bytes.capacity() > 2 * self.filled.max(READ_BYTES) {
             let kept = self.received().to_vec();
@@ -153,8 +153,8 @@ impl Requests {
         stretches.iter().map(|stretch| self.bytes.get(stretch.clone()).unwrap_or_default())
     }
 
-    /// Forgets the first whole requests, up to all; and once there is none left, what was no request, such as empty
-    /// lines.
+    /// Forgets the first whole requests, up to all. Once none is left, it also forgets bytes that were no request, such
+    /// as empty lines.
     pub fn consume(&mut self, requests: usize) {
         if let Some(last) = requests.checked_sub(1) {
             let gone = self.ends.get(last).copied().unwrap_or(0);
@@ -163,7 +163,7 @@ impl Requests {
             self.arguments.drain(..gone);
         }
         if self.ends.is_empty() && self.begun > 0 {
-            // What begins now moves to the front.
+            // The bytes that begin the next request move to the front.
             let gone_bytes = std::mem::take(&mut self.begun);
             for stretch in &mut self.arguments {
                 *stretch = stretch.start - gone_bytes..stretch.end - gone_bytes;
@@ -174,11 +174,11 @@ impl Requests {
         }
     }
 
-    /// Understands what was received, up to `most` whole requests. A client that is not `trusted` may send small
-    /// requests only.
+    /// Parses what was received, up to `most` whole requests. A client that is not `trusted` may send only small
+    /// requests.
     ///
     /// # Errors
-    /// When the bytes are no request. The requests before them are whole and can be answered.
+    /// When the bytes are not a request. The requests before them are whole and can be answered.
     pub fn parse(&mut self, most: usize, max_bulk_bytes: usize, trusted: bool) -> Result<(), ProtocolError> {
         while self.ends.len() < most {
             if self.missing == 0 && !self.begin(trusted)? {
@@ -194,7 +194,7 @@ impl Requests {
         Ok(())
     }
 
-    /// The request that `missing` counted down is whole.
+    /// Ends a request: the one that `missing` counted down is whole.
     fn end(&mut self) {
         // An empty request is no request.
         if self.arguments.len() > self.ends.last().copied().unwrap_or(0) {
@@ -203,7 +203,7 @@ impl Requests {
         self.begun = self.at;
     }
 
-    /// Reads what begins a request. False when it has not all arrived.
+    /// Reads the beginning of a request. Returns false when not all of it has arrived.
     fn begin(&mut self, trusted: bool) -> Result<bool, ProtocolError> {
         let Some(&first) = self.received().get(self.at) else { return Ok(false) };
         if first != b'*' {
@@ -221,7 +221,7 @@ impl Requests {
         Ok(true)
     }
 
-    /// Reads an argument of an array. False when it has not all arrived.
+    /// Reads an argument of an array. Returns false when not all of it has arrived.
     fn argument(&mut self, max_bulk_bytes: usize, trusted: bool) -> Result<bool, ProtocolError> {
         let length = match self.bulk {
             Some(length) => length,
@@ -264,7 +264,7 @@ impl Requests {
         Ok(usize::try_from(length).ok())
     }
 
-    /// Takes a line that ends in `\r\n`, which are not part of it.
+    /// Takes a line without the `\r\n` at its end.
     fn line(&mut self, too_long: &str) -> Result<Option<Range<usize>>, ProtocolError> {
         let rest = self.received().get(self.at..).unwrap_or_default();
         let looked = rest.get(..rest.len().min(MAX_LINE_BYTES)).unwrap_or_default();
@@ -371,7 +371,7 @@ mod tests {
         }
     }
 
-    /// A socket that has so many bytes, and gives up to so many at once.
+    /// A socket that has these bytes, and gives up to this many at once.
     struct Socket<'a>(&'a [u8], usize);
 
     impl Read for Socket<'_> {
@@ -389,7 +389,7 @@ mod tests {
         bytes.extend_from_slice(b"\r\nGET k");
         for at_once in [700, 20_000, usize::MAX] {
             let (mut requests, mut spare) = (Requests::default(), vec![0; MAX_READ_BYTES]);
-            // As long as a little of it is there, and when all is.
+            // While only a little of it has arrived, and when all of it has.
             let bytes = if at_once == 700 { &bytes[..100_000] } else { &bytes };
             let mut socket = Socket(bytes, at_once);
             let mut turns = 0;
@@ -407,7 +407,7 @@ mod tests {
                 assert_eq!((requests.len(), spare.len()), (0, MAX_READ_BYTES));
                 continue;
             }
-            // It grows by what has come, and then by a MiB a read.
+            // The buffer grows by what has come, and then by a MiB for each read.
             assert!(at_once < usize::MAX || turns < 60, "{turns}");
             assert_eq!((requests.len(), requests.filled), (1, bytes.len()));
             requests.consume(1);

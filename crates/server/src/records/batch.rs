@@ -1,10 +1,10 @@
-//! What is written together.
+//! Changes that are written together.
 
 use crate::records::changes::{Change, Changes};
 use forebay::WriteBatch;
 
-/// What is written together, for the engine that it was made for ([`Records::batch`](crate::records::store::Records::batch)), in the order in
-/// which it was added.
+/// Changes that are written together, in the order in which they were added. A batch is for the engine that it was made
+/// for ([`Records::batch`](crate::records::store::Records::batch)).
 #[derive(Debug)]
 pub enum Batch {
     /// For an LSM database.
@@ -30,7 +30,7 @@ impl Batch {
         }
     }
 
-    /// Removes the keys from one on, and before another one.
+    /// Removes the keys from `from` on, and before `to`.
     pub fn delete_range(&mut self, from: &[u8], to: &[u8]) {
         match self {
             Self::Lsm(batch) => _ = batch.delete_range(from, to),

@@ -1,4 +1,4 @@
-//! Changes of records as bytes: what a batch of the shared tree is, and what its journal holds.
+//! Changes of records as bytes: the form of a batch of the shared tree, and of its journal.
 //!
 //! Described in `docs/formats/redis-journal.md`.
 //!
@@ -10,8 +10,8 @@
 //!            9       …     the one, and the other
 //! ```
 //!
-//! Numbers are little-endian. Changes follow each other, and are made in their order. To make them again, all of them and in that order,
-//! changes nothing.
+//! Numbers are little-endian. Changes follow each other, and are made in this order. To make all of them again in this
+//! order changes nothing.
 
 use bytes::{Buf, BufMut};
 use forebay::{Error, ErrorKind};
@@ -27,7 +27,7 @@ pub enum Change<'a> {
     Put(&'a [u8], &'a [u8]),
     /// Removes a key.
     Delete(&'a [u8]),
-    /// Removes the keys from one on, and before another one.
+    /// Removes the keys from the first on, and before the second.
     DeleteRange(&'a [u8], &'a [u8]),
 }
 
@@ -42,7 +42,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Adds one.
+    /// Adds a change.
     pub fn add(&mut self, change: Change<'_>) {
         let (kind, first, second): (_, _, &[u8]) = match change {
             Change::Put(key, value) => (PUT, key, value),
@@ -57,7 +57,7 @@ impl Changes {
             self.puts += 1;
             self.longest_record = self.longest_record.max(first.len() + second.len());
         }
-        // No batch is so long that a length would be another one: see `MAX_BATCH_BYTES`.
+        // No batch is so long that a length would overflow: see `MAX_BATCH_BYTES`.
         self.bytes.put_u8(kind);
         self.bytes.put_u32_le(first.len() as u32);
         self.bytes.put_u32_le(second.len() as u32);
@@ -71,7 +71,7 @@ impl Changes {
         self.count
     }
 
-    /// Whether nothing is put.
+    /// Whether no key is put.
     #[must_use]
     pub const fn only_removes(&self) -> bool {
         self.puts == 0
@@ -83,28 +83,28 @@ impl Changes {
         self.longest_key
     }
 
-    /// Bytes of the longest key and value that are put together.
+    /// Returns the bytes of the longest key and value, added up, of a single put.
     #[must_use]
     pub const fn longest_record(&self) -> usize {
         self.longest_record
     }
 
-    /// All of them, as bytes.
+    /// Returns all changes, as bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// What is in remote memory is not what a server has written there.
+/// The error when remote memory does not hold what a server has written there.
 pub(super) fn damaged(what: &str) -> Error {
     Error::Below { kind: ErrorKind::Corrupt, message: format!("{what} is damaged, or a newer build wrote it") }
 }
 
-/// The changes that bytes hold, in order.
+/// Returns the changes that bytes hold, in order.
 ///
 /// # Errors
-/// `Corrupt` for one that is no change, which is the last one then.
+/// `Corrupt` for bytes that are no change, which ends the iteration.
 pub fn read(mut bytes: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Error>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {

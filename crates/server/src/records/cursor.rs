@@ -4,8 +4,9 @@ use crate::records::direction::Direction;
 use crate::records::tree::TreeCursor;
 use forebay::{DbIterator, Error};
 
-/// A place among the records of a range, or its end. That of an LSM database sees the records as they were when it began. That of a shared tree
-/// sees each page of them as it is when it comes there: who must not see half of a batch has locked what batches of others would change.
+/// A place among the records of a range, or its end. In an LSM database, a cursor sees the records as they were when it
+/// began. In a shared tree, it sees each page as it is when it gets there. A caller that must not see half of a batch
+/// has locked what batches of others would change.
 #[derive(Debug)]
 pub struct Cursor<'s> {
     place: Place<'s>,
@@ -20,7 +21,7 @@ enum Place<'s> {
 }
 
 impl<'s> Cursor<'s> {
-    /// At the first record in this direction.
+    /// Makes a cursor at the first record in this direction.
     pub(super) fn of_lsm(mut place: DbIterator, direction: Direction) -> Result<Self, Error> {
         match direction {
             Direction::Forward => place.seek_to_first()?,
@@ -45,7 +46,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Its key; nothing at the end.
+    /// Returns the record's key; empty at the end.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &[u8] {
@@ -55,7 +56,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Its value; nothing at the end.
+    /// Returns the record's value; empty at the end.
     #[inline]
     #[must_use]
     pub fn value(&self) -> &[u8] {
@@ -65,7 +66,7 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Goes on to the next one.
+    /// Goes to the next record.
     ///
     /// # Errors
     /// Those of the engine.

@@ -1,6 +1,6 @@
-//! Which way records are gone through.
+//! The direction in which records are read.
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the smallest key on.

@@ -1,10 +1,11 @@
-//! Where a batch of the shared tree is while it is applied.
+//! The journal: where a batch of the shared tree is stored while it is applied.
 //!
 //! Described in `docs/formats/redis-journal.md`.
 //!
-//! A batch of several changes is first a *journal*: records of the tree that hold all of it. Then its changes are made, one after another, and
-//! then the journal is ended. Who opens the tree makes the changes of each journal again that its writer has not ended, so of a batch
-//! everything is there or nothing. Each writer has a *slot* meanwhile, and a slot has one journal at most.
+//! A batch of several changes is first written as a *journal*: records of the tree that hold all of it. Then its
+//! changes are made, one after another, and then the journal is ended. The process that opens the tree next makes again
+//! the changes of each journal that its writer has not ended. So either all of a batch is there or nothing. Each writer
+//! has a *slot* meanwhile, and a slot has at most one journal.
 //!
 //! ```text
 //!   key      offset  size                            value
@@ -22,9 +23,9 @@
 //!
 //! Numbers in values are little-endian. Keys have 8 bytes, which the tree holds without a block of memory of their own.
 //!
-//! *The reserve.* Where the nodes are full, there is no room for a journal, and what makes room has to have one. So there are records that are
-//! always there, and whose values the tree holds without a block, too: to change them takes no memory. They are the journal of one batch that
-//! only removes, and is short.
+//! *The reserve.* When the nodes are full, there is no room for a journal, but even a batch that makes room needs one.
+//! So there are records that always exist, and whose values the tree also holds without a block: to change them takes
+//! no memory. They are the journal of one short batch that only removes.
 //!
 //! ```text
 //!   key      offset  size                            value
@@ -32,12 +33,13 @@
 //!            4       4     number, big-endian        others:   5 bytes each of the head above, but its first byte, and of the changes
 //! ```
 //!
-//! *All of a journal, or none of it.* Pieces come first, and the head with one write that takes effect or does not. A head is ended with one
-//! write, too, and then the pieces are removed.
+//! *All of a journal, or none of it.* Pieces are written first, and then the head with one write that takes effect or
+//! does not. A head is also ended with one write, and then the pieces are removed.
 //!
-//! *Two journals that are there at the same time touch different keys.* Who writes a batch has the keys locked that it changes, from before its
-//! head is there until after that is ended. Elements under an id that no header names are one writer's alone. So the order in which journals
-//! are applied again does not matter, and nothing that was written later is undone.
+//! *Two journals that exist at the same time touch different keys.* The writer of a batch has locked the keys that the
+//! batch changes, from before the head exists until after the head is ended. Elements under an id that no header names
+//! belong to one writer alone. So the order in which journals are applied again does not matter, and nothing that was
+//! written later is undone.
 
 use crate::records::changes::damaged;
 use bytes::{Buf, BufMut};
@@ -56,7 +58,7 @@ const VERSION: u8 = 1;
 /// Records of the reserve beside its first one, and the bytes of each: as many as the tree holds without a block.
 pub const RESERVE_RECORDS: u32 = 511;
 const RESERVE_RECORD_BYTES: usize = 5;
-/// What the first record is while there is a journal.
+/// The value of the first record while there is a journal.
 pub const RESERVE_USED: &[u8] = &[1];
 
 /// Number of a writer.
@@ -64,7 +66,7 @@ pub type Slot = u16;
 /// The slot of the reserve.
 pub const RESERVE_SLOT: Slot = Slot::MAX;
 
-/// The key of a piece; that of the head is 0.
+/// Returns the key of a piece; the head is piece 0.
 #[must_use]
 pub fn key(slot: Slot, piece: u16) -> [u8; KEY_BYTES] {
     let mut key = [0; KEY_BYTES];
@@ -75,7 +77,7 @@ pub fn key(slot: Slot, piece: u16) -> [u8; KEY_BYTES] {
     key
 }
 
-/// All keys of journals: first one, and the first one that is no longer one.
+/// Returns the range of all keys of journals: the first key, and the first key after the range.
 #[must_use]
 pub const fn area() -> ([u8; 4], [u8; 4]) {
     (PREFIX, END)
@@ -91,19 +93,20 @@ pub fn reserve_key(number: u32) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The key that says whether the journal of a slot is there: it is ended with no bytes.
+/// Returns the key that says whether a slot has a journal: an empty value ends the journal.
 #[must_use]
 pub fn head_key(slot: Slot) -> [u8; KEY_BYTES] {
     if slot == RESERVE_SLOT { reserve_key(0) } else { key(slot, 0) }
 }
 
-/// All keys of the reserve, as [`area`].
+/// Returns the range of all keys of the reserve, as [`area`].
 #[must_use]
 pub const fn reserve_area() -> ([u8; 4], [u8; 4]) {
     (RESERVE, RESERVE_END)
 }
 
-/// What the records of the reserve are for these changes, the second record first. `None` when they are too long.
+/// Returns the values of the reserve's records for these changes, beginning with the second record. `None` when they
+/// are too long.
 #[must_use]
 pub fn reserved(changes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let head = Journal::of(changes, usize::MAX)?.head;
@@ -111,7 +114,7 @@ pub fn reserved(changes: &[u8]) -> Option<Vec<Vec<u8>>> {
     (values.len() <= RESERVE_RECORDS as usize).then_some(values)
 }
 
-/// The changes that the records of the reserve have, the second one first.
+/// Returns the changes that the reserve's records hold, beginning with the second record.
 ///
 /// # Errors
 /// `Corrupt` when they are not what was written.
@@ -126,19 +129,20 @@ pub fn named(key: &[u8]) -> Option<(Slot, u16)> {
     (rest.len() == 4).then(|| (rest.get_u16(), rest.get_u16()))
 }
 
-/// The journal of changes, in pieces of at most so many bytes.
+/// The journal of changes, in pieces of a bounded length.
 #[derive(Debug)]
 pub struct Journal<'a> {
-    /// What is written last.
+    /// The head, which is written last.
     pub head: Vec<u8>,
-    /// What is written before it, the first piece first.
+    /// The pieces, which are written before it, the first piece first.
     pub pieces: Vec<&'a [u8]>,
     /// Number of pieces.
     pub count: u16,
 }
 
 impl<'a> Journal<'a> {
-    /// The journal of these changes. `None` when they are too many.
+    /// Returns the journal of these changes, in pieces of at most `piece_bytes`. `None` when there are too many
+    /// changes.
     #[must_use]
     pub fn of(changes: &'a [u8], piece_bytes: usize) -> Option<Self> {
         let is_short = HEAD_BYTES + changes.len() <= piece_bytes;
@@ -158,7 +162,7 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// The changes of a journal with this head and these pieces, the first one first.
+/// Returns the changes of a journal with this head and these pieces, the first piece first.
 ///
 /// # Errors
 /// `Corrupt` when they are not what was written.
@@ -225,7 +229,7 @@ mod tests {
             (values.concat(), values.iter().map(Vec::len).collect::<Vec<_>>()),
             (head[1..].to_vec(), vec![5, 5, 5, 5, 1])
         );
-        // What was there before follows.
+        // Remains of an earlier journal follow.
         let stale = [values.clone(), vec![vec![9; 5]; 3]].concat();
         assert_eq!(changes_of_reserve(&stale).unwrap(), b"changes");
         assert!(changes_of_reserve(&values[..4]).is_err() && changes_of_reserve(&[]).is_err());

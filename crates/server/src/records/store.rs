@@ -37,11 +37,11 @@ impl From<OwnedTree> for Records {
 pub struct Figures {
     /// Bytes on memory nodes.
     pub remote_bytes: u64,
-    /// Of these, bytes of what counts.
+    /// The part of these bytes that is live data.
     pub live_bytes: u64,
-    /// Of these, bytes of what was replaced or removed, and is not free yet.
+    /// The part of these bytes that was replaced or removed, and is not free yet.
     pub dead_bytes: u64,
-    /// Bytes of this process, beside what it reads and writes now.
+    /// Bytes of this process, except what it reads and writes now.
     pub local_bytes: u64,
     /// How often writers had to wait.
     pub stalls: u64,
@@ -81,7 +81,7 @@ impl Records {
         matches!(self, Self::Lsm(_))
     }
 
-    /// Whether it is better to remove few keys one by one than as a range.
+    /// Whether removing a few keys one by one is better than removing a range.
     #[must_use]
     pub const fn likes_single_deletions(&self) -> bool {
         matches!(self, Self::Lsm(_))
@@ -96,7 +96,7 @@ impl Records {
         }
     }
 
-    /// Finishes what a process before this one has begun. Before it, nobody uses the records.
+    /// Finishes what an earlier process has begun. Until then, nobody may use the records.
     ///
     /// # Errors
     /// Those of the engine.
@@ -157,8 +157,8 @@ impl Records {
     /// Writes a batch that [`Records::batch`] of these records made: all of it, or nothing.
     ///
     /// # Errors
-    /// Those of the engine. Nothing was written then, unless [`Error::is_published`] says so, or the records are of no use any more
-    /// ([`Records::ended`]). `Invalid` for a batch of others.
+    /// Those of the engine. Then nothing was written, unless [`Error::is_published`] says so, or the records are of no
+    /// use any more ([`Records::ended`]). `Invalid` for a batch of other records.
     #[inline]
     pub fn write(&self, batch: &Batch) -> Result<(), Error> {
         match (self, batch) {
@@ -168,7 +168,7 @@ impl Records {
         }
     }
 
-    /// The records from a key on and before another one, in this direction.
+    /// Returns the records from `from` on and before `to`, in this direction.
     ///
     /// # Errors
     /// Those of the engine.
@@ -182,7 +182,7 @@ impl Records {
         }
     }
 
-    /// Does now, for a range that was just written, what its first scan would have to do.
+    /// Does the work of the first scan of a range now, just after the range was written.
     ///
     /// # Errors
     /// Those of the engine.
@@ -194,10 +194,10 @@ impl Records {
         }
     }
 
-    /// Makes what was written durable, as far as there is something that outlives the process and its memory nodes.
+    /// Makes writes durable, if there is storage that outlives the process and its memory nodes.
     ///
     /// # Errors
-    /// `Invalid` when there is nothing; those of the engine.
+    /// `Invalid` when there is no such storage; those of the engine.
     pub fn sync(&self) -> Result<(), Error> {
         match self {
             Self::Lsm(store) => Ok(store.sync()?),
@@ -205,7 +205,7 @@ impl Records {
         }
     }
 
-    /// The same, after it has failed, too.
+    /// The same, also after it has failed.
     ///
     /// # Errors
     /// As [`Records::sync`].
@@ -216,7 +216,7 @@ impl Records {
         self.sync()
     }
 
-    /// Whether there is a log of what is written.
+    /// Whether there is a log of writes.
     #[must_use]
     pub fn has_log(&self) -> bool {
         self.lsm().is_some_and(|store| store.has_log())
@@ -234,7 +234,8 @@ impl Records {
         self.lsm()?.log_failure().map(Error::from)
     }
 
-    /// Why the records are of no use to this process any more, if they are not: others have them, or may have them soon.
+    /// Returns why the records are of no use to this process any more, if that is so: another process has them, or may
+    /// have them soon.
     #[must_use]
     pub fn ended(&self) -> Option<Error> {
         match self {
@@ -243,10 +244,10 @@ impl Records {
         }
     }
 
-    /// Closes them. Calls fail from here on.
+    /// Closes the records. Calls fail from here on.
     ///
     /// # Errors
-    /// Those of the engine; they are closed all the same.
+    /// Those of the engine; the records are closed all the same.
     pub fn close(&self) -> Result<(), Error> {
         match self {
             Self::Lsm(store) => Ok(store.close()?),
@@ -254,7 +255,7 @@ impl Records {
         }
     }
 
-    /// Bytes on memory nodes, which costs little to know.
+    /// Returns the bytes on memory nodes, at little cost.
     #[must_use]
     pub fn remote_bytes(&self) -> u64 {
         match self {

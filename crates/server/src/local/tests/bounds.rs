@@ -176,7 +176,7 @@ fn what_is_replied_at_once_is_bounded() {
         assert_eq!(told(&server, request), refusal, "{request}");
     }
     assert_eq!(told(&server, "EXISTS made"), ":0\r\n");
-    // A pipeline goes on, and only what is too long itself fails.
+    // A pipeline continues, and only a command that is too long by itself fails.
     let gets = |count: usize| vec!["GET k"; count].join("; ");
     assert_eq!(told(&server, &gets(50)), bulk.repeat(50));
     let expected = format!("{bulk}:1\r\n{refusal}{}", bulk.repeat(2));
@@ -191,10 +191,10 @@ fn what_is_replied_at_once_is_bounded() {
         let sent = told(&server, &format!("MULTI; SET made 1; {last}; EXEC; EXISTS made"));
         assert!(sent.ends_with(&format!("+QUEUED\r\n{refusal}:0\r\n")), "{last}: {sent}");
     }
-    // Replies that nobody is sent are none.
+    // Replies that are not sent do not count.
     let quiet = format!("CLIENT REPLY OFF; MULTI; SET made 1; {}; EXEC; CLIENT REPLY ON; EXISTS made", gets(9));
     assert_eq!(told(&server, &quiet), "+OK\r\n:1\r\n");
-    // A script may call as often as it likes, but not for too much at once.
+    // A script may call any number of times, but no single reply may be too long.
     let long = "EVAL \"for i = 1, 20 do redis.call('GET', 'k') end return redis.call('GET', 'k')\" 0";
     assert_eq!(told(&server, long), bulk);
     for (script, expected) in [
@@ -206,7 +206,7 @@ fn what_is_replied_at_once_is_bounded() {
     assert_eq!(told(&server, "TYPE new"), "+set\r\n");
 }
 
-/// What is removed one by one is written, so it is not more than that may be. All members go at once.
+/// Removals one by one are written, so they are bounded like other writes. All members are removed at once.
 #[test]
 fn members_that_are_removed_are_held_within_bounds() {
     let mut server = server(&Arc::default());
@@ -233,7 +233,8 @@ fn members_that_are_removed_are_held_within_bounds() {
     assert_eq!(told(&server, "ZREMRANGEBYRANK other 0 -1; EXISTS other"), ":1000\r\n:0\r\n");
 }
 
-/// Members that are popped are read in portions of 4 MiB. What can be written or replied ends the reading, and all members go at once.
+/// Members that are popped are read in portions of 4 MiB. The bound of writes or replies ends the reading, and all
+/// members are removed at once.
 #[test]
 fn members_that_are_popped_are_held_in_portions() {
     const MEMBERS: usize = 40_000;

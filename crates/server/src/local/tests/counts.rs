@@ -1,4 +1,4 @@
-//! What is counted of commands, and events that took long.
+//! Counts of commands, and events that took long.
 
 use super::*;
 use crate::state::latencies::Sample;
@@ -38,7 +38,7 @@ fn commands_and_errors_are_counted() {
     assert!(!left.contains("cmdstat_") && !left.contains("errorstat_"), "{left}");
 }
 
-/// A clock that goes on by 5 ms whenever somebody looks at it.
+/// A clock that advances by 5 ms whenever it is read.
 #[derive(Debug, Default)]
 struct TickingClock(ManualClock);
 
@@ -130,7 +130,7 @@ fn calls_that_wait_are_counted() {
     };
     let first = wait();
     counted(1, 5_000, 0);
-    // It is carried out a second time, which finds something.
+    // The command is carried out a second time, and then finds something.
     told(&server, "RPUSH list x");
     counted(1, 10_000, 0);
     let others = [wait(), wait()];

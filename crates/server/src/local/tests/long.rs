@@ -1,4 +1,4 @@
-//! Commands that take long, and what others do meanwhile.
+//! Commands that take long, and what other clients do meanwhile.
 
 use super::*;
 use crate::keyspace::locks::Reservation;
@@ -37,7 +37,7 @@ fn is_held(connection: &LocalConnection<'_>) -> bool {
     connection.dialogue.session.held_until.is_some()
 }
 
-/// What a connection is sent after others have done something for it.
+/// Returns what a connection is sent after other threads have done something for it.
 fn later(connection: &mut LocalConnection<'_>) -> String {
     // The mail comes first, and what was sent before goes on then.
     let mut sent = connection.send(b"");
@@ -45,7 +45,7 @@ fn later(connection: &mut LocalConnection<'_>) -> String {
     String::from_utf8(sent).unwrap()
 }
 
-/// Has somebody work on a key for long.
+/// Reserves a key, as a command that works on it for long does.
 fn reserve<'s>(server: &'s LocalServer, key: &str, writes: bool) -> crate::keyspace::locks::Locked<'s> {
     let keys = BTreeSet::from([server.shared.spaces.layout().hash(key.as_bytes())]);
     server.shared.locks.try_reserve(Reservation { keys, writes, reads_others: false }).unwrap()
@@ -163,7 +163,7 @@ fn a_transaction_over_many_elements_is_one_job() {
     exec(&mut connection);
     let replies = "*3\r\n+OK\r\n:1\r\n:100\r\n$1\r\nb\r\n";
     assert_eq!((server.carry_out_jobs(), later(&mut connection)), (1, replies.to_owned()));
-    // What it depends on changes before it is carried out.
+    // A watched key changes before the transaction is carried out.
     assert_eq!(connection.send(b"DEL c\r\nWATCH h\r\n"), b":1\r\n+OK\r\n");
     exec(&mut connection);
     assert_eq!(server.connect().send(b"HSET h f1 other\r\n"), b":0\r\n");
@@ -178,12 +178,12 @@ fn a_transaction_over_many_elements_is_one_job() {
     drop(begun);
     assert!(later(&mut connection).starts_with("-EXECABORT Transaction discarded because of: BUSY"));
     assert!(server.shared.watches.is_empty());
-    // What changes the connection is done where it is.
+    // Commands that change the connection are carried out in its own thread.
     let sent = connection.send(b"MULTI\r\nSELECT 1\r\nSELECT 0\r\nSMEMBERS s\r\nEXEC\r\n");
     assert!(String::from_utf8(sent).unwrap().contains("*3\r\n+OK\r\n+OK\r\n*100\r\n"));
 }
 
-/// What was done of it before it was found to be long has changed nothing, and nobody was told.
+/// The part that was done before the transaction was found to be long has changed nothing, and nobody was told.
 #[test]
 fn a_transaction_that_empties_databases_does_not_break_its_own_marks() {
     let server = with_collections(STEPS);
@@ -201,7 +201,7 @@ fn a_transaction_that_empties_databases_does_not_break_its_own_marks() {
         assert_eq!(server.carry_out_jobs(), 1, "{empties}");
         let replies = later(&mut connection);
         assert!(replies.starts_with("*4\r\n+OK\r\n:40\r\n:40\r\n*80\r\n"), "{empties}: {replies}");
-        // Others that watch what is gone hear of it.
+        // Other clients that watch removed keys are told.
         let ended = other.send(b"MULTI\r\nPING\r\nEXEC\r\n");
         assert!(ended.ends_with(b"*-1\r\n"), "{empties}: {}", String::from_utf8_lossy(&ended));
     }
@@ -256,7 +256,7 @@ fn others_go_on_unless_they_need_reserved_keys() {
     }
 }
 
-/// Jobs may come without an end, one after the other.
+/// Jobs may come without end, one after the other.
 #[test]
 fn who_is_held_twice_comes_in_its_turn() {
     let server = with_collections(STEPS);

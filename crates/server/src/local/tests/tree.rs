@@ -145,7 +145,7 @@ fn what_is_too_long_for_the_tree_names_the_limit() {
     );
 }
 
-/// A full memory node refuses what needs room, whole; what removes keys makes room again.
+/// A full memory node refuses whole commands that need room; commands that remove keys make room again.
 #[test]
 fn a_full_node_refuses_whole_commands_and_recovers() {
     let server = server_on_tree(16 << 20, &Arc::default());
@@ -173,7 +173,7 @@ fn a_full_node_refuses_whole_commands_and_recovers() {
     assert_eq!(told(&server, "HSET again f v; DBSIZE"), format!(":1\r\n:{}\r\n", done - done / 2 + 1));
 }
 
-/// Keys of others are neither hidden nor changed.
+/// Keys of other programs are neither hidden nor changed.
 #[test]
 fn a_tree_of_others_is_refused() {
     let records = on_tree(64 << 20);

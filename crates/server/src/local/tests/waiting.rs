@@ -1,8 +1,8 @@
-//! Who waits, and who is served.
+//! Which clients wait, and which are served.
 
 use super::*;
 
-/// A clock of a server alone, which asks it for the date once for what it does to keys: it counts that.
+/// A server's own clock. The server asks it for the date once for each change of keys, and the clock counts that.
 #[derive(Debug, Default)]
 struct CountingClock(ManualClock, AtomicU64);
 
@@ -37,7 +37,7 @@ fn waiters<'s>(server: &'s LocalServer, request: &str, count: usize) -> Vec<Loca
     (0..count).map(|_| wait()).collect()
 }
 
-/// Which of these wait.
+/// Returns which of these connections wait.
 fn wait(server: &LocalServer, connections: &[LocalConnection<'_>]) -> Vec<bool> {
     let id = |connection: &LocalConnection<'_>| connection.dialogue.session.client.id;
     connections.iter().map(|connection| server.shared.waiting.of_client(id(connection)).is_some()).collect()
@@ -84,7 +84,7 @@ fn all_who_wait_for_entries_are_tried() {
     assert_eq!(wait(&server, &late), [false; 2]);
 }
 
-/// A key is of one type for some, and becomes one for others.
+/// A key has the type that some wait for, and becomes of the type that others wait for.
 #[test]
 fn who_waits_for_several_keys_is_served_in_turn() {
     let server = server(&Arc::default());
@@ -92,7 +92,7 @@ fn who_waits_for_several_keys_is_served_in_turn() {
     let moves = waiters(&server, "BLMOVE a b LEFT RIGHT 0", 2);
     let sorted = waiters(&server, "BZMPOP 0 2 b c MAX", 2);
     let last = waiters(&server, "BLPOP b 0", 3);
-    // The first two take four elements, the next two move one each for those who wait at the other key.
+    // The first two take four elements, the next two move one each to clients that wait at the other key.
     told(&server, "RPUSH a 1 2 3 4 5 6");
     assert_eq!(server.shared.waiting.count(), 3);
     assert_eq!(
@@ -131,7 +131,7 @@ fn who_was_missed_because_of_a_script_is_served_after_the_next_one() {
     }
 }
 
-/// Otherwise nobody may come who serves those that were missed.
+/// Otherwise nobody may come to serve the clients that were missed.
 #[test]
 fn nobody_is_missed_because_of_a_script_that_has_ended() {
     let clock = Arc::new(ManualClock::new());
@@ -176,7 +176,7 @@ fn who_waits_for_the_log_finds_it_in_the_storage() {
     assert_eq!(told(&server, "WAITAOF 2 0 0"), out_of_range);
     assert!(told(&server, "WAITAOF 1 -1 0").starts_with("-ERR value is out of range, must be positive"));
     assert_eq!(told(&server, "WAITAOF 1 0 -1"), "-ERR timeout is negative\r\n");
-    // One that ends with its process.
+    // A store that ends with its process.
     let server = self::server(&clock);
     assert!(told(&server, "WAITAOF 1 0 0").starts_with("-ERR WAITAOF cannot be used"));
     assert_eq!(told(&server, "WAITAOF 0 0 0"), "*2\r\n:0\r\n:0\r\n");
