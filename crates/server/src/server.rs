@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Most threads that serve connections.
 const MAX_THREADS: usize = 64;
-/// Threads that wait for servers to which keys go.
+/// Threads that wait for servers to which keys move.
 const MIGRATING_THREADS: usize = 4;
 
 /// How a server behaves.
@@ -39,15 +39,16 @@ pub struct ServerOptions {
     pub threads: usize,
     /// The password that clients must give; `None` for no password.
     pub password: Option<Vec<u8>>,
-    /// The file of users, which must be there.
+    /// The file of users, which must exist.
     pub users_file: Option<PathBuf>,
-    /// Parameters of `CONFIG SET` with their values; of one that is there twice the last counts.
+    /// Parameters of `CONFIG SET` with their values; if a parameter is there twice, the last one counts.
     pub parameters: Vec<(String, String)>,
     /// The file that `CONFIG REWRITE` changes.
     pub config_file: Option<Arc<dyn ConfigFile>>,
-    /// Turn away connections from other machines while no password is set.
+    /// Whether to refuse connections from other machines while no password is set.
     pub protected: bool,
-    /// Most steps of a command where others wait for it, such as elements that it reads. One that takes more goes on in another thread.
+    /// Most steps of a command, such as elements that it reads, in a thread where other clients wait. A command that
+    /// takes more continues in another thread.
     pub max_steps: u64,
     /// The clock.
     pub clock: Arc<dyn Clock>,
@@ -71,16 +72,16 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Looks at what does not need the store or the address, and reads the file of users.
+    /// Checks everything that needs neither the store nor the address, and reads the file of users.
     ///
     /// # Errors
-    /// `Invalid`: the number of threads is out of range, TLS has no certificate, a parameter cannot have its value, or the file of users
-    /// is not there or makes no sense.
+    /// `Invalid`: the number of threads is out of range, TLS has no certificate, a parameter cannot have its value, or
+    /// the file of users is missing or makes no sense.
     pub fn check(&self) -> Result<(), Error> {
         self.users(&table::registry()).map(|_| ())
     }
 
-    /// The users, when all is well.
+    /// Returns the users, if the options are valid.
     fn users(&self, registry: &Registry) -> Result<Users, Error> {
         let invalid = |message| Error { kind: ErrorKind::Invalid, message };
         if !(1..=MAX_THREADS).contains(&self.threads) {
@@ -99,9 +100,9 @@ impl ServerOptions {
 pub struct TlsOptions {
     /// Where to listen; port 0 lets the system choose.
     pub address: SocketAddr,
-    /// The certificates. [`Admission::reload`] changes what is asked of connections to come.
+    /// The certificates. [`Admission::reload`] changes what later connections must prove.
     pub admission: Arc<Admission>,
-    /// Whether nobody is served without TLS: the server does not listen at its other address.
+    /// Whether TLS is required: then the server does not listen at its other address.
     pub is_required: bool,
 }
 
@@ -149,8 +150,8 @@ impl Server {
     /// Serves a store, or a shared tree.
     ///
     /// # Errors
-    /// Those of [`ServerOptions::check`]; `Io` when the address is taken, or the system refuses threads; `Invalid` when the store has
-    /// keys, and no server has written them; those of the store.
+    /// Those of [`ServerOptions::check`]; `Io` when the address is taken, or the system refuses threads; `Invalid` when
+    /// the store has keys that no server has written; those of the store.
     pub fn start(store: impl Into<Records>, options: ServerOptions) -> Result<Self, Error> {
         let registry = table::registry();
         let users = options.users(&registry)?;
@@ -234,7 +235,7 @@ impl Server {
         Ok(())
     }
 
-    /// Where the server listens; if it serves nobody without TLS, where it does so within TLS.
+    /// Returns where the server listens; if it requires TLS, where it listens within TLS.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
@@ -246,21 +247,21 @@ impl Server {
         self.tls_address
     }
 
-    /// Whether the server serves: no client asked it to stop.
+    /// Whether the server serves: no client has asked it to stop.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.shared.is_stopping()
     }
 
-    /// Why what is served is of no use any more, if another process has taken it over, or a shared tree is lost to this one. The server goes
-    /// on until it is stopped, and refuses all writes.
+    /// Returns why the served records are of no use any more, if another process has taken them over, or this process
+    /// has lost a shared tree. The server continues until it is stopped, and refuses all writes.
     #[must_use]
     pub fn ended(&self) -> Option<Error> {
         let ended = self.shared.store.ended()?;
         Some(Error { kind: ended.kind(), message: ended.to_string() })
     }
 
-    /// Sees the server while it runs.
+    /// Returns an observer of the running server.
     #[must_use]
     pub fn observer(&self) -> Observer {
         Observer::of(Arc::clone(&self.shared))
@@ -286,7 +287,7 @@ impl Server {
     }
 }
 
-/// What connections to this address share. A store of others is left as it is.
+/// Makes what connections to this address share. A store that no server has written is left as it is.
 ///
 /// # Errors
 /// `Invalid` for such a store; those of the store.

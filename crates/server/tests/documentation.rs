@@ -5,7 +5,7 @@ use std::path::Path;
 
 const BEGIN: &str = "<!-- The table of commands is made from the code. -->\n";
 const END: &str = "<!-- The table ends. -->\n";
-/// With this variable, the page is written anew.
+/// If this variable is set, the test writes the page anew.
 const REWRITE: &str = "FOREBAY_REWRITE";
 
 #[test]

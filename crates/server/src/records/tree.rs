@@ -1,8 +1,9 @@
 //! The shared tree with batches and ranges, for one server alone.
 //!
-//! The tree changes one key at a time. Others see no half of a batch, because who writes it has its keys locked, and who looks for keys that it
-//! does not name locks all; the locks are in this process, so there must be no other one ([`OwnedTree`]). The end of the process leaves no half
-//! of a batch, because it is in a journal before ([`journal`]).
+//! The tree changes one key at a time. Nobody sees half of a batch, because the writer has its keys locked, and a
+//! command that looks for keys that it does not name locks all keys. The locks are in this process, so no other process
+//! may use the tree ([`OwnedTree`]). The end of the process leaves no half of a batch, because the batch is in a
+//! journal first ([`journal`]).
 //!
 //! ```text
 //!   one put or deletion ─► the tree
@@ -11,13 +12,14 @@
 //!              └─ full: nothing was written     └─► unfinished: reads find it, and each write tries to finish it before
 //! ```
 //!
-//! *Full nodes.* A journal that finds no room is taken back; one of a batch that only removes goes into a reserve. A batch whose changes find none counts all the same: it is unfinished. Until it is
-//! finished, writes that may need memory are refused as they are where the nodes are full. What only removes other keys is done, so that there
-//! is room again.
+//! *Full nodes.* A journal that finds no room is taken back; the journal of a batch that only removes goes into a
+//! reserve. A batch whose changes find no room counts all the same: it is unfinished. Until it is finished, writes that
+//! may need memory are refused, as when the nodes are full. Batches that only remove other keys are carried out, to
+//! make room again.
 //!
-//! *Other failures.* A write that is lost on its way may take effect later, as long as the session lives. So after an error that does not say
-//! that nothing was done, nothing more is written: the server ends, with it the session, and who opens the tree next finds all of a batch or
-//! nothing.
+//! *Other failures.* A write that is lost on its way may take effect later, as long as the session lives. So after an
+//! error that does not rule out that something was done, nothing more is written. The server ends, and the session with
+//! it, and the process that opens the tree next finds all of a batch or nothing.
 
 use crate::records::changes::{self, Change, Changes};
 use crate::records::direction::Direction;
@@ -31,20 +33,20 @@ use std::ops::Bound;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most bytes of a piece of a journal: a block of four chunks of the tree has them, and what is beside them.
+/// Most bytes of a piece of a journal: they fit, with their overhead, into a block of four chunks of the tree.
 const PIECE_BYTES: usize = (256 << 10) - 256;
-/// Lengths of a head that is longer than its changes: blocks of each size that the tree has hold one of them.
+/// Lengths of heads that are padded beyond their changes: a block of each of the tree's sizes holds one of them.
 const LONGER_HEADS: [usize; 8] =
     [256 - 32, 512 - 32, 1024 - 32, 2048 - 32, 4096 - 32, 8192 - 32, 16_384 - 32, 32_768 - 32];
-/// How often a write is tried that finds no room. Memory that was given back is there again two rounds of the tree later, and each time ends
-/// one.
+/// How often a write that finds no room is tried. Freed memory is available again two rounds of the tree later, and
+/// each attempt ends a round.
 const ATTEMPTS: u32 = 4;
-/// Keys that are removed at a time when a range is.
+/// How many keys are removed at a time when a range is removed.
 const REMOVED_AT_A_TIME: usize = 512;
-/// Records of the first page of a cursor, and most of one.
+/// Records of the first page of a cursor, and of the longest page.
 const FIRST_PAGE: usize = 16;
 const MAX_PAGE: usize = 1024;
-/// Bytes that a page is to bring, as far as the one before lets expect.
+/// Bytes that a page should bring, judged by the page before.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// What the memory of a tree is used for, and what was done.
@@ -52,13 +54,13 @@ const PAGE_BYTES: usize = 1 << 20;
 pub struct TreeFigures {
     /// Bytes of the nodes' memory that were ever used.
     pub used_bytes: u64,
-    /// Of these, bytes of nodes and values.
+    /// The part of these bytes in nodes and values.
     pub live_bytes: u64,
     /// Bytes of this process for inner nodes that it remembers.
     pub cached_bytes: u64,
     /// Batches that had a journal.
     pub journals: u64,
-    /// Batches that count and are not applied.
+    /// Batches that count but are not applied.
     pub unfinished: u64,
 }
 
@@ -72,20 +74,20 @@ struct Slots {
 /// See the module.
 #[derive(Debug)]
 pub struct TreeRecords {
-    /// Clients that nobody uses now. They hand over what they have while the tree is there, so they are dropped first.
+    /// Clients that nobody uses now. They return what they have to the tree, so they are dropped before it.
     idle: Mutex<Vec<TreeClient>>,
     tree: OwnedTree,
     slots: Mutex<Slots>,
-    /// Whether the reserve is there, and has no journal.
+    /// Whether the reserve exists and has no journal.
     is_reserve_free: Mutex<bool>,
     unfinished: Unfinished,
-    /// Held by who finishes what is unfinished.
+    /// Held by the thread that finishes unfinished batches.
     finishing: Mutex<()>,
     /// Why nothing is written any more.
     failed: OnceLock<Error>,
     piece_bytes: usize,
     journals: AtomicU64,
-    /// What was used when it was last asked for.
+    /// The used bytes when they were last asked for.
     used_bytes: AtomicU64,
 }
 
@@ -93,13 +95,13 @@ fn invalid(message: String) -> Error {
     Error::Below { kind: ErrorKind::Invalid, message }
 }
 
-/// Whether an error does not say that nothing was done.
+/// Whether an error leaves open whether something was done.
 const fn is_unclear(error: &Error) -> bool {
     !matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid | ErrorKind::Busy | ErrorKind::Corrupt)
 }
 
 impl TreeRecords {
-    /// The records of this tree.
+    /// Makes the records of this tree.
     #[must_use]
     pub fn new(tree: OwnedTree) -> Self {
         let most = usize::try_from(tree.tree().most_bytes()).unwrap_or(usize::MAX);
@@ -123,7 +125,7 @@ impl TreeRecords {
         &self.tree
     }
 
-    /// Calls with a client that nobody else uses meanwhile.
+    /// Makes a call with a client that no other thread uses meanwhile.
     fn with<T>(&self, call: impl FnOnce(&mut TreeClient) -> Result<T, forebay::tree::Error>) -> Result<T, Error> {
         let idle = lock(&self.idle).pop();
         let mut client = match idle {
@@ -166,8 +168,8 @@ impl TreeRecords {
         Ok(keys.iter().zip(states).map(value).collect())
     }
 
-    /// Writes changes. Whoever has their keys locked meanwhile sees all of them or, after an error, none, unless that is one after which the
-    /// server ends ([`TreeRecords::failure`]).
+    /// Writes changes. The caller has their keys locked, and sees all of them or, after an error, none, unless the
+    /// server ends after the error ([`TreeRecords::failure`]).
     ///
     /// # Errors
     /// `Invalid` for a key or a record that is too long, or too many changes; `Full`; those of the tree.
@@ -213,7 +215,7 @@ impl TreeRecords {
         Ok(())
     }
 
-    /// Notes of an error after which nothing more may be written.
+    /// Takes note of an error after which nothing more may be written.
     fn judged(&self, error: Error) -> Error {
         if is_unclear(&error) {
             tracing::error!(%error, "a write to the shared tree has failed, and nobody knows whether it takes effect: nothing more is written");
@@ -243,7 +245,8 @@ impl TreeRecords {
         Ok(())
     }
 
-    /// Writes the journal of changes. Returns its slot, and the number of its pieces. Where blocks of its size are used up, a larger one has it.
+    /// Writes the journal of changes. Returns its slot, and the number of its pieces. If blocks of its size are used
+    /// up, a larger block holds it.
     fn begin(&self, changes: &[u8]) -> Result<(Slot, u16), Error> {
         let many = || invalid("too much is written at once".to_owned());
         let mut journal = Journal::of(changes, self.piece_bytes).ok_or_else(many)?;
@@ -261,7 +264,7 @@ impl TreeRecords {
         }
         if let Err(error) = begun {
             let error = self.judged(error);
-            // The slot of what may be there still is not used again.
+            // The slot of a journal that may still exist is not used again.
             if !is_unclear(&error) {
                 self.give_slot(slot);
             }
@@ -270,7 +273,7 @@ impl TreeRecords {
         Ok((slot, journal.count))
     }
 
-    /// Writes it into the reserve.
+    /// Writes the journal into the reserve.
     fn begin_in_reserve(&self, changes: &[u8]) -> Result<Slot, Error> {
         let busy = || Error::Below { kind: ErrorKind::Full, message: "the reserve is used, or too short".to_owned() };
         let values = journal::reserved(changes).ok_or_else(busy)?;
@@ -308,7 +311,8 @@ impl TreeRecords {
         }
     }
 
-    /// Finishes what is unfinished, before other changes. Where that is not possible, only those go on that remove other keys.
+    /// Finishes unfinished batches before other changes. If that is not possible, only changes that remove other keys
+    /// may proceed.
     fn finish_before(&self, changes: &Changes) -> Result<(), Error> {
         if !self.unfinished.any() {
             return Ok(());
@@ -330,10 +334,10 @@ impl TreeRecords {
         Ok(())
     }
 
-    /// Finishes the batches of a process before this one. Nobody uses the records yet.
+    /// Finishes the batches of an earlier process. Nobody uses the records yet.
     ///
     /// # Errors
-    /// `Corrupt` when a journal is damaged; those of the tree, but for `Full`: what there is no room for stays unfinished.
+    /// `Corrupt` when a journal is damaged; those of the tree, except `Full`: batches without room stay unfinished.
     pub fn recover(&self) -> Result<(), Error> {
         let mut slots: BTreeMap<Slot, BTreeMap<u16, Vec<u8>>> = BTreeMap::new();
         let (from, to) = journal::area();
@@ -352,7 +356,7 @@ impl TreeRecords {
                     let count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
                     self.unfinished.add(Batch::new(slot, count, changes)?);
                 }
-                // It was not begun, or it has ended.
+                // The journal was not begun, or it has ended.
                 None => {
                     self.with(|client| keys.iter().try_for_each(|key| client.delete(key).map(drop)))?;
                     self.give_slot(slot);
@@ -372,7 +376,7 @@ impl TreeRecords {
         }
     }
 
-    /// Looks into the reserve, or makes it.
+    /// Reads the reserve, or creates it.
     fn recover_reserve(&self) -> Result<(), Error> {
         let (from, to) = journal::reserve_area();
         let range = Range { from: Bound::Included(&from), to: Bound::Excluded(&to), ..Range::all() };
@@ -383,7 +387,7 @@ impl TreeRecords {
             return Ok(());
         }
         let is_whole = records.len() > RESERVE_RECORDS as usize;
-        // The first one is the last one that is made, and what says that all are there.
+        // The first record is created last, and says that all of them exist.
         let mut missing = (0..=RESERVE_RECORDS).rev().filter(|_| !is_whole);
         let made =
             self.with(|client| missing.try_for_each(|number| client.put(&journal::reserve_key(number), b"").map(drop)));
@@ -399,7 +403,8 @@ impl TreeRecords {
         }
     }
 
-    /// Why the tree is of no use any more, if it is: writes failed so that nobody knows what they did, or the session at a node has ended.
+    /// Returns why the tree is of no use any more, if that is so: nobody knows what failed writes did, or the session
+    /// at a node has ended.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.tree.failure().or_else(|| self.failed.get().cloned())
@@ -425,10 +430,11 @@ impl TreeRecords {
         }
     }
 
-    /// Gives the tree to others. All calls fail from here on.
+    /// Releases the tree to other processes. All calls fail from here on.
     ///
     /// # Errors
-    /// What made the tree of no use, or why batches were not finished: who opens the tree next finishes them.
+    /// What made the tree of no use, or why batches were not finished: the process that opens the tree next finishes
+    /// them.
     pub fn close(&self) -> Result<(), Error> {
         let failure = self.failure();
         let finished = if failure.is_none() { self.finish_all() } else { Ok(()) };
@@ -438,7 +444,8 @@ impl TreeRecords {
         failure.map_or(finished, Err)
     }
 
-    /// The records of a page: those from a bound on, and whether there may be more. What comes next follows the last record of the tree.
+    /// Returns the records of a page, from a bound on, and the last key that the tree gave, if there may be more. The
+    /// next page follows that key.
     fn page(&self, at: &TreeCursor<'_>) -> Result<(Vec<Entry>, Option<Vec<u8>>), Error> {
         let (from, to) = (at.from.as_ref().map(Vec::as_slice), at.to.as_ref().map(Vec::as_slice));
         let backward = at.direction == Direction::Backward;
@@ -469,7 +476,7 @@ impl TreeRecords {
     }
 }
 
-/// Tries again where there is no room.
+/// Tries again when there is no room.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 1..ATTEMPTS {
         match attempt() {
@@ -480,14 +487,14 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Erro
     attempt()
 }
 
-/// Writes a journal. Takes it back where something is known to have failed; the head is not there then.
+/// Writes a journal. Takes it back when something is known to have failed; then the head does not exist.
 fn begin(client: &mut TreeClient, slot: Slot, journal: &Journal<'_>) -> Result<(), forebay::tree::Error> {
     let keys: Vec<_> = (1..).map(|piece| journal::key(slot, piece)).take(journal.pieces.len()).collect();
     let mut pieces = keys.iter().zip(&journal.pieces);
     let written = pieces.try_for_each(|(key, piece)| client.put(key, piece).map(drop));
     let begun = written.and_then(|()| client.put(&journal::key(slot, 0), &journal.head).map(drop));
     if begun.is_err() {
-        // What cannot be removed has no head, so it is nothing.
+        // Pieces that cannot be removed have no head, so they mean nothing.
         keys.iter().for_each(|key| _ = client.delete(key));
     }
     begun
@@ -502,7 +509,7 @@ fn finish(client: &mut TreeClient, slot: Slot, pieces: u16, changes: &[u8]) -> R
     (1..=pieces).try_for_each(|piece| client.delete(&journal::key(slot, piece)).map(drop))
 }
 
-/// Makes a change. That of a range takes steps, which are bounded.
+/// Makes a change. Removing a range takes several bounded steps.
 fn make(client: &mut TreeClient, change: Change<'_>) -> Result<(), forebay::tree::Error> {
     match change {
         Change::Put(key, value) => client.put(key, value).map(drop),
@@ -522,7 +529,7 @@ fn make(client: &mut TreeClient, change: Change<'_>) -> Result<(), forebay::tree
 #[derive(Debug)]
 pub struct TreeCursor<'s> {
     records: &'s TreeRecords,
-    /// What was not read yet.
+    /// The range that was not read yet.
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     direction: Direction,
@@ -530,7 +537,7 @@ pub struct TreeCursor<'s> {
     portion: usize,
     page: std::vec::IntoIter<Entry>,
     here: Option<Entry>,
-    /// There are no more pages.
+    /// Whether there are no more pages.
     is_last: bool,
 }
 
@@ -541,7 +548,7 @@ impl TreeCursor<'_> {
         self.here.as_ref().map(|(key, value)| (&key[..], &value[..]))
     }
 
-    /// Goes on to the next record.
+    /// Goes to the next record.
     ///
     /// # Errors
     /// Those of the tree.

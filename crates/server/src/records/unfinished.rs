@@ -1,7 +1,8 @@
-//! Batches of the shared tree that count and are not applied yet.
+//! Batches of the shared tree that count but are not applied yet.
 //!
-//! A batch counts once its journal is there. Where its changes cannot be made then, most often because the memory nodes are full, they are
-//! remembered here, and reads find them here before they look into the tree. So nobody sees a part of the batch.
+//! A batch counts once its journal exists. If its changes cannot be made then, usually because the memory nodes are
+//! full, they are remembered here, and reads look here before they look into the tree. So nobody sees a part of the
+//! batch.
 
 use crate::records::changes::{self, Change};
 use crate::records::direction::Direction;
@@ -14,7 +15,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
-/// What a key is after a batch: its value, or that it has none.
+/// The state of a key after a batch: its value, or `None` if it has none.
 type State = Option<Vec<u8>>;
 
 /// A batch that is not applied.
@@ -22,7 +23,7 @@ type State = Option<Vec<u8>>;
 pub struct Batch {
     /// Where its journal is.
     pub slot: Slot,
-    /// Pieces of that beside the head.
+    /// Number of the journal's pieces beside the head.
     pub pieces: u16,
     /// Its changes, as bytes.
     pub changes: Vec<u8>,
@@ -31,7 +32,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The batch whose journal is at a slot.
+    /// Makes the batch whose journal is at a slot.
     ///
     /// # Errors
     /// `Corrupt` when these are no changes.
@@ -54,7 +55,7 @@ impl Batch {
         self.removed.iter().any(|(from, to)| is_within(key, from, to))
     }
 
-    /// What a key is, if the batch says so.
+    /// Returns the state of a key, if the batch changes the key.
     fn state(&self, key: &[u8]) -> Option<State> {
         self.states.get(key).cloned().or_else(|| self.is_removed(key).then_some(None))
     }
@@ -78,7 +79,7 @@ fn is_within(key: &[u8], from: &[u8], to: &[u8]) -> bool {
 /// All such batches. No two touch the same key.
 #[derive(Debug, Default)]
 pub struct Unfinished {
-    /// Whether there are some. Who has locked a key sees what was said of it while others had it locked.
+    /// Whether there are any. A thread that has locked a key sees what earlier holders of the lock recorded.
     any: AtomicBool,
     batches: RwLock<Vec<Arc<Batch>>>,
 }
@@ -95,13 +96,13 @@ impl Unfinished {
         self.batches.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them now.
+    /// Returns all current batches.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Batch>> {
         self.read().clone()
     }
 
-    /// Remembers one.
+    /// Adds a batch.
     pub fn add(&self, batch: Batch) {
         let mut batches = self.batches.write().unwrap_or_else(PoisonError::into_inner);
         batches.push(Arc::new(batch));
@@ -109,21 +110,21 @@ impl Unfinished {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Forgets one, whose changes are made.
+    /// Removes a batch, whose changes are made.
     pub fn remove(&self, slot: Slot) {
         let mut batches = self.batches.write().unwrap_or_else(PoisonError::into_inner);
         batches.retain(|batch| batch.slot != slot);
         self.any.store(!batches.is_empty(), Ordering::Release);
     }
 
-    /// What a key is, if one of them says so.
+    /// Returns the state of a key, if one of the batches changes the key.
     #[inline]
     #[must_use]
     pub fn state(&self, key: &[u8]) -> Option<State> {
         if self.any() { self.read().iter().find_map(|batch| batch.state(key)) } else { None }
     }
 
-    /// Whether one of them has to do with keys that these changes change.
+    /// Whether one of the batches touches keys that these changes change.
     ///
     /// # Errors
     /// `Corrupt` when these are no changes.
@@ -138,7 +139,7 @@ impl Unfinished {
         Ok(false)
     }
 
-    /// Entries as they are with these batches: what the tree has between two bounds, in order.
+    /// Applies the batches to entries, which the tree has between two bounds, in order.
     pub fn amend(&self, entries: &mut Vec<Entry>, bounds: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) {
         if !self.any() {
             return;

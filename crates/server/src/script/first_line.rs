@@ -1,10 +1,10 @@
-//! The first line of a script or a library, which begins with `#!` and says what it is.
+//! The first line of a script or a library, which begins with `#!` and describes it.
 
 use crate::text::words;
 
 /// What a script or a function may say of itself, by Redis's names.
 const FLAGS: [&str; 5] = ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
-/// The one that has an effect here.
+/// The flag that has an effect here.
 const NO_WRITES: u8 = 1;
 
 /// What a script or a function says of itself.
@@ -12,14 +12,14 @@ const NO_WRITES: u8 = 1;
 pub struct Flags(u8);
 
 impl Flags {
-    /// The same with another one, if there is such a one.
+    /// Returns these flags with another one, if there is a flag of this name.
     #[must_use]
     pub fn with(self, name: &[u8]) -> Option<Self> {
         let place = FLAGS.iter().position(|flag| flag.as_bytes() == name)?;
         Some(Self(self.0 | 1 << place))
     }
 
-    /// Whether it does not write.
+    /// Whether the script does not write.
     #[must_use]
     pub const fn no_writes(self) -> bool {
         self.0 & NO_WRITES != 0
@@ -35,7 +35,7 @@ impl Flags {
 /// What is wrong with a first line: the text of the reply.
 pub type Wrong = String;
 
-/// The first line without `#!`, and the rest with lines of the same numbers.
+/// Returns the first line without `#!`, and the rest with unchanged line numbers.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
     let (line, rest) = text.split_at(end);
@@ -53,7 +53,7 @@ fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the first line of a script says of it, if it has one, and the rest.
+/// Returns the flags in a script's first line, if it has one, and the rest.
 ///
 /// # Errors
 /// When it makes no sense.
@@ -80,7 +80,7 @@ pub fn of_script(text: &[u8]) -> Result<(Option<Flags>, &[u8]), Wrong> {
     Ok((Some(flags), rest))
 }
 
-/// The name of a library, which its first line says, and the rest.
+/// Returns the name in a library's first line, and the rest.
 ///
 /// # Errors
 /// When it makes no sense.
@@ -112,7 +112,7 @@ pub fn of_library(text: &[u8]) -> Result<(String, &[u8]), Wrong> {
 /// The name of a library or a function.
 ///
 /// # Errors
-/// When it can be none.
+/// When it cannot be a name.
 pub fn name_in(given: &[u8]) -> Result<String, Wrong> {
     let is_right = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     if given.is_empty() || !given.iter().all(is_right) {

@@ -1,14 +1,14 @@
 //! Functions that clients call by name, in libraries.
 //!
-//! A library is a text with a name. What it registers while it is loaded are its functions, which others than this library may
-//! not have. Capitals and small letters are the same in a function's name, and not in a library's.
+//! A library is a text with a name. While it is loaded, it registers its functions. No two libraries may have functions
+//! of the same name. Capital and small letters are the same in a function's name, but not in a library's.
 
 use crate::script::first_line::Flags;
 use bytes::Bytes;
 use mlua::Table;
 use std::collections::BTreeMap;
 
-/// How many libraries there may be. Lua holds one value for each, and for each of those that take their place.
+/// How many libraries there may be. Lua holds one value for each, and for each library that replaces one.
 pub const MAX_LIBRARIES: usize = 1024;
 
 /// A function of a library.
@@ -31,7 +31,7 @@ pub struct Library {
     pub text: Bytes,
     /// Its functions, by name.
     pub functions: BTreeMap<String, Registered>,
-    /// What is called, with the keys and the arguments, by the names of functions.
+    /// The functions to call, with the keys and the arguments, by name.
     pub callbacks: Table,
 }
 
@@ -79,10 +79,10 @@ impl Functions {
         Some((library, library.functions.get(name)?))
     }
 
-    /// Adds a library in place of the one of this name.
+    /// Adds a library, or replaces the one of the same name.
     ///
     /// # Errors
-    /// Why not: nothing has changed then.
+    /// Why it is not added; then nothing has changed.
     pub fn add(&mut self, library: Library) -> Result<(), Refused> {
         if self.libraries.len() >= MAX_LIBRARIES && !self.has(&library.name) {
             return Err(Refused::TooMany);
@@ -102,7 +102,7 @@ impl Functions {
         Ok(())
     }
 
-    /// Removes a library. False when there is none of this name.
+    /// Removes a library. Returns false when there is none of this name.
     pub fn remove(&mut self, library: &str) -> bool {
         self.places.retain(|_, (owner, _)| owner != library);
         self.libraries.remove(library).is_some()

@@ -1,10 +1,11 @@
 //! The Lua machine, the scripts that were loaded, and the functions that libraries registered.
 //!
-//! There is one machine, as one script runs at a time. A script has no way to files, processes, time or other threads. What
-//! it allocates is bounded, and a hook asks after every so many instructions whether it is to end.
+//! There is one machine, because only one script runs at a time. A script has no access to files, processes, time or
+//! other threads. Its memory is bounded, and a hook checks at intervals of instructions whether it must end.
 //!
-//! Lua has room for some 8,000 values that are held from outside. So what there may be many of lies in tables of Lua, which are
-//! held: scripts in one, the functions of a library in one, the words of a request in two.
+//! Lua has room for some 8,000 values that are held from outside. So things that may be numerous are in tables of Lua,
+//! and only the tables are held: one for scripts, one for the functions of each library, two for the words of a
+//! request.
 
 use crate::script::first_line::{self, Flags, name_in};
 use crate::script::functions::{Functions, Library, Registered};
@@ -21,10 +22,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Instructions after which a script asks whether it is to end. One that joins or compares long texts takes some tens of
-/// milliseconds.
+/// Instructions after which a script checks whether it must end. If it joins or compares long texts, these take some
+/// tens of milliseconds.
 const INSTRUCTIONS: u32 = 2000;
-/// All scripts are forgotten when their texts are longer than this.
+/// All scripts are forgotten when their texts have more bytes than this.
 const MAX_SCRIPTS_BYTES: usize = 32 << 20;
 /// What scripts and libraries are called in errors.
 const SCRIPT: &str = "@user_script";
@@ -46,16 +47,16 @@ pub fn name_of(text: &[u8]) -> Digest {
 pub struct Script {
     /// Its name.
     pub name: Digest,
-    /// What its first line says of it, if it has one. It may write when that does not say otherwise.
+    /// The flags in its first line, if it has one. The script may write unless they say otherwise.
     pub flags: Option<Flags>,
 }
 
-/// What is carried out.
+/// What runs: a script or a function.
 #[derive(Debug, Clone)]
 pub enum Callee {
     /// A script.
     Script(Script),
-    /// A function of a library, and the table with what is called.
+    /// A function of a library, and the table with the functions to call.
     Function(Registered, Table),
 }
 
@@ -69,7 +70,7 @@ impl Callee {
         }
     }
 
-    /// What it is called in errors.
+    /// Returns its name in errors.
     #[must_use]
     pub const fn chunk(&self) -> &'static str {
         match self {
@@ -78,7 +79,7 @@ impl Callee {
         }
     }
 
-    /// What it says of itself, if it says something.
+    /// Returns its flags, if it declares any.
     #[must_use]
     pub const fn flags(&self) -> Option<Flags> {
         match self {
@@ -88,10 +89,10 @@ impl Callee {
     }
 }
 
-/// What a script came to.
+/// How a script ended.
 #[derive(Debug)]
 pub enum End {
-    /// It returned this.
+    /// It returned this value.
     Returned(Value),
     /// It raised an error: its text, and where.
     Raised {
@@ -105,7 +106,7 @@ pub enum End {
 /// What a machine holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UseOfMemory {
-    /// Bytes of all that it knows.
+    /// Bytes of the whole machine.
     pub machine_bytes: usize,
     /// Scripts.
     pub scripts: usize,
@@ -119,7 +120,7 @@ pub struct Machine {
     lua: Lua,
     prelude: Prelude,
     scripts: BTreeMap<Digest, Script>,
-    /// What is called, by the names of scripts.
+    /// The functions to call, by the names of scripts.
     bodies: Table,
     scripts_bytes: usize,
     /// All libraries; `None` until they are read from the store.
@@ -224,11 +225,11 @@ impl Machine {
     pub fn forget(&mut self) {
         self.scripts.clear();
         self.scripts_bytes = 0;
-        // When there is no memory for this, the next allocation tries again.
+        // If memory is short for this, the next allocation tries again.
         let _ = self.bodies.clear().and_then(|()| self.lua.gc_collect());
     }
 
-    /// Loads a library, which sees this table as `redis`, with what registers functions.
+    /// Loads a library. It sees this table as `redis`, with the function that registers functions.
     ///
     /// # Errors
     /// The text of the reply, when it is none.
@@ -264,10 +265,10 @@ impl Machine {
         }
     }
 
-    /// Runs a script or a function, which sees this table as `redis`.
+    /// Runs a script or a function. It sees this table as `redis`.
     ///
     /// # Errors
-    /// Those of Lua outside of it.
+    /// Errors of Lua outside of the script.
     pub fn run(&self, callee: &Callee, redis: Table, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<End> {
         let table = |words: &[&[u8]]| -> Result<Table> {
             let table = self.lua.create_table_with_capacity(words.len(), 0)?;
@@ -287,8 +288,8 @@ impl Machine {
             }
         };
         if self.lua.used_memory() > MAX_MEMORY_BYTES / 2 {
-            // Lua does not collect when memory runs out, so the next script would fail at once. When it ran out where no error
-            // can be caught, this one ends as a failure of Lua.
+            // Lua does not collect garbage when memory runs out, so the next script would fail at once. If memory ran
+            // out where no error can be caught, this script ends as a failure of Lua.
             self.lua.gc_collect()?;
         }
         let (is_well, value) = end?;
@@ -296,7 +297,8 @@ impl Machine {
     }
 }
 
-/// What a library registers, a name and a function, or a table with them and more; and what is called.
+/// Returns what a library registers, and the function to call. The library gives a name and a function, or a table with
+/// them and more.
 fn registered(lua: &Lua, values: &MultiValue) -> Result<(Registered, Function)> {
     let wrong = |text: &str| Err(Error::runtime(text));
     let string = |value: &Value| lua.coerce_string(value.clone()).map(|text| text.map(|text| text.as_bytes().to_vec()));
@@ -406,7 +408,7 @@ fn text_of(error: &Error) -> Vec<u8> {
     }
 }
 
-/// The chunk and the line of the script that is being carried out.
+/// Returns the chunk and the line of the running script.
 fn place(lua: &Lua) -> (Option<String>, Option<i64>) {
     for level in 0..16 {
         let found = lua.inspect_stack(level, |debug| {
@@ -432,7 +434,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Functions that match patterns, called in all ways: what each call returns or raises, as text.
+    /// Calls of functions that match patterns, in all forms. Each gives what it returns or raises, as text.
     const CALLS: &str = r##"
         local text, pattern, replacement, number = ...
         local all = {}
@@ -467,7 +469,7 @@ mod tests {
         return (table.concat(all, "\n"):gsub("table: 0x%x+", "table"))
     "##;
 
-    /// The same of functions that make lists and texts.
+    /// The same for functions that make lists and texts.
     const LIST_CALLS: &str = r##"
         local numbers, texts, separator, first, last = ...
         local all = {}
@@ -525,7 +527,7 @@ mod tests {
         prop::collection::vec(prop::sample::select(parts), 0..most).prop_map(|parts| parts.concat())
     }
 
-    /// What these calls say in both machines.
+    /// Compares the results of these calls in both machines.
     fn compare(calls: &'static str, arguments: impl Fn(&Lua) -> MultiValue) -> std::result::Result<(), TestCaseError> {
         type Callers = BTreeMap<&'static str, [(Lua, Function); 2]>;
         thread_local! {
@@ -565,7 +567,7 @@ mod tests {
         texts(&[b"x", b"%0", b"%1", b"%2", b"%9", b"%%", b"%", b"\0", b"7"], 4)
     }
 
-    /// As many cases as `PROPTEST_CASES` says, when it does.
+    /// Runs as many cases as `PROPTEST_CASES` says, if it is set.
     fn config(cases: u32) -> ProptestConfig {
         let usual = ProptestConfig::default();
         if std::env::var_os("PROPTEST_CASES").is_some() { usual } else { ProptestConfig::with_cases(cases) }
@@ -706,7 +708,7 @@ mod tests {
         }
     }
 
-    /// Runs a script that calls `kill` and goes on, and says whether it came to `reached`.
+    /// Runs a script that calls `kill` and continues, and returns whether it got to `reached`.
     fn reaches(text: &str) -> bool {
         let progress = Arc::new(Progress::new(Arc::new(ManualClock::new())));
         let mut machine = Machine::new(&progress).unwrap();
@@ -751,7 +753,7 @@ mod tests {
         }
     }
 
-    /// Lua's own would count to two billions, or take the memory first.
+    /// Lua's own function would count to two billion, or use up the memory first.
     #[test]
     fn a_text_is_repeated_when_there_is_room() {
         let (machine, _) = machines();

@@ -1,13 +1,13 @@
 //! Patterns of Lua 5.1.
 //!
-//! A pattern is a row of items without branches, which is read once. A match goes along it, and leaves a choice where it could
-//! have gone on in another way. Where it cannot go on, it goes back to the latest choice. An item leaves one choice at most, so a
-//! match holds no more than a few words for each item.
+//! A pattern is a sequence of items without branches, which is read once. A match goes along the items, and leaves a
+//! choice where it could have continued in another way. When it cannot continue, it goes back to the latest choice. An
+//! item leaves at most one choice, so a match holds no more than a few words for each item.
 //!
-//! Some patterns take time that is exponential in their length. So steps are counted, and after every so many of them the
-//! caller says whether the match goes on.
+//! Some patterns take time that is exponential in their length. So steps are counted, and at intervals the caller says
+//! whether the match continues.
 //!
-//! Lua finds what is wrong with a pattern when a match comes to that place, and not before. So does this: the rest of a pattern
+//! Lua finds an error in a pattern only when a match comes to that place. So does this code: the rest of the pattern
 //! from there on is one item, at which a match fails.
 
 use crate::text::shown::up_to_zero;
@@ -27,12 +27,12 @@ const NO_CAPTURE_TO_END: &str = "invalid pattern capture";
 const NO_SUCH_CAPTURE: &str = "invalid capture index";
 const UNFINISHED: &str = "unfinished capture";
 
-/// Why there is neither a match nor none.
+/// Why matching stopped without a result.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop<E> {
     /// The pattern is wrong: the text of Lua's error.
     Wrong(&'static str),
-    /// The caller did not want to go on.
+    /// The caller did not want to continue.
     Ended(E),
 }
 
@@ -71,7 +71,7 @@ impl Set {
         Self(self.0.map(|word| !word))
     }
 
-    /// The class of a letter.
+    /// Returns the class of a letter.
     const fn named(letter: u8) -> Self {
         let mut set = Self::EMPTY;
         let mut byte = 0_u8;
@@ -108,7 +108,7 @@ impl Set {
         if letter.is_ascii_uppercase() { set.inverted() } else { *set }
     }
 
-    /// The set that a pattern has behind `[`, and what follows. `None` when it has no end.
+    /// Reads the set after `[` in a pattern. Returns it with the rest; `None` when it has no end.
     fn parse(pattern: &[u8]) -> Option<(Self, &[u8])> {
         let (is_inverted, pattern) = match pattern {
             [b'^', rest @ ..] => (true, rest),
@@ -171,7 +171,7 @@ impl One {
     }
 }
 
-/// How often.
+/// How often an item repeats.
 #[derive(Debug, Clone, Copy)]
 enum Repeat {
     Once,
@@ -198,13 +198,13 @@ enum Item {
     Finish,
     /// `%b`: from the first byte to the second one that belongs to it.
     Balanced(u8, u8),
-    /// `%f`: here the set begins.
+    /// `%f`: the place where the set begins.
     Border(Set),
     /// `%1` and its like: what was captured there. `None` for `%0`.
     Again(Option<usize>),
     /// `$` at the end.
     End,
-    /// What is wrong here.
+    /// The error at this place.
     Wrong(&'static str),
 }
 
@@ -227,7 +227,7 @@ impl Pattern {
     }
 }
 
-/// The first item of a pattern, and what follows. Fails with what is wrong.
+/// Returns the first item of a pattern, and the rest. Fails with what is wrong.
 fn item(pattern: &[u8]) -> Result<(Item, &[u8]), &'static str> {
     Ok(match pattern {
         [b'(', b')', rest @ ..] => (Item::Place, rest),
@@ -256,7 +256,7 @@ fn item(pattern: &[u8]) -> Result<(Item, &[u8]), &'static str> {
     })
 }
 
-/// What a pattern has for one byte, and what follows. Fails with what is wrong.
+/// Returns the part of a pattern for one byte, and the rest. Fails with what is wrong.
 fn one(pattern: &[u8]) -> Result<(One, &[u8]), &'static str> {
     Ok(match pattern {
         [b'%', letter, rest @ ..] => (One::Of(Set::class(*letter)), rest),
@@ -279,7 +279,7 @@ pub enum Capture {
     Place(usize),
 }
 
-/// What is known of a capture while a match goes on.
+/// What is known of a capture during a match.
 #[derive(Debug, Clone)]
 enum Held {
     /// It began here.
@@ -287,7 +287,7 @@ enum Held {
     Whole(Capture),
 }
 
-/// Where a match could go on in another way: from this item on, and at this place.
+/// Where a match could continue in another way: from this item on, and at this place.
 #[derive(Debug, Clone, Copy)]
 enum Choice {
     Here(usize, usize),
@@ -295,9 +295,9 @@ enum Choice {
     Before(usize, usize, usize),
     /// After this item has taken another byte.
     OneMore(usize, usize),
-    /// Nowhere, as the latest capture has not begun.
+    /// Nowhere, because the latest capture has not begun.
     NotBegun,
-    /// Nowhere, as this capture has not finished, which began at this place.
+    /// Nowhere, because this capture, which began at this place, has not finished.
     NotFinished(usize, usize),
 }
 
@@ -313,7 +313,7 @@ pub struct Matches<'m, A> {
 }
 
 impl<'m, E, A: FnMut() -> Result<(), E>> Matches<'m, A> {
-    /// Looks for none yet. `ask` fails when no more is to be done.
+    /// Begins without a search. `ask` fails when matching must end.
     pub const fn new(pattern: &'m Pattern, subject: &'m [u8], ask: A) -> Self {
         Self { pattern, subject, captures: Vec::new(), choices: Vec::new(), steps: 0, ask }
     }
@@ -356,7 +356,7 @@ impl<'m, E, A: FnMut() -> Result<(), E>> Matches<'m, A> {
         self.captures.len()
     }
 
-    /// A capture of the latest match, which is this.
+    /// Returns a capture of the latest match, `found`.
     ///
     /// # Errors
     /// When there is none: the text of Lua's error.
@@ -369,7 +369,7 @@ impl<'m, E, A: FnMut() -> Result<(), E>> Matches<'m, A> {
         }
     }
 
-    /// So many steps more were done.
+    /// Counts this many more steps.
     fn count(&mut self, steps: usize) -> Result<(), Stop<E>> {
         self.steps += steps;
         if self.steps >= STEPS {
@@ -383,7 +383,7 @@ impl<'m, E, A: FnMut() -> Result<(), E>> Matches<'m, A> {
         self.subject.get(at..).unwrap_or_default()
     }
 
-    /// Where the match goes on after an item, if it does.
+    /// Returns where the match continues after an item, if it does.
     fn pass(&mut self, item: Item, number: usize, at: usize) -> Result<Option<usize>, Stop<E>> {
         let next = self.subject.get(at).copied();
         Ok(match item {
@@ -454,7 +454,7 @@ impl<'m, E, A: FnMut() -> Result<(), E>> Matches<'m, A> {
         Ok(())
     }
 
-    /// The latest capture that has begun ends here.
+    /// Ends the latest capture that has begun.
     fn finish(&mut self, at: usize) -> Result<(), Stop<E>> {
         for (place, held) in self.captures.iter_mut().enumerate().rev() {
             if let Held::Begun(from) = *held {
@@ -487,7 +487,7 @@ impl<'m, E, A: FnMut() -> Result<(), E>> Matches<'m, A> {
         Ok(None)
     }
 
-    /// Takes back what was done since the latest choice, and chooses otherwise: the next item, and where.
+    /// Goes back to the latest choice and takes another way. Returns the next item, and where.
     fn go_back(&mut self) -> Result<Option<(usize, usize)>, Stop<E>> {
         while let Some(choice) = self.choices.pop() {
             self.count(1)?;

@@ -1,11 +1,11 @@
-//! Lua scripts without what they may call: the sandbox, the libraries, what was loaded.
+//! Lua scripts, without the functions that they may call: the sandbox, the libraries, what was loaded.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `prelude.lua` | what of the sandbox is written in Lua |
+//! | `prelude.lua` | the part of the sandbox that is written in Lua |
 //! | `first_line` | the first line of a script or a library |
 //! | `functions` | libraries, and what they registered |
-//! | `progress` | the script that runs, for those who wait for it or end it |
+//! | `progress` | the running script, for threads that wait for it or end it |
 //! | `machine` | the Lua machine, the scripts that were loaded, how libraries are loaded |
 //! | `libraries` | `bit`, `cjson`, `cmsgpack`, `struct`, and functions of `string` that match patterns |
 //! | `matching` | patterns of Lua |

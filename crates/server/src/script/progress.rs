@@ -1,4 +1,4 @@
-//! The script that runs, for those who wait for it or end it.
+//! The running script, for threads that wait for it or end it.
 
 use bytes::Bytes;
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -8,15 +8,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-/// How long those who cannot go on wait before they look again.
+/// How long threads that cannot continue wait before they look again.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Why a script is to end.
+/// Why a script must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// A client asked for it.
     Killed,
-    /// It takes too long for a place where others cannot be told so.
+    /// It takes too long where other clients cannot be told that it is busy.
     TooLong,
     /// The server stops.
     Stopping,
@@ -32,7 +32,7 @@ impl Ending {
     }
 }
 
-/// What runs.
+/// What is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A script.
@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The error of those who cannot go on.
+    /// Returns the error for clients that cannot continue.
     #[must_use]
     pub const fn busy(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// The error of what is to end.
+    /// Returns the error of the script that must end.
     const fn text(self, ending: Ending) -> &'static str {
         match (ending, self) {
             (Ending::Killed, Self::Script) => "Script killed by user with SCRIPT KILL...",
@@ -78,13 +78,13 @@ pub struct Running {
     pub request: Vec<Bytes>,
     /// When it began.
     pub began_at: Nanos,
-    /// It is busy from then on.
+    /// When it begins to count as busy.
     pub busy_at: Nanos,
-    /// Whether it ends when it is busy.
+    /// Whether it must end once it is busy.
     pub ends_when_busy: bool,
 }
 
-/// The script that runs, if one does: there is never more than one.
+/// The running script, if there is one: there is never more than one.
 #[derive(Debug)]
 pub struct Progress {
     clock: Arc<dyn Clock>,
@@ -95,7 +95,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// No script runs.
+    /// Begins with no script.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -107,19 +107,19 @@ impl Progress {
         }
     }
 
-    /// A script begins. It has ended when this is dropped.
+    /// Records that a script begins. It has ended when the returned value is dropped.
     pub fn begin(&self, running: Running) -> Begun<'_> {
         self.ending.store(0, Ordering::Relaxed);
         *lock(&self.running) = Some(running);
         Begun(self)
     }
 
-    /// Whether something runs. What was done before is seen by whoever ends it.
+    /// Whether something is running. A thread that ends it sees what was done before this call.
     pub fn is_running(&self) -> bool {
         lock(&self.running).is_some()
     }
 
-    /// What runs, and for how long it has: nanoseconds.
+    /// Returns what is running, and for how long, in nanoseconds.
     pub fn running(&self) -> Option<(Running, Nanos)> {
         let running = lock(&self.running).clone()?;
         let took = self.clock.now().saturating_sub(running.began_at);
@@ -130,12 +130,12 @@ impl Progress {
         running.as_ref().filter(|running| self.clock.now() >= running.busy_at)
     }
 
-    /// What runs and is busy.
+    /// Returns the kind of what is running, if it is busy.
     pub fn busy(&self) -> Option<Kind> {
         self.busy_in(&lock(&self.running)).map(|running| running.kind)
     }
 
-    /// Waits a moment for whoever holds all keys. If that is something that runs and is busy, says what.
+    /// Waits a moment for the holder of all keys. If that is something busy, returns its kind.
     pub fn wait(&self) -> Option<Kind> {
         let running = lock(&self.running);
         let busy = self.busy_in(&running).map(|running| running.kind);
@@ -145,7 +145,7 @@ impl Progress {
         busy
     }
 
-    /// Ends the script that runs, and those to come when the server stops.
+    /// Ends the running script, and later ones if the server stops.
     pub fn end(&self, ending: Ending) {
         if ending == Ending::Stopping {
             self.is_stopping.store(true, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Progress {
         self.ending.store(ending.number(), Ordering::Relaxed);
     }
 
-    /// The error of what runs, if it is to end. Scripts ask for it as they run.
+    /// Returns the error of the running script, if it must end. Scripts check this as they run.
     #[must_use]
     pub fn ending(&self) -> Option<&'static str> {
         let running = lock(&self.running);

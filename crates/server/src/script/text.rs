@@ -1,17 +1,17 @@
-//! Texts that are made for a script outside of Lua, which counts none of their bytes before they are whole.
+//! Texts that are built for a script outside of Lua, which counts none of their bytes before they are complete.
 //!
-//! A table may be in another one many times, so a text is not bounded by what its tables take, and neither is the time.
+//! A table may be in another table many times, so neither a text nor its time is bounded by the size of its tables.
 
 use mlua::{Error, Result};
 use std::cell::Cell;
 
-/// Most memory of a script, and of a text that is made for it.
+/// Most memory of a script, and of a text that is built for it.
 pub const MAX_MEMORY_BYTES: usize = 256 << 20;
 
-/// Values after which a script is asked whether it is to end.
+/// Number of values between checks whether the script must end.
 const VALUES: usize = 1000;
 
-/// Asks now and then whether a script is to end.
+/// Checks now and then whether a script must end.
 pub struct Patience<'t, E = Error> {
     values: Cell<usize>,
     must_end: &'t dyn Fn() -> std::result::Result<(), E>,
@@ -29,7 +29,7 @@ impl<'t, E> Patience<'t, E> {
         Self { values: Cell::new(0), must_end }
     }
 
-    /// Another value is dealt with.
+    /// Counts another value.
     ///
     /// # Errors
     /// When the script is to end.
@@ -40,11 +40,11 @@ impl<'t, E> Patience<'t, E> {
     }
 }
 
-/// A text that is being made.
+/// A text that is being built.
 #[derive(Debug, Default)]
 pub struct Text(Vec<u8>);
 
-/// A text has become too long.
+/// The error when a text has become too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -63,7 +63,7 @@ impl Text {
     /// Adds bytes.
     ///
     /// # Errors
-    /// When it becomes longer than a script may have memory.
+    /// When the text becomes longer than the memory of a script.
     pub fn add(&mut self, bytes: &[u8]) -> std::result::Result<(), TooLong> {
         if bytes.len() > MAX_MEMORY_BYTES.saturating_sub(self.0.len()) {
             return Err(TooLong);
@@ -79,7 +79,7 @@ impl Text {
     }
 }
 
-/// A text that is being made of tables.
+/// A text that is being built from tables.
 #[derive(Debug)]
 pub struct TableText<'t> {
     text: Text,

@@ -8,7 +8,7 @@ use forebay_env::sync::{Mutex, lock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a subscription is to.
+/// The subject of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A channel.
@@ -20,7 +20,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// The first word of what a subscriber is sent.
+    /// Returns the first word of a message to a subscriber.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl Channels {
     }
 }
 
-/// Sends the same to all of these, who share its bytes. Returns how many they are.
+/// Sends the same message to all of these clients, which share its bytes. Returns how many there are.
 fn send<'c>(clients: impl Iterator<Item = &'c Arc<Client>>, kind: &str, parts: &[&[u8]]) -> usize {
     let [mut two, mut three] = [Protocol::Two, Protocol::Three].map(|protocol| (protocol, None));
     let mut count = 0;

@@ -13,14 +13,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// A client that was sent more than this without asking, and does not take it, is given up.
+/// A client is given up when more bytes than this, which it did not ask for, wait for it.
 pub const MAX_UNASKED_BYTES: usize = 32 << 20;
 
-/// Files and sockets that are left for storage, memory nodes and the server itself. Where there are few, half of them are.
+/// Files and sockets that are reserved for storage, memory nodes and the server itself. If there are few, half of them
+/// are reserved.
 const RESERVED_FILES: u64 = 256;
 
-/// How many of so many clients can be connected at once, by what the system lets the process open. Its limit is raised if need
-/// be.
+/// Returns how many of the wanted clients can be connected at once, by the system's limit on open files. The limit is
+/// raised if necessary.
 #[must_use]
 pub fn possible(wanted: u64) -> u64 {
     let files = process::allow_open_files(wanted.saturating_add(RESERVED_FILES));
@@ -48,7 +49,7 @@ pub struct Client {
     described: Mutex<Described>,
 }
 
-/// What a client's line in `CLIENT LIST` says beyond that.
+/// What else a client's line in `CLIENT LIST` says.
 #[derive(Debug, Clone, Default)]
 pub struct Described {
     /// The name that it gave itself.
@@ -59,7 +60,7 @@ pub struct Described {
     pub database: usize,
     /// Its latest command.
     pub command: &'static str,
-    /// When that came: milliseconds since 1970.
+    /// When that command came: milliseconds since 1970.
     pub at_ms: u64,
     /// The version of the protocol.
     pub protocol: u8,
@@ -77,37 +78,38 @@ pub struct Described {
     pub is_monitor: bool,
     /// Whether it asked not to be ended to free memory.
     pub is_kept: bool,
-    /// Whether it holds keys, and is told when they change.
+    /// Whether it caches keys, and how it is told of changes.
     pub tracking: DescribedTracking,
 }
 
-/// What a client's line says of the keys that it holds.
+/// What a client's line says of the keys that it caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DescribedTracking {
-    /// Whether it holds some.
+    /// Whether it caches keys.
     pub is_on: bool,
     /// Whether it is told of all keys with its prefixes.
     pub is_broadcast: bool,
-    /// Whether the client that is told in its place is gone.
+    /// Whether the client that is told instead of it is gone.
     pub is_broken: bool,
-    /// The client that is told in its place; zero when it is told itself.
+    /// The client that is told instead of it; zero when it is told itself.
     pub redirect: u64,
 }
 
 impl Client {
-    /// The client is reached by this socket.
+    /// Sets the socket of the client.
     pub fn is_behind(&self, socket: &Arc<TcpStream>) {
         self.socket.get_or_init(|| Arc::downgrade(socket));
     }
 
-    /// Whether its connection is to end, or the client has let go of it, also when the thread that serves it does not know yet.
+    /// Whether its connection must end, or the client has closed it, even if the thread that serves it does not know
+    /// yet.
     pub fn has_hung_up(&self) -> bool {
         if self.is_killed() {
             return true;
         }
         let Some(socket) = self.socket.get() else { return false };
         let Some(socket) = socket.upgrade() else { return true };
-        // An end and an error are told of unasked.
+        // An end and an error are always reported.
         let mut ends = [PollFd::new(&*socket, PollFlags::RDHUP)];
         poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
     }
@@ -122,7 +124,7 @@ impl Client {
         lock(&self.described).clone()
     }
 
-    /// Sends bytes to the client, after what it was sent before. When too much of that waits, the connection ends.
+    /// Sends bytes to the client, after earlier bytes. When too many wait, the connection ends.
     pub fn send(&self, bytes: Bytes) {
         match Letter::new(bytes, &self.waiting, MAX_UNASKED_BYTES) {
             Some(letter) => self.mailbox.send(Message::Send { client: self.id, letter }),
@@ -134,24 +136,24 @@ impl Client {
         }
     }
 
-    /// Lets the client go on, with the reply to the command in which it waited.
+    /// Lets the client continue, with the reply to the command in which it waited.
     pub fn unblock(&self, bytes: Vec<u8>) {
         self.mailbox.send(Message::Unblock { client: self.id, bytes });
     }
 
-    /// Lets the client go on, whose command was held.
+    /// Lets the client, whose command was held, continue.
     pub fn release(&self) {
         self.mailbox.send(Message::Release(self.id));
     }
 
-    /// Whether its connection is to end.
+    /// Whether its connection must end.
     pub fn is_killed(&self) -> bool {
         self.is_killed.load(Ordering::Acquire)
     }
 
-    /// Ends the connection. Nothing is carried out for the client that has not begun when this returns.
+    /// Ends the connection. When this returns, nothing more begins for the client.
     pub fn kill(&self) {
-        // Release: whoever has seen what follows this call sees it.
+        // Release: a thread that has seen what follows this call also sees the flag.
         self.is_killed.store(true, Ordering::Release);
         self.mailbox.send(Message::Kill(self.id));
     }
@@ -222,7 +224,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// A number that no client has had.
+    /// Returns a number that no client has had.
     pub fn next_id(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -4,7 +4,7 @@
 //!   row 0: 0 … 127 ns, a bucket each      row r: 128 buckets of 2^(r-1) ns each, from 2^(6+r) ns on      up to two minutes
 //! ```
 //!
-//! So a time is known but for one part in 128, as in a histogram of two significant digits, and rows end at powers of two.
+//! So a time is known to one part in 128, as in a histogram of two significant digits, and rows end at powers of two.
 
 use crate::state::counter::Counter;
 use forebay_env::Nanos;
@@ -15,24 +15,24 @@ const FINE: u32 = 7;
 const ROW: usize = 1 << FINE;
 /// Longer times count as the longest.
 const ROWS: usize = 31;
-/// The first row that is told apart in [`Counted::up_to`]: it ends at 1,024 ns.
+/// The first row that [`Counted::up_to`] distinguishes: it ends at 1,024 ns.
 const COARSE: usize = 3;
 
 /// What one thread counts of a command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
-    /// There once the command was called: most of them never are.
+    /// Set once the command was called: most commands never are.
     times: OnceLock<Box<Times>>,
     failed: Counter,
     rejected: Counter,
-    /// Calls that have begun to wait, and those of them that were carried out then, or ended by somebody.
+    /// Calls that have begun to wait, and the number of them that were carried out later, or ended by another client.
     waits: Counter,
     ended: Counter,
 }
 
 #[derive(Debug, Default)]
 struct Times {
-    /// There once a call took so long: most of them never do.
+    /// Each set once a call took this long: most never are.
     rows: [OnceLock<Box<Row>>; ROWS],
     nanos: Counter,
 }
@@ -46,7 +46,7 @@ impl Default for Row {
     }
 }
 
-/// The row of a time, and its bucket in there.
+/// Returns the row of a time, and its bucket in the row.
 fn place(nanos: Nanos) -> (usize, usize) {
     let row = (nanos | 1).ilog2().saturating_sub(FINE - 1) as usize;
     if row >= ROWS {
@@ -67,24 +67,24 @@ fn longest(number: usize) -> Nanos {
 }
 
 impl CommandCounters {
-    /// It was carried out.
+    /// Counts a call that was carried out.
     pub fn add(&self, took: Nanos, has_failed: bool) {
         self.note(took, took, has_failed);
     }
 
-    /// It was carried out as far as it could be, and waits.
+    /// Counts a call that was carried out as far as possible, and waits.
     pub fn begin_wait(&self, took: Nanos) {
         self.waits.add(1);
         self.times.get_or_init(Box::default).nanos.add(took);
     }
 
-    /// Its wait has ended, not because time was over. It took so long before, and so long now.
+    /// Ends a wait that has not timed out. `before` is how long the call took before the wait, `now` how long now.
     pub fn end_wait(&self, before: Nanos, now: Nanos, has_failed: bool) {
         self.ended.add(1);
         self.note(before.saturating_add(now), now, has_failed);
     }
 
-    /// A call took so long, of which this is new.
+    /// Notes how long a call took in all, and how much of that is new.
     fn note(&self, took: Nanos, new: Nanos, has_failed: bool) {
         let times = self.times.get_or_init(Box::default);
         let (row, bucket) = place(took);
@@ -97,7 +97,7 @@ impl CommandCounters {
         }
     }
 
-    /// It was refused before anything was done.
+    /// Counts a call that was refused before anything was done.
     pub fn reject(&self) {
         self.rejected.add(1);
     }
@@ -106,14 +106,14 @@ impl CommandCounters {
 /// What was counted of a command, by all threads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
-    /// Calls by how long they took, a number for each bucket of all rows; empty without a call. Those whose wait has not ended, or not
-    /// before time was over, are not among them.
+    /// Calls by how long they took, a number for each bucket of all rows; empty without a call. It has no calls that
+    /// still wait or whose wait timed out.
     counts: Vec<u64>,
     waits: u64,
     ended: u64,
-    /// How long all took together, nanoseconds.
+    /// How long all calls took together, nanoseconds.
     pub nanos: Nanos,
-    /// Those of the calls that failed.
+    /// Calls that failed.
     pub failed: u64,
     /// Calls that were refused before anything was done.
     pub rejected: u64,
@@ -135,7 +135,7 @@ impl Counted {
         }
     }
 
-    /// Takes away what was counted before.
+    /// Subtracts what was counted before.
     pub fn subtract(&mut self, before: &Self) {
         let counts = self.counts.iter_mut().zip(&before.counts);
         let all = counts.chain([
@@ -158,7 +158,8 @@ impl Counted {
         self.counts.iter().sum()
     }
 
-    /// The times within which these shares of the calls were done, in thousandths and nanoseconds; `None` without a call.
+    /// Returns the times, in nanoseconds, within which these shares of the calls, in thousandths, were done; `None`
+    /// without a call.
     #[must_use]
     pub fn percentiles<const N: usize>(&self, thousandths: [u64; N]) -> Option<[Nanos; N]> {
         let calls = self.measured();
@@ -174,8 +175,8 @@ impl Counted {
         (calls > 0).then(|| thousandths.map(within))
     }
 
-    /// How many calls took less than so many nanoseconds, of each power of two from 1,024 on to the first that all stay below; only
-    /// those that are more than at the one before.
+    /// Returns how many calls took less than each power of two of nanoseconds, from 1,024 to the first that all calls
+    /// stay below. It leaves out numbers that equal the one before.
     #[must_use]
     pub fn up_to(&self) -> Vec<(Nanos, u64)> {
         let (mut sum, mut told, mut found) = (0, 0, Vec::new());
@@ -236,7 +237,7 @@ mod tests {
         counters.add(u64::MAX >> 20, false);
         all.add(&counters);
         assert_eq!(all.up_to().last().map(|(_, calls)| *calls), Some(201));
-        // One waits for ever, and one is served.
+        // One call waits for ever, and one is served.
         counters.begin_wait(10);
         counters.begin_wait(20);
         counters.end_wait(20, 5_000, false);

@@ -1,6 +1,7 @@
 //! Parameters that `CONFIG GET` shows and `CONFIG SET` changes.
 //!
-//! Those that do nothing here are shown with the value that says so, as tools ask for them, and cannot be changed.
+//! Parameters without effect here are shown because tools ask for them, with the value that says so, and cannot be
+//! changed.
 
 use crate::keyspace::events::Wanted;
 use crate::state::clients;
@@ -15,11 +16,11 @@ use std::sync::{Arc, PoisonError};
 /// How a parameter can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// It is as it is.
+    /// It cannot change.
     Never,
     /// To a number within these limits.
     Number(i64, i64),
-    /// To a number of clients that the system lets be connected.
+    /// To a number of clients that the system allows.
     Clients,
     /// To letters of events.
     Events,
@@ -42,7 +43,7 @@ const PARAMETERS: &[Parameter] = &[
     ("busy-reply-threshold", "5000", Change::Number(0, i64::MAX)),
     (
         "client-output-buffer-limit",
-        // Of what clients are sent without asking: `MAX_UNASKED_BYTES`.
+        // The limit for bytes that clients did not ask for: `MAX_UNASKED_BYTES`.
         "normal 33554432 0 0 slave 0 0 0 pubsub 33554432 0 0",
         Change::Never,
     ),
@@ -82,13 +83,13 @@ const OLD_NAMES: &[(&str, &str)] = &[("lua-time-limit", "busy-reply-threshold")]
 
 /// A file that keeps parameters, for `CONFIG REWRITE`.
 pub trait ConfigFile: std::fmt::Debug + Send + Sync {
-    /// Where it is.
+    /// Returns where the file is.
     fn path(&self) -> &Path;
 
-    /// Has the file say these parameters with these values, beside what else it says.
+    /// Writes these parameters with these values into the file, which otherwise stays unchanged.
     ///
     /// # Errors
-    /// Why it does not. It says what it said before then.
+    /// Why it cannot be written; then the file is unchanged.
     fn keep(&self, parameters: &[(&str, &[u8])]) -> Result<(), String>;
 }
 
@@ -96,7 +97,7 @@ pub trait ConfigFile: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Config {
     values: RwLock<BTreeMap<&'static str, Bytes>>,
-    /// Those that somebody changed, which the file does not say yet.
+    /// Changed parameters that are not in the file yet.
     changed: Mutex<BTreeSet<&'static str>>,
     file: Option<Arc<dyn ConfigFile>>,
     max_bulk_bytes: AtomicI64,
@@ -166,12 +167,12 @@ impl Config {
         chosen.map(|(name, value)| (*name, value.clone())).collect()
     }
 
-    /// Sets a parameter, whatever it is, before the server starts.
+    /// Sets any parameter before the server starts.
     pub fn set_at_start(&self, name: &'static str, value: impl Into<Bytes>) {
         self.values.write().unwrap_or_else(PoisonError::into_inner).insert(name, value.into());
     }
 
-    /// This file keeps parameters.
+    /// Sets the file that keeps parameters.
     pub fn keep_in(&mut self, file: Option<Arc<dyn ConfigFile>>) {
         self.file = file;
     }
@@ -182,10 +183,11 @@ impl Config {
         self.file.as_deref().map(ConfigFile::path)
     }
 
-    /// Has the file say what was changed.
+    /// Writes the changed parameters into the file.
     ///
     /// # Errors
-    /// The text of the reply: there is no file, or it cannot be written; or a password was changed, which would be in it as it is.
+    /// The text of the reply: there is no file, or it cannot be written; or a password was changed, which would be in
+    /// it in clear text.
     pub fn rewrite(&self) -> Result<(), String> {
         let file = self.file.as_ref().ok_or("The server is running without a config file")?;
         let mut changed = lock(&self.changed);
@@ -201,7 +203,7 @@ impl Config {
         Ok(())
     }
 
-    /// Changes parameters before the server starts, as [`Config::set`], and takes what they are for what the file says.
+    /// Changes parameters before the server starts, as [`Config::set`], and assumes that the file has these values.
     ///
     /// # Errors
     /// Those of [`Config::set`]; a parameter that is a secret.
@@ -329,7 +331,7 @@ mod tests {
         assert_eq!(config.matching(b"lua*"), [("lua-time-limit", Bytes::from_static(b"7"))]);
         assert!(config.set(&[(b"lua-time-limit", b"1"), (b"busy-reply-threshold", b"2")]).is_err());
     }
-    /// A file that keeps what it is told, or fails.
+    /// A file that keeps what it is given, or fails.
     #[derive(Debug, Default)]
     struct Kept(Mutex<Vec<(String, Vec<u8>)>>);
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to it. Only its own thread may do that: what two threads add at the same time may be lost.
+    /// Adds to the count. Only its own thread may do this: if two threads add at the same time, an addition may be
+    /// lost.
     pub fn add(&self, number: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
     }

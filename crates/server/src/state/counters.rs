@@ -5,7 +5,7 @@
 //!   a thread ─► its counters ────────────────────────────┴─► whoever asks: their sum, less what it was at `CONFIG RESETSTAT`
 //! ```
 //!
-//! So a command that is counted costs no lock, and nothing that another thread waits for.
+//! So counting a command takes no lock, and makes no other thread wait.
 
 use crate::state::command_counters::{CommandCounters, Counted};
 use crate::state::counter::Counter;
@@ -15,9 +15,9 @@ use forebay_env::sync::{Mutex, lock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-/// Samples of the number of commands that are kept: those of a second and a half.
+/// How many samples of the number of commands are kept: those of a second and a half.
 const SAMPLES: usize = 16;
-/// Most codes of errors that are told apart, and the longest.
+/// Most codes of errors that are distinguished, and the longest code.
 const MAX_CODES: usize = 128;
 const MAX_CODE_BYTES: usize = 64;
 /// The code of an error that has none of its own.
@@ -28,7 +28,7 @@ const NO_CODE: &str = "ERR";
 pub enum Count {
     /// Connections that were accepted.
     Connections,
-    /// Connections that were turned away because there were too many.
+    /// Connections that were refused because there were too many.
     Rejected,
     /// Commands.
     Commands,
@@ -66,9 +66,9 @@ pub struct Counters {
     codes: Arc<Codes>,
     /// By the numbers of commands.
     commands: Vec<CommandCounters>,
-    /// How long commands took of runs that only read.
+    /// How long commands of runs that only read took.
     pub reads: DurationCounters,
-    /// How long commands took of runs that write.
+    /// How long commands of runs that write took.
     pub writes: DurationCounters,
 }
 
@@ -97,7 +97,7 @@ impl Counters {
         self.commands.get(number)
     }
 
-    /// An error reply with this text, which begins with a code in capitals.
+    /// Counts an error reply with this text, which begins with a code in capitals.
     pub fn add_error(&self, text: &str) {
         self.add(Count::Errors, 1);
         let is_of_code = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
@@ -109,21 +109,22 @@ impl Counters {
     }
 }
 
-/// The codes of errors that there have been, in the order in which they came. Each keeps its place.
+/// The codes of errors so far, in the order in which they came. Each keeps its place.
 #[derive(Debug)]
 struct Codes([OnceLock<Box<str>>; MAX_CODES]);
 
 impl Default for Codes {
     fn default() -> Self {
         let codes = Self(std::array::from_fn(|_| OnceLock::new()));
-        // Those that have no place of their own have this one's.
+        // Codes that have no place of their own share this one's.
         codes.place(NO_CODE);
         codes
     }
 }
 
 impl Codes {
-    /// The place of a code. Scripts may reply with whatever they want: what is too long or too much has the place of [`NO_CODE`].
+    /// Returns the place of a code. Scripts may reply with any code: a code that is too long, or one too many, gets the
+    /// place of [`NO_CODE`].
     fn place(&self, code: &str) -> usize {
         if code.len() > MAX_CODE_BYTES {
             return 0;
@@ -137,7 +138,7 @@ impl Codes {
     }
 }
 
-/// What threads have counted together.
+/// The sum of what threads have counted.
 #[derive(Debug, Clone, Default)]
 struct Sum {
     counts: [u64; COUNTS],
@@ -145,7 +146,7 @@ struct Sum {
     commands: Vec<Counted>,
 }
 
-/// What goes through the server: so much, or so much in a second.
+/// What goes through the server, in all or in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flow {
     /// Commands.
@@ -156,14 +157,14 @@ pub struct Flow {
     pub sent_bytes: u64,
 }
 
-/// The counters of all threads. What it says is since the server started, or since [`Counts::reset`].
+/// The counters of all threads. Counts are since the server started, or since [`Counts::reset`].
 #[derive(Debug, Default)]
 pub struct Counts {
     threads: Mutex<Vec<Arc<Counters>>>,
     codes: Arc<Codes>,
-    /// What there was when it was reset.
+    /// The sum at the last reset.
     before: Mutex<Sum>,
-    /// When there had been how many commands, and bytes each way, the earliest first.
+    /// Times, each with the numbers of commands and of bytes each way until then, the earliest first.
     samples: Mutex<VecDeque<(Nanos, Flow)>>,
 }
 
@@ -181,7 +182,8 @@ impl Counts {
 
     /// A count.
     pub fn of(&self, count: Count) -> u64 {
-        // Whoever resets looks at the counters first: what is subtracted must not be more than there is.
+        // Take `before` first: a reset reads the counters before it sets `before`, and no more may be subtracted than
+        // there is.
         let before = lock(&self.before).counts.get(count as usize).copied().unwrap_or(0);
         self.since_start(count).saturating_sub(before)
     }
@@ -239,7 +241,7 @@ impl Counts {
         (reads, writes)
     }
 
-    /// Notes how much there has been until now, for [`Counts::per_second`]. Called ten times a second.
+    /// Takes a sample of the flow until now, for [`Counts::per_second`]. Called ten times a second.
     pub fn sample(&self, now: Nanos) {
         let [commands, received_bytes, sent_bytes] =
             [Count::Commands, Count::ReceivedBytes, Count::SentBytes].map(|count| self.since_start(count));
@@ -250,7 +252,7 @@ impl Counts {
         samples.push_back((now, Flow { commands, received_bytes, sent_bytes }));
     }
 
-    /// What went through in a second, between the earliest sample and the latest one.
+    /// Returns what went through in a second, between the earliest sample and the latest.
     pub fn per_second(&self) -> Flow {
         let samples = lock(&self.samples);
         let (Some((from, before)), Some((until, after))) = (samples.front(), samples.back()) else {
@@ -268,7 +270,7 @@ impl Counts {
         }
     }
 
-    /// All counts become zero, but for durations.
+    /// Resets all counts except durations to zero.
     pub fn reset(&self) {
         lock(&self.samples).clear();
         let mut before = lock(&self.before);
@@ -296,7 +298,7 @@ mod tests {
             counts.per_second().commands
         };
         assert_eq!((tick(0), tick(7), tick(7)), (0, 140, 140));
-        // What came before is forgotten.
+        // Earlier samples are forgotten.
         assert_eq!((0..16).map(|_| tick(20)).last(), Some(400));
         assert_eq!((0..16).map(|_| tick(0)).last(), Some(0));
         counts.reset();

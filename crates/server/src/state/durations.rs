@@ -33,7 +33,7 @@ impl Durations {
     }
 }
 
-/// What one thread counts of it.
+/// The durations that one thread counts.
 #[derive(Debug, Default)]
 pub struct DurationCounters {
     counts: [Counter; BOUNDS_US.len() + 1],
@@ -41,7 +41,7 @@ pub struct DurationCounters {
 }
 
 impl DurationCounters {
-    /// Counts commands that went together and took so long.
+    /// Counts commands of one run, and how long it took.
     pub fn add(&self, commands: u64, nanos: Nanos) {
         let bucket = BOUNDS_US.partition_point(|bound| bound * 1000 < nanos);
         if let Some(count) = self.counts.get(bucket) {

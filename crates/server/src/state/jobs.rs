@@ -1,4 +1,4 @@
-//! Requests that another thread than their connection's carries out.
+//! Requests that a thread other than their connection's carries out.
 
 use crate::acl::user::User;
 use crate::protocol::reply::Protocol;
@@ -27,9 +27,9 @@ pub struct Job {
     pub request: Vec<Bytes>,
     /// The transaction that it ends.
     pub transaction: Option<Transacted>,
-    /// So many of its commands were shown to those who watch all.
+    /// How many of its commands were shown to clients that watch all commands.
     pub shown: usize,
-    /// Whether the client holds keys that it reads.
+    /// Whether the client caches keys that it reads.
     pub tracked: Option<Tracked>,
 }
 
@@ -37,7 +37,7 @@ pub struct Job {
 pub type Transacted = (Queue, Option<Watched>);
 
 impl Job {
-    /// What its connection has said about itself. The transaction goes along.
+    /// Returns the session of the job's connection, and moves the transaction into it.
     pub fn take_session(&mut self) -> Session {
         let mut session = Session::new(Arc::clone(&self.client), self.user.take());
         (session.database, session.replies, session.shown) = (self.database, self.replies, self.shown);
@@ -69,7 +69,7 @@ impl Jobs {
         self.changed.notify_one();
     }
 
-    /// Waits for a job; `None` when there is to be no more.
+    /// Waits for a job; `None` when there will be no more.
     pub fn next(&self) -> Option<Job> {
         let mut waiting = lock(&self.waiting);
         loop {
@@ -93,7 +93,7 @@ impl Jobs {
         std::mem::take(&mut lock(&self.waiting).jobs)
     }
 
-    /// There are no more jobs.
+    /// Says that there are no more jobs.
     pub fn stop(&self) {
         lock(&self.waiting).is_stopping = true;
         self.changed.notify_all();

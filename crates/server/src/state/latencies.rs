@@ -1,9 +1,9 @@
-//! Events that took long, as `LATENCY` shows them: of each kind the longest of a second.
+//! Events that took long, as `LATENCY` shows them: the longest in each second, for each kind.
 
 use forebay_env::sync::{Mutex, lock};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Seconds of a kind that are kept.
+/// How many seconds are kept for each kind.
 const MOST: usize = 160;
 
 /// The longest event of a second.
@@ -15,7 +15,7 @@ pub struct Sample {
     pub took_ms: u64,
 }
 
-/// What is known of a kind of events.
+/// What is known about a kind of events.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     /// The earliest first; at least one.
@@ -29,7 +29,7 @@ pub struct Series {
 pub struct Latencies(Mutex<BTreeMap<&'static str, Series>>);
 
 impl Latencies {
-    /// An event took long.
+    /// Adds an event that took long.
     pub fn add(&self, kind: &'static str, sample: Sample) {
         let mut all = lock(&self.0);
         let series = all.entry(kind).or_default();
@@ -45,7 +45,7 @@ impl Latencies {
         }
     }
 
-    /// All kinds of which something is known, by their names.
+    /// Returns all kinds with events, by their names.
     pub fn all(&self) -> BTreeMap<&'static str, Series> {
         lock(&self.0).clone()
     }

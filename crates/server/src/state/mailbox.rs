@@ -1,7 +1,7 @@
 //! How threads tell each other about connections.
 //!
-//! Each thread that serves connections has a mailbox. Whoever has something for one of its connections leaves a message and
-//! wakes the thread.
+//! Each thread that serves connections has a mailbox. A thread that has something for one of these connections leaves a
+//! message and wakes the thread.
 
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
@@ -11,10 +11,10 @@ use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a letter costs beside its bytes.
+/// The memory cost of a letter beside its bytes.
 const LETTER_BYTES: usize = 64;
 
-/// What a client is sent without having asked. It counts for the client as long as it is there.
+/// Bytes that a client is sent without having asked. They count for the client as long as the letter exists.
 #[derive(Debug)]
 pub struct Letter {
     bytes: Bytes,
@@ -22,7 +22,8 @@ pub struct Letter {
 }
 
 impl Letter {
-    /// A letter to a client for whom so many bytes wait; `None` when there would be more than `most`.
+    /// Makes a letter to a client, and adds it to the client's `waiting` bytes; `None` when these would be more than
+    /// `most`.
     #[must_use]
     pub fn new(bytes: Bytes, waiting: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let size = bytes.len() + LETTER_BYTES;
@@ -43,26 +44,26 @@ impl Drop for Letter {
     }
 }
 
-/// What a thread is told.
+/// A message to a thread.
 #[derive(Debug)]
 pub enum Message {
-    /// Serve this connection, within TLS if this says how.
+    /// Serve this connection, within TLS if the second part says how.
     Serve(TcpStream, Option<Arc<ServerConfig>>),
-    /// Send this to a client that has subscribed to it, or waits for it.
+    /// Send this to a client that has subscribed to it or waits for it.
     Send {
         /// The client's number.
         client: u64,
-        /// What it is sent.
+        /// The bytes for the client.
         letter: Letter,
     },
-    /// A client that waits goes on.
+    /// Let a waiting client continue.
     Unblock {
         /// The client's number.
         client: u64,
         /// The reply to its command.
         bytes: Vec<u8>,
     },
-    /// A command of this client that was held goes on.
+    /// Let a held command of this client continue.
     Release(u64),
     /// End the connection of this client.
     Kill(u64),
@@ -78,7 +79,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// An empty mailbox of the thread that this wakes.
+    /// Makes an empty mailbox of the thread that `waker` wakes.
     #[must_use]
     pub const fn new(waker: Waker) -> Self {
         Self { messages: Mutex::new(Vec::new()), waker }

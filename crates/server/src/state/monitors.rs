@@ -37,7 +37,8 @@ impl Monitors {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Shows a command to all of them, with everything escaped that is not printable. The address says where it comes from.
+    /// Shows a command to all of these clients, with unprintable bytes escaped. The address says where the command comes
+    /// from.
     pub fn show(&self, now_ms: u64, database: usize, address: &str, arguments: &[&[u8]]) {
         let mut line = String::new();
         let (seconds, us) = (now_ms / 1000, now_ms % 1000 * 1000);

@@ -1,6 +1,6 @@
 //! `CLIENT PAUSE`: commands wait for a while.
 //!
-//! A client whose command is held is not read further, and its thread looks again when the pause is over, or when somebody
+//! A client whose command is held is not read further. Its thread looks again when the pause is over, or when a client
 //! ends it.
 
 use crate::state::clients::Client;
@@ -25,7 +25,8 @@ struct State {
 }
 
 impl Pause {
-    /// Commands wait until a time: all of them, or those that write. A pause that lasts longer goes on.
+    /// Makes commands wait until a time: all commands, or those that write. An existing pause that lasts longer
+    /// continues.
     pub fn begin(&self, now: Nanos, until: Nanos, is_of_all: bool) {
         let mut state = lock(&self.state);
         let goes_on = self.is_on() && now < state.until;
@@ -40,7 +41,7 @@ impl Pause {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Until when a command of a client must wait.
+    /// Returns until when a command of a client must wait.
     pub fn hold(&self, client: &Arc<Client>, writes: bool, now: Nanos) -> Option<Nanos> {
         let mut state = lock(&self.state);
         if now >= state.until {

@@ -1,16 +1,18 @@
-//! Scripts: the machine, what runs on it, and what is to be carried out.
+//! Scripts: the machine, what runs on it, and the jobs for it.
 //!
 //! ```text
 //!   a connection sends EVAL ─► a job; the connection waits ─► the thread of scripts ─► the reply lets it go on
 //! ```
 //!
-//! So connections are served while a script runs: they get an error once it is busy, also those with a job, and can end it.
+//! So connections are served while a script runs. Once it is busy, they get an error, even those with a job, and can end
+//! it.
 //!
-//! Other commands that turn out to take long become jobs of the same thread. They reserve their keys and no others
-//! (`keyspace::locks`), so connections are served meanwhile. Those that need one of these keys are held until the job is done.
+//! Other commands that turn out to take long become jobs of the same thread. They reserve only their own keys
+//! (`keyspace::locks`), so connections are served meanwhile. Commands that need one of these keys are held until the
+//! job is done.
 //!
-//! Keys that go to another server (`execute::migrations`) are reserved for moments by other threads. So whoever reserves keys, or runs a
-//! script in a thread of its own, has the turn.
+//! Other threads reserve, for moments, keys that move to another server (`execute::migrations`). So a thread that
+//! reserves keys, or runs a script in a thread of its own, must have the turn.
 
 use crate::keyspace::locks::Locks;
 use crate::script::machine::{Machine, UseOfMemory};
@@ -25,21 +27,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Scripts. See the module.
 #[derive(Debug)]
 pub struct Scripts {
-    /// The script that runs.
+    /// The running script.
     pub progress: Arc<Progress>,
     machine: Mutex<Option<Machine>>,
-    /// What the thread of scripts is to carry out.
+    /// The jobs of the thread of scripts.
     pub jobs: Jobs,
     turn: Mutex<()>,
-    /// Somebody could not carry out the commands of those who wait for keys, because of a script.
+    /// Whether commands that wait for keys could not be carried out because of a script.
     missed: AtomicBool,
-    /// Clients whose commands are held until the keys are free that a job has reserved.
+    /// Clients whose commands are held until the keys that a job has reserved are free.
     held: Mutex<Vec<Arc<Client>>>,
-    /// What the machine knows of libraries may not be what the store has.
+    /// Whether the machine's libraries may differ from those in the store.
     doubted: AtomicBool,
-    /// What the machine held when somebody last looked, for those who cannot have it.
+    /// What the machine held when it was last looked at, for threads that cannot get it now.
     use_of_memory: Mutex<UseOfMemory>,
-    /// Numbers of libraries and functions, for those who cannot have the machine.
+    /// Numbers of libraries and functions, for threads that cannot get the machine now.
     counts: (AtomicUsize, AtomicUsize),
 }
 
@@ -60,22 +62,23 @@ impl Scripts {
         }
     }
 
-    /// The right to reserve keys, and to run scripts in a thread of their own. Only one thread has it. The caller has nothing locked.
+    /// Takes the turn: the right to reserve keys, and to run scripts in a thread of their own. Only one thread has it.
+    /// The caller has nothing locked.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
         lock(&self.turn)
     }
 
-    /// The machine, which does not exist before it is needed. The caller has keys locked.
+    /// Returns the machine, which does not exist before it is needed. The caller has keys locked.
     pub fn machine(&self) -> MutexGuard<'_, Option<Machine>> {
         self.without_doubt(lock(&self.machine))
     }
 
-    /// The machine, unless somebody has it. The caller has no keys locked.
+    /// Returns the machine, unless another thread has it. The caller has no keys locked.
     pub fn try_machine(&self) -> Option<MutexGuard<'_, Option<Machine>>> {
         self.machine.try_lock().ok().map(|machine| self.without_doubt(machine))
     }
 
-    /// What the machine holds; while somebody has it, what it held before.
+    /// Returns what the machine holds; while another thread has it, what it held before.
     pub fn use_of_memory(&self) -> UseOfMemory {
         let mut known = lock(&self.use_of_memory);
         if let Ok(machine) = self.machine.try_lock() {
@@ -93,30 +96,30 @@ impl Scripts {
         machine
     }
 
-    /// What was changed was not kept: libraries are read again. Pairs with whoever takes the machine.
+    /// Says that changes of libraries were not kept, so that they are read again. Pairs with taking the machine.
     pub fn doubt(&self) {
         self.doubted.store(true, Ordering::Release);
     }
 
-    /// The numbers of libraries and functions have changed.
+    /// Sets the numbers of libraries and functions.
     pub fn set_counts(&self, (libraries, functions): (usize, usize)) {
         self.counts.0.store(libraries, Ordering::Relaxed);
         self.counts.1.store(functions, Ordering::Relaxed);
     }
 
-    /// The numbers of libraries and functions, once they were read.
+    /// Returns the numbers of libraries and functions, once they were read.
     pub fn counts(&self) -> (usize, usize) {
         (self.counts.0.load(Ordering::Relaxed), self.counts.1.load(Ordering::Relaxed))
     }
 
-    /// Ends the script that runs; there are no more jobs.
+    /// Ends the running script, and accepts no more jobs.
     pub fn stop(&self) {
         self.progress.end(crate::script::progress::Ending::Stopping);
         self.jobs.stop();
     }
 
-    /// A client's command is held until whoever has the turn is done. False when nobody has reserved keys: then nobody may come to let
-    /// it go on.
+    /// Holds a client's command until the thread that has the turn is done. Returns false when no keys are reserved:
+    /// then nobody may come to let the command continue.
     pub fn hold(&self, client: &Arc<Client>, locks: &Locks) -> bool {
         let mut held = lock(&self.held);
         let is_reserved = locks.is_reserved();
@@ -126,19 +129,19 @@ impl Scripts {
         is_reserved
     }
 
-    /// A job is done, whose keys are not reserved any more: lets the clients go on that were held.
+    /// Lets the held clients continue. Called when a job is done and its keys are no longer reserved.
     pub fn release(&self) {
         lock(&self.held).drain(..).for_each(|client| client.release());
     }
 
-    /// Those who wait for keys must be looked at when the job that runs has ended. False when it keeps nobody from keys: then nobody
-    /// may come to do so.
+    /// Records that commands that wait for keys must be tried again when the running job has ended. Returns false when
+    /// no job keeps others from keys: then nobody may come to try them.
     pub fn miss(&self, locks: &Locks) -> bool {
         self.missed.store(true, Ordering::Release);
         self.progress.is_running() || locks.is_reserved()
     }
 
-    /// Whether they must, which is forgotten. Pairs with [`Scripts::miss`]. Called after each job.
+    /// Returns whether they must, and forgets it. Pairs with [`Scripts::miss`]. Called after each job.
     pub fn take_missed(&self) -> bool {
         self.missed.swap(false, Ordering::Acquire)
     }

@@ -22,7 +22,7 @@ pub enum Replies {
     On,
     /// None.
     Off,
-    /// None to the command that follows.
+    /// None to the next command.
     SkipNext,
     /// None to this command.
     Skip,
@@ -49,7 +49,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Nothing depends on the keys any more.
+    /// Removes the mark at the keys, on which nothing depends any more.
     pub fn end(self, watches: &Watches) {
         watches.unwatch(self.names.keys(), &self.mark);
     }
@@ -67,7 +67,7 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Those to a topic.
+    /// Returns the subscriptions to a topic.
     pub const fn of(&mut self, topic: Topic) -> &mut BTreeSet<Bytes> {
         match topic {
             Topic::Channel => &mut self.channels,
@@ -76,7 +76,7 @@ impl Subscriptions {
         }
     }
 
-    /// The number that a confirmation gives: shards count for themselves.
+    /// Returns the number that a confirmation gives: shards are counted separately.
     #[must_use]
     pub fn count(&self, topic: Topic) -> usize {
         match topic {
@@ -109,66 +109,66 @@ pub struct Session {
     pub watched: Option<Watched>,
     /// What it has subscribed to.
     pub subscriptions: Subscriptions,
-    /// Whether it holds keys that it has read, and which.
+    /// Whether it caches keys that it has read, and which.
     pub tracked: Option<Tracked>,
-    /// What it is told of its own changes, which comes behind its reply.
+    /// Messages about its own changes, which come after its reply.
     pub pushed: Vec<u8>,
-    /// Its transaction is being carried out.
+    /// Whether its transaction is being carried out.
     pub is_in_transaction: bool,
-    /// It is that of a script's calls, so nobody waits.
+    /// Whether it is the session of a script's calls, so that no call waits.
     pub is_in_script: bool,
-    /// It waits in a command that blocks.
+    /// The waiter, while it waits in a command that blocks.
     pub blocked: Option<Arc<Waiter>>,
-    /// Its next command is held until then, or until somebody lets it go on.
+    /// Its next command is held until this time, or until it is released.
     pub held_until: Option<Nanos>,
-    /// Its next command was held before.
+    /// Whether its next command was held before.
     pub was_held: bool,
-    /// So many commands that come next were begun before, and shown to those who watch all.
+    /// How many of its next commands were begun before, and shown to clients that watch all commands.
     pub shown: usize,
-    /// The key that has changed, when a command is carried out again in which the client waits.
+    /// The key that has changed, when the command in which the client waits is carried out again.
     pub woken_by: Option<Bytes>,
     /// How long that command took before it waited, nanoseconds.
     pub spent: Option<Nanos>,
-    /// The connection ends when what was written has been sent.
+    /// Whether the connection ends when everything written has been sent.
     pub is_closing: bool,
 }
 
 impl Session {
-    /// Whether its requests are carried out: it does not wait, and is not to end.
+    /// Whether its requests are carried out: it does not wait, and does not have to end.
     #[must_use]
     pub fn may_go_on(&self) -> bool {
         !self.is_closing && self.blocked.is_none() && self.held_until.is_none() && !self.client.is_killed()
     }
 
-    /// A command is over: what the client chose for the keys that it reads holds no longer, unless the command was one of `CLIENT`.
+    /// Ends the client's choice for the keys that it reads, after a command that was not one of `CLIENT`.
     pub fn end_choice(&mut self, command: &str) {
         if let Some(tracked) = self.tracked.as_mut().filter(|_| !command.starts_with("client|")) {
             tracked.has_chosen = false;
         }
     }
 
-    /// Adds what the client is told of its own changes.
+    /// Adds the messages about the client's own changes.
     pub fn push(&mut self, out: &mut Reply) {
         if !self.pushed.is_empty() {
             out.raw(&std::mem::take(&mut self.pushed));
         }
     }
 
-    /// It is another user from now on.
+    /// Changes the user of the connection.
     pub fn log_in(&mut self, user: Option<Arc<User>>) {
         let name = user.as_ref().map_or(Bytes::from_static(DEFAULT), |user| user.name().clone());
         self.client.describe(|described| described.user = name);
         self.user = user;
     }
 
-    /// The next transaction depends on nothing.
+    /// Removes all that the next transaction depends on.
     pub fn unwatch(&mut self, watches: &Watches) {
         if let Some(watched) = self.watched.take() {
             watched.end(watches);
         }
     }
 
-    /// A client that has said nothing.
+    /// Makes the session of a client that has said nothing.
     #[must_use]
     pub fn new(client: Arc<Client>, user: Option<Arc<User>>) -> Self {
         Self {

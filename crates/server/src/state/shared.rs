@@ -28,8 +28,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Most steps of a command in a thread that serves connections, where others wait: about two milliseconds. A step is an element
-/// that a scan passes.
+/// Most steps of a command in a thread that serves connections, where other clients wait: about two milliseconds. A
+/// step is an element that a scan passes.
 pub const MAX_STEPS: u64 = 10_000;
 
 /// Everything that connections share.
@@ -37,7 +37,7 @@ pub const MAX_STEPS: u64 = 10_000;
 pub struct Shared {
     /// The database.
     pub store: Records,
-    /// What it knows of itself.
+    /// What the store knows about itself.
     pub spaces: Spaces,
     /// Who may touch which keys.
     pub locks: Locks,
@@ -51,7 +51,7 @@ pub struct Shared {
     pub counts: Counts,
     /// Keys that transactions depend on.
     pub watches: Watches,
-    /// Keys that clients hold.
+    /// Keys that clients cache.
     pub tracking: Tracking,
     /// Subscriptions.
     pub channels: Channels,
@@ -63,7 +63,7 @@ pub struct Shared {
     pub monitors: Monitors,
     /// Scripts.
     pub scripts: Scripts,
-    /// Keys that are to go to other servers.
+    /// Jobs that move keys to other servers.
     pub migrations: Jobs,
     /// Commands that took long.
     pub slow_log: SlowLog,
@@ -89,7 +89,7 @@ pub struct Shared {
     pub run_id: String,
     /// Number of threads that serve connections.
     pub threads: usize,
-    /// Most bytes that reply to a run of commands.
+    /// Most bytes of the replies to a run of commands.
     pub max_reply_bytes: usize,
     /// Most bytes that a run of commands writes.
     pub max_written_bytes: usize,
@@ -100,7 +100,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What connections to this address share.
+    /// Makes what connections to this address share.
     ///
     /// # Errors
     /// Those of the database.
@@ -151,15 +151,16 @@ impl Shared {
         })
     }
 
-    /// What is to happen to keys, now. The caller has them locked.
+    /// Begins a run on keys, now. The caller has them locked.
     pub fn transaction(&self, now_ms: u64) -> Transaction<'_> {
-        // Marks and waiters are left at a key that is locked: whoever comes to these keys later has missed nothing.
+        // Marks and waiters are left at a locked key, so later runs on the key see them.
         let is_awaited = !self.watches.is_empty() || self.waiting.count() > 0 || !self.tracking.is_empty();
         let keys = Transaction::new(&self.store, &self.spaces, now_ms, self.config.events(), is_awaited);
         keys.within(self.max_written_bytes)
     }
 
-    /// Bytes on memory nodes: now, and the most that there were when this was called, which happens ten times a second.
+    /// Returns the bytes on memory nodes: now, and the most that any call of this has seen. It is called ten times a
+    /// second.
     pub fn memory(&self) -> (u64, u64) {
         let now = self.store.remote_bytes();
         (now, self.peak_bytes.fetch_max(now, Ordering::Relaxed).max(now))
@@ -173,7 +174,8 @@ impl Shared {
         self.users.denials.add(denial, usize::try_from(self.config.number("acllog-max-len")).unwrap_or(0));
     }
 
-    /// Tells those who hold keys that a client has changed them, as it is in the store now. Returns what the client itself is told.
+    /// Tells clients that cache keys that a client's run has changed them; the change is in the store now. Returns the
+    /// messages for the client itself.
     #[must_use]
     pub fn tell_trackers(&self, by: Option<u64>, keys: &Transaction<'_>) -> Vec<u8> {
         if self.tracking.is_empty() {
@@ -189,7 +191,7 @@ impl Shared {
         own
     }
 
-    /// Tells those who have subscribed what happened to keys, which is in the store now.
+    /// Publishes what happened to keys; the changes are in the store now.
     pub fn tell(&self, keys: &Transaction<'_>) {
         let wanted = self.config.events();
         for event in keys.events() {
@@ -209,7 +211,7 @@ impl Shared {
     pub fn end(&self, client: &Client) {
         client.kill();
         let waiter = self.waiting.of_client(client.id);
-        // Whoever carries its command out now looks at the client once the keys are locked.
+        // A thread that carries its command out now checks the client once the keys are locked.
         if let Some((waiter, claim)) = waiter.as_ref().and_then(|waiter| Some((waiter, waiter.try_claim()?))) {
             claim.end();
             self.waiting.remove(waiter);
@@ -226,14 +228,14 @@ impl Shared {
         lock(&self.random).below(limit)
     }
 
-    /// A client asked the server to stop, or it was told to.
+    /// Records that the server must stop: a client or its operator asked for it.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.scripts.stop();
         self.migrations.stop();
     }
 
-    /// Whether the server is to stop.
+    /// Whether the server must stop.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)

@@ -17,11 +17,11 @@ pub struct SlowCommand {
     pub at_s: u64,
     /// How long it took.
     pub took_us: u64,
-    /// Its arguments, of which much may be left out.
+    /// Its arguments. Much of them may be left out.
     pub arguments: Vec<Bytes>,
     /// Where its client is.
     pub address: String,
-    /// How its client named itself.
+    /// The name that its client gave itself.
     pub name: Bytes,
 }
 
@@ -56,13 +56,13 @@ impl SlowLog {
         self.len() == 0
     }
 
-    /// Forgets all.
+    /// Forgets all commands.
     pub fn clear(&self) {
         lock(&self.entries).1.clear();
     }
 }
 
-/// What is kept of arguments.
+/// Returns the part of arguments that is kept.
 #[must_use]
 pub fn kept(arguments: &[&[u8]]) -> Vec<Bytes> {
     let shorten =

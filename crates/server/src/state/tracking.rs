@@ -6,8 +6,9 @@
 //!   a key has changed ───────────► all of these are told, and the table forgets the key
 //! ```
 //!
-//! Who reads a key has it locked until the table knows of it, and who changes it has it locked until the change is in the store. So no
-//! change after a read is missed. Keys have the same name in all databases, as in Redis.
+//! A command that reads a key has it locked until the table has the read, and a command that changes it has it locked
+//! until the change is in the store. So no change after a read is missed. Keys have the same name in all databases, as
+//! in Redis.
 
 use crate::protocol::reply::{Protocol, Reply};
 use crate::state::clients::{Client, Clients};
@@ -18,26 +19,26 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Which keys that it reads a client wants to be told of.
+/// Which of the keys that it reads a client wants to be told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// All.
+    /// All keys.
     #[default]
     Default,
-    /// Those that it reads after `CLIENT CACHING YES`.
+    /// Keys that it reads after `CLIENT CACHING YES`.
     OptIn,
-    /// All but those that it reads after `CLIENT CACHING NO`.
+    /// All keys except those that it reads after `CLIENT CACHING NO`.
     OptOut,
-    /// None: it is told of all keys with its prefixes.
+    /// None of them: it is told of all keys with its prefixes.
     Broadcast,
 }
 
-/// What a connection knows of its tracking.
+/// What a connection knows about its tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tracked {
     /// Which keys it wants to be told of.
     pub mode: Mode,
-    /// It has said so, or the contrary, of the command that comes.
+    /// Whether it has said so, or the contrary, for the next command.
     pub has_chosen: bool,
 }
 
@@ -60,11 +61,11 @@ pub struct Tracker {
     client: Arc<Client>,
     /// Which keys it is told of.
     pub mode: Mode,
-    /// It is not told of its own changes.
+    /// Whether it is not told of its own changes.
     pub skips_own: bool,
-    /// The client that is told in its place.
+    /// The client that is told instead of it.
     pub redirect: Option<u64>,
-    /// That client was not there any more.
+    /// Whether that client was found to be gone.
     pub is_broken: bool,
 }
 
@@ -75,7 +76,7 @@ pub struct Totals {
     pub clients: usize,
     /// Keys in the table.
     pub keys: usize,
-    /// Clients of all keys in the table.
+    /// Clients of all keys in the table, added up.
     pub items: usize,
     /// Prefixes.
     pub prefixes: usize,
@@ -105,7 +106,7 @@ impl Tracking {
         self.clients.load(Ordering::Relaxed) == 0
     }
 
-    /// A client tracks keys from now on, or does so in another way; prefixes come to those that it has.
+    /// Begins to track keys for a client, or changes how. These prefixes are added to those that it has.
     pub fn begin(&self, client: &Arc<Client>, mode: Mode, skips_own: bool, redirect: Option<u64>, prefixes: &[&[u8]]) {
         let mut table = lock(&self.table);
         let tracker = Tracker { client: Arc::clone(client), mode, skips_own, redirect, is_broken: false };
@@ -117,7 +118,7 @@ impl Tracking {
         }
     }
 
-    /// A client tracks no keys any more. What the table has of it goes when its keys change.
+    /// Ends the tracking for a client. Its entries in the table are removed when their keys change.
     pub fn end(&self, client: u64) {
         if self.is_empty() {
             return;
@@ -129,13 +130,13 @@ impl Tracking {
             clients.remove(&client);
             !clients.is_empty()
         });
-        // Nobody would be told of the keys, so nobody looks for them any more.
+        // Nobody would be told of the keys, so forget them.
         if table.trackers.is_empty() {
             *table = Table::default();
         }
     }
 
-    /// How a client is told, and its prefixes, if it tracks keys.
+    /// Returns how a client is told, and its prefixes, if it tracks keys.
     pub fn of(&self, client: u64) -> Option<(Tracker, Vec<Bytes>)> {
         let table = lock(&self.table);
         let tracker = table.trackers.get(&client)?.clone();
@@ -150,7 +151,8 @@ impl Tracking {
         Totals { clients, keys, items: table.items, prefixes }
     }
 
-    /// A client has read these keys, which it has locked. The table has at most so many; zero is as many as there are.
+    /// Records that a client has read these keys, which it has locked. The table keeps at most `most` keys; zero means
+    /// no limit.
     pub fn remember<'k>(&self, client: u64, keys: impl Iterator<Item = &'k [u8]>, most: usize, clients: &Clients) {
         let mut tell = Telling { by: None, clients, own: Vec::new() };
         let mut table = lock(&self.table);
@@ -158,7 +160,7 @@ impl Tracking {
             let is_new = table.readers.entry(Bytes::copy_from_slice(key)).or_default().insert(client);
             table.items += usize::from(is_new);
         }
-        // One after the other in the order of their names, so that each has its turn.
+        // Keys are pushed out one after the other in the order of their names, so that each has its turn.
         while most > 0 && table.readers.len() > most {
             let after = (Bound::Excluded(table.pushed_out.clone()), Bound::Unbounded);
             let next = table.readers.range(after).next().or_else(|| table.readers.iter().next());
@@ -168,7 +170,8 @@ impl Tracking {
         }
     }
 
-    /// A client has changed these keys: tells those who track them. Returns what the client itself is told.
+    /// Tells the clients that track these keys that a client has changed them. Returns the messages for that client
+    /// itself.
     pub fn changed(&self, by: Option<u64>, keys: &[&Bytes], clients: &Clients) -> Vec<u8> {
         let mut tell = Telling { by, clients, own: Vec::new() };
         let mut table = lock(&self.table);
@@ -188,7 +191,8 @@ impl Tracking {
         tell.own
     }
 
-    /// A client may have changed all keys: tells everybody who tracks some. Returns what the client itself is told.
+    /// Tells all clients that track keys that a client may have changed all keys. Returns the messages for that client
+    /// itself.
     pub fn all_changed(&self, by: Option<u64>, clients: &Clients) -> Vec<u8> {
         let mut tell = Telling { by, clients, own: Vec::new() };
         let mut table = lock(&self.table);
@@ -199,7 +203,7 @@ impl Tracking {
 }
 
 impl Table {
-    /// Tells those who have read a key, which nobody has read then.
+    /// Tells the clients that have read a key, and removes the key from the table.
     fn forget(&mut self, key: &Bytes, tell: &mut Telling<'_>) {
         let Some(readers) = self.readers.remove(key) else { return };
         self.items -= readers.len();
@@ -212,12 +216,12 @@ impl Table {
     }
 }
 
-/// What is told of changes.
+/// Messages about changes.
 struct Telling<'c> {
-    /// Whose changes they are.
+    /// The client that made the changes.
     by: Option<u64>,
     clients: &'c Clients,
-    /// What that client is told, which comes behind its reply.
+    /// The messages for that client, which come after its reply.
     own: Vec<u8>,
 }
 
@@ -234,7 +238,7 @@ impl Telling<'_> {
         }
     }
 
-    /// Tells that these keys have changed, or all.
+    /// Tells a client that these keys have changed, or all keys.
     fn tell(&mut self, tracker: &mut Tracker, keys: Option<&[&[u8]]>) {
         let to = match tracker.redirect.map(|id| (id, self.clients.get(id))) {
             None => Arc::clone(&tracker.client),
@@ -265,7 +269,7 @@ impl Telling<'_> {
             reply.bulk("__redis__:invalidate");
             reply
         } else {
-            // There is no way to tell it.
+            // There is no way to tell this client.
             return;
         };
         match keys {

@@ -6,11 +6,11 @@
 //!   time is over, or CLIENT UNBLOCK, or the connection ends ─► the waiter has ended
 //! ```
 //!
-//! Exactly one of these ends a waiter: it claims it first ([`Waiter::claim`]), and nobody claims one that has ended. As
-//! the waiter is left while the keys are locked, no change is missed.
+//! Exactly one of these events ends a waiter: the thread claims the waiter first ([`Waiter::claim`]), and a waiter that
+//! has ended cannot be claimed. Because the waiter is left while the keys are locked, no change is missed.
 //!
-//! Many may wait at a key, and most changes are for few of them. So whoever serves them takes them from a [`Line`] one by
-//! one, and passes over those who cannot find anything.
+//! Many clients may wait at a key, and most changes serve few of them. So the serving thread takes waiters from a
+//! [`Line`] one by one, and passes over those that cannot find anything.
 
 use crate::keyspace::header::Kind;
 use crate::keyspace::transaction::Name;
@@ -47,9 +47,9 @@ pub struct Waiter {
     pub request: Vec<Bytes>,
     /// The type of keys that it waits for; `None` when it waits for any change.
     pub kind: Option<Kind>,
-    /// The reply when time is over.
+    /// The reply if the time runs out.
     pub nothing: Vec<u8>,
-    /// When time is over.
+    /// When the time runs out.
     pub until: Option<Nanos>,
     /// Its call; `None` when the thread of scripts has it.
     pub begun: Option<Begun>,
@@ -71,14 +71,14 @@ struct Left {
 pub struct Claim<'a>(MutexGuard<'a, bool>);
 
 impl Claim<'_> {
-    /// The waiter has ended.
+    /// Ends the waiter.
     pub fn end(mut self) {
         *self.0 = true;
     }
 }
 
 impl Waiter {
-    /// A waiter for the thread of scripts.
+    /// Makes a waiter for the thread of scripts.
     #[must_use]
     pub fn new(client: Arc<Client>, database: usize, protocol: Protocol) -> Self {
         Self {
@@ -95,8 +95,8 @@ impl Waiter {
         }
     }
 
-    /// The same for a call that waits for keys and is nowhere yet: its request, the type of the keys, the reply when time is over, and
-    /// when that is.
+    /// Turns it into a waiter for keys that is at no key yet, with its request, the type of the keys, the reply if the
+    /// time runs out, and when that is.
     #[must_use]
     pub fn for_keys(
         self,
@@ -109,7 +109,7 @@ impl Waiter {
         Self { begun: Some(begun), request, kind, nothing, until, ..self }
     }
 
-    /// Somebody has ended it, which is a failure.
+    /// Counts the call as failed, because somebody has ended the wait.
     pub fn fail(&self, counters: &Counters) {
         if let Some(Begun { command, took }) = self.begun
             && let Some(counters) = counters.of_command(command)
@@ -118,21 +118,21 @@ impl Waiter {
         }
     }
 
-    /// Whether it waits for a script, which is carried out whether somebody waits or not.
+    /// Whether it waits for a script, which is carried out even if nobody waits.
     #[must_use]
     pub const fn is_of_script(&self) -> bool {
         self.request.is_empty()
     }
 
-    /// As [`Waiter::claim`], for who has keys locked: `None` also while somebody else has the claim, who may wait for
-    /// keys.
+    /// As [`Waiter::claim`], for a caller that has keys locked. Also returns `None` while another thread has the claim,
+    /// because that thread may wait for keys.
     pub fn try_claim(&self) -> Option<Claim<'_>> {
         let ended = self.has_ended.try_lock().ok()?;
         (!*ended).then_some(Claim(ended))
     }
 
-    /// The right to end it; `None` when it has ended. Keeps others from ending it meanwhile. The caller has no key
-    /// locked.
+    /// Takes the right to end the waiter; `None` when it has ended. Keeps others from ending it meanwhile. The caller
+    /// has no key locked.
     pub fn claim(&self) -> Option<Claim<'_>> {
         let ended = lock(&self.has_ended);
         (!*ended).then_some(Claim(ended))
@@ -146,7 +146,7 @@ type Queues = BTreeMap<Option<Kind>, BTreeMap<u64, Arc<Waiter>>>;
 #[derive(Debug, Default)]
 struct Places {
     queues: BTreeMap<Name, Queues>,
-    /// The turn of who comes next.
+    /// The turn of the next waiter.
     next_turn: u64,
 }
 
@@ -165,7 +165,7 @@ impl Waiting {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Number of those that do not wait forever.
+    /// Returns the number of clients that do not wait forever.
     pub fn with_time(&self) -> usize {
         lock(&self.by_client).values().filter(|waiter| waiter.until.is_some()).count()
     }
@@ -184,7 +184,7 @@ impl Waiting {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a waiter away.
+    /// Removes a waiter.
     pub fn remove(&self, waiter: &Arc<Waiter>) {
         let mut places = lock(&self.places);
         let Left { turn, names } = std::mem::take(&mut *lock(&waiter.left));
@@ -229,18 +229,18 @@ impl Waiting {
     }
 }
 
-/// Those who wait at a key, the oldest first, without those who come later: they have seen the key as it is now.
+/// The waiters at a key, the oldest first, without waiters that come later: these have seen the key as it is now.
 #[derive(Debug)]
 pub struct Line<'w> {
     waiting: &'w Waiting,
     name: &'w Name,
-    /// The turns of those who are still to come.
+    /// The turns of the remaining waiters.
     turns: Range<u64>,
     passed: Vec<Option<Kind>>,
 }
 
 impl Line<'_> {
-    /// Passes over those who wait for this type.
+    /// Passes over the waiters for this type.
     pub fn pass(&mut self, kind: Kind) {
         self.passed.push(Some(kind));
     }

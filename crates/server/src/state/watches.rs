@@ -1,7 +1,7 @@
 //! Keys that transactions depend on.
 //!
-//! `WATCH` leaves a mark at each key. Whoever changes a key while it has it locked, breaks the marks that are there. A
-//! watcher leaves its marks while it has the keys locked, too, so it misses no change after it.
+//! `WATCH` leaves a mark at each key. A run that changes a key breaks the marks at the key while it has the key locked.
+//! A watcher also leaves its marks while it has the keys locked, so it misses no later change.
 
 use crate::keyspace::transaction::Name;
 use forebay_env::sync::{Mutex, lock};
@@ -20,13 +20,13 @@ impl Mark {
         self.0.load(Ordering::Acquire)
     }
 
-    /// A change came. Pairs with [`Mark::is_broken`].
+    /// Breaks the mark, because a change came. Pairs with [`Mark::is_broken`].
     pub fn break_it(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// Marks that are about to be broken, by where they are. They stay there as long as this does.
+/// Marks that are about to be broken, by their addresses. They stay allocated as long as this value exists.
 #[derive(Debug, Default)]
 pub struct Doomed(BTreeMap<usize, Arc<Mark>>);
 
@@ -38,7 +38,7 @@ fn address(mark: &Arc<Mark>) -> usize {
 #[derive(Debug, Default)]
 pub struct Watches {
     marks: Mutex<BTreeMap<Name, Vec<Weak<Mark>>>>,
-    /// Number of marks, so that nobody looks for them where there are none.
+    /// Number of marks, so that nobody looks for marks when there are none.
     count: AtomicUsize,
 }
 
@@ -49,7 +49,7 @@ impl Watches {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a mark away from these keys.
+    /// Removes a mark from these keys.
     pub fn unwatch<'n>(&self, names: impl Iterator<Item = &'n Name>, mark: &Arc<Mark>) {
         let mut marks = lock(&self.marks);
         for name in names {
@@ -89,7 +89,7 @@ impl Watches {
         doomed.0.extend(at.map(|mark| (address(&mark), mark)));
     }
 
-    /// These keys have changed. The caller has them locked.
+    /// Breaks the marks at these keys, which have changed. The caller has the keys locked.
     pub fn changed(&self, names: &[Name]) {
         if self.is_empty() {
             return;

@@ -1,22 +1,22 @@
 //! Decimal numbers that are added without rounding, for `INCRBYFLOAT` and `HINCRBYFLOAT`.
 //!
 //! Redis adds in the processor's 80-bit format and shows 17 decimals, so that 1000.1 + 0.1 may show digits that nobody
-//! wrote. Here the sum of numbers with up to 17 decimals is exact, however large they are. What has more decimals is rounded to
-//! 17 before. Numbers that the 80-bit format has no place for are none here either.
+//! wrote. Here the sum of numbers with up to 17 decimals is exact, however large they are. Numbers with more decimals
+//! are rounded to 17 first. Numbers outside the range of the 80-bit format are not accepted here either.
 
 use super::hexadecimal::{Hexadecimal, exponent};
 use std::cmp::Ordering;
 
 /// Decimals of the result.
 const DECIMALS: usize = 17;
-/// Longest text of a number, in bytes. Redis refuses longer ones, too.
+/// Longest text of a number, in bytes. Redis also refuses longer ones.
 const MAX_BYTES: usize = 5 << 10;
 /// Most digits of a number before its decimals: those of the largest of 80 bits.
 const MAX_DIGITS: usize = 4933;
-/// The first digits of that one.
+/// The first digits of that number.
 const LARGEST: &[u8] = b"118973149535723176502";
-/// The place of the first digit, counted from the decimal point, and the first digits of what is still nearer to the least one
-/// than to zero.
+/// For the smallest number that is still nearer to the least 80-bit number than to zero: the place of its first digit,
+/// counted from the decimal point, and its first digits.
 const LEAST: (i64, &[u8]) = (-4951, b"182259976594123730");
 /// Bits of the mantissa of a number of 80 bits, its least exponent, and where its highest bit must be below.
 const BITS: (u32, i64, i64) = (64, -16445, 16384);
@@ -25,11 +25,11 @@ const BITS: (u32, i64, i64) = (64, -16445, 16384);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decimal {
     is_negative: bool,
-    /// From the lowest one on; the last one is not 0.
+    /// Digits from the lowest on; the last one is not 0.
     digits: Vec<u8>,
 }
 
-/// What a text says.
+/// The value of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Number {
     /// A number.
@@ -70,7 +70,7 @@ impl Number {
 }
 
 impl Number {
-    /// The number of thousandths, the next larger one if there is a part of one; `None` when a word of 64 bits does not hold it.
+    /// Returns the number of thousandths, rounded up; `None` when 64 bits do not hold it.
     #[must_use]
     pub fn thousandths_up(&self) -> Option<i64> {
         let Self::Finite(Decimal { is_negative, digits }) = self else { return None };
@@ -99,7 +99,7 @@ fn digits_of_decimal(text: &[u8]) -> Option<Vec<u8>> {
     if digits.is_empty() {
         return Some(digits);
     }
-    // Where the lowest digit is, and the first.
+    // The place of the lowest digit, and of the first.
     let lowest = exponent.saturating_sub(fraction.len() as i64);
     let first = lowest.saturating_add(digits.len() as i64 - 1);
     let is_zero =
@@ -107,7 +107,7 @@ fn digits_of_decimal(text: &[u8]) -> Option<Vec<u8>> {
     if is_zero || first >= MAX_DIGITS as i64 {
         return None;
     }
-    // Places to the left, to count in units of the last decimal.
+    // How many places to shift left, to count in units of the last decimal.
     let shift = lowest + DECIMALS as i64;
     if shift < -(digits.len() as i64) {
         digits.clear();
@@ -151,7 +151,7 @@ fn digits_of(mut number: u128) -> Vec<u8> {
     digits
 }
 
-/// Most factors of two at once.
+/// Most factors of two that are multiplied at once.
 const TWOS: i64 = 16;
 
 /// Multiplies by up to [`TWOS`] factors of two.
@@ -165,13 +165,13 @@ fn times_twos(digits: &mut Vec<u8>, factors: i64) {
     digits.extend(digits_of(carried.into()));
 }
 
-/// Whether a number of 80 bits may be as large as this.
+/// Whether a number of this size fits into the range of 80 bits.
 fn is_in_range(digits: &[u8]) -> bool {
     let most = MAX_DIGITS + DECIMALS;
     digits.len() < most || (digits.len() == most && first_digits(digits, LARGEST.len()).le(LARGEST.iter().copied()))
 }
 
-/// The first ones as text.
+/// The first digits as text.
 fn first_digits(digits: &[u8], count: usize) -> impl Iterator<Item = u8> {
     digits.iter().rev().take(count).map(|digit| digit + b'0')
 }
@@ -201,7 +201,7 @@ impl Decimal {
     }
 }
 
-/// Takes zeros away that count nothing.
+/// Removes leading zeros, which count nothing.
 fn trim(digits: &mut Vec<u8>) {
     while digits.last() == Some(&0) {
         digits.pop();
@@ -221,7 +221,7 @@ fn sum_of(a: &[u8], b: &[u8]) -> Vec<u8> {
     digits
 }
 
-/// `more` is not the smaller one.
+/// Subtracts `less` from `more`, which is not the smaller one.
 fn difference_of(more: &[u8], less: &[u8]) -> Vec<u8> {
     let mut digits = Vec::with_capacity(more.len());
     let mut borrowed = 0;

@@ -1,6 +1,6 @@
 //! Numbers that C's functions read with `0x` in front: `0x1F`, `0x.8`, `0x1.8p-3`.
 
-/// Digits are kept up to here: more of them only say that there is more.
+/// Digits are kept up to this many bits: further digits only say that there is more.
 const KEPT_BITS: u32 = 120;
 
 /// A number without its sign: `mantissa` times two to the power `exponent`.
@@ -53,8 +53,8 @@ impl Hexadecimal {
         self.mantissa == 0
     }
 
-    /// A mantissa of `bits` bits at most, and an exponent that is not below `least`, nearest to this. Of two that are as near, it
-    /// is the even one.
+    /// Returns the nearest value with a mantissa of at most `bits` bits and an exponent not below `least`. Ties go to
+    /// the even mantissa.
     #[must_use]
     pub fn rounded(self, bits: u32, least: i64) -> (u64, i64) {
         debug_assert!(bits <= u64::BITS, "a mantissa is a word");
@@ -63,7 +63,7 @@ impl Hexadecimal {
         if dropped <= 0 {
             return (self.mantissa as u64, self.exponent);
         }
-        // Less than a half: a mantissa has fewer bits.
+        // The value is less than a half, because a mantissa has fewer bits.
         if dropped >= i64::from(u128::BITS) - 1 {
             return (0, least);
         }
@@ -75,7 +75,7 @@ impl Hexadecimal {
         if kept >> bits == 0 { (kept as u64, exponent) } else { ((kept >> 1) as u64, exponent.saturating_add(1)) }
     }
 
-    /// The nearest number of this format, which is infinite where this is too large.
+    /// Returns the nearest `f64`, which is infinite if the value is too large.
     #[must_use]
     pub fn nearest(self) -> f64 {
         let (mantissa, exponent) = self.rounded(f64::MANTISSA_DIGITS, -1074);
@@ -92,7 +92,7 @@ impl Hexadecimal {
     }
 }
 
-/// What follows an `e` or a `p`. One that no `i64` holds is as far away as the farthest.
+/// Reads an exponent after `e` or `p`. An exponent that no `i64` holds becomes the farthest that one holds.
 #[must_use]
 pub fn exponent(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text.split_first()? {

@@ -32,22 +32,22 @@ pub fn unsigned(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// A floating-point number: decimal, hexadecimal or `inf`, never `nan`, no spaces. One that its format has no place for, as it
-/// is too large or too near to zero, is none.
+/// Reads a floating-point number: decimal, hexadecimal or `inf`, never `nan`, no spaces. A number outside the range of
+/// the format, too large or too near to zero, is refused.
 #[must_use]
 pub fn double(text: &[u8]) -> Option<f64> {
     let (number, is_in_range) = nearest(text)?;
     is_in_range.then_some(number)
 }
 
-/// A floating-point number as C's function gives it to a caller that looks at nothing else: up to a zero byte, with spaces in
-/// front. No text is zero, and what is too large or too near to zero is infinite or zero.
+/// Reads a floating-point number as C's function gives it to a caller that checks nothing else: up to a zero byte, with
+/// spaces in front. An empty text is zero, and a number that is too large or too near to zero becomes infinite or zero.
 #[must_use]
 pub fn double_of_c(text: &[u8]) -> Option<f64> {
     of_c(text).map(|(number, _)| number)
 }
 
-/// The same for a caller that also refuses what is too large or too near to zero.
+/// The same for a caller that also refuses numbers that are too large or too near to zero.
 #[must_use]
 pub fn double_of_c_in_range(text: &[u8]) -> Option<f64> {
     of_c(text).filter(|(_, is_in_range)| *is_in_range).map(|(number, _)| number)
@@ -59,7 +59,8 @@ fn of_c(text: &[u8]) -> Option<(f64, bool)> {
     if text.is_empty() { Some((0.0, true)) } else { nearest(text.get(spaces..)?) }
 }
 
-/// The number that is nearest to a text's, which may be infinite or zero, and whether the text's is in the range of the format.
+/// Returns the number nearest to a text's value, which may be infinite or zero, and whether the value is in the range
+/// of the format.
 fn nearest(text: &[u8]) -> Option<(f64, bool)> {
     let text = std::str::from_utf8(text).ok()?;
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -140,7 +141,7 @@ pub fn general_text(number: f64, digits: usize) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
-/// Without zeros at the end of the fraction.
+/// Removes zeros at the end of the fraction.
 fn trimmed(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }

@@ -6,14 +6,14 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     matches_case(pattern, text, false)
 }
 
-/// As [`matches()`]; capital and small letters are the same.
+/// As [`matches()`], but capital and small letters are the same.
 #[must_use]
 pub fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
     matches_case(pattern, text, true)
 }
 
-/// When something does not match, only the last `*` can take more: what an earlier one could take instead, the last
-/// one can take as well.
+/// When something does not match, only the last `*` needs to take more: the last `*` can also take what an earlier one
+/// could take instead.
 fn matches_case(pattern: &[u8], text: &[u8], any_case: bool) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;

@@ -28,13 +28,13 @@ pub fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// What is in front of the first zero byte: as much of a text as Redis has of what a script says.
+/// Returns the bytes before the first zero byte: the part that Redis uses of a script's text.
 #[must_use]
 pub fn up_to_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// At most `most` bytes of `bytes` as text for an error message: what is not printable ASCII is left out.
+/// At most `most` bytes of `bytes` as text for an error message: bytes that are not printable ASCII are left out.
 #[must_use]
 pub fn short(bytes: &[u8], most: usize) -> String {
     let shown = bytes.get(..most.min(bytes.len())).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Batches that are cut, that find no room, and that others look for.
+//! Batches that are interrupted, that find no room, and that other processes look for.
 
 use super::*;
 use crate::records::batch::Batch as Written;
@@ -8,7 +8,7 @@ use forebay::{ListenOptions, MemoryNode, MemoryNodeOptions, NodeAddress, TreeOpt
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// What the records are, in a batch or not.
+/// The expected records, from batches or not.
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn changes(all: &[Change<'_>]) -> Changes {
@@ -25,7 +25,7 @@ fn apply(model: &mut Model, change: Change<'_>) {
     }
 }
 
-/// All records but journals, as a scan finds them, and as single reads do.
+/// Returns all records except journals, as a scan and as single reads find them.
 fn found(records: &TreeRecords) -> Model {
     let mut model = Model::new();
     let mut cursor = records.cursor(&[2], &[255], Direction::Forward);
@@ -38,7 +38,7 @@ fn found(records: &TreeRecords) -> Model {
     model
 }
 
-/// Keys of journals that are there.
+/// Returns the keys of existing journals.
 fn journal_keys(records: &TreeRecords) -> Vec<(Slot, u16)> {
     let (from, to) = journal::area();
     let range = Range { from: Bound::Included(&from), to: Bound::Excluded(&to), ..Range::all() };
@@ -47,7 +47,7 @@ fn journal_keys(records: &TreeRecords) -> Vec<(Slot, u16)> {
     full.map(|(key, _)| journal::named(key).unwrap()).collect()
 }
 
-/// A memory node that outlives who uses it.
+/// A memory node that outlives its users.
 struct Node {
     address: NodeAddress,
     _node: forebay::MemoryNodeHandle,
@@ -68,7 +68,7 @@ impl Node {
     }
 }
 
-/// Makes the records stop before the verb with this number, counted from here. Returns where verbs are counted.
+/// Makes the records stop before the verb with this number, counted from here. Returns the counter of verbs.
 fn stop_at(records: &TreeRecords, verb: u64) -> Arc<AtomicU64> {
     let verbs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&verbs);
@@ -78,7 +78,8 @@ fn stop_at(records: &TreeRecords, verb: u64) -> Arc<AtomicU64> {
     verbs
 }
 
-/// Stops a server before each verb of a batch. Who comes next finds all of the batch or nothing, and all of it where the server has said so.
+/// Stops a server before each verb of a batch. The next process finds all of the batch or nothing, and all of it if the
+/// server has acknowledged it.
 fn cut_everywhere(name: &str, piece_bytes: usize, batch: &[Change<'_>]) {
     let node = Node::start(name, 64 << 20);
     let before: Vec<(Vec<u8>, Vec<u8>)> = (10..30).map(|key| (vec![key], vec![key; 40])).collect();
@@ -95,7 +96,7 @@ fn cut_everywhere(name: &str, piece_bytes: usize, batch: &[Change<'_>]) {
         let verbs = stop_at(&records, verb);
         let said = records.write(&changes(batch));
         let is_cut = verbs.load(Ordering::Relaxed) > verb;
-        // As a process that is killed: nothing is finished, and the session ends.
+        // As when a process is killed: nothing is finished, and the session ends.
         records.tree.close();
         drop(records);
         let records = node.open();
@@ -131,7 +132,7 @@ fn so_is_one_whose_journal_has_pieces() {
     cut_everywhere("pieces", 64, &batch);
 }
 
-/// A journal in the reserve, where the nodes are full.
+/// A journal in the reserve, when the nodes are full.
 #[test]
 fn a_removal_in_the_reserve_is_whole_or_not_at_all() {
     let node = Node::start("reserve", 64 << 20);
@@ -157,7 +158,7 @@ fn a_removal_in_the_reserve_is_whole_or_not_at_all() {
     }
 }
 
-/// What took effect or not may do so later, so the server ends.
+/// A write of unknown effect may take effect later, so the server ends.
 #[test]
 fn after_a_write_of_which_nobody_knows_what_it_did_nothing_is_written() {
     let Records::Tree(records) = on_tree(64 << 20) else { panic!("no tree") };
@@ -173,8 +174,8 @@ fn after_a_write_of_which_nobody_knows_what_it_did_nothing_is_written() {
     assert!(records.close().is_err());
 }
 
-/// Batches that find room for their journal, and none for their changes: all of them is seen, now and by the next process, and room that is
-/// made lets them be applied.
+/// Batches that find room for their journal, but none for their changes: all of a batch is visible, now and to the next
+/// process, and it is applied once there is room.
 #[test]
 fn a_batch_that_finds_no_room_in_the_middle_counts_and_is_finished_later() {
     let node = Node::start("full", 8 << 20);
@@ -195,7 +196,7 @@ fn a_batch_that_finds_no_room_in_the_middle_counts_and_is_finished_later() {
         }
         written
     };
-    // Journals have some blocks that are used again, and single records take all the others.
+    // Journals have some blocks that are reused, and single records take all other blocks.
     (0..10).for_each(|batch| put(batch * 8, 8).unwrap());
     let first = (80..).find(|number| put(*number, 1).is_err()).unwrap();
     put(first, 8).unwrap();
@@ -210,23 +211,23 @@ fn a_batch_that_finds_no_room_in_the_middle_counts_and_is_finished_later() {
         backward.step().unwrap();
         assert_eq!(backward.entry(), Some((&key[..], &value[..])));
     }
-    // What needs room is refused, and so is what touches the batch.
+    // Changes that need room are refused, and so are changes that touch the batch.
     let last = keys.last().unwrap();
     assert_eq!(records.write(&changes(&[Change::Put(b"\xf0", &[0; 3000])])).unwrap_err().kind(), ErrorKind::Full);
     assert_eq!(records.write(&changes(&[Change::Delete(last)])).unwrap_err().kind(), ErrorKind::Full);
-    // Another process finds the batch, too.
+    // Another process also finds the batch.
     records.tree.close();
     drop(records);
     let records = node.open();
     records.recover().unwrap();
     assert_eq!(found(&records), model);
-    // What removes others is done, until there is room.
+    // Changes that remove other keys are made, until there is room.
     let half = keys.len() / 2;
     for pair in keys.chunks_exact(2).take(half / 2) {
         records.write(&changes(&[Change::Delete(&pair[0]), Change::Delete(&pair[1])])).unwrap();
         pair.iter().for_each(|key| _ = model.remove(key));
     }
-    // Memory of values of a size is for values of that size.
+    // Memory of values of one size can only hold values of that size.
     records.write(&changes(&[Change::Put(b"\xf0", &[7; 3000])])).unwrap();
     assert!(!records.unfinished.any());
     model.insert(b"\xf0".to_vec(), vec![7; 3000]);
@@ -301,7 +302,7 @@ fn check_steps(records: &Records, steps: &[Step]) {
         match step {
             Step::Batch(all) => {
                 let mut batch: Written = records.batch();
-                // Nobody removes a range that is none.
+                // Nobody removes an empty range.
                 for (kind, a, b) in all.iter().filter(|(kind, a, b)| *kind < 2 || a < b) {
                     match kind {
                         0 => batch.put(&[*a], &[*b]),

@@ -5,7 +5,7 @@ use mlua::{Lua, Result, Table, Variadic};
 /// The number modulo 2^32.
 fn word(number: f64) -> u32 {
     let whole = number.round_ties_even().rem_euclid(4_294_967_296.0);
-    // Within range, or no number at all, which becomes zero.
+    // The number is within range, or NaN, which becomes zero.
     whole as u64 as u32
 }
 

@@ -1,6 +1,7 @@
-//! What functions were given that take the place of Lua's, and what they return.
+//! The arguments and results of functions that replace Lua's.
 //!
-//! They return true and their results, or false and the text of an error, which `prelude.lua` raises where they were called.
+//! Such a function returns true and its results, or false and the text of an error, which `prelude.lua` raises where the
+//! function was called.
 
 use crate::script::matching::Stop;
 use crate::script::text::TooLong;
@@ -11,9 +12,9 @@ const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 /// Why a function failed.
 pub(super) enum Problem {
-    /// The text of an error for whoever called.
+    /// The text of an error for the caller.
     Raised(String),
-    /// All of the script is to end, or Lua failed.
+    /// The whole script must end, or Lua failed.
     Failed(Error),
 }
 
@@ -44,7 +45,7 @@ impl From<TooLong> for Problem {
     }
 }
 
-/// What a function gives.
+/// The result of a function.
 pub(super) type Outcome<T> = std::result::Result<T, Problem>;
 
 /// Adds a function of this name to a library.
@@ -81,7 +82,7 @@ pub(super) fn one_value(value: Value) -> MultiValue {
     MultiValue::from_iter([value])
 }
 
-/// What a function of this name was given.
+/// The arguments of a function of this name.
 pub(super) struct Given<'l> {
     pub(super) lua: &'l Lua,
     name: &'static str,
@@ -98,13 +99,13 @@ impl Given<'_> {
         text.ok_or_else(|| self.wrong_type(place, "string"))
     }
 
-    /// The integer at a place, if something is there.
+    /// Returns the integer at a place, if there is an argument.
     pub(super) fn integer(&self, place: usize) -> Outcome<Option<i64>> {
         match self.at(place) {
             Value::Nil => Ok(None),
             value => {
                 let number = self.lua.coerce_number(value)?.ok_or_else(|| self.wrong_type(place, "number"))?;
-                // As the processor turns it into an integer.
+                // Converts as the processor does.
                 let is_one = (-TWO_TO_63..TWO_TO_63).contains(&number);
                 Ok(Some(if is_one { number as i64 } else { i64::MIN }))
             }
@@ -120,7 +121,7 @@ impl Given<'_> {
         self.wrong(place, &format!("{expected} expected, got {actual}"))
     }
 
-    /// As Lua says it, which does not count the text of which this is a method.
+    /// Returns the error as Lua words it. Lua does not count the text whose method this is.
     pub(super) fn wrong(&self, place: usize, why: &str) -> Problem {
         let is_method = self.lua.inspect_stack(1, |caller| caller.names().name_what == Some("method"));
         let (name, is_method) = (self.name, is_method == Some(true));
@@ -131,7 +132,7 @@ impl Given<'_> {
         })
     }
 
-    /// Where to begin, counted from zero, in a text of this length.
+    /// Returns where to begin, counted from zero, in a text of this length.
     pub(super) fn start(&self, place: usize, length: usize) -> Outcome<usize> {
         let start = self.integer(place)?.unwrap_or(1);
         let start = if start < 0 { start.saturating_add(length as i64 + 1) } else { start };

@@ -1,6 +1,6 @@
 //! `cjson`: `encode`, `decode` and `null`.
 //!
-//! A table is an array if its keys are 1 and up, and not too few for the largest; an empty one is an object.
+//! A table is an array if its keys are 1 and up, and not too few for the largest key. An empty table is an object.
 
 use super::given::{Outcome, Problem, define, one_value};
 use super::json_reader;
@@ -8,14 +8,14 @@ use crate::script::text::{Patience, TableText};
 use crate::text::number::general_text;
 use mlua::{Lua, Result, Table, Value};
 
-/// How deep tables may be within each other.
+/// How deeply tables may be nested.
 const MAX_DEPTH: usize = 100;
 /// Digits of a number.
 const DIGITS: usize = 14;
-/// An array may have this many times fewer elements than places, if it has more places than the next number says.
+/// An array with more places than the second number may have at most the first number times as many places as elements.
 const SPARSE: (u64, u64) = (2, 10);
 
-/// The library. `must_end` fails when a script is to end. Its functions return as what is `given` does.
+/// Makes the library. `must_end` fails when a script must end. The library's functions return as described in `given`.
 ///
 /// # Errors
 /// Those of Lua.

@@ -1,18 +1,18 @@
-//! Reads JSON for `cjson.decode`, and what its C library takes beside it: numbers as `strtod` reads them (`NaN`, `-Infinity`,
-//! `0x1F`, `01`, `1.`, and `+5`), and any bytes in strings.
+//! Reads JSON for `cjson.decode`, and what its C library also accepts: numbers as `strtod` reads them (`NaN`,
+//! `-Infinity`, `0x1F`, `01`, `1.`, and `+5`), and any bytes in strings.
 
 use super::given::{Outcome, Problem};
 use crate::script::text::Patience;
 use crate::text::hexadecimal::Hexadecimal;
 use mlua::{Lua, Table, Value};
 
-/// How deep tables may be within each other.
+/// How deeply tables may be nested.
 const MAX_DEPTH: usize = 100;
 
-/// The value of Lua that a text says.
+/// Returns the value of Lua that a text stands for.
 ///
 /// # Errors
-/// What is wrong with the text, and where; when the script is to end.
+/// What is wrong with the text, and where; when the script must end.
 pub(super) fn read(lua: &Lua, text: &[u8], patience: &Patience<'_>) -> Outcome<Value> {
     if matches!(text, [0, ..] | [_, 0, ..]) {
         return Err("JSON parser does not support UTF-16 or UTF-32".into());
@@ -37,7 +37,7 @@ enum Token {
     Null,
     Colon,
     Comma,
-    /// None, and why.
+    /// No token, and why.
     Wrong(&'static str),
 }
 
@@ -48,7 +48,7 @@ enum Container {
 }
 
 impl Token {
-    /// What an error calls it.
+    /// Returns what an error calls the token.
     const fn name(&self) -> &'static str {
         match self {
             Self::Begin(Container::Object) => "T_OBJ_BEGIN",
@@ -87,7 +87,7 @@ impl Reader<'_> {
         self.value_from(token, depth)
     }
 
-    /// The value that begins with a token, within so many tables.
+    /// Reads the value that begins with a token, at this depth of tables.
     fn value_from(&mut self, token: Placed, depth: usize) -> Outcome<Value> {
         self.patience.count()?;
         match token {
@@ -218,7 +218,7 @@ impl Reader<'_> {
     }
 }
 
-/// The letter of four hexadecimal digits, or of a pair of them, and how many bytes that is.
+/// Returns the letter of four hexadecimal digits, or of a pair of such escapes, and how many bytes they take.
 fn letter(digits: &[u8]) -> Option<(char, usize)> {
     let unit = |from: usize| {
         let digits = digits.get(from..from + 4)?.iter().map(|digit| char::from(*digit).to_digit(16));
@@ -255,13 +255,13 @@ fn number(text: &[u8]) -> (usize, Token) {
         Some((length, number)) => {
             (text.len() - unsigned.len() + length, Token::Number(if is_negative { -number } else { number }))
         }
-        // What begins with a letter might have been another word.
+        // A text that begins with a letter might have been another word.
         None if matches!(text, [b'-' | b'+', ..]) => (0, Token::Wrong("invalid number")),
         None => (0, Token::Wrong("invalid token")),
     }
 }
 
-/// The length of what `NAN` may have behind it: letters and digits between parentheses. They say nothing here.
+/// The length of what may follow `NAN`: letters and digits between parentheses, which mean nothing here.
 fn payload(text: &[u8]) -> usize {
     let Some(inner) = text.strip_prefix(b"(") else { return 0 };
     let length = inner.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
@@ -279,7 +279,7 @@ fn mantissa(text: &[u8], is_digit: fn(&u8) -> bool) -> Option<usize> {
     has_digits.then(|| whole + fraction.map_or(0, |length| 1 + length))
 }
 
-/// The length of an exponent: one of these letters, a sign perhaps, digits. None has no length.
+/// The length of an exponent: one of these letters, perhaps a sign, and digits. Zero without an exponent.
 fn exponent(text: &[u8], letters: [u8; 2]) -> usize {
     let signs = match text {
         [letter, b'+' | b'-', ..] if letters.contains(letter) => 2,
@@ -309,7 +309,7 @@ fn hexadecimal(text: &[u8]) -> Option<(usize, f64)> {
 mod tests {
     use super::*;
 
-    /// What a text says, or what is wrong with it.
+    /// Returns the value of a text, or what is wrong with it.
     fn said(text: &[u8]) -> String {
         let lua = Lua::new();
         let must_end = || Ok(());
@@ -354,7 +354,7 @@ mod tests {
             (length, Token::Number(number)) if length == text.len() => number,
             other => panic!("{other:?}"),
         };
-        // A half is rounded to the even one, and more than that up.
+        // A half is rounded to even, and more than a half is rounded up.
         assert_eq!(exact(b"0x20000000000001"), 9_007_199_254_740_992.0);
         assert_eq!(exact(b"0x200000000000010000000000000000001"), 2_f64.powi(129) + 2_f64.powi(77));
         assert_eq!(exact(b"0x1.fffffffffffff"), 2.0 - f64::EPSILON);

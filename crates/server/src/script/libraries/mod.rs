@@ -1,4 +1,4 @@
-//! Libraries of scripts that Lua does not have, or has in a way that does not end.
+//! Libraries for scripts that Lua does not have, or has in a form that cannot be ended.
 //!
 //! | module | library |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `structs` | `struct`: numbers and strings as bytes, in the layouts of C |
 //! | `texts` | `rep` of `string`, `concat` of `table` |
 //!
-//! `given` is what those have in common that take the place of Lua's own functions.
+//! `given` is what the replacements of Lua's own functions have in common.
 
 mod bits;
 mod given;
@@ -22,7 +22,7 @@ mod texts;
 
 use mlua::{Lua, Result, Table};
 
-/// Adds the libraries to a table. `must_end` fails when a script is to end.
+/// Adds the libraries to a table. `must_end` fails when a script must end.
 ///
 /// # Errors
 /// Those of Lua.

@@ -1,18 +1,18 @@
 //! `cmsgpack`: `pack` and `unpack`.
 //!
-//! A number without a fraction is an integer. A table whose keys are 1 and up without gaps is an array, any other is a map. What
-//! is unpacked goes to Lua piece by piece, as a byte may become a table there.
+//! A number without a fraction is an integer. A table whose keys are 1 and up without gaps is an array, any other table
+//! is a map. Unpacked values go to Lua piece by piece, because a single byte may become a table there.
 
 use crate::script::text::{Patience, TableText};
 use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 use rmp::{Marker, encode};
 
-/// How deep tables may be within each other.
+/// How deeply tables may be nested.
 const MAX_DEPTH: usize = 100;
 /// Most values that are unpacked at once.
 const MAX_VALUES: usize = 7000;
 
-/// The library. `must_end` fails when a script is to end.
+/// Makes the library. `must_end` fails when a script must end.
 ///
 /// # Errors
 /// Those of Lua.
@@ -69,7 +69,7 @@ fn pack(value: &Value, text: &mut TableText<'_>, depth: usize) -> Result<()> {
     text.add(out)
 }
 
-/// The integer that a number is.
+/// Returns a number as an integer, if it is one.
 fn integer(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < 9.2e18).then_some(number as i64)
 }
@@ -134,12 +134,12 @@ impl<'b> Unpacker<'b> {
         self.take(N)?.try_into().map_err(|_| Self::broken())
     }
 
-    /// A length of so many bytes.
+    /// Reads a length of this many bytes.
     fn length(&mut self, bytes: usize) -> Result<usize> {
         Ok(self.take(bytes)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
     }
 
-    /// A value in which others are less deep than this.
+    /// Reads a value in which others are nested less deeply than this.
     fn value(&mut self, depth: usize) -> Result<Value> {
         let depth = depth.checked_sub(1).ok_or_else(Self::broken)?;
         self.patience.count()?;
@@ -220,7 +220,7 @@ impl<'b> Unpacker<'b> {
         self.map(length, depth)
     }
 
-    /// An extension, which has a type and so many bytes.
+    /// Skips an extension, which has a type and this many bytes.
     fn skip(&mut self, length: usize) -> Result<Value> {
         self.take(length + 1)?;
         Ok(Value::Nil)

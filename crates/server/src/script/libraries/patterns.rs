@@ -1,6 +1,6 @@
 //! `find`, `match`, `gmatch` and `gsub` of `string`, which can be ended.
 //!
-//! What calls back into Lua is in `prelude.lua`: there an error stays what it is.
+//! Code that calls back into Lua is in `prelude.lua`, where an error stays unchanged.
 
 use crate::script::libraries::given::{Given, Outcome, define, one_value, told};
 use crate::script::matching::{Capture, Matches, Pattern};
@@ -11,12 +11,12 @@ use mlua::{IntoLua, IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Val
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Longest pattern that is one.
+/// Longest valid pattern.
 const MAX_PATTERN_BYTES: usize = 4096;
-/// The bytes that make a pattern of a text.
+/// The bytes that make a text a pattern.
 const SPECIAL: &[u8] = b"^$*+?.([%-";
 
-/// The functions. `must_end` fails when a script is to end.
+/// Makes the functions. `must_end` fails when a script must end.
 ///
 /// # Errors
 /// Those of Lua.
@@ -29,7 +29,7 @@ pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Sen
     Ok(library)
 }
 
-/// A pattern, and whether it is for the beginning only.
+/// Reads a pattern, and whether it is anchored at the beginning.
 fn pattern(bytes: &[u8]) -> Outcome<(Pattern, bool)> {
     match bytes {
         [b'^', rest @ ..] => Ok((unanchored(rest)?, true)),
@@ -81,7 +81,7 @@ fn first(given: &Given<'_>, ask: &impl Fn() -> Result<()>) -> Outcome<MultiValue
     }
 }
 
-/// A function that returns the captures of one match after another, and then nothing.
+/// Returns a function that gives the captures of one match after another, and then nothing.
 fn all(given: &Given<'_>, ask: &(impl Fn() -> Result<()> + Clone + Send + 'static)) -> Outcome<Value> {
     let (text, looked_for) = (given.text(0)?, given.text(1)?);
     let (next, ask) = (AtomicUsize::new(0), ask.clone());
@@ -99,11 +99,12 @@ fn all(given: &Given<'_>, ask: &(impl Fn() -> Result<()> + Clone + Send + 'stati
     Ok(Value::Function(step))
 }
 
-/// The text with what replaces matches, and how many were replaced. When that is not text, a function instead that returns what
-/// is between the matches, the next match and what is passed on of it; behind the last one, the rest.
+/// Returns the text with its matches replaced, and how many were replaced. If the replacement is not text, returns a
+/// function instead. It gives the text before the next match, the match, and its captures; after the last match, the
+/// rest.
 fn replace(given: &Given<'_>, ask: &(impl Fn() -> Result<()> + Clone + Send + 'static)) -> Outcome<MultiValue> {
     let (text, looked_for) = (given.text(0)?, given.text(1)?);
-    // Lua has 32 bits for it.
+    // Lua has 32 bits for the count.
     let most = given.integer(3)?.map_or(usize::MAX, |most| usize::try_from(most as i32).unwrap_or(0));
     match given.at(2) {
         value @ (Value::String(_) | Value::Integer(_) | Value::Number(_)) => {
@@ -121,9 +122,9 @@ fn replace(given: &Given<'_>, ask: &(impl Fn() -> Result<()> + Clone + Send + 's
 
 /// How far the matches of a text were replaced.
 struct Replaced {
-    /// Where what is not yet dealt with begins.
+    /// Where the unprocessed text begins.
     kept_from: usize,
-    /// Where the next match may begin; `None` when there is to be none.
+    /// Where the next match may begin; `None` when there may be none.
     next: Option<usize>,
     count: usize,
 }
@@ -131,7 +132,7 @@ struct Replaced {
 impl Replaced {
     const BEGIN: Self = Self { kept_from: 0, next: Some(0), count: 0 };
 
-    /// The next match, and what is in front of it that stays.
+    /// Finds the next match, and the unchanged text before it.
     fn step<A: FnMut() -> Result<()>>(
         &mut self,
         matches: &mut Matches<'_, A>,
@@ -144,7 +145,7 @@ impl Replaced {
         let kept = self.kept_from..found.start;
         self.count += 1;
         self.kept_from = found.end;
-        // Behind an empty match a byte stays.
+        // After an empty match one byte is kept.
         let next = if found.is_empty() { found.end + 1 } else { found.end };
         self.next = (!is_anchored).then_some(next);
         Ok(Some((kept, found)))
@@ -168,7 +169,7 @@ fn replace_by_text(
         while let Some(place) = memchr::memchr(b'%', rest) {
             let (before, escape) = rest.split_at(place);
             out.add(before)?;
-            // Behind the last byte, Lua sees a zero.
+            // After the last byte, Lua sees a zero.
             let letter = escape.get(1).copied().unwrap_or(0);
             rest = escape.get(2..).unwrap_or_default();
             match letter {
@@ -186,7 +187,7 @@ fn replace_by_text(
     Ok((out, replaced.count))
 }
 
-/// See [`replace`]. All captures are passed on, or the first one only.
+/// See [`replace`]. All captures are passed on, or only the first.
 fn replace_by_calls(
     lua: &Lua,
     text: LuaString,

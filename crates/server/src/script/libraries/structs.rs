@@ -47,9 +47,9 @@ pub(super) fn library(lua: &Lua) -> Result<Table> {
 /// What is wrong with a call.
 #[derive(Debug)]
 enum Problem {
-    /// With the argument of this number.
+    /// The argument of this number is wrong.
     Argument(usize, String),
-    /// With what the arguments mean together.
+    /// The arguments are wrong together.
     Call(String),
     /// Lua failed.
     Lua(Error),
@@ -68,7 +68,7 @@ impl Problem {
         Self::Argument(1, format!("invalid format option '{}'", short(&[letter], 1)))
     }
 
-    /// As an error of Lua, with the place of the call in front.
+    /// Returns an error of Lua, with the place of the call in front.
     fn raise(self, lua: &Lua, function: &str) -> Error {
         let text = match self {
             Self::Argument(number, text) => format!("bad argument #{number} to '{function}' ({text})"),
@@ -128,7 +128,7 @@ enum Item {
     Bytes,
     Text,
     Padding,
-    /// Of no value: it changes what follows.
+    /// No value: it changes what follows.
     Nothing,
 }
 
@@ -137,11 +137,11 @@ struct Format<'f> {
     rest: &'f [u8],
     is_big: bool,
     alignment: usize,
-    /// Whether letters that mean nothing are passed over.
+    /// Whether unknown letters are skipped.
     is_lenient: bool,
 }
 
-/// A value of a format, its size in bytes, and how many bytes are to be passed over before.
+/// A value of a format, its size in bytes, and how many bytes to skip before it.
 struct Field {
     item: Item,
     size: usize,
@@ -153,7 +153,7 @@ impl<'f> Format<'f> {
         Self { rest: text, is_big: false, alignment: 1, is_lenient: false }
     }
 
-    /// The number that follows, if one does.
+    /// Reads the number that follows, if there is one.
     fn number(&mut self, otherwise: usize) -> Found<usize> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (number, rest) = self.rest.split_at(digits);
@@ -165,7 +165,7 @@ impl<'f> Format<'f> {
         number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Problem::call("integral size overflow"))
     }
 
-    /// The next field, which comes behind so many bytes.
+    /// Returns the next field, which comes after this many bytes.
     fn next(&mut self, at: usize) -> Found<Option<Field>> {
         let Some((&letter, rest)) = self.rest.split_first() else { return Ok(None) };
         self.rest = rest;
@@ -190,7 +190,7 @@ impl<'f> Format<'f> {
             return Err(Problem::Call(text));
         }
         let alignment = if size == 0 || item == Item::Bytes { 1 } else { size.min(self.alignment) };
-        // As C has it, which aligns sizes that are no power of two in its own way.
+        // As in the C library, which aligns sizes that are no power of two in its own way.
         let padding = alignment.wrapping_sub(at & (alignment - 1)) & (alignment - 1);
         Ok(Some(Field { item, size, padding }))
     }
@@ -212,7 +212,7 @@ impl<'f> Format<'f> {
         Ok(())
     }
 
-    /// Bytes in the order of numbers, from the lowest on, in the order of the format; or the other way round.
+    /// Converts bytes between little-endian order and the order of the format, in either direction.
     fn ordered<'b>(&self, bytes: &'b mut [u8]) -> &'b mut [u8] {
         if self.is_big {
             bytes.reverse();
@@ -278,7 +278,7 @@ fn unpack(given: &Given<'_>) -> Found<Vec<Value>> {
         return Err(Problem::argument(3, "offset must be 1 or greater"));
     }
     let too_short = || Problem::argument(2, "data string too short");
-    // A negative one is far beyond the end.
+    // A negative place is far beyond the end.
     let mut at = if from < 0.0 { usize::MAX } else { (from as usize).saturating_sub(1) };
     let mut values: Vec<Value> = Vec::new();
     while let Some(Field { item, size, padding }) = format.next(at)? {
@@ -318,7 +318,7 @@ fn unpack(given: &Given<'_>) -> Found<Vec<Value>> {
     Ok(values)
 }
 
-/// The integer of bytes, of which the first is the lowest.
+/// The integer of little-endian bytes.
 fn integer(bytes: &[u8], is_signed: bool) -> f64 {
     let mut word = [0; 8];
     for (to, from) in word.iter_mut().zip(bytes) {

@@ -1,13 +1,13 @@
 //! `rep` of `string` and `concat` of `table`.
 //!
-//! Those of Lua run for as long as they like: a text without bytes may be repeated two billion times, and numbers become text
+//! Lua's own functions cannot be ended: an empty text may be repeated two billion times, and numbers become text
 //! slowly.
 
 use crate::script::libraries::given::{Given, Outcome, Problem, define, one_value, type_name};
 use crate::script::text::{MAX_MEMORY_BYTES, Patience, Text, TooLong};
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
-/// The functions. `must_end` fails when a script is to end.
+/// Makes the functions. `must_end` fails when a script must end.
 ///
 /// # Errors
 /// Those of Lua.
@@ -18,7 +18,7 @@ pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Sen
     Ok(library)
 }
 
-/// An integer of 32 bits, which is what Lua has for these.
+/// An integer of 32 bits, as Lua uses here.
 fn integer(given: &Given<'_>, place: usize) -> Outcome<Option<i32>> {
     Ok(given.integer(place)?.map(|number| number as i32))
 }
