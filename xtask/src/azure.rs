@@ -1,6 +1,6 @@
-//! Storage in Azure, as Azurite plays it on loopback.
+//! Storage in Azure, simulated by Azurite on loopback.
 //!
-//! It needs Node and takes a while to install, so what it tests is no part of `cargo xtask test`.
+//! It needs Node and takes a while to install, so its tests are not part of `cargo xtask test`.
 
 use crate::command::Workspace;
 use crate::setup::provide_node_package;

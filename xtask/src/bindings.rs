@@ -1,4 +1,4 @@
-//! Bindings to other languages, as far as cargo alone can neither build nor test them.
+//! Bindings to other languages that cargo alone can neither build nor test.
 //!
 //! `cargo xtask python` builds the wheel of `bindings/python` and tests it in a virtual environment below `target`.
 //! `cargo xtask bindings-bench` measures what a read costs through C and through Python.
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 /// The virtual environment, below the repository's folder.
 const FOLDER: &str = "target/python";
-/// What builds, tests and is compared with the wheel.
+/// The packages that build and test the wheel, and that it is compared with.
 const TOOLS: &[&str] = &["maturin==1.16.0", "pytest==9.2.0", "mypy==2.4.1", "plyvel==1.5.1"];
 
-/// The wheel, built, installed and tested.
+/// Builds, installs and tests the wheel.
 pub(crate) fn python(workspace: &Workspace) -> Outcome {
     let environment = Environment::with_wheel(workspace, &[])?;
     let python = || environment.tool("python");
@@ -22,7 +22,7 @@ pub(crate) fn python(workspace: &Workspace) -> Outcome {
     python().arguments(["-m", "mypy", "--strict", "bindings/python/tests"]).run()
 }
 
-/// What a read costs through C against Rust, and through Python against plyvel, which is LevelDB.
+/// Measures what a read costs through C compared with Rust, and through Python compared with plyvel, which is LevelDB.
 pub(crate) fn bench(workspace: &Workspace) -> Outcome {
     workspace.cargo().arguments(["run", "--release", "--package", "forebay-capi", "--example", "get"]).run()?;
     let environment = Environment::with_wheel(workspace, &["--release"])?;
@@ -36,7 +36,7 @@ struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// The environment with the tools and a new wheel.
+    /// Makes the environment, with the tools and a new wheel.
     fn with_wheel(workspace: &'a Workspace, profile: &[&str]) -> Result<Self, Failure> {
         setup::provide_python_packages(workspace, FOLDER, TOOLS)?;
         let environment = Self { workspace, folder: workspace.root().join(FOLDER) };

@@ -10,27 +10,28 @@ pub(crate) struct Part {
     pub(crate) run: fn(&Workspace) -> Outcome,
 }
 
-/// What reads files alone.
+/// The parts that only read files.
 pub(crate) const OF_TEXT: &[Part] = &[
     Part { name: "rules", run: rules },
     Part { name: "lock files", run: lock_files },
     Part { name: "format", run: format },
 ];
 
-/// What compiles. `cargo xtask test` has it done by what builds and documents anyway: [`linting`] and [`documented`].
+/// The parts that compile. In `cargo xtask test`, the steps that build and document do this anyway: [`linting`] and
+/// [`documented`].
 const OF_CODE: &[Part] = &[Part { name: "clippy", run: clippy }, Part { name: "documentation", run: documentation }];
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     run_all(OF_TEXT.iter().chain(OF_CODE).map(|step| (step.run)(workspace)))
 }
 
-/// Has clippy's driver compile the workspace's crates, as `cargo clippy` does, whatever cargo is told: so they are linted as they are
-/// built, and dependencies are compiled once.
+/// Makes clippy's driver compile the workspace's crates, as `cargo clippy` does, for any command of cargo. So crates
+/// are linted as they are built, and dependencies are compiled once.
 pub(crate) fn linting(step: Step) -> Step {
     step.environment("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").environment("CLIPPY_ARGS", DENIED)
 }
 
-/// `fuzz` is a workspace of its own, whose lock file nothing else here reads.
+/// Checks lock files. `fuzz` is a workspace of its own, whose lock file nothing else here reads.
 fn lock_files(workspace: &Workspace) -> Outcome {
     workspace.cargo().arguments(["tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml"]).run()
 }
@@ -46,8 +47,8 @@ fn clippy(workspace: &Workspace) -> Outcome {
     workspace.cargo().arguments(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()
 }
 
-/// Not of binaries: `forebay` would be documented over the library of that name. Of examples, since cargo then takes what
-/// they depend on as clippy left it.
+/// Makes the documentation. It leaves out binaries, because `forebay` would overwrite the library of that name. It
+/// includes examples, because cargo then takes their dependencies as clippy left them.
 fn documentation(workspace: &Workspace) -> Outcome {
     let step = workspace.cargo().arguments(["doc", "--workspace", "--no-deps", "--lib", "--examples"]);
     step.environment("RUSTDOCFLAGS", "--deny warnings").run()

@@ -1,4 +1,4 @@
-//! Running other programs: every step is announced, timed, and its failure named.
+//! Running other programs: every step is announced and timed, and its failure is named.
 
 use crate::{Failure, Outcome};
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ pub(crate) const MAX_JOBS: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
-    /// Variables for what is started.
+    /// Environment variables of started programs.
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -23,13 +23,14 @@ impl Workspace {
         Self { root, environment: Vec::new() }
     }
 
-    /// The same, but what is started has its temporary files in this folder.
+    /// Returns the same, but started programs have their temporary files in this folder.
     pub(crate) fn with_temporary(&self, folder: &Path) -> Self {
         self.with("TMPDIR", folder)
     }
 
-    /// The same, for a build from nothing: cargo keeps nothing for the next one, what it builds has no lines for debuggers, and a
-    /// crate is compiled in as many units as there are cores. That takes an eighth less time.
+    /// Returns the same, for a build from scratch: cargo keeps nothing for the next build, what it builds has no line
+    /// numbers for debuggers, and a crate is compiled in as many units as there are cores. That takes an eighth less
+    /// time.
     pub(crate) fn building_afresh(&self) -> Self {
         let workspace = self.with("CARGO_INCREMENTAL", "0").with("CARGO_PROFILE_DEV_DEBUG", "0");
         workspace.with("CARGO_PROFILE_DEV_CODEGEN_UNITS", cores().to_string())
@@ -59,8 +60,8 @@ impl Workspace {
     pub(crate) fn program(&self, name: impl AsRef<OsStr>) -> Step {
         let mut command = Command::new(name);
         command.current_dir(&self.root).stdin(Stdio::null()).env("CARGO_BUILD_JOBS", jobs().to_string());
-        // What cargo tells this program of its own package. A build script may look at variables of these names, and then all that
-        // depends on its crate is built anew whenever another program asks for it.
+        // Remove the variables that tell this program about its own package. A build script may read variables of these
+        // names, and then everything that depends on its crate is rebuilt whenever another program asks for it.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -72,13 +73,14 @@ impl Workspace {
     }
 }
 
-/// What the caller's environment asks for, but at most [`MAX_JOBS`] and no more than there are cores.
+/// Returns the number of jobs that the caller's environment asks for, but at most [`MAX_JOBS`] and no more than there
+/// are cores.
 fn jobs() -> usize {
     let wanted = std::env::var("CARGO_BUILD_JOBS").ok().and_then(|text| text.parse().ok()).unwrap_or(MAX_JOBS);
     wanted.clamp(1, MAX_JOBS.min(cores()))
 }
 
-/// How many cores there are for this program.
+/// Returns how many cores this program may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -118,7 +120,8 @@ impl Step {
         })
     }
 
-    /// Runs it in silence; what it writes goes to a file. One that has not ended within `limit` is killed, and has no status.
+    /// Runs it without showing its output, which goes to a file. A program that has not ended within `limit` is killed,
+    /// and has no status.
     pub(crate) fn write_to(mut self, file: std::fs::File, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
         let mut child = self.command.stdout(file.try_clone()?).stderr(file).spawn()?;
         let end = Instant::now() + limit;
@@ -147,20 +150,20 @@ impl Step {
         }
     }
 
-    /// Runs it in silence: what it wrote to standard output, or nothing if it failed.
+    /// Runs it without showing its output. Returns what it wrote to standard output, or `None` if it failed.
     pub(crate) fn output(mut self) -> Option<String> {
         let output = self.command.stderr(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs it in silence and says whether it succeeded.
+    /// Runs it without showing its output, and returns whether it succeeded.
     pub(crate) fn succeeds(self) -> bool {
         self.output().is_some()
     }
 
     /// The command as one would type it, with the variables that change what is built.
     fn line(&self) -> String {
-        // What is taken away is not shown.
+        // Removed variables are not shown.
         let variables = self.command.get_envs().filter_map(|(name, value)| Some((name.to_string_lossy(), value?)));
         let mut words: Vec<String> = variables
             .filter(|(name, _)| !["CARGO_BUILD_JOBS", "TMPDIR"].contains(&&**name))
@@ -173,7 +176,7 @@ impl Step {
     }
 }
 
-/// Runs every step even when one fails, so that one run shows everything there is to repair.
+/// Runs every step even when one fails, so that one run shows everything that needs repair.
 pub(crate) fn run_all(steps: impl IntoIterator<Item = Outcome>) -> Outcome {
     let failures: Vec<String> = steps
         .into_iter()

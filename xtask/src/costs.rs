@@ -12,12 +12,12 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// None yet: the run begins now.
+    /// Begins a run now, with no steps yet.
     pub(crate) fn beginning() -> Self {
         Self { begin: Instant::now(), steps: Vec::new() }
     }
 
-    /// Runs a step and notes its time, also when it fails.
+    /// Runs a step and notes its time, even if it fails.
     pub(crate) fn note(&mut self, name: &'static str, step: impl FnOnce() -> Outcome) -> Outcome {
         let start = Instant::now();
         let outcome = step();

@@ -1,15 +1,16 @@
 //! Documentation of what was built, and its tests, in one run of cargo.
 //!
-//! `cargo doc` wants all dependencies compiled once more, as metadata, which takes several times as long as the documentation itself.
-//! `cargo test --doc` takes them as the tests have left them, and tells rustdoc where they are. So this program stands in the place of
-//! rustdoc there: it makes the documentation of the same crate from the same arguments, and then lets its tests run.
+//! `cargo doc` compiles all dependencies once more, as metadata, which takes several times as long as the documentation
+//! itself. `cargo test --doc` uses them as the tests have left them, and tells rustdoc where they are. So this program
+//! takes rustdoc's place there: it makes the documentation of the same crate from the same arguments, and then runs the
+//! crate's tests.
 
 use crate::command::{Step, Workspace};
 use crate::{Failure, Outcome, check};
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
-/// Says that this program was started as rustdoc, and holds the folder for documentation.
+/// This variable says that this program was started as rustdoc, and holds the folder for documentation.
 const FOLDER: &str = "FOREBAY_XTASK_DOCUMENTATION";
 
 /// What cargo tells rustdoc about tests, each with a value after it.
@@ -17,13 +18,13 @@ const OF_TESTS: [&str; 3] = ["--test-run-directory", "--test-args", "--test-runt
 
 /// Makes the documentation of what the tests were built of, and runs its tests: cargo starts this program as rustdoc.
 pub(crate) fn step(workspace: &Workspace) -> Step {
-    // Where the system does not say where this program lies, cargo says that it cannot be started.
+    // If the system does not say where this program is, cargo reports that it cannot be started.
     let program = std::env::current_exe().unwrap_or_else(|_| "xtask".into());
     let tests = check::linting(workspace.cargo().arguments(["test", "--workspace", "--doc"]));
     tests.environment("RUSTDOC", program).environment(FOLDER, workspace.root().join("target/documentation"))
 }
 
-/// Does rustdoc's work, if it was started in its place.
+/// Does rustdoc's work, if this program was started in rustdoc's place.
 pub(crate) fn as_rustdoc() -> Option<Outcome> {
     let folder = std::env::var_os(FOLDER)?;
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -31,7 +32,7 @@ pub(crate) fn as_rustdoc() -> Option<Outcome> {
     Some(documented.and_then(|()| rustdoc(&arguments)))
 }
 
-/// The arguments that make the documentation of a crate, of those that test it.
+/// Returns the arguments that make the documentation of a crate, from those that test it.
 fn documenting(arguments: &[OsString], folder: &OsStr) -> Option<Vec<OsString>> {
     if !arguments.iter().any(|argument| argument == "--test") {
         return None;

@@ -7,8 +7,8 @@
 //!      until these begin
 //! ```
 //!
-//! - [`rules`]: what `ARCHITECTURE.md` and `CONTRIBUTING.md` promise and a program can verify by
-//!   reading files. Pure functions over a [`rules::Tree`]; each is tested with a planted violation.
+//! - [`rules`]: promises of `ARCHITECTURE.md` and `CONTRIBUTING.md` that a program can verify by reading files. Pure
+//!   functions over a [`rules::Tree`]; each is tested with a planted violation.
 //! - [`check`]: the rules and the tools of the toolchain.
 //! - [`documented`]: documentation of what was built, and its tests.
 //! - [`suites`]: the long suites, one row each.
@@ -18,10 +18,10 @@
 //! - [`azure`]: storage in Azure.
 //! - [`setup`]: what the machine needs.
 //! - [`programs`]: the programs of tests, several at a time.
-//! - [`costs`]: which step of `cargo xtask test`, and which program of tests, took how long; it is told at the end.
+//! - [`costs`]: how long each step of `cargo xtask test`, and each program of tests, took; printed at the end.
 //! - [`scratch`]: the folder for temporary files, in which a run may leave nothing.
 //!
-//! Exit codes: 0 all is well, 1 something failed, 2 the command line is wrong. No dependencies, so
+//! Exit codes: 0 all is well, 1 something failed, 2 the command line is wrong. This program has no dependencies, so
 //! that the checks build in seconds and on a machine without a network.
 
 #![forbid(unsafe_code)]

@@ -3,7 +3,7 @@
 /// Why a command ended without success.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something that was checked is not as it should be, or could not be run.
+    /// A check failed, or could not be run.
     Failed(String),
     /// The command line is wrong.
     Usage(String),

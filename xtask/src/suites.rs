@@ -1,8 +1,8 @@
 //! The long suites: one row each, run by name in full, and some as a short slice in
 //! `cargo xtask test`.
 //!
-//! A slice is a test like any other, of the same build, wherever that can be. A suite that builds with flags of its own
-//! gets a target folder of its own, so that it does not throw away what the others built; its slice is a run of it.
+//! Wherever possible, a slice is a test like any other, of the same build. A suite that builds with flags of its own
+//! gets a target folder of its own, so that it does not throw away what others built; its slice is a run of the suite.
 
 use crate::command::{Step, Workspace};
 use crate::{Failure, Outcome, setup};
@@ -17,11 +17,11 @@ pub(crate) struct Suite {
     toolchain: Toolchain,
     /// Variables of the build and the run.
     environment: &'static [(&'static str, &'static str)],
-    /// What cargo is told.
+    /// The arguments of cargo.
     command: &'static [&'static str],
     /// What follows the command in a full run, unless the command line says otherwise.
     full: &'static [&'static str],
-    /// What of it runs in `cargo xtask test`.
+    /// The part of it that runs in `cargo xtask test`.
     slice: Slice,
 }
 
@@ -32,7 +32,7 @@ impl Suite {
     }
 }
 
-/// What of a suite runs in `cargo xtask test`.
+/// The part of a suite that runs in `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
 enum Slice {
     Nothing,
@@ -129,7 +129,7 @@ pub(crate) const SUITES: &[Suite] = &[
             ("CARGO_TARGET_DIR", "target/miri"),
         ],
         command: INTERPRETED,
-        // Such tests have the word in their names.
+        // Tests with threads have this word in their names.
         full: &["--", "threads"],
         slice: Slice::Nothing,
     },
@@ -390,7 +390,7 @@ pub(crate) const SUITES: &[Suite] = &[
             "storage",
             "--",
         ],
-        // Of the first program those of one file, of the second one all.
+        // The tests of one file of the first program, and all tests of the second.
         full: &["--nocapture", "durable::", "a_killed_writer", "a_stopped_writer"],
         slice: Slice::Tests("crates/cli/tests/durable.rs"),
     },
@@ -501,7 +501,7 @@ pub(crate) const SUITES: &[Suite] = &[
         folder: "",
         toolchain: Toolchain::Stable,
         environment: &[("CARGO_TARGET_DIR", "target/crates")],
-        // But for those that are not published.
+        // All crates except those that are not published.
         command: &[
             "package",
             "--workspace",
@@ -551,7 +551,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
 }
 
-/// Runs a suite in full, or with `arguments` in place of its own.
+/// Runs a suite in full, or with `arguments` instead of its own.
 pub(crate) fn run(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Outcome {
     if !is_there(workspace, suite) {
         return Err(Failure::Failed(format!("`{}` tests {}, which does not exist yet", suite.name, suite.folder)));
@@ -561,10 +561,10 @@ pub(crate) fn run(workspace: &Workspace, suite: &Suite, arguments: &[String]) ->
     if arguments.is_empty() { step.arguments(suite.full).run() } else { step.arguments(arguments).run() }
 }
 
-/// What runs of the suites among the tests is there.
+/// Checks that the tests exist that are slices of suites.
 ///
 /// # Errors
-/// Of a file of tests that is not: its suite would have no slice any more.
+/// For a missing file of tests: its suite would no longer have a slice.
 pub(crate) fn require_slices(workspace: &Workspace) -> Outcome {
     for suite in SUITES {
         if let Slice::Tests(path) = suite.slice
@@ -579,7 +579,7 @@ pub(crate) fn require_slices(workspace: &Workspace) -> Outcome {
     Ok(())
 }
 
-/// What runs the slice of a suite that [runs beside the tests](Suite::runs_beside_tests).
+/// Returns the command that runs the slice of a suite that [runs beside the tests](Suite::runs_beside_tests).
 pub(crate) fn slice(workspace: &Workspace, suite: &Suite) -> Step {
     let arguments = match suite.slice {
         Slice::Run(arguments) => arguments,
@@ -670,7 +670,7 @@ mod tests {
         assert_eq!(targets.len(), count);
     }
 
-    /// What follows `flag` in a command, each time.
+    /// Returns what follows each `flag` in a command.
     fn named<'a>(command: &'a [&str], flag: &'a str) -> impl Iterator<Item = &'a str> {
         command.windows(2).filter(move |two| two[0] == flag).map(|two| two[1])
     }

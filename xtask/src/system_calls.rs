@@ -1,5 +1,5 @@
-//! Whether the filters of system calls in the systemd units let through what the command does. `systemd-analyze verify` cannot
-//! tell, and a unit that kills its command is found where it is installed.
+//! Checks that the filters of system calls in the systemd units allow what the command does. `systemd-analyze verify`
+//! cannot tell, and otherwise a unit that kills its command is only found where it is installed.
 
 use crate::command::Workspace;
 use crate::{Failure, Outcome};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 struct Groups<'t>(BTreeMap<&'t str, Vec<&'t str>>);
 
 impl<'t> Groups<'t> {
-    /// Of what `systemd-analyze syscall-filter` prints.
+    /// Parses what `systemd-analyze syscall-filter` prints.
     fn parse(text: &'t str) -> Self {
         let (mut groups, mut current) = (BTreeMap::<_, Vec<_>>::new(), "");
         for line in text.lines() {
@@ -33,7 +33,7 @@ impl<'t> Groups<'t> {
     }
 }
 
-/// What a unit lets through: its lines add to that, or take away.
+/// Returns what a unit allows: its lines add to this, or take away.
 fn allowed<'t>(unit: &'t str, groups: &Groups<'t>) -> BTreeSet<&'t str> {
     let mut allowed = BTreeSet::new();
     for line in unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
@@ -56,7 +56,7 @@ fn used(trace: &str) -> BTreeSet<&str> {
     trace.lines().filter_map(call).filter(is_name).collect()
 }
 
-/// Runs a database, its memory node and its storage in one process, and compares what they ask of the system with each unit.
+/// Runs a database, its memory node and its storage in one process, and compares their system calls with each unit.
 pub(crate) fn check(workspace: &Workspace, forebay: &Path, units: &[PathBuf], folder: &Path) -> Outcome {
     let read = |path: &Path| {
         std::fs::read_to_string(path).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))

@@ -23,7 +23,7 @@ fn steps(workspace: &Workspace, costs: &mut Costs, ended: &mut Vec<Ended>) -> Ou
     let slices = suites::SUITES.iter().filter_map(Program::of_suite);
     let mut programs: Vec<Program> = slices.chain([Program::documentation()]).collect();
     std::thread::scope(|scope| {
-        // The network brings what the tests start while their programs are built.
+        // Servers and clients are downloaded while the programs of the tests are built.
         let servers = scope.spawn(|| setup::servers_and_clients(workspace));
         run_all(check::OF_TEXT.iter().map(|part| costs.note(part.name, || (part.run)(workspace))))?;
         costs.note("build of tests, clippy", || {

@@ -1,7 +1,8 @@
-//! What a get through the C interface costs above one through Rust: `get [KEYS [GETS]]` prints nanoseconds and ratios.
+//! What a get through the C interface costs compared with one through Rust: `get [KEYS [GETS]]` prints nanoseconds and
+//! ratios.
 //!
 //! `get KEYS GETS WAY` runs one way alone, for a profiler that counts instructions: the difference of two runs with
-//! different GETS is free of what opening and filling cost.
+//! different GETS does not include the cost of opening and filling.
 
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -48,7 +49,7 @@ fn main() {
     unsafe { leveldb_close(db) };
 }
 
-/// Runs all ways in turns, and prints each one's best round.
+/// Runs all ways in turn, and prints each one's best round.
 fn compare(ways: &[Way<'_>], asked: &[[u8; 20]]) {
     let clock = SystemClock::shared();
     let mut best = vec![f64::INFINITY; ways.len()];
@@ -63,7 +64,7 @@ fn compare(ways: &[Way<'_>], asked: &[[u8; 20]]) {
     }
     println!("{:<16} {:>10} {:>14}", "way", "ns a get", "above Rust, ns");
     for (i, ((name, _), nanos)) in ways.iter().zip(&best).enumerate() {
-        // Each way through C comes after the same in Rust.
+        // Each way through C comes after the same way in Rust.
         let above =
             if i % 2 == 1 { format!("{:.1} ({:.2}x)", nanos - best[i - 1], nanos / best[i - 1]) } else { "-".into() };
         println!("{name:<16} {nanos:>10.1} {above:>14}");

@@ -9,12 +9,12 @@ use libc::{c_char, c_void, size_t};
 #[derive(Default)]
 pub struct leveldb_writebatch_t {
     writes: WriteBatch,
-    /// Why a write could not be added: without it, the batch is not what the caller meant.
+    /// Why a write could not be added, if one could not: then the batch is not what the caller meant.
     failure: Option<Failure>,
 }
 
 impl leveldb_writebatch_t {
-    /// The writes, if all that were to be added are there.
+    /// Returns the writes, if none is missing.
     pub(crate) fn writes(&self) -> Result<&WriteBatch, Failure> {
         self.failure.clone().map_or(Ok(&self.writes), Err)
     }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn leveldb_writebatch_delete(
     }
 }
 
-/// Adds an operand to a key, of which the database's merge operator makes the value.
+/// Adds an operand to a key. The database's merge operator makes the value from the operands.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
     });
 }
 
-/// Adds the writes of `source` behind those of `destination`.
+/// Adds the writes of `source` after those of `destination`.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

@@ -22,7 +22,7 @@ pub(crate) unsafe fn failing<T>(
     };
     failure.remember();
     let Some(errptr) = NonNull::new(errptr) else { return otherwise };
-    // Without memory for the text, an error would look like a success: better the old text than none.
+    // Without memory for the text, an error would look like a success: keeping the old text is better than none.
     let text = text_for_caller(&failure.text()).unwrap_or(std::ptr::null_mut());
     if !text.is_null() {
         // SAFETY: the caller's duty; `free` takes `NULL` too.
@@ -34,8 +34,8 @@ pub(crate) unsafe fn failing<T>(
     otherwise
 }
 
-/// Runs what has no way to report an error. After one the caller gets `otherwise`, and [`crate::forebay_error_kind`]
-/// tells.
+/// Runs what has no way to report an error. After an error the caller gets `otherwise`, and
+/// [`crate::forebay_error_kind`] tells the kind.
 pub(crate) fn quiet<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
     caught(body).unwrap_or_else(|failure| {
         failure.remember();
@@ -44,12 +44,12 @@ pub(crate) fn quiet<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) 
 }
 
 fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    // What a panic leaves half done is the database's own state, which guards itself, or an object of the caller's, of
-    // which any state is sound.
+    // A panic may leave half done the database's own state, which guards itself, or an object of the caller's, any
+    // state of which is sound.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        // Dropping what was thrown may itself panic.
+        // Dropping the panic's payload may itself panic.
         std::mem::forget(panic);
         Err(Failure::new(ErrorKind::Io, format!("an internal error, please report it: {text}")))
     })
@@ -78,7 +78,7 @@ fn name_of<T>() -> &'static str {
     std::any::type_name::<T>().rsplit("::").next().unwrap_or_default()
 }
 
-/// Bytes of the caller. No pointer is needed where there are none.
+/// Bytes of the caller. The pointer is not used if there are none.
 ///
 /// # Safety
 /// `start` is `NULL`, or `length` readable bytes are there, which nobody changes during `'a`.
@@ -177,7 +177,7 @@ pub(crate) unsafe fn take<T>(handle: *mut T) -> Option<Box<T>> {
     NonNull::new(handle).map(|handle| unsafe { Box::from_raw(handle.as_ptr()) })
 }
 
-/// A copy of `bytes` that the caller frees, and of at least one byte, since `NULL` means something else.
+/// Returns a copy of `bytes` that the caller frees. It takes at least one byte, because `NULL` means something else.
 pub(crate) fn bytes_for_caller(bytes: &[u8]) -> Result<*mut c_char, Failure> {
     // SAFETY: any size may be asked for.
     let copy: *mut c_void = unsafe { libc::malloc(bytes.len().max(1)) };
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::{forebay_error_kind, leveldb_free, leveldb_t};
 
-    /// What `errptr` says after `body`.
+    /// Returns what `errptr` says after `body`.
     fn said(body: impl FnOnce() -> Result<(), Failure>) -> String {
         let mut error = std::ptr::null_mut();
         // SAFETY: `error` points to `NULL`, then to what `malloc` gave.
@@ -231,7 +231,7 @@ mod tests {
             failing(&raw mut error, (), || Err(Failure::invalid("zero \0 inside")));
             assert_eq!(CStr::from_ptr(error).to_str().unwrap(), "Invalid argument: zero \u{fffd} inside");
             leveldb_free(error.cast());
-            // Nowhere to put it.
+            // There is nowhere to put the error.
             failing(std::ptr::null_mut(), (), || Err(Failure::invalid("")));
         }
     }

@@ -48,7 +48,8 @@ impl Drop for leveldb_comparator_t {
     }
 }
 
-/// A comparator. Of its functions, `name` and `destructor` are called; see [`crate::leveldb_options_set_comparator`].
+/// Makes a comparator. Only its functions `name` and `destructor` are called; see
+/// [`crate::leveldb_options_set_comparator`].
 ///
 /// # Safety
 /// See the [crate](crate#safety).

@@ -27,14 +27,14 @@ impl leveldb_t {
         Ok(self.shared_store()?)
     }
 
-    /// The same, for what keeps it.
+    /// Returns the same, for objects that keep the store.
     pub(crate) fn shared_store(&self) -> Result<&Arc<Store>, Failure> {
         Ok(self.store.get()?)
     }
 }
 
-/// Opens the database of this name: on the memory nodes that the options name, or else in the directory of this path. This
-/// is the one place that decides where a database lies.
+/// Opens the database of this name: on the memory nodes that the options name, or else in the directory of this path.
+/// Only this function decides where a database is.
 pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Failure> {
     if let Some(failure) = &options.refused {
         return Err(failure.clone());
@@ -56,7 +56,8 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
     opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy(), &options.directory.database))
 }
 
-/// The number of shards to open a database with: the one that was set, or that of the database, or that of a new one.
+/// Returns the number of shards to open a database with: the number that was set, or that of the database, or that of a
+/// new database.
 fn shards(
     options: &leveldb_options_t,
     recorded: impl FnOnce() -> Result<Option<usize>, forebay::Error>,
@@ -75,7 +76,7 @@ fn destroy(options: &leveldb_options_t, name: &CStr) -> Result<(), Failure> {
         Store::destroy(&options.nodes, &database_name(name)?)
     };
     match destroyed.map_err(Failure::from) {
-        // As in LevelDB, what is not there is destroyed.
+        // As in LevelDB, a missing database counts as destroyed.
         Err(failure) if failure.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
     }
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn leveldb_open(
     }
 }
 
-/// Closes a database. What the last flush fails with is lost; see [`crate::forebay_close`].
+/// Closes a database. An error of the last flush is not reported; see [`crate::forebay_close`].
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -117,8 +118,8 @@ pub unsafe extern "C" fn leveldb_close(db: *mut leveldb_t) {
     unsafe { crate::forebay_close(db, std::ptr::null_mut()) }
 }
 
-/// Closes a database. It is closed also if this fails: then the last flush did, and what it would have kept is lost. In a process
-/// that was forked after the database was opened, this frees the handle alone.
+/// Closes a database. It is closed even if this fails: then the last flush has failed, and what it would have kept is
+/// lost. In a process that was forked after the database was opened, this only frees the handle.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn forebay_close(db: *mut leveldb_t, errptr: *mut *mut c_c
     unsafe {
         failing(errptr, (), || {
             let store = take(db).map(|db| db.store.into_inner());
-            // Of one that was opened before a fork, there is nothing to close here.
+            // A database that was opened before a fork is not closed here.
             store.and_then(Result::ok).map_or(Ok(()), |store| Ok(store.close()?))
         });
     }
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn leveldb_put(
     }
 }
 
-/// Removes a key, which need not be there.
+/// Removes a key, which need not exist.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -201,8 +202,8 @@ pub unsafe extern "C" fn leveldb_write(
     }
 }
 
-/// A copy of the value of a key, and its length. `NULL` when the key has no value, which is no error, or on failure. The
-/// caller frees it.
+/// Returns a copy of the value of a key, and its length. `NULL` when the key has no value, which is no error, or on
+/// failure. The caller frees the copy.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -253,7 +254,8 @@ pub unsafe extern "C" fn leveldb_release_snapshot(_db: *mut leveldb_t, snapshot:
     unsafe { end(snapshot.cast_mut()) }
 }
 
-/// A property as text that the caller frees; `NULL` for an unknown name. Has those of Forebay, and LevelDB's.
+/// Returns a property as text that the caller frees; `NULL` for an unknown name. There are Forebay's properties and
+/// LevelDB's.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -283,8 +285,8 @@ fn property(store: &Store, name: &str) -> Option<String> {
     }
 }
 
-/// Approximate bytes of the records in each of `num_ranges` ranges, without what memtables hold; 0 for a range that ends
-/// before it starts.
+/// Gives the approximate bytes of the records in each of `num_ranges` ranges, without what memtables hold; 0 for a range
+/// that ends before it starts.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -353,7 +355,7 @@ pub unsafe extern "C" fn forebay_compact_range(
     }
 }
 
-/// Drops a database and its data. One that does not exist is no error; one that is open is.
+/// Drops a database and its data. A missing database is no error; an open one is.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -372,8 +374,8 @@ pub unsafe extern "C" fn leveldb_destroy_db(
     }
 }
 
-/// Opens and closes a database that exists, which recovers what there is to recover, and fails with what keeps it from
-/// opening. There are no files to rebuild it from.
+/// Opens and closes an existing database, which recovers what can be recovered. Fails with the error that keeps the
+/// database from opening. There are no files to rebuild it from.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

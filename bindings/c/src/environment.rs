@@ -31,7 +31,8 @@ pub unsafe extern "C" fn leveldb_env_destroy(env: *mut leveldb_env_t) {
     unsafe { end(env) }
 }
 
-/// A folder for tests of this user, which is made if it is missing. The caller frees the name; `NULL` if there is none.
+/// Returns a folder for tests of this user, which is made if it is missing. The caller frees the name; `NULL` if there
+/// is none.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

@@ -1,4 +1,4 @@
-//! What Forebay has and LevelDB's interface does not.
+//! Functions that Forebay has and LevelDB's interface does not.
 
 use crate::border::{array, array_mut, bytes, bytes_for_caller, exclusive, failing, quiet, shared, string};
 use crate::database::leveldb_t;
@@ -14,14 +14,15 @@ pub extern "C" fn forebay_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// The kind of the last error of the calling thread, one of `FOREBAY_ERROR_…`; 0 before the first. It says what to do,
-/// where the text of an error only has LevelDB's class. Functions that cannot report an error set it too.
+/// The kind of the last error of the calling thread, one of `FOREBAY_ERROR_…`; 0 before the first. The kind says what
+/// to do, while the text of an error has only LevelDB's class. Functions that cannot report an error also set it.
 #[unsafe(no_mangle)] // SAFETY: the name is this library's.
 pub extern "C" fn forebay_error_kind() -> c_int {
     failure::last().into()
 }
 
-/// Sets the order of keys: `FOREBAY_ORDER_BYTEWISE` or `FOREBAY_ORDER_REVERSE_BYTEWISE`. Of another number, opening fails.
+/// Sets the order of keys: `FOREBAY_ORDER_BYTEWISE` or `FOREBAY_ORDER_REVERSE_BYTEWISE`. With another number, opening
+/// fails.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -43,7 +44,8 @@ pub unsafe extern "C" fn forebay_options_set_key_order(options: *mut leveldb_opt
     });
 }
 
-/// Sets how many bytes of memory a database in a directory may take; what does not fit lies in the directory alone.
+/// Sets how many bytes of memory a database in a directory may take; what does not fit is stored in the directory
+/// alone.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -53,8 +55,9 @@ pub unsafe extern "C" fn forebay_options_set_memory_bytes(options: *mut leveldb_
     quiet((), || unsafe { exclusive(options) }.map(|options| options.directory.memory_bytes = bytes));
 }
 
-/// Sets the memory nodes that the database lies on: addresses as `tcp://host:port` or `shm:path`, separated by commas. An
-/// empty text means a directory of this machine. On memory nodes the database's name is a name, not a path: letters, digits, `.`, `_`, `-`.
+/// Sets the memory nodes that hold the database: addresses as `tcp://host:port` or `shm:path`, separated by commas. An empty
+/// text means a directory of this machine. On memory nodes the database's name is a name, not a path: letters, digits, `.`,
+/// `_`, `-`.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -80,8 +83,8 @@ pub unsafe extern "C" fn forebay_options_set_memory_nodes(
     }
 }
 
-/// Sets the number of shards, which is fixed when a database is created: one that has another number does not open. Without, one
-/// that is there opens with its own.
+/// Sets the number of shards, which is fixed when a database is created: a database that has another number does not
+/// open. If it is not set, an existing database opens with its own number.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -91,8 +94,8 @@ pub unsafe extern "C" fn forebay_options_set_shards(options: *mut leveldb_option
     quiet((), || unsafe { exclusive(options) }.map(|options| options.shards = Some(shards)));
 }
 
-/// Sets the merge operator of a database that is created: `counter`, `append`, `append:` and a separator, or `last`. One that is
-/// there keeps its own.
+/// Sets the merge operator of a new database: `counter`, `append`, `append:` and a separator, or `last`. An existing
+/// database keeps its own.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -132,8 +135,8 @@ pub unsafe extern "C" fn forebay_get(
     }
 }
 
-/// Copies of the values of `count` keys and their lengths, all as of the same moment, in few round trips. `NULL` for a key
-/// without a value. The caller frees each. On failure, none is there.
+/// Gives copies of the values of `count` keys and their lengths, all as of the same moment, in few round trips. `NULL`
+/// for a key without a value. The caller frees each copy. On failure, there are none.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -180,7 +183,7 @@ pub unsafe extern "C" fn forebay_multi_get(
     }
 }
 
-/// Adds an operand to a key, of which the database's merge operator makes the value.
+/// Adds an operand to a key. The database's merge operator makes the value from the operands.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -229,7 +232,7 @@ pub unsafe extern "C" fn forebay_delete_range(
     }
 }
 
-/// Flushes what was written before to the memory nodes, and waits for it.
+/// Flushes earlier writes to the memory nodes, and waits for it.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

@@ -29,8 +29,8 @@ impl Failure {
         self.kind
     }
 
-    /// An error of opening a database. LevelDB counts what is there or not against the options as a wrong argument; where
-    /// they do not forbid it, something else was not there.
+    /// Turns this into an error of opening a database. LevelDB reports a database that exists or is missing against the
+    /// options as a wrong argument. If the options do not forbid it, something else was missing.
     pub(crate) fn of_opening(mut self, name: &str, options: &Options) -> Self {
         let why = match self.kind {
             ErrorKind::NotFound if !options.create_if_missing => "does not exist (create_if_missing is false)",

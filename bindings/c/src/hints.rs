@@ -1,9 +1,9 @@
-//! Filter policies and caches: what LevelDB needs to be fast, and Forebay mostly does without.
+//! Filter policies and caches: LevelDB needs them to be fast, and Forebay mostly does not.
 
 use crate::border::{end, give, quiet};
 use libc::{c_char, c_int, c_void, size_t};
 
-/// A filter policy. Nothing asks it.
+/// A filter policy. Nothing uses it.
 pub struct leveldb_filterpolicy_t {
     state: *mut c_void,
     destructor: Option<unsafe extern "C" fn(*mut c_void)>,
@@ -29,7 +29,7 @@ impl leveldb_cache_t {
     }
 }
 
-/// A filter policy. Of its functions, only `destructor` is called.
+/// Makes a filter policy. Of its functions, only `destructor` is called.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn leveldb_filterpolicy_destroy(policy: *mut leveldb_filte
     unsafe { end(policy) }
 }
 
-/// A Bloom filter's policy, which has no effect.
+/// Makes a Bloom filter's policy, which has no effect.
 #[unsafe(no_mangle)] // SAFETY: the name is LevelDB's.
 pub extern "C" fn leveldb_filterpolicy_create_bloom(_bits_per_key: c_int) -> *mut leveldb_filterpolicy_t {
     let policy = leveldb_filterpolicy_t { state: std::ptr::null_mut(), destructor: None };

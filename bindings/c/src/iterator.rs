@@ -8,7 +8,7 @@ use forebay::process::Owned;
 use forebay::{DbIterator, EngineError};
 use libc::{c_char, size_t};
 
-/// An iterator, or the error because of which there is none.
+/// An iterator, or the error that prevented one.
 pub struct leveldb_iterator_t {
     iterator: Option<Owned<DbIterator>>,
     failure: Option<Failure>,
@@ -34,7 +34,7 @@ impl leveldb_iterator_t {
     }
 }
 
-/// Moves an iterator. A failure, also one of the arguments, stays with the iterator.
+/// Moves an iterator. A failure, also of the arguments, stays with the iterator.
 ///
 /// # Safety
 /// As [`exclusive`].
@@ -43,7 +43,7 @@ unsafe fn go(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut DbIterato
     quiet((), || unsafe { exclusive(iterator)? }.go(step));
 }
 
-/// Moves an iterator from where it is, if it is anywhere: a failure stays until the next seek.
+/// Moves an iterator from its position, if it has one: a failure stays until the next seek.
 ///
 /// # Safety
 /// As [`exclusive`].
@@ -55,8 +55,8 @@ unsafe fn go_on(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut DbIter
     });
 }
 
-/// An iterator, as of the options' snapshot or now, without a position. If it cannot be made, the iterator has no
-/// positions, and [`leveldb_iter_get_error`] says why.
+/// Makes an iterator, as of the options' snapshot or now, without a position. If it cannot be made, the returned
+/// iterator has no positions, and [`leveldb_iter_get_error`] says why.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn leveldb_iter_prev(iterator: *mut leveldb_iterator_t) {
     unsafe { go_on(iterator, DbIterator::prev) }
 }
 
-/// The current key, which stays until the iterator moves; `NULL` without a position.
+/// Returns the current key, which stays until the iterator moves; `NULL` without a position.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn leveldb_iter_key(iterator: *const leveldb_iterator_t, k
     unsafe { current(iterator, klen, DbIterator::key) }
 }
 
-/// The current value, which stays until the iterator moves; `NULL` without a position.
+/// Returns the current value, which stays until the iterator moves; `NULL` without a position.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -204,7 +204,8 @@ unsafe fn current(
     })
 }
 
-/// The error of the iterator's last move, if it failed, or that the process was forked after the iterator was made.
+/// Gives the error of the iterator's last move, if it failed, or the error that the process was forked after the
+/// iterator was made.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

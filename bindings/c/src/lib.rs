@@ -1,8 +1,8 @@
 //! Forebay's C interface: the 68 functions of LevelDB's C interface under their own names, and `forebay_…` functions
 //! for what LevelDB does not have. `include/forebay.h` declares both; the C++ headers beside it are built on them.
 //!
-//! A program that links LevelDB links Forebay instead. `docs/reference/bindings.md` says what differs. This crate holds
-//! no logic of a database: it turns pointers into values, calls crate `forebay`, and turns results into pointers.
+//! A program that links LevelDB can link Forebay instead. `docs/reference/bindings.md` says what differs. This crate
+//! holds no logic of a database: it turns pointers into values, calls crate `forebay`, and turns results into pointers.
 //!
 //! # Safety
 //!
@@ -16,11 +16,11 @@
 //! 4. An error pointer is `NULL`, or points to `NULL` or to a string that `malloc` gave.
 //! 5. Functions that are passed in obey their own declarations, and do not unwind.
 //!
-//! A process that is forked after a database was opened may pass its handle all the same: functions refuse it, and those that end
-//! it forget it.
+//! A process that is forked after a database was opened may still pass the database's handle: functions refuse it, and
+//! functions that end a handle forget it.
 //!
 //! In return, no function unwinds into C: a panic becomes an error, or no effect where a function cannot fail. `NULL`
-//! where it is not allowed does the same. What a function returns is owned by the caller. Memory for the caller comes
+//! where it is not allowed has the same result. The caller owns what a function returns. Memory for the caller comes
 //! from `malloc`, and `leveldb_free` frees it.
 
 #![allow(non_camel_case_types, reason = "types have the names that C programs know")]

@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// Options of opening a database.
 #[derive(Clone)]
 pub struct leveldb_options_t {
-    /// How a directory is opened, and what of it holds for memory nodes.
+    /// How a directory is opened. A part of it also holds for memory nodes.
     pub(crate) directory: DirectoryOptions,
-    /// Memory nodes of other processes; with none, the database lies in a directory.
+    /// Memory nodes of other processes; with none, the database is in a directory.
     pub(crate) nodes: Vec<NodeAddress>,
-    /// The number of shards; `None` for that of the database, and the usual one of a new database.
+    /// The number of shards; `None` for that of the database, or the usual number for a new database.
     pub(crate) shards: Option<usize>,
     /// Why these options open nothing.
     pub(crate) refused: Option<Failure>,
@@ -103,8 +103,8 @@ pub(crate) unsafe fn change<T>(options: *mut T, change: impl FnOnce(&mut T)) {
     quiet((), || unsafe { exclusive(options) }.map(change));
 }
 
-/// Sets the order of keys to that of a comparator, told by the comparator's name. Of any other comparator, opening
-/// fails with "Not implemented": memory nodes compare keys too, and cannot run a function of this process. `NULL` is
+/// Sets the order of keys to that of a comparator, known by the comparator's name. With any other comparator, opening
+/// fails with "Not implemented": memory nodes also compare keys, and cannot run a function of this process. `NULL` is
 /// the order by bytes.
 ///
 /// # Safety
@@ -198,7 +198,8 @@ pub unsafe extern "C" fn leveldb_options_set_write_buffer_size(options: *mut lev
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_options_set_max_open_files(_options: *mut leveldb_options_t, _files: c_int) {}
 
-/// Limits the cached indexes of tables to the cache's capacity; `NULL` is no limit. Each database counts by itself.
+/// Limits the cached indexes of tables to the cache's capacity; `NULL` is no limit. The limit applies to each database
+/// separately.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -242,7 +243,7 @@ pub unsafe extern "C" fn leveldb_options_set_max_file_size(options: *mut leveldb
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_options_set_compression(_options: *mut leveldb_options_t, _kind: c_int) {}
 
-/// New options of a read: everything that is there now.
+/// Makes new options of a read, as of now.
 #[unsafe(no_mangle)] // SAFETY: the name is LevelDB's.
 pub extern "C" fn leveldb_readoptions_create() -> *mut leveldb_readoptions_t {
     quiet(std::ptr::null_mut(), || Ok(give(leveldb_readoptions_t::default())))
@@ -272,7 +273,7 @@ pub unsafe extern "C" fn leveldb_readoptions_set_verify_checksums(_options: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_readoptions_set_fill_cache(_options: *mut leveldb_readoptions_t, _value: u8) {}
 
-/// Sets the moment to read at; `NULL` is now. The options keep the moment until they are changed or destroyed, also if
+/// Sets the moment to read at; `NULL` is now. The options keep the moment until they are changed or destroyed, even if
 /// the snapshot is released before.
 ///
 /// # Safety
@@ -288,7 +289,7 @@ pub unsafe extern "C" fn leveldb_readoptions_set_snapshot(
     unsafe { change(options, |options| options.snapshot = snapshot) }
 }
 
-/// Sets the first key that iterators show, and the first one that they no longer show; `NULL` is no bound.
+/// Sets the first key that iterators show, and the first key that they no longer show; `NULL` is no bound.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -323,8 +324,8 @@ pub unsafe extern "C" fn leveldb_writeoptions_destroy(options: *mut leveldb_writ
     unsafe { end(options) }
 }
 
-/// Sets whether a write is synced when it returns: of a database in a directory it is then on the disk, of one on memory
-/// nodes in their memory. Without, a directory is synced once a second.
+/// Sets whether a write is synced when it returns. In a directory, a synced write is on the disk; on memory nodes, it is
+/// in their memory. Without sync, a directory is synced once a second.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

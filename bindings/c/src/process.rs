@@ -4,7 +4,8 @@ use crate::border::quiet;
 pub(crate) use forebay::process::remember;
 use std::sync::Once;
 
-/// From here on, a child that is forked does not use what its parent has opened, and a process that ends syncs what it has open.
+/// Starts to watch forks and the process's end: a forked child does not use what its parent has opened, and a process
+/// that ends syncs what it has open.
 pub(crate) fn watch() {
     extern "C" fn in_child() {
         forebay::process::forked();

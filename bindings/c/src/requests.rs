@@ -10,7 +10,7 @@ use libc::{c_char, size_t};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A table of what clients' requests were answered.
+/// A table of the answers to clients' requests.
 pub struct forebay_requests_t(Owned<Table>);
 
 struct Table {
@@ -18,8 +18,8 @@ struct Table {
     store: Arc<Store>,
 }
 
-/// The table of requests whose keys begin with `prefix`, from which the caller keeps other keys. An entry lives for `lifetime_ms` after
-/// its client's last request. `NULL` on failure.
+/// Returns the table of requests whose keys begin with `prefix`. The caller must not use this prefix for other keys. An
+/// entry lives for `lifetime_ms` after its client's last request. `NULL` on failure.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -52,8 +52,9 @@ pub unsafe extern "C" fn forebay_requests_destroy(requests: *mut forebay_request
     unsafe { end(requests) }
 }
 
-/// Writes a batch as the request `number` of `client`, or finds that it was written, and sets `is_repeated` then. A copy of the result
-/// that the try which was written gave, and its length; the caller frees it. `NULL` on failure.
+/// Writes a batch as the request `number` of `client`, or finds that it was written, and then sets `is_repeated`.
+/// Returns a copy of the result that the written try gave, and its length; the caller frees the copy. `NULL` on
+/// failure.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

@@ -1,4 +1,4 @@
-//! What a snapshot is to C. Databases make and release it, options of reads name it.
+//! Snapshots as C sees them. Databases make and release them, options of reads name them.
 
 use forebay::Snapshot;
 use forebay::process::Owned;

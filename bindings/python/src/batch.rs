@@ -23,12 +23,12 @@ impl Batch {
         Self { store, sync, writes: Mutex::default() }
     }
 
-    /// Whether it is of this database.
+    /// Whether the batch is of this database.
     pub(crate) fn is_of(&self, store: &SharedStore) -> PyResult<bool> {
         Ok(self.store.get().raised()?.is_same(store))
     }
 
-    /// Has the batch written, and empties it if that succeeds.
+    /// Writes the batch with `write`, and empties it if that succeeds.
     pub(crate) fn written<T: Send>(
         &self,
         py: Python<'_>,
@@ -38,7 +38,7 @@ impl Batch {
         let mut writes = std::mem::take(&mut *self.writes());
         let written = py.detach(|| write(&writes, &options)).raised();
         if written.is_err() {
-            // What another thread added meanwhile comes behind.
+            // Writes that another thread added meanwhile come after it.
             let mut now = self.writes();
             writes.append(&now);
             *now = writes;
@@ -63,7 +63,7 @@ impl Batch {
         self.writes().delete(key.as_slice());
     }
 
-    /// Adds an operand to a key, of which the database's merge operator makes the value.
+    /// Adds an operand to a key. The database's merge operator makes the value from the operands.
     fn merge(&self, key: Bytes<'_>, operand: Bytes<'_>) {
         self.writes().merge(key.as_slice(), operand.as_slice());
     }
@@ -73,12 +73,14 @@ impl Batch {
         self.writes().delete_range(start.as_slice(), stop.as_slice());
     }
 
-    /// The batch is written only if `key` has no value then. If it has one, nothing is written: `ConflictError`.
+    /// Makes the batch depend on `key` having no value when it is written. If it has one, nothing is written:
+    /// `ConflictError`.
     fn require_absent(&self, key: Bytes<'_>) {
         self.writes().require_absent(key.as_slice());
     }
 
-    /// The batch is written only if `key` has a value then. If it has none, nothing is written: `ConflictError`.
+    /// Makes the batch depend on `key` having a value when it is written. If it has none, nothing is written:
+    /// `ConflictError`.
     fn require_present(&self, key: Bytes<'_>) {
         self.writes().require_present(key.as_slice());
     }

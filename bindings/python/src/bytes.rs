@@ -4,8 +4,8 @@ use forebay::IterOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-/// Bytes of an argument, which nobody can change. A `bytes` object stays where it is. What any other buffer holds is copied, since
-/// another thread may change it once the interpreter's lock is given away.
+/// Bytes of an argument, which nobody can change. A `bytes` object is not copied. Any other buffer is copied, because
+/// another thread may change it once the interpreter's lock is released.
 pub(crate) struct Bytes<'py>(Bound<'py, PyBytes>);
 
 impl<'py> FromPyObject<'_, 'py> for Bytes<'py> {
@@ -15,7 +15,7 @@ impl<'py> FromPyObject<'_, 'py> for Bytes<'py> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Self(bytes.to_owned()));
         }
-        // Of any format and shape, as `bytes` takes them; but a number is no buffer.
+        // The buffer may have any format and shape, as `bytes` takes them; but a number is no buffer.
         let copy = PyMemoryView::from(&object)?.call_method0("tobytes")?;
         Ok(Self(copy.cast_into()?))
     }

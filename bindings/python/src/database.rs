@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// An open database: an ordered map from bytes to bytes. Any number of threads may use it, but of processes the one that opened it,
-/// and none that is forked later.
+/// An open database: an ordered map from bytes to bytes. Any number of threads may use it, but only the process that
+/// opened it, and none that is forked later.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Database {
     store: RwLock<Option<Owned<SharedStore>>>,
@@ -29,16 +29,16 @@ pub(crate) struct Database {
 
 /// Opens a database.
 ///
-/// Without `nodes`, `path` is a directory, which is created if it is not there. The database takes up to `memory_bytes` of
-/// memory in this process; what does not fit lies in the directory alone. What was written is on the disk within a second, and
-/// when the process exits; one that is killed loses at most the last few milliseconds. With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these
-/// memory nodes. With `sync`, writes are on the disk, or in the memory of the nodes, before they return, unless a write says
-/// otherwise. A database keeps the number of `shards` that it is created with, 1 if none is said, and opens with no other one. A
-/// database that is created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps
-/// it, and takes merges.
+/// Without `nodes`, `path` is a directory, which is created if it does not exist. The database takes up to `memory_bytes`
+/// of memory in this process; what does not fit is stored in the directory alone. Writes are on the disk within a second,
+/// and when the process exits; a process that is killed loses at most the last few milliseconds. With `nodes`, addresses
+/// as `tcp://host:port` or `shm:path`, `path` is the name of a database on these memory nodes. With `sync`, writes are on
+/// the disk, or in the memory of the nodes, before they return, unless a write says otherwise. A database keeps the
+/// number of `shards` that it is created with, by default 1, and opens with no other number. A database that is created
+/// with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
 ///
-/// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it was then, also while
-/// another process has it open.
+/// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it
+/// was at the checkpoint, even while another process has it open.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
     write_buffer_bytes=None, shards=None, reverse=false, merge_operator=None, sync=false, read_only=false,
@@ -96,7 +96,7 @@ pub(crate) fn open(
     Ok(Database::of(store, sync))
 }
 
-/// Drops a database and its data: the one in the directory `path`, or the one of that name on `nodes`.
+/// Drops a database and its data: the database in the directory `path`, or the one of that name on `nodes`.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None))]
 pub(crate) fn destroy(py: Python<'_>, path: PathBuf, nodes: Option<Vec<String>>) -> PyResult<()> {
@@ -133,7 +133,7 @@ impl Database {
         Entries::new(py, &store, keys, None, reverse, show)
     }
 
-    /// Options of a write that says this about sync.
+    /// Returns options of a write with this value of sync.
     fn writing(&self, store: &Store, sync: Option<bool>) -> WriteOptions {
         store.write_options(sync.unwrap_or(self.sync))
     }
@@ -167,7 +167,7 @@ impl Database {
         let view = PyMemoryView::from(buffer)?;
         let (room, view) = (view.len()?, view.unbind());
         let fill = |value: &[u8]| {
-            // The engine's bytes stay until this returns, and only the interpreter's lock is waited for.
+            // The engine's bytes stay until this returns, and it waits only for the interpreter's lock.
             Python::attach(|py| {
                 if value.len() > room {
                     let message = format!("the value has {} bytes, the buffer {room}", value.len());
@@ -196,7 +196,7 @@ impl Database {
         py.detach(|| store.put_with(key, value, &options)).raised()
     }
 
-    /// Removes a key, which need not be there.
+    /// Removes a key, which need not exist.
     #[pyo3(signature = (key, *, sync=None))]
     fn delete(&self, py: Python<'_>, key: Bytes<'_>, sync: Option<bool>) -> PyResult<()> {
         let store = self.store()?;
@@ -204,7 +204,7 @@ impl Database {
         py.detach(|| store.delete_with(key, &options)).raised()
     }
 
-    /// Adds an operand to a key, of which the database's merge operator makes the value.
+    /// Adds an operand to a key. The database's merge operator makes the value from the operands.
     #[pyo3(signature = (key, operand, *, sync=None))]
     fn merge(&self, py: Python<'_>, key: Bytes<'_>, operand: Bytes<'_>, sync: Option<bool>) -> PyResult<()> {
         let store = self.store()?;
@@ -229,8 +229,8 @@ impl Database {
         Ok(Batch::new(Owned::new(self.store()?), sync.unwrap_or(self.sync)))
     }
 
-    /// The table of requests whose keys begin with `prefix`, from which other keys are to be kept. A request that is tried again more
-    /// than `lifetime` after its client's last one takes effect again; by default a day.
+    /// The table of requests whose keys begin with `prefix`, which no other keys may use. A request that is tried again
+    /// more than `lifetime` after its client's last request takes effect again; by default a day.
     #[pyo3(signature = (prefix, *, lifetime=None))]
     fn requests(&self, prefix: Bytes<'_>, lifetime: Option<Duration>) -> PyResult<Requests> {
         Ok(Requests::new(self.store()?, prefix.as_slice(), lifetime))
@@ -282,7 +282,7 @@ impl Database {
         self.entries(py, &Keys { start, stop, prefix }, reverse, Show::Values)
     }
 
-    /// Keeps what the database in the directory is now, under a name, until that checkpoint is dropped.
+    /// Keeps the present state of the database in the directory, under a name, until that checkpoint is dropped.
     fn create_checkpoint(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let store = self.store()?;
         py.detach(|| store.create_checkpoint(name)).raised()
@@ -299,7 +299,7 @@ impl Database {
         py.detach(|| store.drop_checkpoint(name)).raised()
     }
 
-    /// Brings what was written to the memory nodes, and waits for it.
+    /// Flushes earlier writes to the memory nodes, and waits for it.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store()?;
         py.detach(|| store.flush()).raised()
@@ -320,7 +320,7 @@ impl Database {
         Ok(sizes.first().copied().unwrap_or(0))
     }
 
-    /// A property by its name, as `forebay.levelstats`; `None` for an unknown name.
+    /// A property by its name, such as `forebay.levelstats`; `None` for an unknown name.
     fn property(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
         let store = self.store()?;
         Ok(py.detach(|| store.property(name)))
@@ -336,9 +336,9 @@ impl Database {
         Ok(properties)
     }
 
-    /// Closes the database, and fails with what its last flush failed with. Its batches, snapshots and iterators are of no use then,
-    /// and need not be gone before its name is opened again. A second call does nothing, nor does a call in a process that was forked after the
-    /// database was opened.
+    /// Closes the database, and fails with the error of its last flush, if that failed. Its batches, snapshots and
+    /// iterators are of no use then, and need not be gone before its name is opened again. A second call does nothing,
+    /// nor does a call in a process that was forked after the database was opened.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store.write().unwrap_or_else(PoisonError::into_inner).take();
         match store.map(Owned::into_inner) {

@@ -1,4 +1,4 @@
-//! Iterators. They read ahead, so that the interpreter's lock changes hands once for many entries.
+//! Iterators. They read ahead, so that the interpreter's lock is released and taken once for many entries.
 
 use crate::bytes::Keys;
 use crate::errors::{Raised, raise};
@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// Read ahead at most this many entries,
 const MAX_ENTRIES: usize = 256;
-/// and at most this many bytes, but one entry at least.
+/// and at most this many bytes, but at least one entry.
 const MAX_BYTES: usize = 64 << 10;
 
-/// A key and its value; what the iterator does not give is empty.
+/// A key and its value; a part that the iterator does not give is empty.
 type Entry = (Vec<u8>, Vec<u8>);
 
 /// What an iterator gives.
@@ -37,7 +37,7 @@ struct State {
     iterator: Option<DbIterator>,
     is_reverse: bool,
     has_position: bool,
-    /// How many entries to read ahead next: one at first, since many iterations end soon.
+    /// How many entries to read ahead next: one at first, because many iterations end soon.
     ahead: usize,
     entries: VecDeque<Entry>,
 }
@@ -98,7 +98,7 @@ impl Entries {
         Ok(Self { show, state: Owned::new(Mutex::new(state)) })
     }
 
-    /// The next entry, if it was read ahead and no other thread is at it.
+    /// Returns the next entry, if it was read ahead and no other thread uses the iterator.
     fn at_hand(state: &Mutex<State>) -> PyResult<Option<Entry>> {
         match state.try_lock() {
             Ok(mut state) => Ok(state.entries.pop_front()),
@@ -110,9 +110,9 @@ impl Entries {
 
 #[pymethods]
 impl Entries {
-    /// Ends the iteration, and lets go of what it holds.
+    /// Ends the iteration, and releases what it holds.
     fn close(&self, py: Python<'_>) {
-        // Before a fork, another thread may have been at it.
+        // Another thread may have used the iterator at the moment of a fork.
         let Ok(state) = self.state.get() else { return };
         py.detach(|| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +129,7 @@ impl Entries {
         let state = self.state.get().raised()?;
         let entry = match Self::at_hand(state)? {
             Some(entry) => Some(entry),
-            // What consumes an iterator in C, as `list` does, looks at no signals.
+            // C code that consumes an iterator, such as `list`, does not check for signals.
             None => {
                 py.check_signals()?;
                 py.detach(|| state.lock().unwrap_or_else(PoisonError::into_inner).next(self.show)).raised()?

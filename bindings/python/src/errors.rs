@@ -38,7 +38,7 @@ pub(crate) fn raise(kind: ErrorKind, message: String) -> PyErr {
 
 /// The error of a database, for Python.
 pub(crate) trait Raised<T> {
-    /// The same result, whose error Python sees.
+    /// Returns the same result, with an error that Python sees.
     fn raised(self) -> PyResult<T>;
 }
 

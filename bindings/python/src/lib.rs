@@ -1,8 +1,8 @@
-//! Forebay for Python: the extension module `forebay._forebay`. Package `forebay` around it has the errors and the types.
+//! Forebay for Python: the extension module `forebay._forebay`. The package `forebay` around it has the errors and the
+//! types.
 //!
-//! Every call into the engine gives the interpreter's lock (GIL) away and takes it back afterwards, so no thread ever waits
-//! for the engine while it holds that lock; neither does it wait for a lock of this module then. This crate holds no
-//! logic of a database.
+//! Every call into the engine releases the interpreter's lock (GIL) and takes it back afterwards. So no thread waits for
+//! the engine, or for a lock of this module, while it holds the GIL. This crate holds no logic of a database.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,7 @@ mod _forebay {
     use crate::snapshot::Snapshot;
     use pyo3::prelude::*;
 
-    /// Says that this process was forked: what its parent has opened is not its own.
+    /// Records that this process was forked, so that what its parent has opened is not its own.
     #[pyfunction]
     #[pyo3(name = "_forked")]
     fn forked() {

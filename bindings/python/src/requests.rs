@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::time::Duration;
 
-/// A table of what clients' requests were answered. A write that names its request takes effect once, however often it is tried, and by
-/// whichever process has the database open.
+/// A table of the answers to clients' requests. A write that names its request takes effect once, however often it is
+/// tried, and whichever process has the database open.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Requests(Owned<Table>);
 
@@ -21,10 +21,10 @@ struct Table {
     store: SharedStore,
 }
 
-/// What a request is answered.
+/// The answer to a request.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Answer {
-    /// The result that the try gave which was written.
+    /// The result that the written try gave.
     #[pyo3(get)]
     result: Py<PyBytes>,
     /// Whether an earlier try was written, and this one wrote nothing.
@@ -42,10 +42,10 @@ impl Requests {
 
 #[pymethods]
 impl Requests {
-    /// Writes a batch as the request `number` of `client`, or finds that it was written, and empties it then. A client has a name of 1 to 255
-    /// bytes, and numbers that grow: one before that of a request that was written is an `InvalidError`. After any other error the call
-    /// can be made again, and the batch is as it was. `result` is what the answer to this and to every later try has, if this one is
-    /// written.
+    /// Writes a batch as the request `number` of `client`, or finds that it was written, and then empties it. A client
+    /// has a name of 1 to 255 bytes, and numbers that grow: a number before that of a written request is an
+    /// `InvalidError`. After any other error the call can be made again, and the batch is as it was. If this try is
+    /// written, the answer to it and to every later try has `result`.
     #[pyo3(signature = (client, number, batch, *, result=None))]
     fn write(
         &self,

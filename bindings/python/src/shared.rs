@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// An open store. The last clone closes it. Closing waits for background work, so other threads of Python go on meanwhile.
+/// An open store. Dropping the last clone closes it. Closing waits for background work, and other threads of Python
+/// continue meanwhile.
 #[derive(Clone)]
 pub(crate) struct SharedStore(Option<Arc<Store>>);
 
@@ -37,7 +38,7 @@ impl Drop for SharedStore {
     fn drop(&mut self) {
         let mut last = self.0.take().and_then(Arc::into_inner);
         if last.is_some() {
-            // Without an interpreter, at the very end of the process, it is dropped all the same.
+            // Without an interpreter, at the very end of the process, the store is dropped all the same.
             Python::try_attach(|py| py.detach(|| drop(last.take())));
         }
     }

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A moment of a database. Reads through it see what had been written by then.
+/// A moment of a database. Reads through it see what had been written by that moment.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Snapshot(RwLock<Option<Owned<Arc<Pinned>>>>);
 
@@ -98,7 +98,7 @@ impl Snapshot {
         self.entries(py, &Keys { start, stop, prefix }, reverse, Show::Values)
     }
 
-    /// Lets the moment go. A second call does nothing.
+    /// Releases the moment. A second call does nothing.
     fn release(&self, py: Python<'_>) {
         let pinned = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(pinned));

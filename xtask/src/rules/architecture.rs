@@ -1,4 +1,4 @@
-//! What `ARCHITECTURE.md` says in a form that a program can read.
+//! The parts of `ARCHITECTURE.md` that a program can read.
 
 use super::Tree;
 
@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) line: usize,
 }
 
-/// The rows of the table of crates, from the top. Nothing when the page has none.
+/// The rows of the table of crates, from the top; empty when the page has none.
 pub(super) fn crate_rows(tree: &Tree) -> Vec<Row> {
     rows(section(tree, "## Crates"), "crate")
 }
@@ -62,7 +62,7 @@ fn is_header(text: &str, first: &str) -> bool {
     text.starts_with('|') && text.contains(first) && text.contains("never")
 }
 
-/// What stands between backticks.
+/// Returns the parts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -1,5 +1,5 @@
-//! No crate but `fabric` itself, `forebay`, `cli` and what is under `testing/` names a concrete
-//! back end of the fabric. Tests may: they must run on something.
+//! Only `fabric` itself, `forebay`, `cli` and crates under `testing/` may name a concrete back end of the fabric. Tests
+//! may also: they must run on something.
 
 use super::masking::{code_only, line_of, word_offsets};
 use super::{Finding, Tree};

@@ -1,7 +1,7 @@
 //! No modules of a crate use each other in a circle.
 //!
-//! What counts as a module and as a use stands in [`super::module_graph`]. Of modules that are tangled, the shortest
-//! circle is shown; when it is gone, the next one is.
+//! [`super::module_graph`] defines what counts as a module and as a use. Of tangled modules, the shortest circle is
+//! shown; when it is gone, the next one is shown.
 
 use super::module_graph::{self, ModuleGraph, shown};
 use super::{Finding, Tree};
@@ -18,7 +18,7 @@ fn circles(graph: &ModuleGraph) -> Vec<Finding> {
         neighbours.entry(from).or_default().push(to);
     }
     let mut shortest: Vec<Vec<&str>> = graph.files.keys().filter_map(|module| circle(&neighbours, module)).collect();
-    // Those of one length stay in the order of their first modules.
+    // Circles of one length stay in the order of their first modules.
     shortest.sort_by_key(Vec::len);
     let mut told = BTreeSet::new();
     let mut findings = Vec::new();

@@ -1,13 +1,13 @@
-//! The crates are those of `ARCHITECTURE.md`'s table, and each depends only on rows above its own.
+//! The crates are the rows of `ARCHITECTURE.md`'s table, and each depends only on rows above its own.
 //!
-//! Dependencies of tests are not part of the graph: a test of a client may start the server. Bindings stand on the
+//! Dependencies of tests are not part of the graph: a test of a client may start the server. Bindings depend on the
 //! library that users depend on, and on nothing below it.
 
 use super::{Finding, Tree, architecture, manifest};
 use architecture::Row;
 
-/// Dependencies that the order of the table would allow and the column "never" does not, and the
-/// crates whose room is kept. `*` is every crate.
+/// Dependencies that the order of the table would allow but the column "never" forbids: a crate, and the crate that it
+/// must not use. `*` is every crate.
 const NEVER: &[(&str, &str)] = &[
     ("engine", "memory-node"),
     ("memory-node", "engine"),
@@ -51,7 +51,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whoever asks for the feature is under `testing/`, of which no product is built.
+/// Checks that only crates under `testing/`, which are not part of any product, ask for the feature.
 fn check_features(tree: &Tree) -> Vec<Finding> {
     let (feature, owner) = FOR_TESTING;
     let manifests = tree.below("").filter(|(path, _)| path.ends_with("Cargo.toml"));

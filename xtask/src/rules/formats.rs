@@ -1,4 +1,4 @@
-//! Pages of byte layouts and the code that decodes them name each other.
+//! Pages of byte layouts and the code that decodes these layouts name each other.
 //!
 //! A page `docs/formats/NAME.md` links to at least one source file and has one or more lines
 //! "Golden test: `function`" (or "Golden tests:") whose functions exist in the linked files. Each
@@ -23,7 +23,7 @@ fn check_page(tree: &Tree, page: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut sources = Vec::new();
     for (target, line) in repository_links(text).filter(|(target, _)| target.ends_with(".rs")) {
-        // A link that leads nowhere is for the rule about links.
+        // A broken link is reported by the rule about links.
         let path = resolve(page, target).unwrap_or_default();
         let Some(source) = tree.text(&path) else { continue };
         if !source.contains(page) {

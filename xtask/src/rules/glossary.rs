@@ -1,4 +1,4 @@
-//! The terms of `ARCHITECTURE.md`'s glossary are there once each.
+//! `ARCHITECTURE.md`'s glossary has each term only once.
 
 use super::{Finding, Tree, architecture};
 use std::collections::BTreeMap;

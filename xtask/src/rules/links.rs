@@ -1,4 +1,4 @@
-//! Links in Markdown pages to files of the repository lead somewhere.
+//! Links in Markdown pages to files of the repository lead to existing files.
 
 use super::{Finding, Tree};
 

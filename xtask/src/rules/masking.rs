@@ -1,4 +1,4 @@
-//! Telling Rust code from comments and literals, as far as the rules need it.
+//! Separates Rust code from comments and literals, as far as the rules need it.
 
 /// `source` with comments and the contents of string and character literals turned into spaces.
 /// Lines stay where they are.

@@ -1,21 +1,21 @@
 //! Which module of a crate uses which: read from the paths in its sources.
 //!
-//! A *module* of the graph is a file; what stands in `mod x { … }` belongs to the file that it stands in. Files are
-//! found as the compiler finds them, from the crate's root along `mod x;`, so what only tests declare is not there.
+//! A *module* of the graph is a file; the contents of `mod x { … }` belong to the file that has them. Files are found
+//! as the compiler finds them, from the crate's root along `mod x;`, so files that only tests declare are left out.
 //!
 //! One module *uses* another when a path in its code leads to an item that the other defines:
 //!
 //! - Paths are those in `use`, and all others that begin with `crate`, `self`, `super`, a child module or an imported
 //!   name.
-//! - A path is followed through imports and re-exports to the module that defines the item. Whoever names
+//! - A path is followed through imports and re-exports to the module that defines the item. Code that names
 //!   `crate::Error` uses the module that `Error` is in, not the root that re-exports it.
-//! - To declare a module, and to re-export from a module within one's own (`pub use child::Item`), is no use: a
-//!   `mod.rs` may present its children, and they may use what it defines. A `mod.rs` whose own code names an item of
-//!   a child uses that child.
-//! - To import a module (`use crate::child;`) is no use of it; the paths that begin with its name are.
+//! - Declaring a module is not a use of it, nor is re-exporting from a child module (`pub use child::Item`): a `mod.rs`
+//!   may present its children, and they may use what it defines. A `mod.rs` whose own code names an item of a child
+//!   uses that child.
+//! - Importing a module (`use crate::child;`) is not a use of it; the paths that begin with its name are.
 //! - `use x::*` is a use of `x`.
 //!
-//! Not seen: what no path names (a method of a value that came from elsewhere), what macros put together, and files
+//! Not seen: uses that no path names (a method of a value that came from elsewhere), what macros generate, and files
 //! with a `#[path]` (the file of the module's name counts).
 
 use super::Tree;
@@ -30,7 +30,7 @@ const MAX_STEPS: usize = 32;
 pub(super) struct ModuleGraph {
     /// The file modules by name (`shm::events`; the root's is empty), with the paths of their files.
     pub(super) files: BTreeMap<String, String>,
-    /// From the module that uses to the one that is used; only between different ones.
+    /// From the using module to the used one; only between different modules.
     pub(super) uses: BTreeMap<(String, String), Place>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn packages(tree: &Tree) -> impl Iterator<Item = &str> {
     tree.files().filter_map(|(path, _)| path.strip_suffix("/Cargo.toml"))
 }
 
-/// The module's name as one reads it.
+/// The module's name for people.
 pub(super) fn shown(module: &str) -> &str {
     if module.is_empty() { "crate" } else { module }
 }
@@ -76,17 +76,17 @@ pub(super) fn of_package(tree: &Tree, folder: &str) -> Option<ModuleGraph> {
     Some(ModuleGraph { files, uses })
 }
 
-/// What the sources of a crate say.
+/// What the sources of a crate contain.
 #[derive(Debug, Default)]
 struct Reader {
-    /// All modules by name, those within files too.
+    /// All modules by name, including those within files.
     modules: BTreeMap<String, Module>,
     paths: Vec<Path>,
 }
 
 #[derive(Debug, Default)]
 struct Module {
-    /// The file module that it stands in.
+    /// The file module that contains it.
     file: String,
     /// Names that `use` brings in, and the paths that they stand for.
     imports: BTreeMap<String, Vec<String>>,
@@ -98,7 +98,7 @@ struct Module {
 /// A path as it is written.
 #[derive(Debug)]
 struct Path {
-    /// The module that it stands in.
+    /// The module that contains it.
     module: String,
     segments: Vec<String>,
     line: usize,
@@ -134,7 +134,7 @@ impl Reader {
         let tokens = code.tokens();
         let word = |at: usize| tokens.get(at).map_or("", |token| token.text);
         let mut declared = Vec::new();
-        // Modules that are open, and the depth of braces that each has its items at.
+        // Open modules, each with the depth of braces of its items.
         let mut open = vec![(module.to_owned(), 0usize)];
         let (mut at, mut depth) = (0, 0usize);
         self.modules.entry(module.into()).or_default().file = module.into();
@@ -201,9 +201,9 @@ impl Reader {
         declared
     }
 
-    /// Reads what follows `use` at `from`. Returns what is behind it.
+    /// Reads what follows `use` at `from`. Returns the place after it.
     fn read_use(&mut self, module: &str, is_public: bool, tokens: &[Token<'_>], from: usize) -> usize {
-        // What stands before the brace that is open, for each.
+        // The path before each open brace.
         let mut prefixes: Vec<Vec<String>> = Vec::new();
         let mut segments: Vec<String> = Vec::new();
         let mut alias = None;
@@ -275,7 +275,7 @@ impl Reader {
         uses
     }
 
-    /// The module that the path is a use of.
+    /// Returns the module that the path uses.
     fn target_of(&self, path: &Path) -> Option<String> {
         let target = self.resolve(&path.module, &path.segments, MAX_STEPS);
         let is_presented = |target: &str| is_within(target, &path.module);
@@ -289,7 +289,7 @@ impl Reader {
         }
     }
 
-    /// Follows a path that stands in `module`.
+    /// Follows a path in `module`.
     fn resolve(&self, module: &str, segments: &[String], steps: usize) -> Target {
         let Some((first, mut rest)) = segments.split_first() else { return Target::Elsewhere };
         let mut current = module.to_owned();
@@ -327,7 +327,7 @@ impl Reader {
             let module = self.modules.get(&current);
             let import = module.and_then(|module| module.imports.get(name));
             let is_last = i + 1 == segments.len();
-            // Where a module and an item have one name, the end of a path is the item.
+            // If a module and an item have the same name, the end of a path is the item.
             if self.modules.contains_key(&child) && !(is_last && import.is_some()) {
                 current = child;
                 continue;
@@ -351,7 +351,7 @@ impl Reader {
         Target::Module(current)
     }
 
-    /// The item `name` of `module`: its own, or one that it has through `use x::*`.
+    /// Finds the item `name` of `module`: its own, or one that it has through `use x::*`.
     fn through_globs(&self, module: &str, name: &String, rest: &[String], steps: usize) -> Target {
         let own = Target::ItemOf(module.into());
         let Some(entry) = self.modules.get(module).filter(|entry| !entry.definitions.contains(name)) else {
@@ -378,7 +378,7 @@ fn parent_of(module: &str) -> &str {
     module.rsplit_once("::").map_or("", |(parent, _)| parent)
 }
 
-/// Whether `module` stands below `outer`.
+/// Whether `module` is below `outer`.
 fn is_within(module: &str, outer: &str) -> bool {
     match module.strip_prefix(outer) {
         Some(rest) if outer.is_empty() => !rest.is_empty(),

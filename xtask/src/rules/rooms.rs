@@ -1,8 +1,8 @@
-//! The rooms of the engine: folders of `crates/engine/src` whose order is that of dependencies.
+//! The rooms of the engine: folders of `crates/engine/src`, in the order of dependencies.
 //!
-//! `ARCHITECTURE.md` has them in a table under "Rooms of the engine", the lowest first. A room uses itself and rooms
-//! on rows above its own; the crate's root is above all rooms and may use every one. What a use is stands in
-//! [`super::module_graph`]: a path through a re-export counts as one to the room that defines the item.
+//! `ARCHITECTURE.md` has them in a table under "Rooms of the engine", the lowest first. A room uses itself and rooms on
+//! rows above its own; the crate's root is above all rooms and may use every room. [`super::module_graph`] defines a
+//! use: a path through a re-export counts as a path to the room that defines the item.
 //!
 //! Without that section nothing is checked.
 
@@ -58,7 +58,7 @@ fn upward(graph: &ModuleGraph, rows: &[Row]) -> Vec<Finding> {
     };
     let uses = graph.uses.iter().filter_map(|((from, to), place)| {
         let own = row_of(from)?;
-        // What has no row is reported as that.
+        // A room without a row is reported separately.
         let what = match row_of(to) {
             Some(row) if row > own => {
                 format!("`{}` uses `{}` above it: `{}`", rows[own].folder, rows[row].folder, place.written)

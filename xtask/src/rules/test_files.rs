@@ -1,7 +1,7 @@
 //! Each file of a package's tests is compiled.
 //!
 //! A package with many files of tests links them into few programs: its manifest says `autotests = false` and lists the
-//! programs, and the root of each declares the files. A file that no root declares would be passed over without a word.
+//! programs, and the root of each declares the files. A file that no root declares would be skipped silently.
 
 use super::manifest::test_programs;
 use super::module_graph::packages;

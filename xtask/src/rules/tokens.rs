@@ -1,4 +1,4 @@
-//! Rust code as words and signs, without what only tests are built from.
+//! Rust code as words and signs, without the code for tests.
 
 use super::masking::{code_only, is_identifier};
 
@@ -16,7 +16,7 @@ impl Token<'_> {
     }
 }
 
-/// How items begin that may have commas outside of brackets.
+/// The first words of items that may have commas outside of brackets.
 const ITEMS: &[&str] =
     &["fn", "const", "async", "unsafe", "extern", "impl", "struct", "enum", "union", "trait", "mod", "macro_rules"];
 
@@ -75,11 +75,11 @@ fn cut(code: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Where an attribute stands, from its `#` to behind its bracket.
+/// The place of an attribute, from its `#` to after its bracket.
 struct Attribute {
     start: usize,
     end: usize,
-    /// It says something about what it stands in: `#![…]`.
+    /// Whether it applies to the enclosing item: `#![…]`.
     is_inner: bool,
 }
 
@@ -91,7 +91,7 @@ fn attribute(tokens: &[Token<'_>], start: usize) -> Option<Attribute> {
     is_attribute.then(|| Attribute { start, end: end_of_group(tokens, bracket), is_inner })
 }
 
-/// Whether `attribute` is a `cfg` that holds in tests only: `test` stands in it, alone or in `all(…)`.
+/// Whether `attribute` is a `cfg` that holds in tests only: it has `test`, alone or in `all(…)`.
 fn is_for_tests(attribute: &[Token<'_>]) -> bool {
     let mut groups = Vec::new();
     for (at, token) in attribute.iter().enumerate() {
@@ -105,7 +105,7 @@ fn is_for_tests(attribute: &[Token<'_>]) -> bool {
     false
 }
 
-/// Behind the bracket that closes the one at `open`.
+/// The place after the bracket that closes the one at `open`.
 pub(super) fn end_of_group(tokens: &[Token<'_>], open: usize) -> usize {
     let mut depth = 0usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -121,7 +121,7 @@ pub(super) fn end_of_group(tokens: &[Token<'_>], open: usize) -> usize {
     tokens.len()
 }
 
-/// Behind the item, field, variant or statement that begins at `start`.
+/// The place after the item, field, variant or statement that begins at `start`.
 fn end_of_item(tokens: &[Token<'_>], start: usize) -> usize {
     let mut at = start;
     while let Some(attribute) = attribute(tokens, at) {

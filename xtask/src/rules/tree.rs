@@ -23,7 +23,7 @@ impl Tree {
         }
         let mut tree = Self::default();
         for path in paths {
-            // A file that git tracks may be deleted in the working copy: then it is not there.
+            // A file that git tracks may be deleted in the working copy.
             if let Ok(bytes) = fs::read(workspace.root().join(&path)) {
                 tree.files.insert(path, String::from_utf8_lossy(&bytes).into_owned());
             }

@@ -1,5 +1,5 @@
-//! Unsafe code is only in the crates that `ARCHITECTURE.md` names, every other crate root forbids
-//! it, and each use says right above why it is sound.
+//! Unsafe code is only in the crates that `ARCHITECTURE.md` names, every other crate root forbids it, and a comment
+//! right above each use says why it is sound.
 
 use super::masking::{code_only, is_identifier, line_of, word_offsets};
 use super::{Finding, Tree, architecture};
@@ -60,7 +60,7 @@ fn is_crate_root(path: &str) -> bool {
 fn uses(code: &str) -> impl Iterator<Item = usize> {
     word_offsets(code, "unsafe").filter(move |offset| {
         let rest = code[offset + "unsafe".len()..].trim_start();
-        // The name of what calls it, as "C", is masked.
+        // The name of the ABI, such as "C", is masked.
         let rest = rest.strip_prefix("extern").map_or(rest, str::trim_start);
         match rest.strip_prefix("fn") {
             Some(after) => after.trim_start().bytes().next().is_some_and(is_identifier),
@@ -69,8 +69,8 @@ fn uses(code: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether the use in line `at` (from 0) has its reason on the same line or above it: above, only
-/// comments, attributes and the beginning of the same statement may stand between.
+/// Whether the use in line `at` (from 0) has its reason on the same line or above it. Only comments, attributes and the
+/// beginning of the same statement may come between.
 fn is_documented(lines: &[&str], code_lines: &[&str], at: usize) -> bool {
     let is_reason = |line: &str| line.contains("SAFETY:") || line.contains("# Safety");
     if is_reason(lines[at]) {

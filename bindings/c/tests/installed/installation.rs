@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a program is compiled and linked with.
+/// How a program is compiled and linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// The shared library.
@@ -30,7 +30,7 @@ impl Installed {
         Self { folder }
     }
 
-    /// What pkg-config answers, as words.
+    /// Returns what pkg-config answers, as words.
     pub fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_PATH", self.folder.join("lib/pkgconfig"));

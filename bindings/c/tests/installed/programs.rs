@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// Compiles and runs a program, which must pass.
 fn passes(installed: &Installed, source: &str, how: How, arguments: &[&str]) {
-    // LevelDB's folder for tests stays, as there: it is to lie among what a build makes.
+    // LevelDB's folder for tests stays, as in LevelDB, so it must be among the files that a build makes.
     let mut program = Command::new(installed.compile(source, how));
     let said = run(program.args(arguments).env("TMPDIR", env!("CARGO_TARGET_TMPDIR")));
     assert!(said.lines().any(|line| line == "passed"), "{source}: {said}");
@@ -42,13 +42,14 @@ fn what_leveldb_does_not_have() {
     passes(&installed, "extensions.cc", How::Sanitized, &[]);
 }
 
-/// In a child, what its parent has opened is not freed, so leaks are not looked for there.
+/// A child does not free what its parent has opened, so leaks are not looked for in a child.
 #[test]
 fn a_program_that_forks() {
     let installed = Installed::new("fork");
     let database = Path::new(env!("CARGO_TARGET_TMPDIR")).join("database-of-forks");
     let _ = std::fs::remove_dir_all(&database);
-    // Not with the sanitizer: in a child, the allocator of that of GCC 12 waits for locks that other threads held at the fork.
+    // Not with the sanitizer: in a child, the allocator of GCC 12's sanitizer waits for locks that other threads held
+    // at the fork.
     for how in [How::Shared, How::Static] {
         let mut program = Command::new(installed.compile("fork.c", how));
         let said = run(program.arg(&database));
