@@ -5,8 +5,8 @@
  * Errors.    A function that can fail takes a `char **errptr`. It must point to
  *            NULL or to a string from malloc. On failure the old string is
  *            freed and the new one says what failed, beginning with LevelDB's
- *            class of errors; leveldb_free frees it. On success it stays as it
- *            is. forebay_error_kind() has the kind of the thread's last error.
+ *            class of errors; leveldb_free frees it. On success the old string
+ *            stays. forebay_error_kind() has the kind of the thread's last error.
  * Memory.    What a function returns belongs to the caller, who frees it with
  *            leveldb_free, or with the destroy or release function of its type.
  * Threads.   Databases, snapshots, tables of requests, comparators, caches and
@@ -15,13 +15,13 @@
  * NULL.      Where an object is needed, NULL is an error, never a crash. NULL
  *            for options means the defaults.
  * Fork.      A database belongs to the process that opened it. In a child that is
- *            forked later, its functions fail, and leveldb_close frees the handle
- *            alone; the child may open databases of its own.
+ *            forked later, its functions fail, and leveldb_close only frees the
+ *            handle; the child may open databases of its own.
  * Truth.     A uint8_t that is not 0 is true.
  *
- * A name is the path of a directory, as in LevelDB. What was written is on the
- * disk within a second, or at once with sync. A process that returns from main
- * or calls exit() keeps all of it, also if it closes nothing. One that is killed,
+ * A name is the path of a directory, as in LevelDB. Writes are on the disk within
+ * a second, or at once with sync. A process that returns from main or calls exit()
+ * keeps all of its writes, even if it closes nothing. A process that is killed,
  * aborts or calls _exit() loses at most what it wrote without sync in the last
  * few milliseconds. See forebay_options_set_memory_nodes for databases on memory nodes.
  */
@@ -108,11 +108,11 @@ void leveldb_writebatch_iterate(const leveldb_writebatch_t *batch, void *state,
                                 void (*deleted)(void *, const char *key, size_t keylen));
 void leveldb_writebatch_append(leveldb_writebatch_t *destination, const leveldb_writebatch_t *source);
 
-/* Options of a database. Those marked with a star are taken and have no effect. */
+/* Options of a database. Those marked with a star are accepted and have no effect. */
 
 leveldb_options_t *leveldb_options_create(void);
 void leveldb_options_destroy(leveldb_options_t *options);
-/* The comparator's name says which order of keys is meant; see leveldb_comparator_create. */
+/* The comparator's name says which order of keys to use; see leveldb_comparator_create. */
 void leveldb_options_set_comparator(leveldb_options_t *options, leveldb_comparator_t *comparator);
 void leveldb_options_set_filter_policy(leveldb_options_t *options, leveldb_filterpolicy_t *policy); /* * */
 void leveldb_options_set_create_if_missing(leveldb_options_t *options, uint8_t value);
@@ -173,7 +173,7 @@ void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
  * their memory. */
 void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
 
-/* The rest. */
+/* Caches, environments, memory, and versions. */
 
 leveldb_cache_t *leveldb_cache_create_lru(size_t capacity);
 void leveldb_cache_destroy(leveldb_cache_t *cache);
@@ -186,7 +186,7 @@ void leveldb_free(void *memory);
 int leveldb_major_version(void);
 int leveldb_minor_version(void);
 
-/* What LevelDB does not have. */
+/* Extensions that LevelDB does not have. */
 
 /* What the caller must do about an error. */
 enum {
@@ -203,7 +203,7 @@ enum {
     FOREBAY_ERROR_CLOSED = 11,        /* this process closed it */
     FOREBAY_ERROR_IO = 12,            /* the operating system refused */
     FOREBAY_ERROR_UNSUPPORTED = 13,   /* this version cannot do it */
-    FOREBAY_ERROR_CONFLICT = 14       /* a condition does not hold any more; nothing was done */
+    FOREBAY_ERROR_CONFLICT = 14       /* a condition no longer holds; nothing was done */
 };
 /* The kind of this thread's last error, also of functions that cannot report
  * one; 0 before the first. */
@@ -211,7 +211,7 @@ int forebay_error_kind(void);
 /* Forebay's version, which the library owns. */
 const char *forebay_version(void);
 
-/* As leveldb_close, and says what the last flush failed with. The handle ends. */
+/* As leveldb_close, and reports the error of the last flush. The handle ends. */
 void forebay_close(leveldb_t *db, char **errptr);
 /* Passes the value to `found` without a copy, and returns whether there is one. */
 uint8_t forebay_get(leveldb_t *db, const leveldb_readoptions_t *options, const char *key, size_t keylen,
@@ -220,7 +220,7 @@ uint8_t forebay_get(leveldb_t *db, const leveldb_readoptions_t *options, const c
 void forebay_multi_get(leveldb_t *db, const leveldb_readoptions_t *options, size_t count,
                        const char *const *keys, const size_t *keylens, char **values, size_t *vallens,
                        char **errptr);
-/* Adds an operand, of which the database's merge operator makes the key's value. */
+/* Adds an operand. The database's merge operator makes the key's value from the operands. */
 void forebay_merge(leveldb_t *db, const leveldb_writeoptions_t *options, const char *key, size_t keylen,
                    const char *operand, size_t operandlen, char **errptr);
 void forebay_writebatch_merge(leveldb_writebatch_t *batch, const char *key, size_t keylen,
@@ -232,54 +232,54 @@ void forebay_writebatch_delete_range(leveldb_writebatch_t *batch, const char *fr
                                      const char *to, size_t tolen);
 
 /* Writes that may be tried again. After most errors nobody knows whether a write
- * took effect. One that names its client and request takes effect once, however
- * often it is tried, and by whichever process has the database open. */
+ * took effect. A write that names its client and request takes effect once, however
+ * often it is tried, and whichever process has the database open. */
 
 /* How long the table keeps a client's last request: a day. */
 #define FOREBAY_REQUESTS_LIFETIME_MS UINT64_C(86400000)
-/* A table of requests whose keys begin with `prefix`; keep other keys from there.
+/* A table of requests whose keys begin with `prefix`; do not use it for other keys.
  * All tables of a prefix are the same one. A request that is tried again more
- * than `lifetime_ms` after its client's last one takes effect again. */
+ * than `lifetime_ms` after its client's last request takes effect again. */
 forebay_requests_t *forebay_requests_create(leveldb_t *db, const char *prefix, size_t prefixlen,
                                             uint64_t lifetime_ms, char **errptr);
 /* Ends the handle; the table stays. */
 void forebay_requests_destroy(forebay_requests_t *requests);
 /* Writes the batch as request `number` of a client, which has a name of 1 to 255
  * bytes and numbers that grow, or finds that it was written. Returns the result of
- * the try that was written: `result` of this one, or that of an earlier one, when
- * `is_repeated` gets 1 and nothing is written. A number before that of a request
- * that was written is FOREBAY_ERROR_INVALID. After any other error the same call
+ * the written try: `result` of this try, or that of an earlier one. In the latter
+ * case `is_repeated` gets 1 and nothing is written. A number before that of a
+ * written request is FOREBAY_ERROR_INVALID. After any other error the same call
  * can be made again, also by another process. */
 char *forebay_requests_write(forebay_requests_t *requests, const leveldb_writeoptions_t *options,
                              const char *client, size_t clientlen, uint64_t number, leveldb_writebatch_t *batch,
                              const char *result, size_t resultlen, uint8_t *is_repeated, size_t *answerlen,
                              char **errptr);
 
-/* Brings what was written to the memory nodes. */
+/* Flushes earlier writes to the memory nodes. */
 void forebay_flush(leveldb_t *db, char **errptr);
 /* As leveldb_compact_range, with errors. */
 void forebay_compact_range(leveldb_t *db, const char *start_key, size_t start_key_len, const char *limit_key,
                            size_t limit_key_len, char **errptr);
 /* Goes to the last key that is not after `key`. */
 void forebay_iter_seek_for_prev(leveldb_iterator_t *iterator, const char *key, size_t keylen);
-/* The first key that iterators show, and the first one that they do not; NULL for no bound. */
+/* The first key that iterators show, and the first key that they no longer show; NULL for no bound. */
 void forebay_readoptions_set_bounds(leveldb_readoptions_t *options, const char *lower, size_t lowerlen,
                                     const char *upper, size_t upperlen);
 
 enum { FOREBAY_ORDER_BYTEWISE = 0, FOREBAY_ORDER_REVERSE_BYTEWISE = 1 };
 void forebay_options_set_key_order(leveldb_options_t *options, int order);
 /* Memory that a database in a directory may take, 4 GiB by default; what does
- * not fit lies in the directory alone. */
+ * not fit is stored in the directory alone. */
 void forebay_options_set_memory_bytes(leveldb_options_t *options, uint64_t bytes);
 /* Addresses of memory nodes as "tcp://host:port" or "shm:path", separated by
  * commas. A database on them has a name of letters, digits, '.', '_' and '-',
  * and outlives the process. An empty text means a directory. */
 void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *addresses, char **errptr);
-/* Key ranges with a tree of their own; fixed when the database is created: one
- * that has another number does not open. By default as many as the database
- * has, and of a new one 1. */
+/* Key ranges with a tree of their own; fixed when the database is created: a
+ * database that has another number does not open. By default as many as the
+ * database has, and 1 for a new one. */
 void forebay_options_set_shards(leveldb_options_t *options, size_t shards);
-/* counter, append, append: and a separator, or last; a database that is there keeps its own. */
+/* counter, append, append: and a separator, or last; an existing database keeps its own. */
 void forebay_options_set_merge_operator(leveldb_options_t *options, const char *name);
 
 #ifdef __cplusplus

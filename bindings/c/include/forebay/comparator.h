@@ -9,8 +9,8 @@
 namespace forebay {
 
 // An order of keys. A database has one of two, and the comparator's name says which: that of BytewiseComparator() or
-// that of ReverseBytewiseComparator(). DB::Open refuses all others (NotSupported), since memory nodes compare keys too
-// and cannot run code of this process. The database does not call Compare.
+// that of ReverseBytewiseComparator(). DB::Open refuses all others (NotSupported), because memory nodes also compare
+// keys and cannot run code of this process. The database does not call Compare.
 class Comparator {
 public:
     virtual ~Comparator() = default;

@@ -56,7 +56,7 @@ public:
     static Status Open(const Options &options, const std::string &name, DB **db);
 
     virtual Status Put(const WriteOptions &options, const Slice &key, const Slice &value) = 0;
-    // The key need not be there.
+    // The key need not exist.
     virtual Status Delete(const WriteOptions &options, const Slice &key) = 0;
     virtual Status Write(const WriteOptions &options, WriteBatch *updates) = 0;
     // NotFound for a key without a value; `*value` then stays as it is.
@@ -72,20 +72,21 @@ public:
     // Null is no bound.
     virtual void CompactRange(const Slice *begin, const Slice *end) = 0;
 
-    // What LevelDB does not have.
+    // Extensions that LevelDB does not have.
 
     // The values of all keys as of one moment, in few round trips; a status for each.
     virtual std::vector<Status> MultiGet(const ReadOptions &options, const std::vector<Slice> &keys,
                                          std::vector<std::string> *values) = 0;
-    // Adds an operand, of which the database's merge operator makes the key's value.
+    // Adds an operand. The database's merge operator makes the key's value from the operands.
     virtual Status Merge(const WriteOptions &options, const Slice &key, const Slice &operand) = 0;
     // Removes the keys from `from` to before `to`.
     virtual Status DeleteRange(const WriteOptions &options, const Slice &from, const Slice &to) = 0;
-    // Puts the table of requests whose keys begin with `prefix` into `*requests`, where the caller deletes it; keep other keys from
-    // there. A request that is tried again more than `lifetime_ms` after its client's last one takes effect again.
+    // Puts the table of requests whose keys begin with `prefix` into `*requests`, where the caller deletes it; do not
+    // use the prefix for other keys. A request that is tried again more than `lifetime_ms` after its client's last
+    // request takes effect again.
     virtual Status NewRequests(const Slice &prefix, Requests **requests,
                                uint64_t lifetime_ms = FOREBAY_REQUESTS_LIFETIME_MS) = 0;
-    // Brings what was written to the memory nodes.
+    // Flushes earlier writes to the memory nodes.
     virtual Status Flush() = 0;
     // Closes the database and says what failed. Only deleting it is allowed afterwards.
     virtual Status Close() = 0;
@@ -93,7 +94,7 @@ public:
 
 namespace detail {
 
-// Options for C. With one that says something wrong, `*status` is not ok.
+// Options for C. If an option is wrong, `*status` is not ok.
 inline OptionsHandle ForC(const Options &options, Status *status) {
     OptionsHandle made(leveldb_options_create());
     leveldb_options_t *c = made.get();
@@ -132,7 +133,7 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     return made;
 }
 
-// Null, which means the defaults, where nothing else is asked for.
+// Null, which means the defaults, if nothing else is asked for.
 inline ReadHandle ForC(const ReadOptions &options) {
     if (options.snapshot == nullptr && options.lower_bound == nullptr && options.upper_bound == nullptr) {
         return nullptr;
@@ -317,7 +318,7 @@ inline Status DB::Open(const Options &options, const std::string &name, DB **db)
     return Status::Take(error);
 }
 
-// Drops a database and its data. One that does not exist is no error.
+// Drops a database and its data. A missing database is no error.
 inline Status DestroyDB(const std::string &name, const Options &options) {
     Status status;
     const detail::OptionsHandle c = detail::ForC(options, &status);
@@ -329,7 +330,7 @@ inline Status DestroyDB(const std::string &name, const Options &options) {
     return Status::Take(error);
 }
 
-// Opens and closes a database that exists, which recovers what there is to recover.
+// Opens and closes an existing database, which recovers what can be recovered.
 inline Status RepairDB(const std::string &name, const Options &options) {
     Status status;
     const detail::OptionsHandle c = detail::ForC(options, &status);

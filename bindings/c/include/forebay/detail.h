@@ -25,7 +25,7 @@ using WriteHandle =
 using RequestsHandle = std::unique_ptr<forebay_requests_t, Ended<forebay_requests_t, forebay_requests_destroy>>;
 using BatchHandle = std::unique_ptr<leveldb_writebatch_t, Ended<leveldb_writebatch_t, leveldb_writebatch_destroy>>;
 
-// Null, which means the defaults, where nothing else is asked for.
+// Null, which means the defaults, if nothing else is asked for.
 inline WriteHandle ForC(const WriteOptions &options) {
     if (!options.sync) {
         return nullptr;

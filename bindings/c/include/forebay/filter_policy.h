@@ -8,7 +8,8 @@
 
 namespace forebay {
 
-// What LevelDB asks before it reads a block. The indexes of tables know which keys they do not have, so nothing asks.
+// LevelDB asks a filter policy before it reads a block. Here the indexes of tables know which keys they do not have, so
+// nothing asks.
 class FilterPolicy {
 public:
     virtual ~FilterPolicy() = default;

@@ -31,7 +31,7 @@ public:
     virtual bool Valid() const = 0;
     virtual void SeekToFirst() = 0;
     virtual void SeekToLast() = 0;
-    // To the first key that is not before `target`.
+    // Goes to the first key that is not before `target`.
     virtual void Seek(const Slice &target) = 0;
     virtual void Next() = 0;
     virtual void Prev() = 0;

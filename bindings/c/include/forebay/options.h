@@ -19,7 +19,7 @@ class Snapshot;
 
 enum CompressionType { kNoCompression = 0x0, kSnappyCompression = 0x1, kZstdCompression = 0x2 };
 
-// How a database is opened. Those marked with a star have no effect.
+// How a database is opened. Options marked with a star have no effect.
 struct Options {
     // The order of keys: see Comparator.
     const Comparator *comparator = BytewiseComparator();
@@ -31,7 +31,7 @@ struct Options {
     // Bytes of a memtable; 0 is the engine's choice.
     size_t write_buffer_size = 0;
     int max_open_files = 1000;  // *
-    // Limits the indexes of tables that this process keeps; without one, there is no limit.
+    // Limits the indexes of tables that this process keeps; without a cache, there is no limit.
     Cache *block_cache = nullptr;
     size_t block_size = 4 * 1024;     // *
     int block_restart_interval = 16;  // *
@@ -42,15 +42,15 @@ struct Options {
     bool reuse_logs = false;                       // *
     const FilterPolicy *filter_policy = nullptr;   // *
 
-    // What LevelDB does not have.
+    // Extensions that LevelDB does not have.
 
     // Memory that a database in a directory may take; 0 is the library's choice.
     uint64_t memory_bytes = 0;
     // Memory nodes of other processes: "tcp://host:port" or "shm:path", separated by commas.
     std::string memory_nodes;
-    // Key ranges with a tree of their own; 0 is as many as the database has, and of a new one 1.
+    // Key ranges with a tree of their own; 0 is as many as the database has, and 1 for a new one.
     size_t shards = 0;
-    // Name of the merge operator of a database that is created: counter, append, append: and a separator, or last.
+    // Name of the merge operator of a new database: counter, append, append: and a separator, or last.
     std::string merge_operator;
 };
 
@@ -60,7 +60,7 @@ struct ReadOptions {
     // The moment to read at; without one, now.
     const Snapshot *snapshot = nullptr;
 
-    // What LevelDB does not have: the first key that an iterator shows, and the first one that it does not.
+    // What LevelDB does not have: the first key that an iterator shows, and the first key that it no longer shows.
     const Slice *lower_bound = nullptr;
     const Slice *upper_bound = nullptr;
 };

@@ -15,16 +15,16 @@
 
 namespace forebay {
 
-// What a request is answered.
+// The answer to a request.
 struct Answer {
-    // The result that the try gave which was written.
+    // The result that the written try gave.
     std::string result;
     // Whether an earlier try was written, and this one wrote nothing.
     bool is_repeated = false;
 };
 
-// A table of what clients' requests were answered, which any number of threads may use. A write that names its request takes
-// effect once, however often it is tried, and by whichever process has the database open. DB::NewRequests makes it.
+// A table of the answers to clients' requests, which any number of threads may use. A write that names its request takes
+// effect once, however often it is tried, and whichever process has the database open. DB::NewRequests makes it.
 class Requests {
 public:
     Requests() = default;
@@ -33,7 +33,7 @@ public:
     virtual ~Requests() = default;
 
     // Writes `updates` as request `number` of `client`, or finds that it was written. A client has a name of 1 to 255 bytes and
-    // numbers that grow; InvalidArgument for one before that of a request that was written. `answer` may be null.
+    // numbers that grow; InvalidArgument for a number before that of a written request. `answer` may be null.
     virtual Status Write(const WriteOptions &options, const Slice &client, uint64_t number, WriteBatch *updates,
                          const Slice &result, Answer *answer) = 0;
 };

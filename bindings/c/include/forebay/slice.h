@@ -1,4 +1,4 @@
-// Bytes that lie elsewhere.
+// Bytes that are stored elsewhere.
 #ifndef FOREBAY_SLICE_H
 #define FOREBAY_SLICE_H
 
@@ -9,7 +9,7 @@
 
 namespace forebay {
 
-// A pointer and a length. Whoever makes one sees to it that the bytes stay.
+// A pointer and a length. The program that makes a slice must keep the bytes.
 class Slice {
 public:
     Slice() : data_(""), size_(0) {}

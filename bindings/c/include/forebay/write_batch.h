@@ -50,7 +50,8 @@ public:
         has_others_ = true;
     }
 
-    // Adds an operand, of which the database's merge operator makes the key's value. LevelDB does not have this.
+    // Adds an operand. The database's merge operator makes the key's value from the operands. LevelDB does not have
+    // this.
     void Merge(const Slice &key, const Slice &operand) {
         forebay_writebatch_merge(batch_.get(), key.data(), key.size(), operand.data(), operand.size());
         Count(key.size() + operand.size());
@@ -72,8 +73,8 @@ public:
     // Bytes of keys and values, and some for each write.
     size_t ApproximateSize() const { return size_; }
 
-    // Passes the writes to `handler`, in order. NotSupported if there are range deletions or operands, of which
-    // it cannot be told.
+    // Passes the writes to `handler`, in order. NotSupported if there are range deletions or operands, which a handler
+    // cannot take.
     Status Iterate(Handler *handler) const {
         if (has_others_) {
             return Status::NotSupported("a handler cannot be told of range deletions and operands");
