@@ -32,7 +32,7 @@ fn load_and_read() {
     }
 }
 
-/// Who shares a node's memory is shown while it has the node open, with its share.
+/// A database that shares a node's memory is shown with its share while it is open.
 #[test]
 fn databases_that_share_a_pool() {
     for place in places() {
@@ -66,7 +66,7 @@ fn databases_that_share_a_pool() {
     run("pool --memory=local").expect(2);
 }
 
-/// The shared tree says what its nodes and values take, wherever its memory is.
+/// The shared tree reports what its nodes and values take, wherever its memory is.
 #[test]
 fn memory_of_the_shared_tree() {
     let check = |address: &str| {
@@ -75,7 +75,7 @@ fn memory_of_the_shared_tree() {
         for entry in report["benchmarks"].as_array().unwrap() {
             let memory = &entry["memory_node"];
             let [allocated, live] = ["allocated_bytes", "live_bytes"].map(|name| memory[name].as_u64().unwrap());
-            // 25 bytes a record, and what the client has in stock.
+            // 25 bytes a record, plus the client's spare memory.
             assert!((20_000 * 16..20_000 * 27 + (1 << 20)).contains(&live) && live <= allocated, "{memory}");
         }
     };

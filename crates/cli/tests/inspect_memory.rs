@@ -10,7 +10,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-/// Opens a database of two shards, and writes to it, at last one record to each shard.
+/// Opens a database of two shards, and writes to it, with one record to each shard at the end.
 fn open(addresses: &[NodeAddress], durability: Durability) -> Store {
     let options = Options {
         name: Some("orders".to_owned()),
@@ -18,7 +18,7 @@ fn open(addresses: &[NodeAddress], durability: Durability) -> Store {
         shards: 2,
         shard_bounds: ShardBounds::Given(vec![key(KEYS / 2)]),
         write_buffer_bytes: 64 << 10,
-        // Nothing changes once this is done, though the process lives.
+        // Nothing changes once this is done, although the process lives.
         settle_after: None,
         ..Options::default()
     };
@@ -35,7 +35,7 @@ fn inspect(memory: &str, what: &str) -> Ended {
     run(&format!("inspect {command} --memory {memory} --db orders --format json {rest}"))
 }
 
-/// Looks at all that there is, and returns the manifest.
+/// Inspects everything, and returns the manifest.
 fn look_at_all(memory: &str) -> Value {
     let manifest = inspect(memory, "manifest").expect(0).json();
     assert_eq!(manifest["problems"], json!([]));
@@ -49,7 +49,7 @@ fn look_at_all(memory: &str) -> Value {
         let shown = inspect(memory, &format!("segment --limit 1 {name}")).expect(0).json();
         let rows = if segment["kind"] == "image" { &shown["entries"] } else { &shown["records"] };
         let count = rows.as_array().unwrap().len();
-        // A part of the log may be empty still.
+        // A part of the log may still be empty.
         assert!(count == 1 || segment["kind"] == "block of a memtable", "{segment}");
         assert_eq!(shown["segment"][0]["bytes"], segment["bytes"]);
     }
@@ -104,7 +104,7 @@ fn what_is_not_there_and_wrong_flags_are_told() {
     assert!(run("inspect manifest --tls-name name --path .").expect(2).error.contains("--memory"));
     assert!(run("inspect manifest").expect(2).error.contains("say where the database lies"));
     drop(node);
-    // Nothing is asked for what nothing can be named.
+    // A node is not asked for a name that nothing can have.
     assert!(inspect(&address, "segment default/segment").expect(2).error.contains("SHARD/SEGMENT"));
     assert!(inspect(&address, "log 1/1").expect(2).error.contains("has no number"));
     assert!(inspect(&address, "manifest").expect(3).error.contains("is a memory node running"));

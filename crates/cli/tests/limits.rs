@@ -1,4 +1,4 @@
-//! Commands that get fewer threads than they want: whichever thread it is that cannot be started, each says so and ends.
+//! Commands that get fewer threads than they need: whichever thread cannot be started, the command says so and ends.
 
 use crate::common::{start_node, start_with_threads};
 
@@ -11,7 +11,7 @@ fn threads_that_cannot_be_started_are_errors() {
         "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --local-memory-size 64MiB --durability none --threads 24",
         "bench --num 1000 --local-memory-size 64MiB --threads 24",
     ] {
-        // From the first of its threads to one of the last.
+        // From the first of the command's threads to one of the last.
         for most in [1, 3, 6, 20] {
             let ended = start_with_threads(line, most).wait();
             assert_eq!(ended.code, Some(1), "{line} with {most}: {ended:?}");

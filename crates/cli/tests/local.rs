@@ -74,10 +74,10 @@ fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
     let found = report["benchmarks"][1]["found"].as_u64().unwrap();
     assert!(found > 1000 && path.join("default/commit").is_dir(), "{report}");
     let again = run(&format!("{line} --use_existing_db --benchmarks=readrandom")).expect(0).json();
-    // Other keys than those that were written: as many of them are there.
+    // The phase draws other keys than those that were written, but about as many of them exist.
     let found = again["benchmarks"][0]["found"].as_u64().unwrap();
     assert!((1100..1400).contains(&found), "{again}");
-    // All commands find it by its path.
+    // All commands find the database by its path.
     let place = format!("--path={}", path.display());
     assert!(run(&format!("dump {place} --local-memory-size=256MiB")).expect(0).out.lines().count() > 1000);
     for command in ["verify", "inspect manifest", "repair"] {
@@ -136,10 +136,10 @@ fn bench_replaces_what_bench_left_and_nothing_else() {
         run(&format!("ycsb {place} --records=100 --operations=100 --warm-up=0 --local-memory-size=256MiB")).expect(0);
         bench("--benchmarks=fillseq").expect(0);
         assert!(run(&format!("verify {place} --format=json")).expect(0).json()["notes"].as_array().unwrap().is_empty());
-        // Who only reads leaves it as it is.
+        // A command that only reads leaves the database as it is.
         assert_eq!(keys().lines().count(), 100);
         bench("--benchmarks=fillseq").expect(0);
-        // Another command has opened it, and may have written what is worth keeping.
+        // Another command has opened the database, and may have written data worth keeping.
         run(&format!("load {place} --local-memory-size=256MiB /dev/null")).expect(0);
         refused();
         bench("--use_existing_db --benchmarks=readrandom").expect(0);
@@ -149,7 +149,7 @@ fn bench_replaces_what_bench_left_and_nothing_else() {
         bench("--replace --benchmarks=fillrandom").expect(0);
         bench("").expect(0);
         run(&format!("drop {place} --yes")).expect(0);
-        // Nor is a database bench's that another command has made.
+        // A database that another command has made is not bench's either.
         let dump = crate::common::fresh_path(".tsv");
         std::fs::write(&dump, "key\tvalue\n").unwrap();
         run(&format!("load {place} --local-memory-size=256MiB {}", dump.display())).expect(0);
@@ -197,7 +197,7 @@ fn checkpoints_are_kept_copied_cloned_and_dropped() {
     run(&format!("drop {copied} --db=dropped --yes")).expect(1);
     run(&format!("backup clone {copied} none --as=other")).expect(1);
     run("backup list").expect(2);
-    // What is not there is not created by looking.
+    // Looking does not create anything.
     let nowhere = crate::common::fresh_path("nowhere");
     for place in [format!("--storage={}", nowhere.display()), format!("--path={}", nowhere.display())] {
         assert!(run(&format!("backup list {place}")).code != Some(0), "{place}");
@@ -206,7 +206,7 @@ fn checkpoints_are_kept_copied_cloned_and_dropped() {
     assert!(run(&format!("backup list {copied} --db=other")).expect(1).error.contains("other"));
     let missing = run(&format!("backup copy {copied} --db=restored nosuch --to={}", nowhere.display())).expect(1);
     assert!(missing.error.contains("nosuch") && !nowhere.exists(), "{missing:?}");
-    // Without its clone the checkpoint goes too.
+    // Without its clone the checkpoint can also be dropped.
     run(&format!("drop {copied} --db=restored --yes")).expect(0);
     run(&format!("backup drop {copied} full")).expect(0);
     std::fs::remove_dir_all(copy).unwrap();
@@ -248,7 +248,7 @@ fn the_fabric_test_says_what_tls_costs() {
     assert!(refused.contains("--memory"), "{refused}");
 }
 
-/// As most tools, a command is silent then. One that serves says why it ends.
+/// Like most tools, a command is silent then. A command that serves says why it ends.
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {
     use std::process::Command;

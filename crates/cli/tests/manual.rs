@@ -1,4 +1,4 @@
-//! What shells and manuals know of the command line.
+//! Completions for shells, and manual pages.
 
 use crate::common::run;
 

@@ -1,10 +1,10 @@
-//! Two databases on storage, two memory nodes, three workers and a scheduler, all of them processes that are killed, or
-//! stopped and continued, at random: every acknowledged write is there, what lies in storage is whole, and nothing is left.
+//! Two databases on storage, two memory nodes, three workers and a scheduler. All of them are processes that are killed,
+//! or stopped and continued, at random. Every acknowledged write is there, storage is whole, and nothing is left over.
 //! `FOREBAY_SECONDS=N` and `FOREBAY_SEED=N` say for how long and how.
 //!
-//! A database is this test's own program. It overwrites the same keys again and again, each batch over all shards with the
-//! next number, and prints a line for what is acknowledged. So the last number says what each key holds. Whoever opens the
-//! database next checks all of it first.
+//! A database is this test's own program. It overwrites the same keys again and again, each batch over all shards with
+//! the next number, and prints a line for each acknowledged batch. So the last number says what each key holds. The next
+//! process that opens the database first checks all of it.
 
 use crate::common::{Running, run_with, start_node, start_with};
 use forebay::{
@@ -27,7 +27,7 @@ const SECOND: Nanos = 1_000_000_000;
 const SHARDS: u64 = 4;
 /// Keys of a shard.
 const SLOTS: u64 = 3000;
-/// How long a database may take to open again, with what is done to the others meanwhile.
+/// How long a database may take to open again, although the other processes are killed meanwhile.
 const TO_OPEN: Nanos = 90 * SECOND;
 
 fn addresses(list: &str) -> Vec<NodeAddress> {
@@ -63,7 +63,7 @@ fn value(number: u64) -> Vec<u8> {
     number.to_be_bytes().repeat(8 + (number % 24) as usize)
 }
 
-/// Checks that all shards hold what they hold after the same number; the number.
+/// Checks that all shards hold the state of the same number, and returns the number.
 fn check(store: &Store) -> Result<u64, forebay::Error> {
     let mut held = vec![vec![0; SLOTS as usize]; SHARDS as usize];
     let mut entries = store.iter()?;
@@ -86,7 +86,7 @@ fn check(store: &Store) -> Result<u64, forebay::Error> {
     Ok(last)
 }
 
-/// Does what the plan says, until it is killed, told to end, or has lost its memory nodes.
+/// Follows the plan until it is killed, told to end, or has lost its memory nodes.
 fn child(plan: &str) -> Result<(), forebay::Error> {
     let [what, storage, name, memory, scheduler] = plan.split(' ').collect::<Vec<_>>()[..] else { panic!("{plan}") };
     let storage = Storage::open(storage, StorageOptions::default()).unwrap();
@@ -96,7 +96,7 @@ fn child(plan: &str) -> Result<(), forebay::Error> {
     let store = open(&storage, name, memory, scheduler)?;
     let last = check(&store)?;
     println!("found {last}");
-    // Whoever started it closes the other end to end it, or is gone.
+    // The parent closes the other end to end the child, or is gone.
     let is_to_end = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_to_end);
     let waits = spawn("waits", move || {
@@ -130,7 +130,7 @@ fn child(plan: &str) -> Result<(), forebay::Error> {
     Ok(())
 }
 
-/// Not a test of its own: what the others start.
+/// Not a test of its own: the other tests start it.
 #[test]
 fn runs_as_a_child() {
     if let Ok(plan) = std::env::var(PLAN) {
@@ -182,7 +182,7 @@ impl Life {
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended by itself.
+        // The child may have ended by itself.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
@@ -190,7 +190,7 @@ impl Life {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end. What it said.
+    /// Waits for its end, and returns what it said.
     fn wait(&mut self) -> Said {
         drop(self.child.stdin.take());
         let status = self.child.wait().unwrap();
@@ -224,7 +224,7 @@ struct Database {
 }
 
 impl Database {
-    /// Takes in how a life ended.
+    /// Records how a life ended.
     fn ended(&mut self, said: Said) {
         if let Some(found) = said.found {
             assert!(found >= self.durable, "{}: {} was acknowledged, {found} is there", self.plan, self.durable);
@@ -232,7 +232,7 @@ impl Database {
         }
         self.durable = self.durable.max(said.durable);
         self.offloaded += said.closed.unwrap_or(0);
-        // What a process may meet whose memory nodes and whose storage's owner change.
+        // The errors that a process may meet when its memory nodes or its storage's owner change.
         let lost = [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Busy, ErrorKind::Fenced, ErrorKind::Full];
         let is_explained = |text: &str| lost.iter().any(|kind| text.starts_with(&format!("{kind:?}")));
         assert!(said.ended.as_deref().is_none_or(is_explained), "{}: {:?}", self.plan, said.ended);
@@ -300,13 +300,13 @@ impl World {
         start_with(line, &variables)
     }
 
-    /// A worker ends at once where a node is just being started: then another one is started by and by.
+    /// A worker ends at once while a node is being started: then another one is started soon.
     fn worker(&self) -> Running {
         let line = "worker --threads 2 --memory";
         self.forebay(&format!("{line} {} --scheduler {} --storage {}", self.memory(), self.scheduler.1, self.storage))
     }
 
-    /// Whoever has ended comes again.
+    /// Starts again whatever has ended.
     fn look(&mut self) {
         for at in 0..self.workers.len() {
             if self.workers[at].has_ended() {
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// Does something to somebody.
+    /// Kills or stops a process.
     fn strike(&mut self, databases: &mut [Database]) {
         let nap = Duration::from_millis(self.random.below(1500));
         let is_stop = self.random.one_in(1, 2);
@@ -357,7 +357,7 @@ impl World {
                     self.clock.sleep(nap);
                     node.signal(Signal::CONT);
                 } else {
-                    // It comes back empty.
+                    // The node comes back empty.
                     end(node);
                     *node = start_node(address, NODE).0;
                 }
@@ -372,8 +372,8 @@ impl World {
         run_with(&line, &variables).expect(0).json()
     }
 
-    /// Opens a database until nothing is left that no version names; the last number that it has. An owner deletes what
-    /// lies there when it opens. What a worker that was stopped, or is slow, writes after that is left to the next owner.
+    /// Opens a database until nothing is left that no version names, and returns its last number. An owner deletes such
+    /// objects when it opens. Objects that a stopped or slow worker writes after that are left to the next owner.
     fn sweep(&self, name: &str) -> u64 {
         let mut report = serde_json::Value::Null;
         for _ in 0..5 {
@@ -394,7 +394,7 @@ impl World {
         panic!("something is left in {name}: {report}");
     }
 
-    /// Drops a database. What had it open may not be given up yet.
+    /// Drops a database. The session that had it open may not have ended yet.
     fn destroy(&self, name: &str) {
         let mut said = Said::default();
         for _ in 0..100 {
@@ -457,7 +457,7 @@ fn kills(place: &Place, seconds: u64) {
     });
     databases.iter_mut().for_each(|database| database.look(&world));
     let (until, mut strikes) = (now + seconds * SECOND, 0);
-    // A server takes seconds to give a database back what its log holds.
+    // A storage server takes seconds to return a database's log.
     let longest_pause = if place.is_served() { 6000 } else { 600 };
     while world.clock.now() < until {
         let pause = Duration::from_millis(world.random.below(longest_pause));
@@ -467,7 +467,7 @@ fn kills(place: &Place, seconds: u64) {
         world.look();
         databases.iter_mut().for_each(|database| database.look(&world));
     }
-    // Now nothing happens to anybody any more. What they have is there, and they end in good order.
+    // From here on no process is disturbed. All data is there, and the processes end in good order.
     for (database, name) in databases.iter_mut().zip(names) {
         while database.offloaded == 0 {
             database.look(&world);

@@ -36,7 +36,7 @@ fn what_one_process_wrote_the_next_one_reads() {
     }
 }
 
-/// What a checkpoint is written to stays what it is, and a disk that is full is told as such.
+/// The target of a checkpoint stays what it is, and a full disk is reported as such.
 #[test]
 fn a_checkpoint_goes_where_its_path_leads() {
     let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB");
@@ -53,7 +53,7 @@ fn a_checkpoint_goes_where_its_path_leads() {
     run(&line(&pipe)).expect(0);
     assert!(std::fs::symlink_metadata(&*pipe).unwrap().file_type().is_fifo());
     assert!(reading.wait().unwrap().success() && std::fs::read(&*received).unwrap() == expected);
-    // A link leads to a file that is not there yet, or that is.
+    // A link leads to a file that exists, or that does not exist yet.
     let (link, target) = (fresh_path(".link"), fresh_path(".checkpoint"));
     symlink(target.file_name().unwrap(), &*link).unwrap();
     for what in ["no file yet", "a file"] {
@@ -75,7 +75,7 @@ fn a_database_over_several_nodes_goes_to_a_file_and_comes_back() {
     bench("--db=db --shards=4 --benchmarks=fillrandom,compact");
     let file = fresh_path(".checkpoint");
     run(&format!("checkpoint --db=db {memory} {}", file.display())).expect(0);
-    // One node has only a part of it.
+    // One node has only a part of the database.
     let part = run(&format!("checkpoint --db=db --memory={} {}", nodes[0].1, file.display()));
     assert!(part.error.contains("lies on 2 memory nodes"), "{part:?}");
     let found = |db: &str, shards: u32| {
@@ -90,7 +90,7 @@ fn a_database_over_several_nodes_goes_to_a_file_and_comes_back() {
     }
 }
 
-/// Nobody has to say again how many shards a database has, and a new one has one on each memory node.
+/// The number of shards need not be given again, and a new database has one shard on each memory node.
 #[test]
 fn a_database_keeps_its_number_of_shards() {
     let nodes: Vec<_> = places().iter().map(|place| start_node(place, "--memory=256MiB")).collect();
@@ -112,13 +112,14 @@ fn a_database_keeps_its_number_of_shards() {
         }
         let refused = run(&format!("{open} --shards={another}")).expect(2);
         assert!(refused.error.contains(&format!("a number of shards of {shards}, not {another}")), "{refused:?}");
-        // The records that are there are not ycsb's, which opens the database all the same.
+        // The existing records are not ycsb's, but ycsb opens the database all the same.
         let other = run(&format!("ycsb {place} --records=10 --operations=10 --warm-up=10 --workload=c"));
         assert!(!other.error.contains("number of shards"), "{other:?}");
     }
 }
 
-/// The same nodes in another order are the same database, and two of one name are not taken for each other, nor deleted together.
+/// The same nodes in another order are the same database. Two databases of one name are not confused, nor deleted
+/// together.
 #[test]
 fn nodes_are_named_in_any_order() {
     let nodes: Vec<_> = (0..2).map(|_| start_node(&places()[0], "--memory=256MiB")).collect();
@@ -139,7 +140,7 @@ fn nodes_are_named_in_any_order() {
         assert!(taken.error.contains("there is a database"), "{taken:?}");
     }
     assert!(dump(b).expect(1).error.contains("no database \"h\" on these memory nodes"));
-    // Whoever knows only one of the nodes makes another one there.
+    // A command that knows only one of the nodes creates another database there.
     load(b);
     let both = format!("--memory={a},{b} --db=h");
     for refused in [format!("dump {both}"), format!("drop --yes {both}")] {
@@ -152,7 +153,7 @@ fn nodes_are_named_in_any_order() {
     dump(a).expect(1);
 }
 
-/// Who names fewer nodes than hold copies would leave copies out: who only reads is refused, and others are told.
+/// A command that names fewer nodes than hold copies would leave copies out: a reader is refused, and others are told.
 #[test]
 fn copies_are_left_out_only_when_told() {
     let nodes: Vec<_> = (0..3).map(|_| start_node(&places()[0], "--memory=256MiB")).collect();
@@ -178,7 +179,7 @@ fn copies_are_left_out_only_when_told() {
     let left_out = run(&format!("dump --leave-out {}", place(&[a, b]))).expect(0);
     assert!(left_out.out == whole.out && left_out.error.contains("2 copies of shards are missing"), "{left_out:?}");
     assert!(load(&[a, b], "").error.contains("copies of shards are missing"));
-    // Without its register, it is not begun anew.
+    // Without its register, the database is not created anew.
     for flags in ["dump", "load --durability=memory=2 --shards=3"] {
         let file = if flags == "dump" { String::new() } else { file.display().to_string() };
         let refused = run(&format!("{flags} --memory={a},{b},{c} --db=c {file}")).expect(1);
@@ -242,7 +243,8 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
         run(&format!("bench {flags} {num} --use_existing_db --takeover --benchmarks=overwrite,compact")).expect(0);
         zombie.signal(Signal::CONT);
         let woken = zombie.age();
-        // A node gives up a connection that takes nothing for ten seconds, so the process may see that end first.
+        // A node closes a connection that takes nothing for ten seconds, so the process may see the end of the
+        // connection first.
         let ended = zombie.wait();
         let lost = woken - stopped >= Duration::from_secs(10) && ended.code == Some(4);
         let ended = ended.expect(if lost { 4 } else { 7 });
@@ -256,7 +258,7 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
 const STARVED: [Option<i32>; 3] = [Some(3), Some(4), Some(7)];
 
 /// A process that gets too little time may lose its session at any moment, including during its last flush. Either it
-/// fails, or everything that it wrote exists. On a busy machine, the process that checks may starve as well.
+/// fails, or everything that it wrote exists. On a busy machine, the process that checks may also starve.
 fn starve(seed: u64) -> bool {
     let mut random = Random::seeded(seed);
     let (_node, address) = start_node(&places()[0], "--memory=256MiB --lease=100ms");

@@ -47,7 +47,7 @@ fn try_to_ask(program: &str, port: &str, arguments: &[&str], input: &str) -> std
 #[test]
 fn redis_cli_and_redis_benchmark() {
     let (server, port) = serve("--durability=none --threads=2");
-    // Without certificates there is nothing to read again, and the server goes on.
+    // Without certificates there is nothing to read again, and the server continues.
     server.signal(Signal::HUP);
     let cli = |arguments: &[&str]| ask("redis-cli", &port, arguments, "");
     assert_eq!(cli(&["set", "key", "value", "ex", "100"]), "OK\n");
@@ -65,7 +65,7 @@ fn redis_cli_and_redis_benchmark() {
     server.wait_stopped();
 }
 
-/// Its checkpoint is copied beside it, and another server begins with the copy.
+/// The server's checkpoint is copied to another storage, and another server begins with the copy.
 #[test]
 fn a_server_is_backed_up_while_it_runs() {
     let (store, copies) = (fresh_path(".store"), fresh_path(".copies"));
@@ -98,8 +98,8 @@ fn a_server_is_backed_up_while_it_runs() {
     }
 }
 
-/// Replies wait for the turns of other connections, and none is lost: not those of a client that has nothing more to ask, of
-/// one that leaves, or of one that gets more than it can take at once.
+/// Replies wait for the turns of other connections, and none is lost: not for a client that has nothing more to ask, for
+/// one that leaves, or for one that gets more than it can take at once.
 #[test]
 fn who_has_asked_for_all_gets_all_replies() {
     let (server, port) = serve("--durability=none");
@@ -129,8 +129,8 @@ fn who_has_asked_for_all_gets_all_replies() {
     server.wait_stopped();
 }
 
-/// A new store has a shard on each memory node unless a flag says otherwise, and strings are divided between them: together they
-/// hold more than one of them.
+/// A new store has a shard on each memory node unless a flag says otherwise, and strings are divided between them:
+/// together the nodes hold more than one node can.
 #[test]
 fn all_memory_nodes_hold_something() {
     const VALUES: usize = 1100;
@@ -148,7 +148,7 @@ fn all_memory_nodes_hold_something() {
     assert!(!server.problem().contains(unused), "{}", server.problem());
     server.signal(Signal::INT);
     server.wait_stopped();
-    // A node that would hold nothing is told of.
+    // The server reports a node that would hold nothing.
     let line = format!("serve --listen=127.0.0.1:0 --memory={first},{second} {flags} --shards=1");
     let (server, _) = ready(start(&line));
     assert!(server.problem().contains(unused), "{}", server.problem());
@@ -156,7 +156,7 @@ fn all_memory_nodes_hold_something() {
     server.wait_stopped();
 }
 
-/// A connection that asks whether somebody is there.
+/// A connection that sends PING.
 fn ping(port: &str) -> TcpStream {
     let mut connection = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
     connection.write_all(b"PING\r\n").unwrap();
@@ -171,7 +171,7 @@ fn answer(mut connection: &TcpStream) -> String {
 
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
-/// A connection that is served. One that has gone may count for a moment yet.
+/// A connection that is served. A connection that has ended may still count for a moment.
 fn served(port: &str) -> TcpStream {
     let clock = SystemClock::new();
     for _ in 0..6000 {
@@ -197,7 +197,7 @@ fn as_many_clients_are_served_as_the_system_lets_files_be_open() {
         assert!(server.problem().contains("fewer clients can be connected"), "{}", server.problem());
         let served: Vec<_> = (0..clients).map(|_| served(&port)).collect();
         assert_eq!(answer(&ping(&port)), TOO_MANY);
-        // Storage and the server itself have files left.
+        // Storage and the server itself still have files left.
         drop(served);
         server.signal(Signal::INT);
         server.wait_stopped();
@@ -207,17 +207,18 @@ fn as_many_clients_are_served_as_the_system_lets_files_be_open() {
     assert!(!server.problem().contains("fewer clients can be connected"), "{}", server.problem());
 }
 
-/// Who could not be accepted is, once others have gone. The system tells of a connection once.
+/// A connection that could not be accepted is accepted once others have ended. The system reports a connection only
+/// once.
 #[test]
 fn connections_wait_for_files_and_are_served() {
     for threads in [1, 3] {
         let (server, port) = serve(&format!("--durability=none --threads={threads}"));
-        // Two more files than are open: they have the lowest numbers that are free.
+        // Allow two more files than are open: they get the lowest free numbers.
         let open = std::fs::read_dir(format!("/proc/{}/fd", server.id().as_raw_nonzero())).unwrap().count() as u64;
         let limit = Rlimit { current: Some(open + 2), ..getrlimit(Resource::Nofile) };
         prlimit(Some(server.id()), Resource::Nofile, limit).unwrap();
         let mut waiting: VecDeque<_> = (0..20).map(|_| ping(&port)).collect();
-        // The first ones are served in turn, and then leave their places to others.
+        // The first connections are served in turn, and then leave their places to others.
         while let Some(next) = waiting.pop_front() {
             next.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             assert_eq!(answer(&next), "+PONG\r\n", "{} are left: {}", waiting.len(), server.problem());
@@ -241,10 +242,10 @@ fn a_database_in_a_directory_is_not_taken_from_a_server() {
             let refused = run(&format!("{command} {place} --local-memory-size=256MiB {rest}")).expect(1);
             assert!(refused.error.contains("is open already"), "{command}: {refused:?}");
         }
-        // Looking takes nothing.
+        // A command that only looks does not take the store over.
         run(&format!("verify {place}")).expect(0);
         assert_eq!(cli(&["set", "key", "other"]), "OK\n");
-        // A server that hangs may be taken over. It writes nothing when it goes on, and ends once it tries to.
+        // A server that hangs may be taken over. It writes nothing when it continues, and ends once it tries to.
         server.signal(Signal::STOP);
         let (other, other_port) = serve(&format!("{place} --takeover"));
         server.signal(Signal::CONT);
@@ -259,7 +260,7 @@ fn a_database_in_a_directory_is_not_taken_from_a_server() {
     }
 }
 
-/// What a log ends with whose process was killed is written anew, which takes room.
+/// The end of a killed process's log is written anew, which takes room.
 #[test]
 fn a_server_that_finds_its_disk_full_ends_as_load_does() {
     let folder = crate::common::fresh_path(".storage");
@@ -415,7 +416,7 @@ fn options_come_from_flags_variables_and_a_file() {
     ] {
         assert!(ended.out.lines().any(|other| other == line), "{line}: {}", ended.out);
     }
-    // What it prints is such a file.
+    // The printed options are such a file.
     let again = check(&ended.out.replace("shards = 3", "shards = 4"), "").expect(0).out;
     assert!(again.contains(&format!("unprotected = true  # {shown}")), "{again}");
     for (text, why) in [
@@ -452,7 +453,7 @@ fn what_nobody_set_is_shown() {
     ] {
         assert!(usual.lines().any(|other| other == line), "{line}: {usual}");
     }
-    // Each is a value that its option takes, and that says the same.
+    // Each printed value is valid for its option, and means the same.
     let path = crate::common::fresh_path(".toml");
     let lines = usual.lines().map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")).unwrap_or(line));
     std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
@@ -465,7 +466,7 @@ fn what_nobody_set_is_shown() {
     // Without storage nothing says how it is used.
     let without = shown("--durability=none");
     assert!(without.contains("# path is not set\n") && without.contains("# block-cache is not set\n"), "{without}");
-    // A store that is always new has a shard on each memory node.
+    // A store without a name is always new, and has a shard on each memory node.
     assert!(without.contains("# shards = 1  # default\n"), "{without}");
     let spread = shown("--durability=none --memory=tcp://127.0.0.1:1,tcp://127.0.0.1:2");
     assert!(spread.contains("# shards = 2  # default\n"), "{spread}");
@@ -483,7 +484,7 @@ fn file(suffix: &str, text: &str) -> crate::common::FreshPath {
 fn authority() -> (Issuer<'static, KeyPair>, String) {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // What it signs has the usual name, and must not seem to sign itself.
+    // Certificates that it signs have the usual name, and must not seem self-signed.
     parameters.distinguished_name.push(DnType::CommonName, "authority");
     let key = KeyPair::generate().unwrap();
     let text = parameters.self_signed(&key).unwrap().pem();
@@ -531,7 +532,7 @@ fn connections_within_tls_and_certificates_that_are_read_again() {
     };
     turned_away(&[]);
     turned_away(&["--tls", "--cacert", ca]);
-    // Who is one too many is told so within TLS.
+    // A client beyond the limit is told so within TLS.
     assert_eq!(ask("redis-cli", &port, &with, "config set maxclients 1\n"), "OK\n");
     let mut stays = Command::new("redis-cli");
     stays.args(["-p", port.as_str()]).args(with).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -605,7 +606,7 @@ fn what_config_set_changed_is_kept_in_the_file() {
     assert!(ended.code == Some(2) && ended.error.contains("'nosuch'"), "{ended:?}");
     let (server, port) = serve(&flags);
     assert_eq!(ask("redis-cli", &port, &["config", "get", "timeout"], ""), "timeout\n60\n");
-    // A password does not come into the file.
+    // A password is not written to the file.
     assert_eq!(ask("redis-cli", &port, &["config", "set", "requirepass", "secret"], ""), "OK\n");
     let refused = ask("redis-cli", &port, &["--no-auth-warning", "-a", "secret", "config", "rewrite"], "");
     assert!(refused.contains("is a secret"), "{refused}");

@@ -61,7 +61,7 @@ impl Client {
     }
 }
 
-/// Requests of a round, each of which changes what it changes together.
+/// Requests of a round, each of which makes all of its changes together.
 fn requests(round: u32) -> Vec<String> {
     let hash: String = (0..10).map(|field| format!(" f{field} {round}")).collect();
     vec![
@@ -76,7 +76,7 @@ fn requests(round: u32) -> Vec<String> {
     ]
 }
 
-/// Kills the server in the middle of a pipeline. What was acknowledged is there, and of each batch all or nothing.
+/// Kills the server in the middle of a pipeline. Acknowledged writes are there, and all or nothing of each batch.
 #[test]
 fn what_was_acknowledged_survives_kills_and_batches_are_whole() {
     let (node, memory) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --lazy");
@@ -85,7 +85,7 @@ fn what_was_acknowledged_survives_kills_and_batches_are_whole() {
     for kill in 0..8 {
         let (server, port) = serve(&flags);
         let mut client = Client::connect(&port);
-        // Others are turned away while it serves.
+        // Other servers are refused while it serves.
         if kill == 0 {
             let refused = run(&line(&flags)).expect(1);
             assert!(refused.error.contains("stop that process, or name another tree"), "{}", refused.error);
@@ -117,7 +117,7 @@ fn what_was_acknowledged_survives_kills_and_batches_are_whole() {
         let values: Vec<u32> = hash.split(' ').skip(1).step_by(2).map(number).collect();
         assert!(values.len() == 10 && values.iter().all(|value| *value == values[0]), "{hash}");
         assert!((acknowledged..=round).contains(&values[0]));
-        // Three at a time, since the beginning.
+        // Three elements at a time, since the beginning.
         let length = number(&client.ask("LLEN list")[1..]);
         assert!(length % 3 == 0 && length >= 3 * (pushed_before + acknowledged + 1 - first_round), "{length}");
         assert_eq!(client.ask("LRANGE list 0 -1").split(' ').count() as u32, length);
@@ -135,7 +135,7 @@ fn what_was_acknowledged_survives_kills_and_batches_are_whole() {
     drop(node);
 }
 
-/// The node takes its tree from it, and gives it to the next one.
+/// The node takes the tree from the server, and gives it to the next one.
 #[test]
 fn a_server_that_slept_through_its_lease_ends_and_writes_nothing() {
     let (node, memory) = start_node("tcp://127.0.0.1:0", "--memory=128MiB --lazy --lease=3s");
@@ -145,7 +145,7 @@ fn a_server_that_slept_through_its_lease_ends_and_writes_nothing() {
     assert_eq!(client.ask("SET key first"), "+OK");
     sleeper.signal(Signal::STOP);
     client.send("SET key late").unwrap();
-    // Until the lease is over, there is an owner.
+    // Until the lease ends, the tree has an owner.
     let mut server = start(&line(&flags));
     while !server.out().contains('\n') {
         if server.has_ended() {
@@ -186,7 +186,7 @@ fn a_tree_in_this_process_serves_and_ends_with_it() {
     server.wait_stopped();
 }
 
-/// What operators look at says what is served.
+/// Operators see what is served.
 #[test]
 fn operators_see_the_tree() {
     let line = "serve --engine=tree --listen=127.0.0.1:0 --admin=127.0.0.1:0 --local-memory-size=128MiB";
@@ -248,7 +248,7 @@ fn what_only_an_lsm_database_has_is_refused() {
     assert!(refused.error.contains("--tree-cache-size is for --engine=tree"), "{}", refused.error);
 }
 
-/// A file with them is one that says the same.
+/// A file with the printed options means the same.
 #[test]
 fn the_options_of_a_tree_are_shown() {
     let file = fresh_path(".toml");

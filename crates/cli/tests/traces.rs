@@ -1,4 +1,4 @@
-//! What a collector on loopback gets of a server's traces.
+//! The part of a server's traces that a collector on loopback gets.
 
 mod common;
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
 
-/// Takes what is sent to it over HTTP. Dropped with the process.
+/// Receives requests over HTTP. It ends with the process.
 struct Collector {
     port: u16,
     received: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
@@ -31,7 +31,7 @@ impl Collector {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let request = take(&stream);
-                // Who is answered may end, and then the test looks.
+                // Keep the request before the answer: the sender may end after it, and then the test looks.
                 kept.lock().unwrap().push(request);
                 stream.write_all(ANSWER).unwrap();
             }
@@ -40,7 +40,7 @@ impl Collector {
         Self { port, received }
     }
 
-    /// The spans, and the attributes of who sent them.
+    /// Returns the spans, and the attributes of their sender.
     fn spans(&self) -> (Vec<Span>, BTreeMap<String, String>) {
         let (mut spans, mut sender) = (Vec::new(), BTreeMap::new());
         for of_resource in self.received.lock().unwrap().iter().flat_map(|request| &request.resource_spans) {
@@ -61,7 +61,7 @@ fn named<'a>(spans: &'a [Span], name: &str) -> Vec<&'a Span> {
     spans.iter().filter(|span| span.name == name).collect()
 }
 
-/// Parts are in the trace of what they are a part of, and within its time.
+/// Checks that parts are in the trace of their whole, and within its time.
 fn check_parts(spans: &[Span], name: &str) {
     let parts = named(spans, name);
     assert!(!parts.is_empty(), "{name}");
@@ -94,7 +94,7 @@ fn take(stream: &TcpStream) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest::decode(&body[..]).unwrap()
 }
 
-/// Has a server carry out what fills several memtables, and end.
+/// Makes a server carry out commands that fill several memtables, and end.
 fn serve(flags: &str) {
     let mut server = start(&format!(
         "serve --listen=127.0.0.1:0 --admin=none --durability=none --local-memory-size=512MiB --write_buffer_size=1MiB {flags}"
@@ -122,7 +122,7 @@ fn a_collector_gets_what_commands_and_background_work_were_made_of() {
     assert_eq!((&sender["service.name"][..], &sender["forebay.command"][..]), ("forebay", "serve"));
     let (commands, flushes) = (named(&spans, "commands"), named(&spans, "flush"));
     assert!(!commands.is_empty() && flushes.len() >= 4, "{} and {}", commands.len(), flushes.len());
-    // What begins a trace has no parent.
+    // A span that begins a trace has no parent.
     assert!(commands.iter().chain(&flushes).all(|span| span.parent_span_id.is_empty()));
     ["fetch", "commit", "call"].iter().for_each(|name| check_parts(&spans, name));
     let count = |span: &Span| {
@@ -180,7 +180,7 @@ fn an_address_that_is_none_is_refused() {
         let ended = common::run(&format!("serve --traces={address}"));
         assert!(ended.code == Some(2) && ended.error.contains("--traces"), "{ended:?}");
     }
-    // Nothing is traced there.
+    // A scheduler traces nothing.
     let ended = common::run("scheduler --listen=shm:/nowhere --memory=shm:/nowhere --traces=http://127.0.0.1:4318");
     assert!(ended.code == Some(2) && ended.error.contains("unexpected argument '--traces'"), "{ended:?}");
 }

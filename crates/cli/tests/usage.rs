@@ -119,11 +119,11 @@ fn wrong_command_lines_say_what_would_be_right() {
     }
 }
 
-/// What a flag names and is not there, or may not be looked at, is no wrong command line, whichever command it is.
+/// A missing or unreadable place that a flag names does not make the command line wrong, whichever command it is.
 #[test]
 fn what_a_flag_names_has_the_code_of_its_error() {
     let endless = crate::common::fresh_path(".endless");
-    // A link to itself: nobody may look behind it, not even root.
+    // A link to itself: nobody can follow it, not even root.
     std::os::unix::fs::symlink(&*endless, &*endless).unwrap();
     let file = crate::common::fresh_path(".file");
     std::fs::write(&*file, "").unwrap();
@@ -160,7 +160,7 @@ fn a_memory_node_that_is_not_there() {
     }
 }
 
-/// Names that a directory cannot keep are refused as others are.
+/// Names that a directory cannot hold are refused like other invalid names.
 #[test]
 fn names_have_a_longest_length() {
     let (longest, file) = ("x".repeat(234), crate::common::fresh_path(".tsv"));

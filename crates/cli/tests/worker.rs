@@ -1,4 +1,4 @@
-//! A database whose compactions run in worker processes, which are killed, and stopped and continued, meanwhile: every
+//! A database whose compactions run in worker processes, which are killed, or stopped and continued, meanwhile. Every
 //! write is there, and nothing is left on the memory node.
 
 use crate::admin::{self, admin_of, get};
@@ -16,7 +16,7 @@ fn worker(address: &str) -> Running {
     worker
 }
 
-/// So small memtables and tables that there are many compactions.
+/// Memtables and tables that are small, so that there are many compactions.
 fn small_options() -> Options {
     Options {
         write_buffer_bytes: 128 << 10,
@@ -67,8 +67,8 @@ fn load(store: &Store, keys: u32, rounds: u32, mut meanwhile: impl FnMut(u32)) -
     store.statistics()
 }
 
-/// Writes the last round again, undisturbed, until workers have compacted more often than that: it may be that each of
-/// those that were killed lived too short for that, or that a scheduler that did not answer is still left alone.
+/// Writes the last round again, undisturbed, until workers have compacted more often than `before`. Killed workers may
+/// have lived too short a time for that, or a scheduler that did not answer may still be avoided.
 fn load_until_offloaded(store: &Store, keys: u32, rounds: u32, before: u64) {
     let clock = SystemClock::new();
     for _ in 0..100 {
@@ -87,7 +87,7 @@ fn expect_swept(address: &str) {
     expect_swept_but(address, 0);
 }
 
-/// Nothing of databases is left. A store without memory says who schedules.
+/// Checks that nothing of databases is left. Stores without memory say who schedules.
 fn expect_swept_but(address: &str, stores: u64) {
     let clock = SystemClock::new();
     let mut last = String::new();
@@ -112,7 +112,7 @@ fn workers_are_killed() {
         let store = open(&address);
         let mut random = Random::seeded(7);
         load(&store, 4000, 12, |_| {
-            // At any moment of what it does.
+            // At any moment of its work.
             SystemClock::new().sleep(Duration::from_millis(random.below(20)));
             workers.remove(0).signal(Signal::KILL);
             workers.push(worker(&address));
@@ -128,7 +128,7 @@ fn workers_are_killed() {
 #[test]
 fn workers_are_stopped_and_go_on() {
     for place in places() {
-        // So short a lease that a worker that is stopped loses its session.
+        // The lease is so short that a stopped worker loses its session.
         let (_node, address) = start_node(&place, "--memory=256MiB --threads=0 --lease=400ms");
         let workers = [worker(&address), worker(&address)];
         let store = open(&address);
@@ -151,7 +151,7 @@ fn workers_are_stopped_and_go_on() {
     }
 }
 
-/// The same with levels in storage, of which workers write the objects.
+/// The same with levels in storage, whose objects workers write.
 #[test]
 fn workers_that_write_to_storage_are_killed() {
     let folder = fresh_path("-storage");
@@ -182,7 +182,7 @@ fn workers_that_write_to_storage_are_killed() {
     load_until_offloaded(&store, 4000, 12, 0);
     store.close().unwrap();
     drop((store, workers, node));
-    // All of it is in storage. What was left there of attempts is swept.
+    // All of it is in storage. What attempts left there is swept.
     let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB");
     let store = open(&address);
     for i in 0..4000 {
@@ -192,7 +192,8 @@ fn workers_that_write_to_storage_are_killed() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The worker has no key for the storage, which asks for one with each request: what the database signs is enough.
+/// The worker has no key for the storage, which requires one with each request: the names that the database signs are
+/// enough.
 #[test]
 fn a_worker_without_rights_goes_by_signed_names() {
     let place = Place::seaweedfs_with_a_key();
@@ -210,7 +211,7 @@ fn a_worker_without_rights_goes_by_signed_names() {
         worker
     };
     let offloaded = |counted: &Statistics| (counted.offloaded_compactions, counted.offloaded_copies);
-    // One that takes no names in the clear, and one that takes none: jobs run at home.
+    // A worker that takes no unencrypted names, and one that takes none: jobs run at home.
     let others = [worker(""), worker("--signed-names=none")];
     assert_eq!(offloaded(&load(&store, 1000, 3, |_| ())), (0, 0));
     drop(others);
@@ -224,7 +225,7 @@ fn a_worker_without_rights_goes_by_signed_names() {
     drop((store, worker));
 }
 
-/// No worker and no thread of the memory node is there.
+/// There is no worker, and the memory node has no thread.
 #[test]
 fn a_server_lends_threads_that_have_nothing_to_do() {
     let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0");
@@ -251,7 +252,7 @@ fn scheduler(memory: &str) -> (Running, String) {
     (scheduler, out.trim_start_matches("ready ").trim().to_owned())
 }
 
-/// It is no memory node that schedules, and there is no worker.
+/// A separate scheduler schedules, not a memory node, and there is no worker.
 #[test]
 fn a_scheduler_sends_jobs_to_memory_nodes_that_are_idle() {
     let nodes: Vec<_> = (0..2).map(|_| start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=1")).collect();
@@ -269,8 +270,8 @@ fn a_scheduler_sends_jobs_to_memory_nodes_that_are_idle() {
     }
 }
 
-/// Two would schedule, elected by a memory node or by a directory. The one that does is killed, or sleeps until the other one has
-/// been elected and goes on then.
+/// Two candidates, elected by a memory node or by a directory. The scheduler is killed, or sleeps until the other one
+/// has been elected, and then continues.
 #[test]
 fn another_scheduler_takes_over() {
     let by_directory = format!(" --register={}", fresh_path("-register").display());
@@ -278,7 +279,7 @@ fn another_scheduler_takes_over() {
         let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0 --lease=400ms");
         let scheduler = || scheduler(&format!("{address}{register}"));
         let (first, first_address) = scheduler();
-        // It is elected before there is another one.
+        // The first one is elected before there is another.
         let addresses = [first_address.parse::<NodeAddress>().unwrap()];
         let clock = SystemClock::new();
         while forebay::reach_scheduler(&addresses, "test").client().is_err() {
@@ -320,8 +321,8 @@ fn a_directory_elects_a_scheduler_where_no_memory_node_is() {
     }
 }
 
-/// The only scheduler is killed, or does not answer, while jobs are under way, and its memory node goes on. The database
-/// compacts by itself, and takes up the scheduler when there is one again.
+/// The only scheduler is killed, or does not answer, while jobs run, and its memory node continues. The database
+/// compacts by itself, and uses the scheduler again when there is one.
 #[test]
 fn without_a_scheduler_databases_help_themselves() {
     for signal in [Signal::KILL, Signal::STOP] {
@@ -362,8 +363,8 @@ fn without_a_scheduler_databases_help_themselves() {
     }
 }
 
-/// Two databases on two memory nodes, with two schedulers and three workers, of which one after the other is killed, or
-/// stopped for a while, at random.
+/// Two databases on two memory nodes, with two schedulers and three workers, which are killed, or stopped for a while,
+/// one after the other, at random.
 fn many_of_everything(seed: u64, rounds: u32) {
     let mut random = Random::seeded(seed);
     let clock = SystemClock::new();
@@ -373,7 +374,7 @@ fn many_of_everything(seed: u64, rounds: u32) {
     let addresses = schedulers.each_ref().map(|(_, address)| address.clone());
     let both = addresses.each_ref().map(|address| address.parse::<NodeAddress>().unwrap());
     let worker_line = format!("worker --threads 2 --memory {} --scheduler {}", memory.join(","), addresses.join(","));
-    // It is there as soon as a scheduler is elected.
+    // A worker is ready as soon as a scheduler is elected.
     let worker = || start(&worker_line);
     let mut workers = [(); 3].map(|()| worker());
     let all = memory.each_ref().map(|address| address.parse::<NodeAddress>().unwrap());
