@@ -67,7 +67,8 @@ pub struct Arguments {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     use_existing_db: bool,
-    /// Replace the database although something else than bench has made it, or opened it since: all that it holds is deleted.
+    /// Replace the database even if something other than bench has made it, or opened it since: all that it holds is
+    /// deleted.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new(), conflicts_with = "use_existing_db")]
     replace: bool,

@@ -18,7 +18,8 @@ pub const PATH_WITH_MEMORY: &str =
 /// Where a database lies, and what its writes survive.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DurabilityArguments {
-    /// Directory in which the database lies. It survives there the command, and a sync each second the machine.
+    /// Directory of the database. There it survives the end of the command, and, with a sync each second, a crash of
+    /// the machine.
     #[arg(long, value_name = "DIRECTORY", value_parser = directory, conflicts_with_all = ["db", "storage"])]
     path: Option<PathBuf>,
     /// Name of the database on the memory node, or in --storage (there `default`). It outlives the command; a database
@@ -26,8 +27,8 @@ pub struct DurabilityArguments {
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
     /// Storage in which the database lies: a path or file:///path, s3://bucket/prefix, gs://bucket/prefix,
-    /// az://container/prefix or hdfs://host:port/prefix (where they are built in), memory: (for this command alone). It
-    /// survives there the loss of everything else.
+    /// az://container/prefix or hdfs://host:port/prefix (where they are built in), memory: (for this command alone).
+    /// There it survives the loss of everything else.
     #[arg(long, value_name = "URL")]
     storage: Option<NamedStorage>,
     /// Where it is written which memory nodes hold the copies of a database with --durability=memory=COPIES, and who owns
@@ -35,10 +36,10 @@ pub struct DurabilityArguments {
     #[arg(long, value_name = "URL")]
     register: Option<NamedStorage>,
     /// What a write survives once it is acknowledged: none; with memory, the end of this process (needs --db); with
-    /// memory=COPIES, also the loss of all of so many memory nodes but one (needs so many addresses in --memory, and --register for all of that); with
-    /// storage=sync, the loss of all but the storage, with storage=interval:1s, the same but for the last second, with
-    /// storage=flush, but for what was not flushed (need --path or --storage). By default storage=interval:1s with --path,
-    /// storage=sync with --storage, else none.
+    /// memory=COPIES, also the loss of all but one of this many memory nodes (needs this many addresses in --memory, and
+    /// --register for all of that); with storage=sync, the loss of everything except the storage, with
+    /// storage=interval:1s, the same except for the last second, with storage=flush, except for what was not flushed
+    /// (need --path or --storage). By default storage=interval:1s with --path, storage=sync with --storage, else none.
     #[arg(long, value_name = "DURABILITY")]
     durability: Option<DurabilityArgument>,
 }

@@ -24,7 +24,8 @@ pub struct Arguments {
     /// The form: tsv, json or binary.
     #[arg(long, default_value = "tsv")]
     format: Format,
-    /// What a line that cannot be loaded does: stop ends the load, skip passes it over and tells its number.
+    /// What happens at a line that cannot be loaded: stop ends the load, skip passes the line over and reports its
+    /// number.
     #[arg(long, value_enum, default_value_t = OnError::Stop)]
     on_error: OnError,
     /// The file; - for standard input.

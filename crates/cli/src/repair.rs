@@ -15,13 +15,13 @@ use forebay_dump::{Entry, Loader};
 pub struct Arguments {
     #[command(flatten)]
     stored: StoredArguments,
-    /// Name of the new database. Without, nothing is written, and only what could be saved is told.
+    /// Name of the new database. Without it, nothing is written, and the command only reports what could be saved.
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     into: Option<String>,
     /// Storage of the new database; by default that of the damaged one.
     #[arg(long, value_name = "URL", requires = "into", value_parser = lasting)]
     into_storage: Option<NamedStorage>,
-    /// Leave out keys that may have been deleted or overwritten, where what would say so is lost.
+    /// Leave out keys that may have been deleted or overwritten, when the records that would tell are lost.
     #[arg(long)]
     without_doubt: bool,
     /// Memory for writing the new database, which is taken when it is first used. A record needs 32 times its length.

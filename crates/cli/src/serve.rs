@@ -55,13 +55,13 @@ pub struct Arguments {
     /// Print the options that are in effect and where each comes from, and serve nothing.
     #[arg(long)]
     pub check_config: bool,
-    /// What the keys lie in. The shared tree has no storage: it survives this process on the memory nodes of --memory, and without, ends
-    /// with it.
+    /// What holds the keys. The shared tree has no storage: it survives this process on the memory nodes of --memory;
+    /// without them it ends with the process.
     #[arg(long, value_enum, default_value_t = Engine::Lsm)]
     engine: Engine,
     #[command(flatten)]
     tree: TreeArguments,
-    /// Where to listen; port 0 lets the system choose, and none serves nobody without TLS.
+    /// Where to listen; port 0 lets the system choose, and `none` serves nobody without TLS.
     #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDRESS:PORT")]
     listen: Listen,
     #[command(flatten)]

@@ -82,7 +82,8 @@ pub struct EngineArguments {
     /// default 8.
     #[arg(long, value_name = "MEMTABLES")]
     storage_lag: Option<usize>,
-    /// Move at most so many bytes a second to storage, and as many from it: for a link that others share. By default no limit.
+    /// Move at most this many bytes a second to storage, and as many from it: for a link that others share. By default
+    /// no limit.
     #[arg(long, value_parser = units::size_in(1..=u64::MAX), value_name = "SIZE")]
     storage_rate: Option<u64>,
     /// The weight of this database's share of its memory nodes, beside those of other databases; by default 1.
@@ -94,7 +95,7 @@ pub struct EngineArguments {
     /// Memory of the memory nodes for the same, below that; by default 256 MiB, as long as nobody else needs it.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     memory_cache: Option<u64>,
-    /// They keep what storage took so long to bring, or longer; by default 30us.
+    /// The memory nodes keep what took this long, or longer, to read from storage; by default 30us.
     #[arg(long, value_parser = units::duration, value_name = "DURATION")]
     memory_cache_after: Option<Duration>,
     /// How objects in storage are compressed: none, lz4, zstd or zstd=LEVEL; by default lz4.
@@ -110,8 +111,8 @@ pub struct EngineArguments {
     /// How the other memory nodes get what a compaction at one of them made, with --durability=memory=COPIES.
     #[arg(long, value_enum, default_value_t = Copied::Auto)]
     replication: Copied,
-    /// Look at so many bytes a second of the copies in memory, whether somebody reads them or not, and mend what is damaged; with
-    /// --durability=memory=COPIES. By default, only what is read is checked.
+    /// Check this many bytes a second of the copies in memory, whether somebody reads them or not, and repair what is
+    /// damaged; with --durability=memory=COPIES. By default, only what is read is checked.
     #[arg(long, value_parser = units::size, value_name = "SIZE", default_value = "0")]
     scrub_rate: u64,
     /// Who places compactions, with --compaction-place pool: nodes of which one schedules, separated by commas; by default
@@ -121,11 +122,11 @@ pub struct EngineArguments {
     /// What compactions do with records.
     #[arg(long, value_enum, default_value_t = Style::Clustered)]
     compaction_style: Style,
-    /// Keys and values that together have so many bytes are of medium size: the last levels bring them into key order. Smaller ones
-    /// are gathered by every compaction.
+    /// Records whose key and value together have this many bytes are of medium size: the last levels bring them into
+    /// key order. Every compaction gathers smaller ones.
     #[arg(long, value_parser = units::size_in(0..=u32::MAX.into()), value_name = "SIZE")]
     medium_from: Option<u64>,
-    /// Those of so many bytes are large: they stay where they were written.
+    /// Records of this many bytes are large: they stay where they were written.
     #[arg(long, value_parser = units::size_in(0..=u32::MAX.into()), value_name = "SIZE")]
     large_from: Option<u64>,
     /// Who builds the index of a flush: this process, or whoever --compaction-place names.
@@ -141,7 +142,7 @@ pub struct EngineArguments {
     /// default 500ms.
     #[arg(long, value_name = "DURATION")]
     settle_after: Option<After>,
-    /// Let the memory node gather a scan's records that lie apart when a batch has this many or more; 0 for never. By
+    /// Let the memory node gather a scan's scattered records when a batch has this many or more; 0 for never. By
     /// default 64 where reads use its processor anyway, as over TCP.
     #[arg(long, value_name = "RECORDS")]
     gather_records: Option<usize>,

@@ -30,7 +30,7 @@ pub struct Arguments {
     /// How often it is asked.
     #[arg(long, default_value = "1s", value_parser = units::interval, value_name = "DURATION")]
     interval: Duration,
-    /// Ask twice, print what happened in between, and end. So it does where standard output is no terminal.
+    /// Ask twice, print what happened in between, and end. This is also done when standard output is no terminal.
     #[arg(long)]
     once: bool,
     /// How it is printed. As JSON: an object a line, each interval, or one with --once.
