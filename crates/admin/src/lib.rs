@@ -12,7 +12,7 @@
 //! | `gather` | where that comes from |
 //! | [`metrics`] | the one table of metrics: name, help, and where it is in the status |
 //! | `client` | asks another process for its status |
-//! | `http` | who may ask, what for, and the bounds of that |
+//! | `http` | who may ask, what for, and the limits |
 //! | [`rates`] | what happens now: the difference of two statuses |
 //! | `page` | the files of the page |
 //!

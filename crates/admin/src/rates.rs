@@ -126,7 +126,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// A count that became less began anew.
+    /// A count that became less was restarted.
     fn rate(&self, of: impl Fn(&Status) -> f64) -> f64 {
         let (was, is) = (of(self.before), of(self.after));
         (if is >= was { is - was } else { is }) / self.seconds
@@ -148,7 +148,7 @@ impl Change<'_> {
     fn of_nodes(&self, of: impl Fn(&MemoryNode) -> u64) -> f64 {
         let was = |node: &MemoryNode| self.before.memory_nodes.iter().find(|before| before.node == node.node);
         let both = self.after.memory_nodes.iter().filter_map(|node| Some((of(was(node)?), of(node))));
-        // A count that became less began anew.
+        // A count that became less was restarted.
         both.map(|(was, is)| is.checked_sub(was).unwrap_or(is)).sum::<u64>() as f64 / self.seconds
     }
 

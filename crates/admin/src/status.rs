@@ -22,9 +22,9 @@ pub struct Status {
     pub unreachable: Option<String>,
     /// The same, node by node.
     pub lost_nodes: Vec<LostNode>,
-    /// Who uses this memory node.
+    /// The users of this memory node.
     pub tenants: Vec<Tenant>,
-    /// Who came to this memory node.
+    /// The connections to this memory node, by what became of them.
     pub door: Vec<Visitors>,
     /// The jobs of a worker.
     pub worker: Option<Worker>,

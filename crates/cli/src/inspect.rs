@@ -1,4 +1,4 @@
-//! `forebay inspect`: what lies in storage, or on memory nodes.
+//! `forebay inspect`: what is in storage, or on memory nodes.
 
 use crate::access::AccessArguments;
 use crate::arguments::NodeAddresses;

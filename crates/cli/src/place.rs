@@ -82,7 +82,7 @@ impl StoredArguments {
     /// The database.
     ///
     /// # Errors
-    /// When nothing is there.
+    /// When there is no database there.
     pub fn database(&self) -> Result<StoredDatabase, Failure> {
         stored(&self.storage()?, &self.db)
     }
@@ -143,7 +143,7 @@ impl PlaceArguments {
     /// Returns the database as it is in storage, if no memory node is named.
     ///
     /// # Errors
-    /// When nothing is there.
+    /// When there is no database there.
     pub fn stored(&self) -> Result<Option<StoredDatabase>, Failure> {
         if !self.memory.memory.is_local() {
             return Ok(None);

@@ -233,7 +233,7 @@ fn what_the_file_is_stays() {
     assert!(told.contains("7 keys"), "{told}");
     assert!(fs::symlink_metadata(&*pipe).unwrap().file_type().is_fifo());
     assert_eq!(String::from_utf8(reading.wait_with_output().unwrap().stdout).unwrap(), LINES);
-    // Links lead to a file that is there, or that is not there yet.
+    // Links lead to a file that exists, or that does not exist yet.
     let (link, second, file) = (fresh_path(".link"), fresh_path(".link"), fresh_path(".tsv"));
     symlink(file.file_name().unwrap(), &*second).unwrap();
     symlink(&*second, &*link).unwrap();

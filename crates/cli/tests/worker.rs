@@ -87,7 +87,7 @@ fn expect_swept(address: &str) {
     expect_swept_but(address, 0);
 }
 
-/// Checks that nothing of databases is left. Stores without memory say who schedules.
+/// Checks that nothing of databases is left, except `stores` stores without memory, which say who schedules.
 fn expect_swept_but(address: &str, stores: u64) {
     let clock = SystemClock::new();
     let mut last = String::new();

@@ -1,5 +1,5 @@
 //! Sessions that expire by themselves, a counter that is changed without being read first, and a change that fails if
-//! another client was faster. The database lies in memory alone.
+//! another client was faster. The database is in memory alone.
 //!
 //! `cargo run --package forebay --example sessions`
 

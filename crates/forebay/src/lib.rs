@@ -6,7 +6,7 @@
 //! # let path = folder.path();
 //! use forebay::Store;
 //!
-//! // A directory, one process, no setting. It survives the process, and the machine but for the last second.
+//! // A directory, one process, no setting. It survives the process, and a crash of the machine except for the last second.
 //! let store = Store::open(path)?;
 //! store.put(b"key", b"value")?;
 //! assert_eq!(store.get(b"key")?.as_deref(), Some(&b"value"[..]));

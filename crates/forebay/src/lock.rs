@@ -43,7 +43,7 @@ impl DirectoryLock {
     /// Takes the lock on the database `name` in `directory`. With `takeover`, takes it even from a process that has it.
     ///
     /// # Errors
-    /// `Busy` while somebody has it; `AccessDenied`, `Io`.
+    /// `Busy` while another process has it; `AccessDenied`, `Io`.
     pub(crate) fn take(directory: &Path, name: &str, takeover: bool) -> Result<Self, Error> {
         let path = lock_file(directory, name);
         let refused = |cause: &io::Error| failed("locking", directory, cause);

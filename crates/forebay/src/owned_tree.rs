@@ -72,7 +72,7 @@ impl OwnedTree {
     ///
     /// # Errors
     /// `Unavailable` when no node serves at an address; `Busy` while another process has it; `Invalid` when a node has something else of this
-    /// name, or the tree lies on other nodes; `Full` when a node has no memory for a new one.
+    /// name, or the tree is on other nodes; `Full` when a node has no memory for a new tree.
     pub fn connect(addresses: &[NodeAddress], name: &str, options: TreeOptions) -> Result<Self, Error> {
         Self::over(sessions(addresses, &options)?, name, options, None)
     }

@@ -17,9 +17,9 @@
 //! | decider | of whom | keeps |
 //! |---|---|---|
 //! | [`Owner`] | a database | the jobs that it waits for |
-//! | [`Scheduler`] | whoever was elected | what owners and executors told it, and would tell again |
+//! | [`Scheduler`] | the elected candidate | what owners and executors told it, and would tell again |
 //! | [`Executor`] | a worker | the jobs that it runs |
-//! | [`Election`] | whoever would schedule | its term |
+//! | [`Election`] | each candidate for scheduling | its term |
 //!
 //! # Rules
 //! - **The memory node decides who may write.** A job is a *ticket* there. An attempt joins it and gets keys for itself

@@ -1,4 +1,4 @@
-//! A server that runs.
+//! A running server.
 
 use crate::acl::users::Users;
 use crate::commands::command::Registry;

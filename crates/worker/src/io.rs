@@ -244,7 +244,7 @@ fn part<'b>(into: &'b mut [u8], read: &GatherRead) -> Result<&'b mut [u8], Error
     part.ok_or(Error::Job(forebay_table::Error::Invalid("a read leaves the job's buffer")))
 }
 
-/// The name of the object of a segment that lies in storage only.
+/// Returns the name of the object of a segment that is in storage only.
 fn object(info: &SegmentInfo) -> Option<&str> {
     match &info.placements[..] {
         [Placement::Storage { object }] => Some(object),

@@ -149,7 +149,7 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Starts a worker for jobs whose memory lies in `nodes`, placed by the scheduler at `scheduler`.
+    /// Starts a worker for jobs whose memory is in `nodes`, placed by the scheduler at `scheduler`.
     ///
     /// # Errors
     /// [`Error::Thread`], [`Error::Storage`].
@@ -167,7 +167,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// What it has done.
+    /// Returns what the worker has done.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.shared.statistics()
@@ -234,7 +234,7 @@ impl SteppedWorker {
         self.talk.end(ended);
     }
 
-    /// What it has done.
+    /// Returns what the worker has done.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.talk.shared.statistics()

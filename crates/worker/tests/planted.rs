@@ -1,4 +1,4 @@
-//! What an executor says of copies in storage is not believed; a planted bug that believes it is caught.
+//! The database does not trust what an executor says of copies in storage; a planted bug that trusts it is caught.
 
 mod common;
 

@@ -18,7 +18,7 @@ pub(crate) fn package_name(manifest: &str) -> Option<(String, usize)> {
         .map(|entry| (unquoted(entry.value), entry.line))
 }
 
-/// Paths of the programs of tests that the manifest lists, if cargo is not to look for them itself.
+/// Paths of the programs of tests that the manifest lists, if cargo must not look for them itself.
 pub(super) fn test_programs(manifest: &str) -> Option<Vec<String>> {
     let is_set =
         entries(manifest).any(|entry| entry.section == "package" && entry.key == "autotests" && entry.value == "false");

@@ -17,7 +17,7 @@ public:
     virtual ~Logger() = default;
 };
 
-// The environment, of which there is one. A database opens no files through it.
+// The only environment. A database opens no files through it.
 class Env {
 public:
     virtual ~Env() = default;

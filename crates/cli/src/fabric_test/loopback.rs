@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Starts a node and opens a link to it, in plain.
 ///
 /// # Errors
-/// When that fails.
+/// When the node cannot be started or reached.
 pub fn plain() -> Result<Reached, Failure> {
     reach(None, Access::default())
 }
@@ -28,7 +28,7 @@ pub fn plain() -> Result<Reached, Failure> {
 /// The same within TLS: node and client show each other certificates.
 ///
 /// # Errors
-/// When that fails.
+/// When the node cannot be started or reached.
 pub fn within_tls() -> Result<Reached, Failure> {
     let folder = Folder::new()?;
     let (admission, access) = folder.certified()?;

@@ -1,6 +1,6 @@
-//! What `COMMAND` says of commands beyond what the table of commands knows: how the time that they take grows, their arguments,
-//! what they do with their keys, hints for clients, and what came with later versions. `documentation.txt` has it, a few lines for
-//! each command:
+//! What `COMMAND` says of commands beyond the table of commands: how the time that they take grows, their arguments,
+//! what they do with their keys, hints for clients, and what came with later versions. `documentation.txt` has it, a
+//! few lines for each command:
 //!
 //! ```text
 //!   NAME: COMPLEXITY

@@ -47,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
         .doc("2.8.0", "Returns some members, and where others are."),
 ];
 
-/// Adds a member. Returns true when it was not there.
+/// Adds a member. Returns true when it did not exist.
 pub(crate) fn add(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8]) -> Outcome<bool> {
     check_element(&cx.shared.store, member)?;
     let key = cx.keys.layout().hashed_element(cx.space(), set.now.id, member);

@@ -1,4 +1,4 @@
-//! Elements of a collection that is not there yet.
+//! Elements of a collection that does not exist yet.
 //!
 //! ```text
 //!   elements ─► batches of a megabyte, under an id that no header names ─► the run's own batch: the last elements, the header

@@ -24,15 +24,15 @@ impl Class {
     pub const SORTED_SET: Self = Self(1 << 5);
     /// Keys that have expired.
     pub const EXPIRED: Self = Self(1 << 6);
-    /// Keys that were removed to make room, of which there are none here.
+    /// Keys that were removed to make room; there are none here.
     pub const EVICTED: Self = Self(1 << 7);
     /// Streams.
     pub const STREAM: Self = Self(1 << 8);
-    /// Types of modules, of which there are none here.
+    /// Types of modules; there are none here.
     pub const MODULE: Self = Self(1 << 9);
     /// Keys that were looked up and not found.
     pub const MISS: Self = Self(1 << 10);
-    /// Keys that were not there before.
+    /// Keys that did not exist before.
     pub const NEW: Self = Self(1 << 11);
     const KEYSPACE: Self = Self(1 << 12);
     const KEYEVENT: Self = Self(1 << 13);

@@ -213,7 +213,7 @@ pub fn expiries_before(space: Space, now_ms: u64) -> Range {
     (Bytes::copy_from_slice(&[EXPIRIES, space]), key_of(EXPIRIES, space, now_ms, &[]))
 }
 
-/// All of a space, in the order in which it is to be deleted.
+/// All of a space, in the order in which it must be deleted.
 #[must_use]
 pub fn space(space: Space) -> [Range; 3] {
     let area = |area: u8| (Bytes::copy_from_slice(&[area, space]), Bytes::copy_from_slice(&[area, space + 1]));

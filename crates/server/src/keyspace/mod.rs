@@ -10,7 +10,7 @@
 //! | `locks` | who may touch which keys at the same time |
 //! | `plain` | keys that are known to hold a string that does not expire |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
-//! | `building` | elements of collections that are not there yet |
+//! | `building` | elements of collections that do not exist yet |
 //! | `writes` | what a run of commands has read and written so far |
 //! | `functions` | libraries of functions |
 //! | `transaction` | keys, types and expiries on top of it |

@@ -133,15 +133,15 @@ impl<'s> Transaction<'s> {
     /// Fails when a run holds more than one batch may.
     ///
     /// # Errors
-    /// See above; it takes back all of the run.
+    /// See above; the failure takes back all of the run.
     pub fn check_size(&self) -> Outcome {
         self.make_room(0)
     }
 
-    /// The same when so many bytes come to it, which a command holds to write at least as many.
+    /// The same if this many bytes were added: a command holds them to write at least as many.
     ///
     /// # Errors
-    /// See above; it takes back all of the run.
+    /// See above; the failure takes back all of the run.
     pub fn make_room(&self, bytes: usize) -> Outcome {
         if self.held_bytes().saturating_add(bytes) > self.max_written_bytes {
             return Err(Failure::too_much_written());

@@ -349,7 +349,7 @@ fn told(server: &LocalServer, requests: &str) -> String {
     let mut connection = server.connect();
     let mut sent = connection.send(format!("{}\r\n", requests.replace("; ", "\r\n")).as_bytes());
     while server.carry_out_jobs() > 0 {
-        // The mail comes first, and what was sent before goes on then.
+        // The mail comes first, and then earlier requests continue.
         sent.extend(connection.send(b""));
         sent.extend(connection.send(b""));
     }

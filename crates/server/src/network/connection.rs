@@ -43,7 +43,7 @@ pub struct Connection {
     can_read: bool,
     can_write: bool,
     has_hung_up: bool,
-    /// When it was last the connection's turn.
+    /// When the connection last had its turn.
     active_at: Nanos,
     /// When the handshake of TLS must be over.
     handshake_until: Option<Nanos>,
@@ -133,7 +133,7 @@ impl Connection {
         has_room
     }
 
-    /// When it was last the connection's turn.
+    /// When the connection last had its turn.
     #[must_use]
     pub const fn active_at(&self) -> Nanos {
         self.active_at

@@ -2,12 +2,12 @@
 
 use crate::text::words;
 
-/// What a script or a function may say of itself, by Redis's names.
+/// The flags that a script or a function may declare, by Redis's names.
 const FLAGS: [&str; 5] = ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
 /// The flag that has an effect here.
 const NO_WRITES: u8 = 1;
 
-/// What a script or a function says of itself.
+/// The flags that a script or a function declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(u8);
 

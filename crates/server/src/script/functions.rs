@@ -16,9 +16,9 @@ pub const MAX_LIBRARIES: usize = 1024;
 pub struct Registered {
     /// What the library calls it.
     pub name: String,
-    /// What the library says of it.
+    /// The library's description of it.
     pub description: Option<Vec<u8>>,
-    /// What it says of itself.
+    /// The flags that it declares.
     pub flags: Flags,
 }
 

@@ -189,7 +189,7 @@ impl Machine {
     /// Loads a script, and returns its name.
     ///
     /// # Errors
-    /// The text of the reply, when it is none.
+    /// The text of the reply, when it is not valid.
     pub fn load(&mut self, text: &[u8]) -> std::result::Result<Digest, String> {
         let name = name_of(text);
         if self.scripts.contains_key(&name) {
@@ -232,7 +232,7 @@ impl Machine {
     /// Loads a library. It sees this table as `redis`, with the function that registers functions.
     ///
     /// # Errors
-    /// The text of the reply, when it is none.
+    /// The text of the reply, when it is not valid.
     pub fn load_library(&self, text: &[u8], redis: &Table) -> std::result::Result<Library, String> {
         let (name, body) = first_line::of_library(text)?;
         let chunk = self.compile(body, LIBRARY).map_err(|why| format!("ERR Error compiling function: {why}"))?;

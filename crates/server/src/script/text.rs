@@ -32,7 +32,7 @@ impl<'t, E> Patience<'t, E> {
     /// Counts another value.
     ///
     /// # Errors
-    /// When the script is to end.
+    /// When the script must end.
     pub fn count(&self) -> std::result::Result<(), E> {
         let values = self.values.get() + 1;
         self.values.set(values % VALUES);
@@ -87,7 +87,7 @@ pub struct TableText<'t> {
 }
 
 impl<'t> TableText<'t> {
-    /// An empty text. `must_end` fails when the script is to end.
+    /// Makes an empty text. `must_end` fails when the script must end.
     pub fn new(must_end: &'t dyn Fn() -> Result<()>) -> Self {
         Self { text: Text::default(), patience: Patience::new(must_end) }
     }
@@ -103,7 +103,7 @@ impl<'t> TableText<'t> {
     /// Another table begins.
     ///
     /// # Errors
-    /// When the script is to end.
+    /// When the script must end.
     pub fn begin_table(&self) -> Result<()> {
         self.patience.count()
     }

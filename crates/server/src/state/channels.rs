@@ -1,4 +1,4 @@
-//! Who has subscribed to what.
+//! The subscriptions of clients.
 
 use crate::protocol::reply::{Protocol, Reply};
 use crate::state::clients::Client;
@@ -33,7 +33,7 @@ impl Topic {
 
 type Subscribers = BTreeMap<Bytes, BTreeMap<u64, Arc<Client>>>;
 
-/// Who has subscribed to what.
+/// The subscriptions of clients.
 #[derive(Debug, Default)]
 pub struct Channels {
     channels: Mutex<Subscribers>,

@@ -1,4 +1,4 @@
-//! Who is connected.
+//! The connected clients.
 
 use crate::acl::users::DEFAULT;
 use crate::state::mailbox::{Letter, Mailbox, Message};

@@ -218,7 +218,7 @@ impl Waiting {
         Line { waiting: self, name, turns, passed: Vec::new() }
     }
 
-    /// The names at which somebody waits.
+    /// The names at which clients wait.
     pub fn names(&self) -> Vec<Name> {
         lock(&self.places).queues.keys().cloned().collect()
     }

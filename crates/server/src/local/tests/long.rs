@@ -39,7 +39,7 @@ fn is_held(connection: &LocalConnection<'_>) -> bool {
 
 /// Returns what a connection is sent after other threads have done something for it.
 fn later(connection: &mut LocalConnection<'_>) -> String {
-    // The mail comes first, and what was sent before goes on then.
+    // The mail comes first, and then earlier requests continue.
     let mut sent = connection.send(b"");
     sent.extend(connection.send(b""));
     String::from_utf8(sent).unwrap()

@@ -4,14 +4,14 @@
 //!
 //! | letter | what |
 //! |---|---|
-//! | `b`, `h`, `i`, `l` | an integer of 1, 2, 4, 8 bytes; `i` with a number: of so many, 32 at most; in capitals without a sign |
+//! | `b`, `h`, `i`, `l` | an integer of 1, 2, 4, 8 bytes; `i` with a number: of this many, at most 32; in capitals without a sign |
 //! | `T` | as `L` |
 //! | `f`, `d` | a number with a fraction, of 4 and 8 bytes |
-//! | `c` | a byte of a string; with a number: so many; `c0`: all of it, and when it is read, as many as the number before says |
-//! | `s` | a string, and a zero byte behind it |
+//! | `c` | a byte of a string; with a number: this many bytes; `c0`: all of it, and when it is read, as many as the number before says |
+//! | `s` | a string, and a zero byte after it |
 //! | `x` | a byte of padding |
 //! | `<`, `>` | little-endian from here on, as at first; big-endian |
-//! | `!` | each value from here on is aligned to its size, at most to 8 bytes; with a number: to so many |
+//! | `!` | each value from here on is aligned to its size, at most to 8 bytes; with a number: at most to this many |
 
 use crate::text::shown::short;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
