@@ -199,7 +199,7 @@ def test_requests_that_are_wrong(db: forebay.Database, tmp_path: Path) -> None:
 def test_a_request_is_forgotten_after_its_lifetime(db: forebay.Database) -> None:
     requests = db.requests(b"r/", lifetime=timedelta())
     assert not requests.write(b"client", 1, db.batch()).is_repeated
-    # It is found again for a millisecond at most.
+    # The request is found again for at most a millisecond.
     assert any(not requests.write(b"client", 1, db.batch()).is_repeated for _ in range(1_000_000))
 
 
@@ -226,7 +226,7 @@ def test_operands_are_merged(db: forebay.Database, tmp_path: Path) -> None:
         merging.merge(b"key", b"1")
         with merging.batch() as batch:
             batch.merge(b"key", b"2")
-        del batch  # As long as it is there, the database is not opened again.
+        del batch  # As long as the batch exists, the database is not opened again.
         merging.merge(b"key", b"3", sync=True)
         assert merging[b"key"] == b"1,2,3" and dict(merging.items()) == {b"key": b"1,2,3"}
     with forebay.open(other, memory_bytes=MEMORY_BYTES) as merging:
@@ -351,7 +351,7 @@ def test_a_signal_ends_what_consumes_an_iterator_in_c(db: forebay.Database) -> N
     def handle(_signal: int, _frame: object) -> None:
         raise Signalled
 
-    # As a function of C, it looks at no signals.
+    # As a C function, it does not check for signals.
     send = itertools.starmap(ctypes.CDLL(None)["raise"], itertools.repeat((signal.SIGUSR1,)))
     consumed = itertools.count()
     before = signal.signal(signal.SIGUSR1, handle)
@@ -476,7 +476,7 @@ def test_other_threads_run_while_what_is_left_of_a_database_closes_it(
 
     thread = threading.Thread(target=close)
     interval = sys.getswitchinterval()
-    # From here on a thread runs until it gives the interpreter away.
+    # From here on a thread runs until it releases the interpreter.
     sys.setswitchinterval(1000)
     try:
         thread.start()

@@ -102,7 +102,7 @@ def test_a_child_is_refused(db: forebay.Database, path: str, tmp_path: Path) -> 
         for call in calls:
             with pytest.raises(forebay.InvalidError, match="opened before a fork"):
                 call()
-        # It is the parent's.
+        # The database is the parent's.
         with pytest.raises(forebay.BusyError):
             open_at(path)
         with open_at(str(tmp_path / "own")) as own:

@@ -8,7 +8,7 @@ import importlib
 
 
 def _is_main() -> bool:
-    # The second name is that of Python before 3.13. Where neither is, there are no other interpreters.
+    # The second name is that of Python before 3.13. If there is neither, there are no other interpreters.
     for name in ("_interpreters", "_xxsubinterpreters"):
         try:
             module = importlib.import_module(name)

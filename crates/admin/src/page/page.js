@@ -1,5 +1,5 @@
 // The page asks for the status once a second, and shows it. Counts only grow: a rate is the difference of two answers.
-// What came from outside is only ever put into text nodes.
+// Text from outside is only ever put into text nodes.
 "use strict";
 
 const EVERY_MS = 1000;
@@ -53,7 +53,7 @@ const percent = (share) => digits(100 * share) + " %";
 
 // ---- Figures ----
 
-// What changed since the answer before, a second. A count that became less began anew.
+// Changes since the previous answer, per second. A count that became less was restarted.
 function rate(pair, of) {
   const { before, after, seconds } = pair;
   if (!before || seconds <= 0) return 0;
@@ -61,7 +61,7 @@ function rate(pair, of) {
   return (is >= was ? is - was : is) / seconds;
 }
 
-// The duration below which the share of the commands between two answers lies; null if there were none.
+// The duration below which this share of the commands between two answers stayed; null if there were none.
 function quantile(pair, kind, share) {
   const buckets = (status) => status?.clients?.latencies.find((latency) => latency.kind === kind)?.buckets ?? [];
   const was = buckets(pair.before);
@@ -104,7 +104,7 @@ function bar(parts, most) {
   return element("div", { class: "bar" }, ...shown.map(share));
 }
 
-// A table whose columns that are numbers are to the right.
+// A table whose columns of numbers are aligned to the right.
 function table(id, columns, rows, nothing) {
   const head = columns.map(([name, kind]) => element("th", { scope: "col", class: kind ?? "" }, name));
   const cell = (value, place) => element("td", { class: columns[place][1] ?? "", ...(columns[place][1] === "command" ? { title: value } : {}) }, value);
@@ -143,7 +143,7 @@ function pairs() {
   }));
 }
 
-// A figure with its course: what it is now, and what else there is to say.
+// A figure with its history: its value now, and what else there is to say.
 function tile(name, of, show, more) {
   const all = pairs();
   const values = all.map((pair) => of(pair) ?? 0);
@@ -395,7 +395,7 @@ async function ask() {
     const answer = await fetch("/api/status", { cache: "no-store" });
     if (!answer.ok) throw new Error(await answer.text());
     const status = await answer.json();
-    // Another process has taken the place of the one before.
+    // Another process has replaced the previous one.
     if (history.length > 0 && status.process.started_seconds !== history[0].process.started_seconds) history.length = 0;
     history.push(status);
     history.splice(0, history.length - KEPT);

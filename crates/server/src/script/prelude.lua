@@ -1,9 +1,9 @@
--- What scripts see beside what the server gives them. Loaded once, with the functions that tell what has happened.
+-- What scripts see beside what the server gives them. It is loaded once, with functions that report what has happened.
 --
--- Each script runs in an environment of its own: it reads what is here, and writes nowhere. What it puts into a library,
--- in ways that a metatable does not see, is gone with it. A script that is to end cannot catch the error that ends it.
--- A library has an environment of its own as long as it is there, so it cannot write in these ways either. While it is loaded, it
--- sees `redis` and nothing else; its functions see what scripts do.
+-- Each script runs in an environment of its own: it reads what is here, and writes nowhere. What it puts into a library
+-- table, in ways that a metatable does not see, ends with the script. A script that must end cannot catch the error that
+-- ends it. A library of functions has an environment of its own for its lifetime, so it cannot write in these ways either.
+-- While it is loaded, it sees only `redis`; its functions see what scripts see.
 
 local must_end, where, text_of, libraries = ...
 local error, pcall, xpcall, type, tostring, setmetatable, getmetatable = error, pcall, xpcall, type, tostring, setmetatable, getmetatable
@@ -27,7 +27,7 @@ local function problem_of(problem)
   return problem
 end
 
--- Passes on what a protected call gives, unless the script is to end.
+-- Passes on the results of a protected call, unless the script must end.
 local function pass(is_well, ...)
   must_end()
   if is_well then return true, ... end
@@ -47,7 +47,7 @@ base.unpack = function(list, first, last)
   end
   return unpack(list, first, last)
 end
--- How the collector works is the same for all scripts. Where it has much to do, a script may end in between.
+-- The collector's settings are the same for all scripts. If the collector has much to do, a script may end in between.
 local function step(size)
   while true do
     must_end()
@@ -62,7 +62,7 @@ base.collectgarbage = function(option, ...)
   if option ~= nil and option ~= "collect" then
     error("collectgarbage: a script may collect, count and step", 2)
   end
-  -- What has become garbage since the collector began is left for the second time.
+  -- What has become garbage since the collector began is left for the second pass.
   step(math.huge)
   step(math.huge)
   return 0
@@ -93,12 +93,12 @@ libraries.cjson.decode = function(...) return told(decode(...)) end
 
 -- Calls a function. An error that it raises "where it was called" names no place, as Lua's functions have none.
 local function call_by_none(call, ...) return call(...) end
--- What is between two matches, the second one, and what a call gives for its captures.
+-- Returns what is between two matches, the second match, and what a call returns for its captures.
 local function replaced(call, is_well, between, found, ...)
   if not (is_well and found) then return is_well, between end
   return true, between, found, (call_by_none(call, ...))
 end
--- Parts of a text, and how many: when they are many, they become one.
+-- Adds a part of a text, and returns how many parts there are: many parts are joined into one.
 local function add(parts, count, part)
   if count < 1000 then
     parts[count + 1] = part
@@ -145,10 +145,10 @@ local function expect(name, place, expected, ...)
   return value
 end
 
--- Lua's own `sort` carries out instructions, after which a script may end, when what compares does.
+-- Lua's own `sort` executes instructions, after which a script may end, only when the comparing function does.
 local sort = table.sort
 local function less(a, b) return a < b end
--- What an error of `less` begins with. One of Lua's own order names no place.
+-- What an error of `less` begins with. An error of Lua's own order names no place.
 local place_of_less = select(2, pcall(less)):match("^redis:%d+: ")
 table.sort = function(...)
   local list, call = expect("sort", 1, "table", ...), less
@@ -166,7 +166,7 @@ table.sort = function(...)
   error(problem, 0)
 end
 
--- That of Lua moves what is behind the place, also when it is two billions in front of the list.
+-- Lua's own function moves everything after the place, even if the place is two billion before the list.
 local insert = table.insert
 table.insert = function(...)
   local list, count = expect("insert", 1, "table", ...), select("#", ...)
@@ -183,7 +183,7 @@ table.insert = function(...)
   rawset(list, place, value)
 end
 
--- Those of Lua carry out no instruction when what they call does not.
+-- Lua's own functions execute no instruction when the functions that they call do not.
 table.foreach = function(...)
   local list, call = expect("foreach", 1, "table", ...), expect("foreach", 2, "function", ...)
   for key, value in next, list do
@@ -226,10 +226,10 @@ sealed.coroutine = coroutines
 
 getmetatable("").__metatable = false
 
--- Adds to a table what the code in an environment sees beside `redis`.
+-- Adds to a table what code in an environment sees beside `redis`.
 local function equip(seen, environment)
   seen._G = environment
-  -- Text only: what was compiled elsewhere could do anything.
+  -- Text only: code that was compiled elsewhere could do anything.
   seen.loadstring = function(text, name)
     if type(text) ~= "string" then error("bad argument #1 to 'loadstring' (string expected)", 2) end
     if name ~= nil and type(name) ~= "number" then expect("loadstring", 2, "string", text, name) end
@@ -241,7 +241,7 @@ local function equip(seen, environment)
       at = at + #piece
       return piece
     end, name or text)
-    -- What is loaded takes the error that ends the script for one of its own.
+    -- `load` takes the error that ends the script for an error of the loaded text.
     must_end()
     if loaded then libraries.setfenv(loaded, environment) end
     return loaded, why
@@ -270,7 +270,7 @@ local function environment(redis, keys, arguments)
   })
 end
 
--- What libraries see as `redis`, and whether one of them is being loaded.
+-- What libraries see as `redis`, and whether a library is being loaded.
 local current, is_loading
 
 -- The environment of a library.

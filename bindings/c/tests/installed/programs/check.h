@@ -29,7 +29,7 @@ static inline void start(const char *name) {
         }                                                                                                    \
     } while (0)
 
-/* There is an error, and its text contains `part`. It is freed. */
+/* Checks that there is an error whose text contains `part`. The text is freed. */
 #define CHECK_ERROR(error, part)                                                                             \
     do {                                                                                                     \
         CHECK((error) != NULL);                                                                              \

@@ -1,4 +1,4 @@
-/* A program that writes and ends without closing its database, as its argument says; and one that looks what is there. */
+/* A program that writes and ends without closing its database, in the way that its argument says; and one that checks what is there. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 #include <forebay.h>
@@ -9,7 +9,7 @@
 enum { KEYS = 5000 };
 
 static char *error = NULL;
-/* Where a sanitizer sees that it is not lost. */
+/* A place where a sanitizer sees that the handle is not lost. */
 static leveldb_t *db, *closed;
 
 static leveldb_t *open_one(const char *path) {

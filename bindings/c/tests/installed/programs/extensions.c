@@ -1,4 +1,4 @@
-/* What Forebay has and LevelDB does not, and what happens to those who pass nonsense. */
+/* What Forebay has and LevelDB does not, and what happens when a program passes nonsense. */
 #include "check.h"
 #include <forebay.h>
 #include <stdint.h>
@@ -241,7 +241,7 @@ static int request(forebay_requests_t *requests, uint64_t number, const char *ke
     return is_repeated;
 }
 
-/* A request takes effect once, however often it is tried, through whichever handle of its table. */
+/* A request takes effect once, however often it is tried, and through any handle of its table. */
 static void requests_that_are_tried_again(leveldb_t *db) {
     forebay_requests_t *requests, *same, *brief;
     leveldb_writebatch_t *batch = leveldb_writebatch_create();
@@ -272,7 +272,7 @@ static void requests_that_are_tried_again(leveldb_t *db) {
     forebay_requests_destroy(same);
     forebay_requests_destroy(requests);
 
-    /* An entry that lives for no time is found again for a millisecond at most. */
+    /* An entry with a lifetime of zero is found again for at most a millisecond. */
     brief = forebay_requests_create(db, "brief/", 6, 0, &error);
     CHECK_NO_ERROR(error);
     CHECK(request(brief, 7, "first") == 0);
@@ -282,7 +282,7 @@ static void requests_that_are_tried_again(leveldb_t *db) {
     forebay_requests_destroy(brief);
 }
 
-/* A database of two shards opens with both when no number was set, and not with another one. */
+/* A database of two shards opens with both when no number was set, and does not open with another number. */
 static void shards_that_are_there(void) {
     leveldb_options_t *options = leveldb_options_create();
     leveldb_t *db;
@@ -388,7 +388,7 @@ static void reads_and_writes(void) {
     CHECK_NO_ERROR(error);
 }
 
-/* Paths where no database can be: not an option's fault. */
+/* Paths where no database can be: no option is at fault. */
 static void impossible(void) {
     static const char *const paths[] = {"/proc/nope", "/etc/passwd"};
     size_t at;

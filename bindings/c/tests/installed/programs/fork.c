@@ -145,10 +145,10 @@ static void children_are_refused(void) {
     child = begin();
     if (child == 0) {
         everything(db, at, iterator, batch, requests);
-        /* It is the parent's. */
+        /* The database is the parent's. */
         CHECK(open_one(name) == NULL && forebay_error_kind() == FOREBAY_ERROR_BUSY);
         CHECK_ERROR(error, "open already");
-        /* What a child opens is its own, also in its own children's eyes. */
+        /* What a child opens is its own, and its own children also treat it as such. */
         own = open_fine(other_name);
         put(own, "child", &error);
         CHECK_NO_ERROR(error);
@@ -176,7 +176,7 @@ static void children_are_refused(void) {
     put(db, "parent", &error);
     CHECK_NO_ERROR(error);
     end(child);
-    /* One that ends without a word. */
+    /* A child that ends without calling anything. */
     child = begin();
     if (child == 0) {
         exit(0);

@@ -20,7 +20,7 @@ static void delete_key(leveldb_t *db, const char *key) {
     CHECK_NO_ERROR(error);
 }
 
-/* The value of `key` is `expected`, or it has none where that is NULL. */
+/* Checks that the value of `key` is `expected`, or that it has none if `expected` is NULL. */
 static void expect(leveldb_t *db, const leveldb_readoptions_t *options, const char *key, const char *expected) {
     size_t length = 77;
     char *value = leveldb_get(db, options, key, strlen(key), &length, &error);

@@ -1,4 +1,4 @@
-/* Does wrong what its argument names, so that a test sees that the sanitizers notice. */
+/* Makes the error that its argument names, so that a test sees that the sanitizers notice. */
 #include "check.h"
 #include <forebay.h>
 #include <limits.h>
