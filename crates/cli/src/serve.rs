@@ -154,7 +154,7 @@ impl TlsArguments {
 /// any.
 ///
 /// # Errors
-/// What [`execute`] would refuse about them.
+/// What [`execute`] would refuse about the options.
 pub fn check(arguments: &Arguments) -> Result<Usual, Failure> {
     options(arguments)?;
     let mut usual = match Placed::of(arguments)? {

@@ -396,7 +396,7 @@ fn a_repair_that_was_killed_passes_for_no_database_and_is_made_again() {
         while !is_begun() && !repair.has_ended() {
             repair.pause(Duration::from_millis(1));
         }
-        // It is killed.
+        // The repair is killed.
         drop(repair);
         let ended = folder.run("verify", "--db saved");
         if ended.error.contains("not whole") {

@@ -14,7 +14,7 @@
 //! The name of the field tells text from base64, so nothing is ambiguous. A reader also accepts base64 where text would
 //! do. It refuses both fields, neither, and fields that it does not know.
 //!
-//! What it is for, and which test pins it: `docs/formats/dump.md`.
+//! What the form is for, and which test pins it: `docs/formats/dump.md`.
 
 use crate::entry::Entry;
 use crate::error::{Error, Result};

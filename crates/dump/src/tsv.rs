@@ -15,7 +15,7 @@
 //!
 //! All other bytes stand for themselves. A reader takes `\xHH` for any byte, and also accepts lines that end in CR LF.
 //!
-//! What it is for, and which test pins it: `docs/formats/dump.md`.
+//! What the form is for, and which test pins it: `docs/formats/dump.md`.
 
 use crate::entry::Entry;
 use crate::error::{Error, Result};

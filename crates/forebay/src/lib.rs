@@ -107,14 +107,14 @@ pub use forebay_engine::{
 };
 /// Where a database keeps what survives everything else.
 pub use forebay_engine::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
-/// What is stored in storage or on memory nodes, inspected without opening the database.
+/// What is in storage or on memory nodes, inspected without opening the database.
 pub use forebay_engine::{
     Cell, Finding, MemoryDatabase, Report, Salvage, SalvagedEntry, Section, Shown, Step, StoredDatabase,
 };
 /// Who may connect to a memory node, and how both sides prove who they are.
 pub use forebay_fabric::admission;
 pub use forebay_fabric::{Counts, LinkModel};
-/// A memory node, or a scheduler, with a new connection when a session has ended.
+/// A memory node, or a scheduler, which is connected to again when a session has ended.
 pub use forebay_memory_client::Reach;
 /// A session at a memory node, for creating and opening a [`Tree`].
 pub use forebay_memory_client::{ClientOptions, MemoryClient};

@@ -136,7 +136,7 @@ impl OwnedTree {
     /// Asks the nodes whether this process still has the tree.
     ///
     /// # Errors
-    /// Of kind `Fenced` when it no longer has.
+    /// Of kind `Fenced` when it no longer has the tree.
     pub fn check_owner(&self) -> Result<(), Error> {
         Ok(self.shards.iter().try_for_each(ShardHandle::check)?)
     }

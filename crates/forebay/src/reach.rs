@@ -1,4 +1,4 @@
-//! Nodes, with a new connection when a session has ended.
+//! Nodes that are connected to again when a session has ended.
 
 use crate::embedded::{NAME, client_options};
 use crate::{NodeAddress, connect};

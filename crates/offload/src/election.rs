@@ -14,7 +14,7 @@ pub trait Register {
     /// Why the register did not answer.
     type Error;
 
-    /// Claims the next term; `None` while another candidate holds the last one.
+    /// Claims the next term. Returns `None` while another candidate holds the last one.
     ///
     /// # Errors
     /// When it does not answer.
