@@ -1,5 +1,5 @@
-//! The mark of a batch that crosses shards: which shards have a part of it, and the last number of each part. It is the value
-//! of a record of kind [`Crossing`](crate::Kind::Crossing), which each part begins with.
+//! The mark of a batch that crosses shards. It names the shards that have a part of the batch, and the last sequence number
+//! of each part. Each part begins with a record of kind [`Crossing`](crate::Kind::Crossing), whose value is the mark.
 //!
 //! ```text
 //!  offset  size  field
@@ -8,7 +8,8 @@
 //!  3       12    for each part: shard (u32), last sequence number (u64)
 //! ```
 //!
-//! All integers are little-endian. The record has the checksum. Purpose and golden test: `docs/formats/crossing-mark.md`.
+//! All integers are little-endian. The record carries the checksum. Purpose and golden test:
+//! `docs/formats/crossing-mark.md`.
 
 use crate::coding::{DecodeError, Reader, Writer};
 use crate::sequence::SequenceNumber;
@@ -24,7 +25,7 @@ pub struct CrossingMark {
 }
 
 impl CrossingMark {
-    /// Bytes of a mark of so many parts.
+    /// Length in bytes of a mark of `parts` parts.
     #[must_use]
     pub const fn encoded_length(parts: usize) -> usize {
         3 + PART_BYTES * parts

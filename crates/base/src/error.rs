@@ -18,7 +18,7 @@ pub enum ErrorKind {
     Busy,
     /// The peer is gone: reconnect. Whether the operation took effect is unknown.
     Unavailable,
-    /// Somebody took over with a newer epoch: stop.
+    /// Another owner took over with a newer epoch: stop.
     Fenced,
     /// The access key is forged, revoked, stale, or lacks the right.
     AccessDenied,
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     Io,
     /// This back end, build or version cannot do it.
     Unsupported,
-    /// A condition of the call does not hold any more: read again, and decide anew. Nothing was done.
+    /// A condition of the call no longer holds: read again, and decide anew. Nothing was done.
     Conflict,
 }
 
@@ -101,7 +101,7 @@ impl ErrorKind {
         })
     }
 
-    /// The kind of an error of the file system, for whoever writes or reads a file. This is the only table of them.
+    /// The kind of a file system error, for code that reads or writes files. This is the only table of such errors.
     #[must_use]
     pub const fn of_file(cause: io::ErrorKind) -> Self {
         match cause {
@@ -111,7 +111,7 @@ impl ErrorKind {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::Full,
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => Self::Invalid,
             io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => Self::Invalid,
-            // What should be text is none.
+            // The bytes should be text and are not.
             io::ErrorKind::InvalidData => Self::Invalid,
             io::ErrorKind::Unsupported => Self::Unsupported,
             io::ErrorKind::TimedOut => Self::TimedOut,

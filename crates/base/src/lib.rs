@@ -21,7 +21,7 @@ pub use sequence::{Kind, SequenceNumber, Tag};
 
 const CRC32C: crc_fast::CrcAlgorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
 
-// None of these functions is inlined: each crate would compile code for all kinds of processors once more.
+// None of these functions is inlined. Otherwise each crate would compile the code for all kinds of processors again.
 
 /// CRC32C (Castagnoli) of `bytes`.
 #[must_use]

@@ -1,7 +1,7 @@
 //! The record: one write, self-describing.
 //!
-//! A record has the same bytes in a memtable's block, in remote memory and in storage. So a flush and a replication
-//! copy it as it stands, and a reader can verify it alone.
+//! A record has the same bytes in a memtable's block, in remote memory and in storage. So flush and replication
+//! copy it unchanged, and a reader can verify it alone.
 //!
 //! ```text
 //!  offset  size  field
@@ -15,10 +15,9 @@
 //!  …       0–7   padding with zeros up to a multiple of 8
 //! ```
 //!
-//! All integers are little-endian. A record starts at a multiple of 8. A tag of zero with a
-//! checksum of zero is no record: unwritten memory is zero. Format version 1; a change of this
-//! layout takes a new version in the segment map's entry of the segments that use it.
-//! Summary and limits: `docs/formats/record.md`.
+//! All integers are little-endian. A record starts at a multiple of 8. A tag of zero with a checksum of zero is
+//! not a record: unwritten memory is zero. Format version 1; a change of this layout needs a new version in the
+//! segment map's entries of the segments that use it. Summary and limits: `docs/formats/record.md`.
 
 use crate::coding::{DecodeError, MAX_VARINT_BYTES, Reader, encode_varint, varint_length};
 use crate::sequence::{Kind, SequenceNumber, Tag};
@@ -154,8 +153,8 @@ impl RecordHeader {
     }
 }
 
-/// The records that lie one behind the other in `bytes`: where each begins, and its header. Nothing is verified, and the last
-/// record may be cut off. Ends behind the first error.
+/// Iterates over the consecutive records in `bytes`: where each begins, and its header. Nothing is verified, and the last
+/// record may be cut off. Ends after the first error.
 pub fn headers(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, RecordHeader), RecordError>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -338,7 +337,7 @@ mod tests {
             headers(bytes).map(|found| found.ok().map(|(at, header)| (at, header.tag.sequence().0))).collect()
         }
         assert_eq!(found(&out), [Some((0, 1)), Some((40, 2)), Some((80, 3))]);
-        // The last one has a header, and then none.
+        // The last record first has a header, then none.
         assert_eq!(found(&out[..100]), [Some((0, 1)), Some((40, 2)), Some((80, 3))]);
         assert_eq!(found(&out[..85]), [Some((0, 1)), Some((40, 2)), None]);
         out[44..52].fill(0xff);

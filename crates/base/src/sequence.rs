@@ -30,9 +30,9 @@ pub enum Kind {
     Put = 1,
     /// Removes all keys from the key (included) to the value (excluded).
     RangeDelete = 2,
-    /// An operand, of which and of older entries of the key the database's merge operator makes the value.
+    /// An operand. The database's merge operator makes the value from it and older entries of the key.
     Merge = 3,
-    /// Does nothing to any key. It has the numbers and the bytes of a write that was reserved and then not wanted, so
+    /// Does nothing to any key. It takes the numbers and the bytes of a write that was reserved and then abandoned, so
     /// that numbers stay dense.
     Nothing = 4,
     /// Does nothing to any key. Its value says which shards its batch crosses ([`CrossingMark`](crate::CrossingMark)).
@@ -54,7 +54,7 @@ impl Kind {
         })
     }
 
-    /// Whether a record of this kind is in no index, as it does nothing to any key.
+    /// Whether records of this kind are in no index, because they do nothing to any key.
     #[must_use]
     pub const fn is_void(self) -> bool {
         matches!(self, Self::Nothing | Self::Crossing)
@@ -138,7 +138,7 @@ impl Tag {
         self.0 & Self::EXPIRY != 0
     }
 
-    /// Whether the record's batch goes on with the next number.
+    /// Whether the record's batch continues with the next number.
     #[must_use]
     pub const fn goes_on(self) -> bool {
         self.0 & Self::GOES_ON != 0

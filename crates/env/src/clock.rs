@@ -11,7 +11,7 @@ pub type Nanos = u64;
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Monotonic nanoseconds since the clock's start.
     fn now(&self) -> Nanos;
-    /// Milliseconds since 1970. Jumps; nothing that must be safe may depend on it.
+    /// Milliseconds since 1970. May jump; nothing that must be safe may depend on it.
     fn wall_ms(&self) -> u64;
     /// Waits. A manual clock advances instead.
     fn sleep(&self, duration: Duration);
@@ -58,7 +58,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock's milliseconds since 1970, which never go back: while the clock says less than it did, time stands still.
+/// A clock's milliseconds since 1970, which never go back: while the clock says less than before, time stands still.
 #[derive(Debug)]
 pub struct ForwardTime {
     clock: Arc<dyn Clock>,
@@ -72,15 +72,15 @@ impl ForwardTime {
         Self { clock, latest_ms: AtomicU64::new(0) }
     }
 
-    /// The time, not before any that was given out earlier.
+    /// The time, never earlier than any that was returned before.
     pub fn now_ms(&self) -> u64 {
         let now = self.clock.wall_ms();
-        // Relaxed: nothing but this word is read through it, and a word alone never goes back for anybody.
+        // Relaxed: no other data is read through this word, and no thread sees a single word go back.
         let latest = self.latest_ms.load(Ordering::Relaxed);
         if now <= latest { latest } else { self.latest_ms.fetch_max(now, Ordering::Relaxed).max(now) }
     }
 
-    /// Time goes on from `time_ms` at the earliest.
+    /// From now on, the time is at least `time_ms`.
     pub fn begin_at(&self, time_ms: u64) {
         self.latest_ms.fetch_max(time_ms, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
 //! Hash tables whose order is the same in every run.
 //!
-//! The standard library's take their hasher's keys from the system's entropy: what walks or drops such a
-//! table does so in another order each time, and a seed of the simulation does not run twice alike. Here
-//! the keys are fixed. Whoever chooses keys from outside could make them collide, so these tables hold
-//! what this system numbers itself: segments, sessions, endpoints.
+//! The standard library's tables take their hasher's keys from the system's entropy. Code that walks or
+//! drops such a table does so in another order each time, and a seed of the simulation does not run
+//! twice alike. Here the keys are fixed. An outsider who chooses keys could make them collide, so these
+//! tables hold only what this system numbers itself: segments, sessions, endpoints.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;

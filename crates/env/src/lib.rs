@@ -1,7 +1,7 @@
-//! The environment: the only way to time, randomness and threads.
+//! The environment: the only source of time, randomness and threads.
 //!
 //! Everything that a run depends on besides its input comes from here, so a simulation can fix it.
-//! Clippy forbids the standard library's own ways elsewhere.
+//! Elsewhere, clippy forbids the standard library's own functions for these.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

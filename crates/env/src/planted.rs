@@ -1,8 +1,8 @@
 //! Bugs that a test plants in a whole process.
 
-/// Makes the functions of a crate's module of planted bugs, for its enumeration of them, whose numbers begin with 1:
-/// with the crate's feature `planted`, `plant`, which plants a bug or none, and `planted`, which tells
-/// whether a bug is planted; without it, only a `planted` that is the constant `false`.
+/// Makes the functions of a crate's module of planted bugs, for its enumeration of them, whose numbers begin with 1.
+/// With the crate's feature `planted`, these are `plant`, which plants a bug or none, and `planted`, which tells
+/// whether a bug is planted. Without the feature, there is only a `planted` that is the constant `false`.
 #[macro_export]
 macro_rules! plantable {
     ($bug:ident) => {

@@ -1,4 +1,4 @@
-//! What the system says of this process, and lets it do. Nothing where it does not say.
+//! What the operating system reports about this process and lets it do. `None` where it does not report a figure.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -22,7 +22,7 @@ pub fn system() -> String {
     names.map(|name| name.to_string_lossy().into_owned()).join(" ")
 }
 
-/// Time that the process has had of processors: in the system, and by itself; seconds.
+/// Processor time of the process so far, in seconds: in the system, and in its own code.
 #[must_use]
 pub fn processor_seconds() -> Option<(f64, f64)> {
     let (system, user) = ticks_in(&std::fs::read_to_string("/proc/self/stat").ok()?)?;
@@ -30,8 +30,8 @@ pub fn processor_seconds() -> Option<(f64, f64)> {
     Some((system as f64 / per_second, user as f64 / per_second))
 }
 
-/// How many files and sockets the process may have open at once. The limit is raised to `wanted` if it is lower, as far as the
-/// system allows.
+/// Returns how many files and sockets the process may have open at once. Raises the limit to `wanted` if it is lower, as far
+/// as the system allows.
 #[must_use]
 pub fn allow_open_files(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -44,14 +44,14 @@ pub fn allow_open_files(wanted: u64) -> u64 {
     }
 }
 
-/// The bytes of a line with this name.
+/// The bytes that the line with this name says.
 fn kilobytes_in(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The name of the process, which may hold anything, ends with the last parenthesis. What follows are fields from the third on;
-/// the fourteenth is the time by itself, the next one that in the system.
+/// The name of the process, which may hold anything, ends with the last parenthesis. The fields from the third on follow.
+/// The fourteenth is the time in its own code, the fifteenth the time in the system.
 fn ticks_in(stat: &str) -> Option<(u64, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_ascii_whitespace().skip(11).map_while(|field| field.parse().ok());

@@ -29,12 +29,12 @@ mod seeded {
     }
 
     /// While this lives, the secrets of its thread come from a seed, so that a simulated run repeats: whether a message
-    /// that carries a secret looks whole or torn depends on the secret's bytes. No product is built with it.
+    /// that carries a secret looks whole or torn depends on the secret's bytes. No product is built with this type.
     #[derive(Debug)]
     pub struct SeededSecrets(PhantomData<*const ()>);
 
     impl SeededSecrets {
-        /// The secrets of this seed.
+        /// Begins to take this thread's secrets from `seed`.
         #[must_use]
         pub fn begin(seed: u64) -> Self {
             SOURCE.with(|source| *source.borrow_mut() = Some(Random::seeded(seed)));

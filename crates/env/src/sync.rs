@@ -24,14 +24,14 @@ pub use std::{
     thread,
 };
 
-/// Locks `mutex`, whether or not a thread panicked while it held it: the data that Forebay guards
+/// Locks `mutex`, even if a thread panicked while it held the mutex: the data that Forebay guards
 /// by a mutex is whole between any two statements that may panic.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Gives way while waiting for another thread: a hint to the core for the first few rounds, then
-/// to the scheduler. With few cores, whoever is waited for may be off the core.
+/// to the scheduler. With few cores, the thread that is waited for may not be running.
 #[inline]
 pub fn relax(round: &mut u32) {
     #[cfg(any(loom, shuttle))]

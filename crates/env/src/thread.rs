@@ -3,8 +3,9 @@
 use crate::sync::{Mutex, lock};
 pub use std::thread::JoinHandle;
 
-/// Runs `work` on every item, each on a thread of its own but the first, which runs on the caller's, as do those for which
-/// the operating system starts no thread. Returns the results in order when all have ended; `None` for one that panicked.
+/// Runs `work` on every item, each on a thread of its own. The first item runs on the caller's thread, as do items for
+/// which the operating system starts no thread. Returns the results in order when all have ended; `None` for one that
+/// panicked.
 pub fn run_all<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<Option<T>> {
     run_all_with(items, work, std::thread::Builder::new)
 }
@@ -14,7 +15,7 @@ fn run_all_with<I: Send, T: Send>(
     work: impl Fn(I) -> T + Sync,
     builder: impl Fn() -> std::thread::Builder,
 ) -> Vec<Option<T>> {
-    // A thread that is not started takes nothing with it.
+    // A thread that fails to start leaves its item here.
     let items: Vec<_> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     let run = |item: &Mutex<Option<I>>| {
         let item = lock(item).take();
@@ -53,11 +54,11 @@ pub fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.into()).spawn(body)
 }
 
-/// Has the calling thread give way to others of the machine, where processors are short: it gets a third of what one of them
-/// gets. For work that nobody waits for.
+/// Makes the calling thread give way to the machine's other threads. Where processors are short, it gets a third of the time
+/// that one of them gets. For work that nobody waits for.
 pub fn give_way() {
     const STEPS: i32 = 5;
-    // Where this is not possible, the work is done all the same.
+    // Where this is not possible, the work is done nevertheless.
     #[cfg(not(miri))]
     let _ = rustix::process::nice(STEPS);
 }

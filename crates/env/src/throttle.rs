@@ -1,8 +1,8 @@
-//! What is done at most once a second.
+//! Limits an action to once a second.
 
 use crate::Nanos;
 
-/// Lets something through once a second at most, and counts how often it did not.
+/// Lets something through at most once a second, and counts how often it did not.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Throttle {
     last: Option<Nanos>,
@@ -13,7 +13,7 @@ impl Throttle {
     /// Time between two that are let through, nanoseconds.
     pub const INTERVAL: Nanos = 1_000_000_000;
 
-    /// Whether one may go through now, and how many were left out since the last.
+    /// `None` if nothing may go through now; otherwise how many were held back since the last.
     pub fn take(&mut self, now: Nanos) -> Option<u64> {
         if self.last.is_some_and(|last| now.saturating_sub(last) < Self::INTERVAL) {
             self.left_out += 1;

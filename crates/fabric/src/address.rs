@@ -3,12 +3,12 @@
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// Which node, and which life of it.
+/// A node, and which life of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeIdentity {
-    /// The node's number, chosen by whoever runs it.
+    /// The node's number, chosen by its operator.
     pub node: u32,
-    /// Drawn at random when the node starts: a node that restarts has another one.
+    /// Drawn at random when the node starts: a restarted node has a new one.
     pub incarnation: u64,
 }
 
@@ -68,12 +68,12 @@ impl AccessKey {
 
 impl fmt::Debug for AccessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The secret is a capability: it does not go into logs.
+        // The secret is a capability, so logs do not show it.
         write!(f, "AccessKey({})", self.index)
     }
 }
 
-/// An aligned word of 8 bytes, and where it goes.
+/// An aligned word of 8 bytes, and the place that it is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
     /// A multiple of 8 in its grant.
@@ -113,7 +113,7 @@ impl Rights {
     /// All of them.
     pub const ALL: Self = Self(7);
 
-    /// These and those.
+    /// The union of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

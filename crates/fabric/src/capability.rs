@@ -1,6 +1,6 @@
 //! What a back end promises beyond the common contract.
 
-/// With what an atomic operation is atomic.
+/// What an atomic operation is atomic with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atomics {
     /// With other remote atomics and with the target CPU's own atomics.
@@ -9,7 +9,7 @@ pub enum Atomics {
     RemoteOnly,
     /// As [`Atomics::Coherent`], because the target's CPU does them: they cost it time.
     ByTargetCpu,
-    /// There are none.
+    /// The back end has no atomic operations.
     None,
 }
 
@@ -18,7 +18,7 @@ pub enum Atomics {
 pub enum RevocationMode {
     /// At the target, at once.
     Enforced,
-    /// The peer lets go when asked, or when its connection ends.
+    /// The peer releases the memory when asked, or when its connection ends.
     Cooperative,
 }
 

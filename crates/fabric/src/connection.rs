@@ -4,7 +4,7 @@ use crate::queue::WorkQueue;
 use crate::{AccessKey, Error, Region, RemoteAddress, Word};
 use std::time::Duration;
 
-/// What arrives at an endpoint without being asked for.
+/// What arrives at an endpoint unasked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming {
     /// The immediate of a write to this side.
@@ -15,25 +15,25 @@ pub enum Incoming {
 
 /// An endpoint's connection. Owned by one thread.
 ///
-/// After an operation fails, the transport ends what is rung behind it, then and later, with
-/// [`Error::Flushed`]; when the node is lost, everything with [`Error::PeerLost`].
+/// After an operation fails, the transport ends every later operation, rung before or after the failure, with
+/// [`Error::Flushed`]. When the node is lost, it ends everything with [`Error::PeerLost`].
 pub trait Transport: Send {
-    /// The doorbell was rung for what is in the queue. Some of it may end at once.
+    /// Handles a doorbell for what is in the queue. Some of it may end at once.
     fn flush(&mut self, queue: &mut WorkQueue);
-    /// A read or a write of `length` bytes at `target` is about to be posted. A back end where that is a copy by this
-    /// thread may have the processor bring the lines near; nothing is counted, and nothing fails.
+    /// Announces a read or a write of `length` bytes at `target` that is about to be posted. A back end where this thread
+    /// does the copy may prefetch the lines; nothing is counted, and nothing fails.
     fn approach(&mut self, _target: RemoteAddress, _length: usize) {}
-    /// Whether the node lives and has not begun to take this grant back. A back end whose target checks each operation has
+    /// Checks that the node lives and has not begun to revoke this grant. A back end whose target checks each operation has
     /// nothing to add.
     ///
     /// # Errors
-    /// [`Error::AccessDenied`] when it has, [`Error::PeerLost`] when the link has ended.
+    /// [`Error::AccessDenied`] when the node has begun to revoke it, [`Error::PeerLost`] when the link has ended.
     fn confirm(&mut self, _key: &AccessKey) -> Result<(), Error> {
         Ok(())
     }
-    /// Writes a range of a region at once, and then a word if there is one, confirms both, and has the processor bring near what
-    /// lies behind the range, where a write is a copy by this thread. `None`, and nothing done, where it is not, or nothing goes
-    /// over this connection any more. Nothing is pending.
+    /// Where a write is a copy by this thread: writes a range of a region at once, then a word if there is one, confirms
+    /// both, and prefetches what follows the range. `None`, and nothing done, where a write is no such copy, or the
+    /// connection carries nothing any more. The caller has nothing pending.
     ///
     /// # Errors
     /// Those of the write, and as [`Transport::confirm`].
@@ -47,7 +47,7 @@ pub trait Transport: Send {
     ) -> Option<Result<(), Error>> {
         None
     }
-    /// Makes progress without waiting: with what was rung, and with what the peer asks of this side.
+    /// Makes progress without waiting, with operations that were rung and with what the peer asks of this side.
     fn poll(&mut self, queue: &mut WorkQueue);
     /// Sleeps until something may have happened, for at most `limit`.
     fn block(&mut self, limit: Duration);

@@ -31,7 +31,7 @@ pub struct Counts {
     pub messages: u64,
     /// Bytes that reads and atomics brought, and replies written to this side by RPC.
     pub bytes_read: u64,
-    /// Bytes that writes, atomics and messages took away.
+    /// Bytes that writes, atomics and messages sent.
     pub bytes_written: u64,
 }
 
@@ -72,7 +72,7 @@ impl Sub for Counts {
     }
 }
 
-/// Counts that one thread writes, with each of its operations, and any thread reads.
+/// Counts that one thread updates with each of its operations, and any thread reads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CountsCell {

@@ -1,5 +1,5 @@
-//! What decodes bytes from outside, as functions that may be given any: for the fuzzers of `testing/hostile`, behind the
-//! feature `decoders`. Each panics when what it decodes breaks a rule, and otherwise returns.
+//! The decoders of bytes from outside, as functions that take any bytes: for the fuzzers of `testing/hostile`, under the
+//! feature `decoders`. Each function panics when what it decodes breaks a rule, and otherwise returns.
 
 pub use crate::rpc::decode_any_reply as reply;
 pub use crate::shm::decoders::frame as shm_frame;

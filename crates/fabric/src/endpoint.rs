@@ -46,9 +46,9 @@ pub struct Endpoint {
     arena: Arena,
     queue: WorkQueue,
     fence_next: bool,
-    /// Last operation of each doorbell that no wait was counted for.
+    /// Last operation of each doorbell for which no wait was counted yet.
     doorbells: VecDeque<u64>,
-    /// Last operation of the latest doorbell that a wait was counted for.
+    /// Last operation of the latest doorbell for which a wait was counted.
     waited: u64,
     broken: Option<Error>,
 }
@@ -99,19 +99,19 @@ impl Endpoint {
         &self.counts
     }
 
-    /// Operations posted whose completion was not taken yet.
+    /// Number of posted operations whose completion was not taken yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.queue.outstanding()
     }
 
-    /// Why the endpoint is of no more use, if it is.
+    /// Why the endpoint is broken, if it is.
     #[must_use]
     pub fn failure(&self) -> Option<&Error> {
         self.broken.as_ref()
     }
 
-    /// A slot of `length` bytes. What is in it is whatever was.
+    /// A slot of `length` bytes, with whatever contents it had last.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no memory.
@@ -126,20 +126,20 @@ impl Endpoint {
         self.arena.put(slot);
     }
 
-    /// Says that a read or a write of `length` bytes at `target` will be posted soon. Where that is a copy by this
-    /// thread, the memory comes near meanwhile; elsewhere nothing happens.
+    /// Announces a read or a write of `length` bytes at `target` that will be posted soon. Where this thread does the
+    /// copy, the processor prefetches the memory; elsewhere nothing happens.
     #[inline]
     pub fn approach(&mut self, target: RemoteAddress, length: usize) {
         self.transport.approach(target, length);
     }
 
-    /// Confirms that the writes under this key that have completed took effect before the node began to take the
-    /// grant back, and before anybody could know of the node's death. Where revocation is enforced, a completion says that
-    /// already. Where it is cooperative, a thread that stood still in the middle of a copy may end it long after, and the
-    /// memory of a dead node still takes writes: a completion alone says nothing.
+    /// Confirms that the writes under this key that have completed took effect before the node began to revoke the grant,
+    /// and before anybody could know of the node's death. Where revocation is enforced, a completion already guarantees
+    /// that. Where it is cooperative, a completion alone guarantees nothing: a thread that stalled in the middle of a copy
+    /// may end the copy long after, and the memory of a dead node still takes writes.
     ///
     /// # Errors
-    /// [`Error::AccessDenied`] when the node has begun to take the grant back, [`Error::PeerLost`].
+    /// [`Error::AccessDenied`] when the node has begun to revoke the grant, [`Error::PeerLost`].
     #[inline]
     pub fn confirm(&mut self, key: &AccessKey) -> Result<(), Error> {
         self.transport.confirm(key)
@@ -189,11 +189,11 @@ impl Endpoint {
         self.post_payload(to, Payload::Sealed { region: region.clone(), offset, length }, None)
     }
 
-    /// Writes a range of a registered region, and then a word if there is one, and returns when both are there and confirmed:
-    /// where a write is a copy by this thread, and nothing is outstanding. The same as posts, a wait and a confirmation, and
-    /// counted as that, but nothing is queued, and what is looked up is looked up once. Whoever reads the word has the range as
-    /// well. What lies behind the range comes near, as [`Endpoint::approach`] has it. Returns false, with nothing done, where
-    /// this has to be posted.
+    /// Writes a range of a registered region, then a word if there is one, and returns when both are in place and confirmed.
+    /// It does so where a write is a copy by this thread and nothing is outstanding. This equals posts, a wait and a
+    /// confirmation, and is counted as those, but nothing is queued, and everything is looked up once. A reader that sees
+    /// the word also sees the range. What follows the range is prefetched, as by [`Endpoint::approach`]. Returns false, with
+    /// nothing done, where the write has to be posted.
     ///
     /// # Errors
     /// As [`Endpoint::post_write_sealed`]; [`Error::Misaligned`]; the write's failure, which breaks the endpoint; as
@@ -300,7 +300,7 @@ impl Endpoint {
         self.queue.post(operation, fenced)
     }
 
-    /// Rings the doorbell for all that is queued. What fails shows in completions.
+    /// Rings the doorbell for all that is queued. Failures show in completions.
     #[inline]
     pub fn flush(&mut self) {
         if let Some(last) = self.queue.ring() {
@@ -462,7 +462,7 @@ impl Endpoint {
         error
     }
 
-    /// Waits until a message is sent, without counting: its reply is what is waited for.
+    /// Waits until a message is sent. Counts no round trip: the caller's wait is for the reply.
     pub(crate) fn wait_for_sent(&mut self, id: WorkId) -> Result<(), Error> {
         self.wait_uncounted(id).map(|outcome| {
             if let Outcome::Done(Some(slot)) = outcome {
@@ -471,7 +471,7 @@ impl Endpoint {
         })
     }
 
-    /// Breaks the endpoint: for layers that find what came over it unusable.
+    /// Breaks the endpoint: for layers that find that what came over it is unusable.
     pub(crate) fn break_with(&mut self, cause: Error) {
         self.broken.get_or_insert(cause);
     }

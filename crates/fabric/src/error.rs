@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The key is forged, stale, revoked, or lacks the right. Which, the target does not say.
+    /// The key is forged, stale, revoked, or lacks the right. The target does not say which.
     #[error("the target refused the access key")]
     AccessDenied,
     /// The operation leaves the granted range.
@@ -64,8 +64,8 @@ pub enum Error {
         /// This build's.
         known: u64,
     },
-    /// One side does not take the other for who it should be, or has no room for it. Trying again is of no use
-    /// before something was changed.
+    /// One side does not accept the other's identity, or has no room for it. A retry cannot succeed until
+    /// something changes.
     #[error("no link to {node}: {cause}")]
     NotAdmitted {
         /// The node's address.
@@ -109,17 +109,17 @@ pub enum Error {
     Unsupported(&'static str),
 }
 
-/// Why there is no link although the node is there.
+/// Why a node that is reachable gives no link.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Denial {
-    /// The node refuses the proof, and does not say what of it is wrong.
+    /// The node refuses the proof, and does not say what is wrong with it.
     #[error("the node does not take this process's name and secret")]
     Secret,
     /// The node asks for the proof of a secret.
     #[error("the node asks for a secret, and this process has none (--secret-file)")]
     SecretMissing,
-    /// The node asks for no proof, or cannot prove to have the secret as well.
+    /// The node asks for no proof, or cannot prove that it has the secret itself.
     #[error("the node does not prove that it has this process's secret as well: it may be another node")]
     NodeSecret,
     /// The node serves TLS only.
@@ -143,7 +143,7 @@ pub enum Denial {
 }
 
 impl Error {
-    /// Nobody is let in, or trusted.
+    /// A link that `node` refused, or whose node is not trusted.
     pub fn denied(node: impl std::fmt::Display, cause: Denial) -> Self {
         Self::NotAdmitted { node: node.to_string(), cause }
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// Bytes of an operation that are asked for ahead: a record of 1 KiB lies in 17 lines, and often across two pages,
-/// of which the second is looked up while the first one's lines are on their way.
+/// Bytes of an operation that are prefetched. A record of 1 KiB takes 17 lines, and often crosses two pages: the
+/// second page is looked up while the first page's lines are on their way.
 const PREFETCH_BYTES: u64 = 24 * LINE_BYTES as u64;
 
 /// Grants of one side of one link to the other. A slot of the table is used again after a
@@ -16,14 +16,14 @@ const PREFETCH_BYTES: u64 = 24 * LINE_BYTES as u64;
 #[derive(Debug, Default)]
 pub struct GrantTable {
     slots: RwLock<Slots>,
-    /// Nothing is entered any more. Changed and looked at while `slots` is held.
+    /// No grant is entered any more. Changed and read while `slots` is held.
     ended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Slots {
     grants: Vec<Option<Grant>>,
-    /// Slots whose grants were revoked. Whoever grants takes one without a search: a table may have very many grants.
+    /// Slots whose grants were revoked. A new grant takes one without a search: a table may have very many grants.
     free: BTreeSet<u32>,
 }
 
@@ -70,8 +70,8 @@ impl GrantTable {
         Ok(key)
     }
 
-    /// Enters a grant that another process made under `key`: all of `region`. Whoever calls bounds
-    /// the key's index, because the table grows to hold it.
+    /// Enters a grant that another process made under `key`: all of `region`. The caller bounds the
+    /// key's index, because the table grows to hold it.
     ///
     /// # Errors
     /// [`Error::Protocol`] when the index is in use, or the table has ended.
@@ -80,10 +80,11 @@ impl GrantTable {
         self.place(Grant { key, region, offset: 0, length, rights })
     }
 
-    /// Copies the grant of `key` from another table. False when it is not there, or this one has ended.
+    /// Copies the grant of `key` from another table. False when that table has no such grant, or this
+    /// one has ended.
     ///
-    /// This table's lock is held while the other is read, so that whoever revokes first there and
-    /// then here leaves the grant in neither.
+    /// This table's lock is held while the other is read, so that a revocation first there and then
+    /// here leaves the grant in neither.
     pub(crate) fn learn(&self, key: AccessKey, from: &Self) -> bool {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let known = from.slots.read().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +123,7 @@ impl GrantTable {
         *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Slots::default();
     }
 
-    /// Takes all grants back that others made, and takes in none any more.
+    /// Takes back all grants that others made, and accepts none any more.
     pub(crate) fn end(&self) {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         self.ended.store(true, Ordering::Relaxed);
@@ -141,7 +142,7 @@ impl GrantTable {
 }
 
 impl Slots {
-    /// A slot that is about to be filled, for which the table grows.
+    /// A slot that is about to be filled. The table grows to hold it.
     fn at(&mut self, index: u32) -> &mut Option<Grant> {
         self.free.remove(&index);
         let index = index as usize;
@@ -206,8 +207,8 @@ impl Granted<'_> {
         matches!(self.0.grants.get(key.index as usize), Some(Some(grant)) if grant.key == *key)
     }
 
-    /// Asks the processor to load what an operation of `length` bytes is about to touch, or the
-    /// start of it: where more follows, the processor sees the pattern by itself.
+    /// Asks the processor to load what an operation of `length` bytes is about to touch, or only
+    /// its start: the processor then detects the pattern and loads the rest by itself.
     #[inline]
     pub fn prefetch(&self, address: RemoteAddress, length: usize) {
         if let Some(Some(grant)) = self.0.grants.get(address.key.index as usize)
@@ -264,7 +265,7 @@ mod tests {
             assert!(again.into_iter().eq((round as u32..100).step_by(7)));
         }
         assert_eq!(grant().index, 100);
-        // What is entered is not free, and what was revoked is free once.
+        // An entered slot is not free, and a revoked slot is free once.
         let entered = AccessKey::new(3, 1);
         let before = table.hold().0.grants[3].as_ref().unwrap().key;
         for _ in 0..2 {

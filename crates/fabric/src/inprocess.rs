@@ -67,8 +67,8 @@ impl<T> Queue<T> {
         lock(&self.items).pop_front()
     }
 
-    /// Takes the first item, for which it waits for at most `limit`. A notification may come for an item that was
-    /// taken already: then nothing is there, and the wait goes on.
+    /// Takes the first item; waits for it for at most `limit`. A notification may come for an item that was taken
+    /// already: then the queue is empty, and the wait continues.
     fn pop_within(&self, limit: Duration) -> Option<T> {
         if limit.is_zero() {
             return self.pop();
@@ -77,7 +77,7 @@ impl<T> Queue<T> {
         waited.unwrap_or_else(PoisonError::into_inner).0.pop_front()
     }
 
-    /// Sleeps until something is there, woken by [`Queue::wake`] too.
+    /// Sleeps until the queue has an item or [`Queue::wake`] is called.
     fn sleep(&self, limit: Duration) {
         let items = lock(&self.items);
         if items.is_empty() {
@@ -281,7 +281,7 @@ impl Peer for InProcessPeer {
         region.write(offset, bytes)?;
         match immediate {
             Some(immediate) => inbox.push(Incoming::Immediate(immediate)),
-            // Whoever polls the memory may have gone to sleep.
+            // A client that polls the memory may have gone to sleep.
             None => inbox.wake(),
         }
         Ok(())
@@ -329,8 +329,8 @@ impl InProcessTransport {
     }
 }
 
-/// Carries out a one-sided operation where it lies, on the memory that `check` allows. Returns the
-/// word before, of an atomic operation.
+/// Carries out a one-sided operation in place in the queue, on the memory that `check` allows. For an
+/// atomic operation, returns the word before.
 #[inline]
 pub(crate) fn perform<'g>(
     operation: &mut Operation,
@@ -450,7 +450,7 @@ impl Drop for InProcessListener {
         for shared in links.iter().filter_map(Weak::upgrade) {
             shared.end();
         }
-        // Events hold peers, which hold the node: break the circle.
+        // Events hold peers, which hold the node: break the cycle.
         lock(&self.node.events.items).clear();
     }
 }

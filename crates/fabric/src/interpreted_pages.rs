@@ -1,5 +1,5 @@
-//! What stands in for `pages` under Miri, which knows neither reservations of address space nor
-//! memory files nor advice: zeros from the allocator. All code on top of them is interpreted as it is.
+//! Replaces `pages` under Miri with zeroed memory from the allocator. Miri supports neither
+//! reservations of address space nor memory files nor advice. All code above runs unchanged.
 
 use crate::Error;
 use rustix::fd::OwnedFd;
@@ -36,7 +36,7 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, length: usize) {
     }
 }
 
-/// Refuses, as an old system does.
+/// Refuses, as an old kernel does.
 ///
 /// # Safety
 /// None is needed here.

@@ -1,15 +1,15 @@
-//! Remote memory, as it is.
+//! Access to remote memory, with the guarantees that the hardware gives.
 //!
-//! This crate is the seam between Forebay and the network. It says what may be relied on and
-//! nothing more, so that what is correct here is correct on RDMA.
+//! This crate is the interface between Forebay and the network. It promises only what RDMA also guarantees, so code that is
+//! correct on this crate is correct on RDMA.
 //!
 //! # Nodes, links, endpoints
 //!
-//! A node that offers memory opens a [`Listener`]. A process that wants to use it opens a [`Link`],
-//! once a node, and an [`Endpoint`] on it for each thread (dLSM X-B: a queue pair a thread). At
-//! the node the other end of a link is a [`Peer`].
+//! A node that offers memory opens a [`Listener`]. A process that wants to use the memory opens one [`Link`] per node, and
+//! on the link one [`Endpoint`] per thread (dLSM X-B: one queue pair per thread). At the node, the other end of a link is a
+//! [`Peer`].
 //!
-//! Who may open links, and how both sides prove who they are, says [`admission`].
+//! Module [`admission`] says who may open links, and how both sides prove who they are.
 //!
 //! # Memory
 //!
@@ -19,39 +19,33 @@
 //! restarts has a new [`NodeIdentity::incarnation`] and honours no earlier key.
 //!
 //! Where [`Capabilities::revocation`] is enforced, [`Peer::revoke`] returns when no operation under
-//! the key is in progress and none can begin. Where it is cooperative (shared memory), the peer is
-//! asked to let go, and the memory must not be used for anything else until
-//! [`Revocation::is_complete`]. There an operation may complete after the revocation has begun:
-//! [`Endpoint::confirm`] tells, and so it does of a node that died.
+//! the key is in progress and none can begin. Where it is cooperative (shared memory), the peer is asked to release the
+//! memory, which must not be used for anything else until [`Revocation::is_complete`]. There an operation may complete after
+//! the revocation has begun, or after the node died: [`Endpoint::confirm`] finds out.
 //!
 //! # Operations
 //!
 //! `post_*` queues an operation, [`Endpoint::flush`] rings one doorbell for all that is queued,
-//! [`Endpoint::poll`] and [`Endpoint::wait`] return [`Completion`]s. Posting takes a [`Slot`] of the
-//! endpoint's arena, or a sealed range of a region, and the completion gives it back: a buffer in
-//! flight cannot be touched.
+//! [`Endpoint::poll`] and [`Endpoint::wait`] return [`Completion`]s. A post takes a [`Slot`] of the endpoint's arena, or a
+//! sealed range of a region, and the completion gives it back. So nobody can touch a buffer in flight.
 //!
 //! Where a write is a copy by the caller's thread, [`Endpoint::write_at_once`] carries out a write of a sealed range without
 //! the queue, and confirms it.
 //!
-//! * Aligned 8-byte words are never torn. Larger data may be, in any way: it carries a checksum or
-//!   a version that the reader verifies.
-//! * Operations of one endpoint take effect in the order posted only if
-//!   [`Capabilities::ordered`]; else, after [`Endpoint::fence`]. Completions of one endpoint may
-//!   come in any order. Across endpoints there is no order.
-//! * Atomics act on aligned 8-byte words; with what else they are atomic says
-//!   [`Capabilities::atomics`].
-//! * A completed write is visible to every later one-sided operation, and to the target's CPU
-//!   after a message posted behind it.
-//! * A failed operation breaks its endpoint, as it does a queue pair: what is queued behind it
-//!   completes with [`Error::Flushed`], later posts fail with [`Error::Broken`], and a new endpoint
-//!   must be opened. Arguments that are wrong on their face (misaligned atomics, too large) are
-//!   refused at the post and break nothing.
+//! * Aligned 8-byte words are never torn. Larger data may be torn in any way, so it carries a checksum or a version that the
+//!   reader verifies.
+//! * Operations of one endpoint take effect in the order posted only if [`Capabilities::ordered`]; otherwise, order needs
+//!   [`Endpoint::fence`]. Completions of one endpoint may come in any order. Across endpoints there is no order.
+//! * Atomics act on aligned 8-byte words; [`Capabilities::atomics`] says what else they are atomic with.
+//! * A completed write is visible to every later one-sided operation, and to the target's CPU after a message posted after
+//!   it.
+//! * A failed operation breaks its endpoint, as it breaks a queue pair: operations queued after it complete with
+//!   [`Error::Flushed`], later posts fail with [`Error::Broken`], and a new endpoint must be opened. Arguments that are
+//!   wrong on their face (misaligned atomics, too large) are refused at the post and break nothing.
 //! * When a link's node is lost, every operation ends with [`Error::PeerLost`] in bounded time.
-//!   Until the client notices, a back end whose operations need nobody at the node
-//!   ([`RevocationMode::Cooperative`]) may still complete some, on memory that is lost: the node
-//!   counts as lost when its links notice, and a later life of it has other memory and keys.
-//!   Whether an operation that ended with an error took effect is unknown.
+//!   A back end whose operations need no process at the node ([`RevocationMode::Cooperative`]) may still complete some on
+//!   lost memory until the client notices. The node counts as lost when its links notice, and a later life of the node has
+//!   other memory and keys. Whether an operation that ended with an error took effect is unknown.
 //!
 //! # Counting
 //!

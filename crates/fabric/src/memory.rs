@@ -1,6 +1,6 @@
-//! Mapped memory that somebody else may read and write at the same time.
+//! Mapped memory that others may read and write at the same time.
 //!
-//! No reference to plain bytes ever points into a mapping: bytes go in and out as `words` says.
+//! No reference to plain bytes ever points into a mapping: `words` says how bytes go in and out.
 
 use crate::pages::{self, HUGE_PAGE_BYTES};
 use crate::prefetch::{LINE_BYTES, prefetch_line};
@@ -11,8 +11,8 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Copies between mappings that are so long or longer go past the caches: nobody reads all of it soon, and what is
-/// in the caches is of more use than what would take its place.
+/// Copies between mappings of at least this length bypass the caches: nobody reads all of the copy soon, and what is in
+/// the caches is of more use.
 const STREAMED_BYTES: usize = 64 << 10;
 
 /// A memory mapping, unmapped when dropped.
@@ -36,18 +36,19 @@ impl Mapping {
         Self::map(length, None, 0, true)
     }
 
-    /// `length` bytes of zeros in a memory file that can be passed to other processes, with these seals beside its usual
-    /// ones.
+    /// `length` bytes of zeros in a memory file that can be passed to other processes, with these seals in addition to
+    /// the usual ones.
     pub(crate) fn memory_file(name: &str, length: usize, seals: SealFlags) -> Result<Self, Error> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|e| Error::io("creating a memory file", e))?;
         rustix::fs::ftruncate(&file, length as u64).map_err(|e| Error::io("sizing a memory file", e))?;
-        // It is made with access for all: who was given it for reading could open it again for writing.
+        // The file is made with access for all: a process that was given it for reading could open it again for
+        // writing.
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("saying who may open a memory file", e))?;
         let mapping = Self::map(length, Some(file), 0, true)?;
-        // A peer that holds the file must not be able to cut it: touching what is cut off kills. Nor may it add seals:
-        // they would keep others from writing.
+        // A peer that holds the file must not be able to cut it: touching what is cut off kills. Nor may it add seals,
+        // which would keep others from writing.
         if let Some(file) = &mapping.file {
             rustix::fs::fcntl_add_seals(file, seals | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
                 .map_err(|e| Error::io("sealing a memory file", e))?;
@@ -70,7 +71,7 @@ impl Mapping {
         if !seals.contains(SealFlags::SHRINK) {
             return Err(Error::Protocol("a memory file was passed that its owner can cut".into()));
         }
-        // Those of `hugetlbfs` have seals as well, and are mapped and unmapped in its pages only.
+        // Files of `hugetlbfs` also have seals, but can be mapped and unmapped in its huge pages only.
         let system = rustix::fs::fstatfs(&file).map_err(|e| Error::io("asking a memory file's kind", e))?;
         if system.f_type != libc::TMPFS_MAGIC {
             return Err(Error::Protocol("a memory file was passed that does not consist of ordinary pages".into()));
@@ -117,7 +118,7 @@ impl Mapping {
     fn commit_huge(&self) {
         let whole = self.length / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         for at in (0..whole).step_by(HUGE_PAGE_BYTES) {
-            // A page that nobody touched is not there to be made huge.
+            // A page that nobody touched does not exist yet and cannot be made huge.
             self.touch(at as u64);
         }
         if whole > 0 {
@@ -126,7 +127,7 @@ impl Mapping {
         }
     }
 
-    /// Has the page at `at` allocated, if the mapping is writable.
+    /// Makes the system allocate the page at `at`, if the mapping is writable.
     fn touch(&self, at: u64) {
         if let Some(word) = self.word(at) {
             // An addition of a known zero whose result nobody wants is optimised away.
@@ -166,7 +167,7 @@ impl Mapping {
             prefetch_line(base.wrapping_add(at as usize));
             at += LINE_BYTES as u64;
         }
-        // What does not begin with a line ends in one more.
+        // A range that does not begin at a line reaches into one more.
         if offset < end {
             prefetch_line(base.wrapping_add(end as usize - 1));
         }

@@ -3,7 +3,7 @@
 use crate::Counts;
 use std::time::Duration;
 
-/// A network: round-trip time, bandwidth and operation rate of a node's adapter.
+/// A network: round-trip time, and the bandwidth and operation rate of a node's adapter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkModel {
     /// Time of one round trip.

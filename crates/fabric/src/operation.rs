@@ -78,13 +78,13 @@ pub enum Operation {
         /// Where to.
         into: Slot,
     },
-    /// Writes; with an immediate, the target's endpoint is woken by it after the bytes are there.
+    /// Writes. An immediate wakes the target's endpoint after the bytes are in place.
     Write {
         /// Where to.
         to: RemoteAddress,
         /// What.
         payload: Payload,
-        /// Delivered behind the bytes.
+        /// Delivered after the bytes.
         immediate: Option<u32>,
     },
     /// Swaps the word for `new` if it is `expected`; completes with the word before.
@@ -112,7 +112,7 @@ pub enum Operation {
 pub struct Work {
     /// Its number.
     pub id: WorkId,
-    /// It starts only when all earlier operations of the endpoint are complete.
+    /// Whether it starts only when all earlier operations of the endpoint are complete.
     pub fenced: bool,
     /// What is to be done.
     pub operation: Operation,

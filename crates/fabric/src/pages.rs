@@ -8,11 +8,11 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-/// Mappings are aligned to this as what they map is, so that the system can use 2 MB pages.
+/// Size of a huge page. A mapping is aligned to this in the same way as what it maps, so that the system can use 2 MB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Maps `length` bytes, positive and far below the address space, of `file` from `offset`, or of
-/// zeros that only this process sees. Begins at a page; to be given to [`unmap`] once.
+/// zeros that only this process sees. Begins at a page; the caller gives it to [`unmap`] once.
 pub(crate) fn map(length: usize, file: Option<&OwnedFd>, offset: u64, writable: bool) -> Result<NonNull<u8>, Error> {
     let mapped = length.next_multiple_of(rustix::param::page_size());
     let base = loop {
@@ -30,8 +30,8 @@ pub(crate) fn map(length: usize, file: Option<&OwnedFd>, offset: u64, writable: 
     NonNull::new(base.cast::<u8>()).ok_or_else(|| Error::io("mapping memory", "null"))
 }
 
-/// Where `mapped` bytes of address space are free, aligned as `offset` is: else huge pages of a file cannot be mapped as
-/// such. Nothing keeps them free.
+/// Finds `mapped` free bytes of address space, aligned as `offset` is: otherwise huge pages of a file cannot be mapped as
+/// such. Nothing keeps the space free.
 fn find_space(mapped: usize, offset: u64) -> Result<*mut c_void, Error> {
     let reserved = mapped + HUGE_PAGE_BYTES;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -44,9 +44,8 @@ fn find_space(mapped: usize, offset: u64) -> Result<*mut c_void, Error> {
     Ok(reservation.wrapping_byte_add(front))
 }
 
-/// Maps at `at`; `None` when something else is mapped there. It never takes the place of another mapping, not even for a
-/// moment: a mapping that replaces another one and fails can leave a hole, and whoever clears that up may unmap what another
-/// thread has mapped into it.
+/// Maps at `at`; `None` when something else is mapped there. It never replaces another mapping, not even for a moment: a
+/// replacement that fails can leave a hole, and cleaning that up may unmap what another thread has mapped into the hole.
 fn map_at(
     at: *mut c_void,
     mapped: usize,
@@ -66,8 +65,8 @@ fn map_at(
     match mapping {
         Ok(base) if base == at => Ok(Some(base)),
         Ok(elsewhere) => {
-            // A kernel that does not know the flag (before 4.17) took the place for a wish.
-            // SAFETY: the range was just mapped.
+            // A kernel that does not know the flag (before 4.17) treated the address as a hint. SAFETY: the range was
+            // just mapped.
             let _ = unsafe { rustix::mm::munmap(elsewhere, mapped) };
             Ok(None)
         }
@@ -118,7 +117,7 @@ mod tests {
         let there = map(LENGTH, None, 0, true).unwrap();
         // SAFETY: the byte was just mapped, and only this thread knows of it.
         unsafe { there.write(7) };
-        // Also not over its end.
+        // Nor across its end.
         for at in [0, LENGTH - rustix::param::page_size()] {
             let at = there.as_ptr().cast::<c_void>().wrapping_byte_add(at);
             assert_eq!(map_at(at, LENGTH, None, 0, true), Ok(None));

@@ -1,9 +1,9 @@
 //! Asking the processor for memory before it is needed.
 //!
-//! It does not wait: what is done between this and the use is done while the lines are on their way. Where there is
-//! no such instruction, nothing happens.
+//! A prefetch does not wait: the program works on while the lines are on their way. Where the processor has no such
+//! instruction, nothing happens.
 
-/// Cache lines that a call of [`prefetch`] asks for at most.
+/// Most cache lines that a call of [`prefetch`] asks for.
 const MOST_LINES: usize = 8;
 /// A cache line.
 pub(crate) const LINE_BYTES: usize = 64;
@@ -16,7 +16,7 @@ pub fn prefetch(bytes: &[u8]) {
     }
 }
 
-/// Asks for the cache line at `address`, which may be any: nothing is read that a program can see.
+/// Asks for the cache line at `address`, which may be any address: nothing is read that a program can see.
 #[inline]
 pub fn prefetch_line(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -28,7 +28,7 @@ pub fn prefetch_line(address: *const u8) {
     let _ = address;
 }
 
-/// Asks for the line at `address`, which is looked at once: what is copied from there does not stay in the caches.
+/// Asks for the line at `address`, which is read only once: the source of a copy does not stay in the caches.
 #[inline]
 pub(crate) fn prefetch_once(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

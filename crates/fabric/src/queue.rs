@@ -1,8 +1,8 @@
 //! An endpoint's operations, from the post to the completion.
 //!
 //! An operation is written once, into a ring, and stays where it is: the back end carries it out
-//! there and notes beside it how it ended, and the caller takes the outcome from there. A back end
-//! that does not work in order takes operations away instead, and tells the end of each by number.
+//! there and notes beside it how it ended, and the caller takes the outcome from there. A back end that does not work
+//! in order takes operations away instead, and reports the end of each by number.
 //!
 //! ```text
 //!  front                 next                rung          end
@@ -12,9 +12,9 @@
 //! Positions are work numbers, which ascend by one. `front` is the oldest operation in the ring whose outcome
 //! nobody has taken; younger ones may have been taken already.
 //!
-//! A caller may leave an outcome for long and go on: a scan does with what it reads ahead. Such a straggler would hold
-//! the ring's front while thousands pass, and the ring would grow with them and lie in no cache. So what is left over
-//! when the ring is full is set aside.
+//! A caller may leave an outcome untaken for long and continue, as a scan does with what it reads ahead. Such a
+//! straggler would hold the ring's front while thousands of operations pass, and the ring would outgrow the caches. So
+//! what is left over when the ring is full is set aside.
 
 use crate::Error;
 use crate::operation::{Completion, Operation, Outcome, Work, WorkId};
@@ -26,7 +26,7 @@ const FIRST_ROOM: usize = 16;
 /// The operations of an endpoint.
 #[derive(Debug)]
 pub struct WorkQueue {
-    /// A power of two of records: that of operation `n` is at `n` modulo their number.
+    /// A power of two of records: operation `n` has the record at `n` modulo their number.
     ring: Vec<Record>,
     /// Operations before `front` whose outcome was not taken.
     stragglers: BTreeMap<u64, Record>,
@@ -36,7 +36,7 @@ pub struct WorkQueue {
     end: u64,
     /// Operations whose outcome was not taken.
     outstanding: usize,
-    /// Of those that were taken away, the ones that have ended, as they did.
+    /// Operations that were taken away and have ended, in the order of their ends.
     ended: VecDeque<WorkId>,
 }
 
@@ -44,11 +44,11 @@ pub struct WorkQueue {
 struct Record {
     state: State,
     fenced: bool,
-    /// None while nothing was posted here, while it is away, and when its outcome was taken.
+    /// None while nothing is posted here, while the operation is away, and when its outcome was taken.
     operation: Option<Operation>,
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Debug)]
 enum State {
     /// Nothing is posted here, or the outcome was taken.
@@ -79,7 +79,7 @@ impl Default for WorkQueue {
 
 /// What the endpoint does.
 impl WorkQueue {
-    /// Appends an operation, which nobody is told of until the doorbell.
+    /// Appends an operation. The back end does not see it until the doorbell.
     #[inline]
     pub(crate) fn post(&mut self, operation: Operation, fenced: bool) -> WorkId {
         if self.end - self.front == self.ring.len() as u64 {
@@ -97,7 +97,8 @@ impl WorkQueue {
         WorkId(id)
     }
 
-    /// Rings the doorbell. The last operation that it announces, or `None` when there is none.
+    /// Rings the doorbell. Returns the last operation that it announces, or `None` when there is
+    /// none.
     #[inline]
     pub(crate) fn ring(&mut self) -> Option<WorkId> {
         if self.rung == self.end {
@@ -113,7 +114,7 @@ impl WorkQueue {
         self.outstanding
     }
 
-    /// The operation that ended first of those whose outcome was not taken.
+    /// Of the operations whose outcome was not taken, the one that ended first.
     #[inline]
     pub(crate) fn first_ended(&mut self) -> Option<WorkId> {
         if !self.ended.is_empty()
@@ -220,7 +221,8 @@ impl WorkQueue {
         if self.outstanding - self.stragglers.len() > half {
             return self.grow();
         }
-        // At most half of the ring is to be done, as all of that is outstanding: so all of the older half was.
+        // At most half of the ring is yet to be done, because all of that is outstanding. So all of the older
+        // half was done.
         for id in self.front..self.front + half as u64 {
             let record = std::mem::replace(self.record_mut(id), Record::FREE);
             if !matches!(record.state, State::Free) {
@@ -241,7 +243,7 @@ impl WorkQueue {
     }
 }
 
-/// What a back end does with operations whose doorbell was rung, in order.
+/// What a back end does, in order, with operations whose doorbell was rung.
 impl WorkQueue {
     /// Operations that are to be done.
     #[inline]
@@ -261,7 +263,7 @@ impl WorkQueue {
         Some((WorkId(id), self.record(id).operation.as_ref()?))
     }
 
-    /// The operation to be done now, where it lies.
+    /// The operation to be done now, in place.
     #[inline]
     pub fn current(&mut self) -> Option<(WorkId, &mut Operation)> {
         if self.next == self.rung {
@@ -271,13 +273,14 @@ impl WorkQueue {
         Some((WorkId(id), self.record_mut(id).operation.as_mut()?))
     }
 
-    /// The current operation was carried out in place and, if it is atomic, found this word.
+    /// Records that the current operation was carried out in place and, if it is atomic, found this
+    /// word.
     #[inline]
     pub fn finish(&mut self, before: u64) {
         self.end_current(State::Done(before));
     }
 
-    /// The current operation has failed.
+    /// Records that the current operation has failed.
     #[cold]
     pub fn fail(&mut self, cause: Error) {
         self.end_current(State::Ended(Box::new(Err(cause))));
@@ -298,7 +301,7 @@ impl WorkQueue {
         }
     }
 
-    /// Takes the current operation away; [`WorkQueue::conclude`] tells how it ended.
+    /// Takes the current operation away; [`WorkQueue::conclude`] reports how it ended.
     pub fn take_away(&mut self) -> Option<Work> {
         if self.next == self.rung {
             return None;
@@ -309,7 +312,8 @@ impl WorkQueue {
         Some(Work { id: WorkId(id), fenced: record.fenced, operation: record.operation.take()? })
     }
 
-    /// Tells the end of an operation that was taken away. Does nothing when it was told before.
+    /// Reports the end of an operation that was taken away. Does nothing when that was reported
+    /// before.
     pub fn conclude(&mut self, completion: Completion) {
         let Completion { id, result } = completion;
         if id.0 >= self.next {
@@ -329,7 +333,7 @@ impl WorkQueue {
     }
 }
 
-/// What an operation gives that was carried out in place.
+/// The outcome of an operation that was carried out in place.
 #[inline]
 fn outcome(operation: Option<Operation>, before: u64) -> Outcome {
     match operation {
@@ -421,7 +425,8 @@ mod tests {
             }
         }
 
-        /// The same, where an operation is left out of eight that were carried out elsewhere, and ends late.
+        /// The same, where one of eight operations that were carried out elsewhere is left out, and ends
+        /// late.
         #[test]
         fn stragglers_take_no_room_in_the_ring(rounds in 1u64..200, is_away: bool) {
             let mut queue = WorkQueue::default();

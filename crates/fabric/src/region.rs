@@ -54,8 +54,8 @@ impl Region {
         Ok(Self(Arc::new(Mapping::received(file, offset, length, writable)?)))
     }
 
-    /// Commits the memory, in 2 MB pages where the system gives them: what touches it later meets no
-    /// page that is yet to be allocated and zeroed. Costs what zeroing it costs.
+    /// Commits the memory, in 2 MB pages where the system gives them: later accesses meet no page that is yet to be
+    /// allocated and zeroed. Costs as much as zeroing the memory.
     ///
     /// # Errors
     /// [`Error::Io`] when there is not that much memory, or this process may only read it.
@@ -63,8 +63,8 @@ impl Region {
         self.0.commit()
     }
 
-    /// Maps all pages now, so that no access has to wait for one to be mapped. Those that nobody has written are
-    /// committed by that: it is for memory of a peer that has committed it already, or is trusted to own up to it.
+    /// Maps all pages now, so that no access has to wait for one to be mapped. This commits pages that nobody has written,
+    /// so it is for memory whose peer has committed it already, or is trusted with what it takes.
     pub(crate) fn populate(&self) {
         self.0.populate();
     }
@@ -112,8 +112,8 @@ impl Region {
         if self.0.write(offset, from) { Ok(()) } else { Err(out_of_bounds(offset, from.len())) }
     }
 
-    /// Copies `length` bytes from `offset` of `source` to `at`; long pieces past the caches, where both lie alike
-    /// within words of 8 bytes.
+    /// Copies `length` bytes from `offset` of `source` to `at`; long pieces bypass the caches where both are
+    /// aligned alike within words of 8 bytes.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], also when the region is read-only.
@@ -249,7 +249,8 @@ mod tests {
         let region = Region::allocate(LENGTH, Backing::Private).unwrap();
         let bytes: Vec<u8> = (0..LENGTH).map(|i| (i * 7 + i / 251) as u8).collect();
         region.write(0, &bytes).unwrap();
-        // Around a line, and around where a long copy begins and ends to ask ahead.
+        // Lengths around a line, and around the points where a long copy begins and ends to
+        // prefetch.
         let lengths = [0, 1, 7, 8, 9, 63, 64, 65, 8_191, 8_192, 8_193, 8_256, 16_384, 30_001, LENGTH - 16];
         for (from, length) in [0, 1, 8, 13].into_iter().flat_map(|from| lengths.map(|length| (from, length))) {
             let mut read = vec![0; length];
@@ -265,7 +266,7 @@ mod tests {
         let source = Region::allocate(LENGTH, Backing::Private).unwrap();
         let bytes: Vec<u8> = (0..LENGTH).map(|i| (i * 7 + i / 251) as u8).collect();
         source.write(0, &bytes).unwrap();
-        // Short, long, alike within words and not.
+        // Short and long, aligned alike within words and not.
         for (at, offset, length) in [
             (0, 0, LENGTH),
             (3, 11, 100_001),
@@ -310,7 +311,8 @@ mod tests {
                     for round in 0..rounds {
                         let round = round as u8;
                         region.write(11, &[round.wrapping_mul(3) ^ writer; 74]).unwrap();
-                        // The word at 0 has bytes of each of them, which no other ever writes.
+                        // The word at 0 has bytes of each thread, which no other thread ever
+                        // writes.
                         region.write(own, &[round, !round]).unwrap();
                         // Reads whole words where the others write parts of them.
                         let mut seen = [0; 128];

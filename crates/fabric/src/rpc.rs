@@ -3,13 +3,13 @@
 //! The caller grants the node a reply buffer and sends a small request that names it. The node does
 //! the work and writes the reply into the buffer with a one-sided write, past any dispatcher. A
 //! caller of a short procedure polls its buffer (dLSM X-D1); a caller of a long one sleeps until
-//! the write's immediate wakes it, and its arguments, which may be large, lie in registered memory
-//! and are pulled by a one-sided read (dLSM X-D2).
+//! the write's immediate wakes it, and its arguments, which may be large, stay in registered memory until the node
+//! pulls them by a one-sided read (dLSM X-D2).
 //!
-//! A reply carries its length, the request's number and a checksum, so that a late or torn reply is
-//! not taken for another one. Numbers never repeat within a link, in either style. The checksum is of another
-//! polynomial than those of what it carries: a torn reply, the new header before an old body of the same length that
-//! ends in its own CRC32C, has the right CRC32C.
+//! A reply carries its length, the request's number and a checksum, so that a late or torn reply is not taken for
+//! another one. Numbers never repeat within a link, in either style. The checksum uses another polynomial than the
+//! checksums inside the body. Otherwise a torn reply, a new header before an old body of the same length that ends
+//! in its own CRC32C, would have the right CRC32C.
 //!
 //! ```text
 //! request message                               reply, in the caller's buffer
@@ -98,7 +98,7 @@ impl Granted {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // On a link that is gone the grants are gone too.
+        // If the link is gone, its grants are gone with it.
         for granted in self.arguments.iter().chain([&self.reply]) {
             let _ = self.link.revoke(granted.key);
         }
@@ -122,7 +122,7 @@ impl Client {
         &mut self.endpoint
     }
 
-    /// Calls `procedure` and waits for its result, at most `limit`.
+    /// Calls `procedure` and waits for its result for at most `limit`.
     ///
     /// # Errors
     /// [`Error::Remote`] when the procedure failed; [`Error::TimedOut`], after which the client is
@@ -130,7 +130,7 @@ impl Client {
     pub fn call(&mut self, procedure: u16, arguments: &[u8], style: Style, limit: Duration) -> Result<Vec<u8>, Error> {
         let number = self.next;
         self.next += 1;
-        // The word that tells a new reply from the last one.
+        // Clears the word that tells a new reply from the last one.
         self.reply.region.store(8, 0)?;
         let request = self.request(number, procedure, arguments, style)?;
         let id = self.endpoint.post_message(&request)?;
@@ -181,7 +181,7 @@ impl Client {
         Ok(out)
     }
 
-    /// Puts arguments where the node can pull them from.
+    /// Puts arguments where the node can pull them.
     fn stage(&mut self, arguments: &[u8]) -> Result<AccessKey, Error> {
         let fits = |granted: &Granted| granted.region.length() >= arguments.len() as u64;
         let staged = match self.arguments.take() {
@@ -230,7 +230,7 @@ impl Client {
         }
     }
 
-    /// Takes what arrived. Immediates only wake: the reply itself says whether it is there.
+    /// Takes what arrived. Immediates only wake: the reply itself shows whether it is complete.
     fn take_arrivals(&mut self) -> Result<(), Error> {
         while let Some(incoming) = self.endpoint.receive()? {
             if let Incoming::Message(_) = incoming {
@@ -245,7 +245,7 @@ impl Client {
         if region.load(8)? != number {
             return Ok(None);
         }
-        // Only how much to copy is taken from this: the next look may find other bytes.
+        // Only the length to copy is taken from this head: the next read may find other bytes.
         let mut head = [0; 8];
         region.read(0, &mut head)?;
         let [.., a, b, c, d] = head;
@@ -282,8 +282,8 @@ impl Reply {
         out
     }
 
-    /// The reply to request `number` that these bytes are, from its header to its end. `None` when they
-    /// are not: then it is still being written.
+    /// Decodes these bytes, from header to end, as the reply to request `number`. `None` when they are not that reply:
+    /// then it is still being written.
     fn decode(mut bytes: Vec<u8>, number: u64) -> Option<Self> {
         let mut reader = Reader::new(&bytes);
         let crc = reader.u32().ok()?;
@@ -301,11 +301,11 @@ impl Reply {
     }
 }
 
-/// Bytes in a caller's buffer that should be the reply to the request that the first eight name: as they are, and with
-/// the right checksum, without which nothing behind it is looked at.
+/// Decodes bytes in a caller's buffer that should be the reply to the request that the first eight bytes name. Does so
+/// twice: as they are, and with the right checksum, because nothing after a wrong one is looked at.
 ///
 /// # Panics
-/// When a reply that was decoded is not encoded as it was, but for what pads it.
+/// When a decoded reply does not encode to the same bytes, padding aside.
 #[cfg(feature = "decoders")]
 pub fn decode_any_reply(bytes: &[u8]) {
     let Some((number, bytes)) = bytes.split_first_chunk() else { return };
@@ -391,7 +391,8 @@ impl Request {
         } else {
             let at = RemoteAddress { key: get_key(&mut reader)?, offset: reader.u64()? };
             let length = reader.u32()?;
-            // A pull costs the node far more than what it brings: it is for what does not fit in here.
+            // A pull costs the node far more than the bytes that it brings, so it is only for what
+            // does not fit in here.
             if !(MAX_INLINE_BYTES + 1..=MAX_ARGUMENT_BYTES).contains(&(length as usize)) {
                 return Err(DecodeError::BadValue { what: "argument bytes", found: length.into() });
             }
@@ -523,7 +524,7 @@ mod tests {
         let server = forebay_env::thread::spawn("server", serve).unwrap();
         let link = connector.connect().unwrap();
         let mut client = Client::new(link.clone(), EndpointOptions::default(), 1 << 20).unwrap();
-        // An interpreter takes its time.
+        // An interpreter is slow.
         let limit = Duration::from_secs(600);
         for length in [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, if cfg!(miri) { 6000 } else { 300_000 }, 5000] {
             let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();

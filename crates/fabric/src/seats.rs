@@ -1,14 +1,14 @@
-//! A link's endpoints as its node knows them, each with its seat on the account that the layer above names.
+//! A link's endpoints as its node knows them. Each has a seat on the account that the layer above names.
 //!
-//! A link may have endpoints before the layer above has heard of it. So an account takes them over when it is named, and
-//! those end for which it has no room.
+//! A link may have endpoints before the layer above has heard of the link. So an account takes them over when it is
+//! named, and the endpoints for which it has no room end.
 
 use crate::transport::Account;
 use crate::{EndpointId, Error};
 use forebay_env::HashMap;
 use std::sync::Arc;
 
-/// The endpoints of a link, and who counts them. `T` is what the node has of an endpoint.
+/// The endpoints of a link, and the account that counts them. `T` is what the node keeps of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoints<T> {
     all: HashMap<EndpointId, (Arc<T>, Seat)>,
@@ -63,13 +63,13 @@ impl<T> Endpoints<T> {
         self.all.remove(&endpoint);
     }
 
-    /// Takes out all of them: they are counted no more.
+    /// Takes out all of them; they are no longer counted.
     pub(crate) fn take_all(&mut self) -> Vec<Arc<T>> {
         self.all.drain().map(|(_, (outlet, _))| outlet).collect()
     }
 
-    /// Counts the endpoints on this account from now on. Returns those for which it has no room, which are to be ended, with
-    /// the reason.
+    /// Counts the endpoints on this account from now on. Returns those for which it has no room, with the reason; the caller
+    /// ends them.
     pub(crate) fn count_on(&mut self, account: Arc<dyn Account>) -> Vec<(Arc<T>, Error)> {
         let mut ended = Vec::new();
         self.all.retain(|_, (outlet, seat)| match Seat::on(Some(&account)) {

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Slots come in powers of two from 64 B.
 const MIN_CLASS_SHIFT: u32 = 6;
-/// A region taken at a time for slots that are smaller.
+/// Size of the regions from which smaller slots are cut.
 const CHUNK_BYTES: usize = if cfg!(miri) { 16 << 10 } else { 1 << 20 };
 
-/// Slots cut from a chunk at a time: an endpoint that lives shortly does not pay for a whole chunk.
+/// Slots cut from a chunk at a time: a short-lived endpoint does not pay for a whole chunk.
 const SLOTS_AT_ONCE: usize = 64;
 
 /// Registered memory of an endpoint, cut into slots. It grows when all slots are in use.
@@ -18,16 +18,16 @@ const SLOTS_AT_ONCE: usize = 64;
 pub struct Arena {
     /// Dropped before `free`, whose slots then need not be put into it.
     returned: Arc<Returned>,
-    /// By class: slots that are free.
+    /// By class: free slots.
     free: Vec<Vec<Slot>>,
-    /// By class: the chunk that slots are cut from, and how many bytes of it are cut.
+    /// By class: the chunk that slots are cut from, and how many of its bytes are cut.
     chunks: Vec<Option<(Arc<Chunk>, usize)>>,
 }
 
 /// Slots that were dropped instead of given back.
 type Returned = Mutex<Vec<Box<RawSlot>>>;
 
-/// A buffer in registered memory, owned like a `Box<[u8]>`. Its contents are what was last in it.
+/// A buffer in registered memory, owned like a `Box<[u8]>`. It starts with whatever it held last.
 ///
 /// A slot that is dropped goes back to its arena; giving it back through
 /// [`Endpoint::release`](crate::Endpoint::release) is cheaper.

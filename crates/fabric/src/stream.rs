@@ -1,16 +1,16 @@
-//! Copies that go past the caches.
+//! Copies that bypass the caches.
 //!
 //! A flush copies more than the caches hold, and nobody reads all of it soon. Ordinary stores read each line before they
-//! write it, and push out of the caches what others use; these do neither. They are stores of one aligned word each, so
-//! words are not torn, but the processor does not keep them in order with others: that is restored before the copy and
-//! behind it.
+//! write it, and evict from the caches what others use; these stores do neither. Each stores one aligned word, so words
+//! are not torn, but the processor does not keep them in order with other stores. Fences before and after the copy
+//! restore the order.
 
 use crate::words::copy_across;
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 use crate::words::store_word;
 
-/// Copies between memory that others may read and write, past the caches: the lines that are written are not read
-/// before, and take no place in a cache.
+/// Copies between memory that others may read and write, and bypasses the caches: the lines written are not read first,
+/// and take no place in a cache.
 ///
 /// # Safety
 /// The aligned words that hold the `length` bytes at `from`, and those at `to`, must be valid, the latter writable;
@@ -19,7 +19,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     settle();
     // SAFETY: the caller's contract; the words that are stored to are those of the copy.
     unsafe { copy_across(from, to, length, |to, word| store_past_caches(to, word)) };
-    // Whoever is told that the copy is done sees all of it.
+    // A thread that is told that the copy is done sees all of it.
     settle();
 }
 
@@ -41,7 +41,7 @@ unsafe fn store_past_caches(to: *mut u64, word: u64) {
     }
 }
 
-/// Orders stores that go past the caches with those before and behind them.
+/// Orders stores that bypass the caches with the stores before and after them.
 #[inline]
 fn settle() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

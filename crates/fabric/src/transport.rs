@@ -1,8 +1,8 @@
 //! What a back end implements.
 //!
-//! [`Endpoint`](crate::Endpoint) does all that is common (buffers, counting, deadlines, breaking);
-//! a back end moves bytes. The object-safe traits here are also how the layers above hold links and
-//! peers without naming a back end.
+//! [`Endpoint`](crate::Endpoint) does what all back ends share (buffers, counting, deadlines,
+//! breaking); a back end moves bytes. The object-safe traits here are also how the layers above
+//! hold links and peers without naming a back end.
 
 pub use crate::connection::{Incoming, Transport};
 pub use crate::operation::{Completion, Operation, Outcome, Payload, Work, WorkId};
@@ -28,7 +28,8 @@ pub trait Link: Send + Sync + Debug {
     /// # Errors
     /// [`Error::PeerLost`] when the node is gone, [`Error::Io`].
     fn endpoint(&self, options: EndpointOptions) -> Result<Endpoint, Error>;
-    /// Memory that can be granted over this link: shareable where the back end needs it.
+    /// Allocates memory that can be granted over this link: shareable where the back end needs
+    /// that.
     ///
     /// # Errors
     /// As [`Region::allocate`].
@@ -55,7 +56,7 @@ pub trait Link: Send + Sync + Debug {
 pub trait Peer: Send + Sync + Debug {
     /// The link's number at this node.
     fn id(&self) -> PeerId;
-    /// Who is there, as was proven before the link was opened, and where.
+    /// The peer's identity, as proven before the link was opened, and its place.
     fn origin(&self) -> Origin;
     /// Lets the peer touch a range of a region of this node.
     ///
@@ -79,8 +80,8 @@ pub trait Peer: Send + Sync + Debug {
     /// As for endpoints.
     fn write(&self, endpoint: EndpointId, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>)
     -> Result<(), Error>;
-    /// As [`Peer::write`], but never waits for the peer to take what was written before: what it does not take now is
-    /// kept until it does. How much that is, [`Peer::unsent`] says.
+    /// As [`Peer::write`], but never waits for the peer to take earlier writes: what the peer does not take now is kept
+    /// until it does. [`Peer::unsent`] says how much that is.
     ///
     /// # Errors
     /// As for endpoints.
@@ -100,35 +101,35 @@ pub trait Peer: Send + Sync + Debug {
         let result = self.read(endpoint, from, &mut bytes).map(|()| bytes);
         Ok(Box::new(Pulled(Some(result))))
     }
-    /// A message to one of the peer's endpoints.
+    /// Sends a message to one of the peer's endpoints.
     ///
     /// # Errors
     /// As for endpoints.
     fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error>;
     /// Whether the peer is there, as far as is known.
     fn is_alive(&self) -> bool;
-    /// Counts the link's endpoints on this account: those that it has, of which those end for which there is no room, and
-    /// those to come. To be called once. Back ends within one process count nothing.
+    /// Counts the link's endpoints on this account, those that exist and those to come. Existing endpoints for which there
+    /// is no room end. To be called once. Back ends within one process count nothing.
     fn count_endpoints(&self, _account: Arc<dyn Account>) {}
     /// Ends the link from this side.
     fn close(&self);
 }
 
-/// Who has endpoints at a node, as the layer above counts them: links may share an account. It is asked under a lock of the
-/// link, so it must call nothing of the link.
+/// A holder of endpoints at a node, as the layer above counts them: links may share an account. The link calls it under a
+/// lock, so it must not call the link.
 pub trait Account: Send + Sync + Debug {
     /// Counts another endpoint.
     ///
     /// # Errors
-    /// Why there is no room for it, which its client is told. It is not counted then.
+    /// Why there is no room for the endpoint. Its client is told the reason, and the endpoint is not counted.
     fn take(&self) -> Result<(), Error>;
-    /// An endpoint that was counted is gone.
+    /// Gives back the seat of a counted endpoint that is gone.
     fn give_back(&self);
 }
 
-/// A read of the peer's memory that is under way. Who drops it wants it no more.
+/// A read of the peer's memory that is under way. Drop it to abandon it.
 pub trait Pull: Send + Debug {
-    /// What it gave, once; `None` before that.
+    /// Returns the result, once; `None` before it exists.
     fn poll(&mut self) -> Option<Result<Vec<u8>, Error>>;
 }
 
@@ -155,7 +156,7 @@ pub enum Event {
         endpoint: EndpointId,
         /// The message.
         bytes: Vec<u8>,
-        /// What it takes up of its sender's room at the node.
+        /// Its share of its sender's room at the node.
         place: Place,
     },
     /// A link ended. Its grants have ended with it.
@@ -167,9 +168,9 @@ pub enum Event {
     },
 }
 
-/// What a message takes up at the node, from when it is received until this is dropped. Who sends messages has little room
-/// there: what finds none stays with the sender, unread. So whoever serves keeps the place for as long as the message
-/// waits, and a flood waits where it comes from.
+/// What a message takes up at the node, from its receipt until this is dropped. A sender has little room there: messages
+/// for which there is none stay with the sender, unread. So the server keeps the place as long as the message waits, and a
+/// flood waits at its source.
 #[derive(Debug, Default)]
 pub struct Place(Option<Taken>);
 
@@ -181,12 +182,12 @@ struct Taken {
 
 /// Room for the messages of one sender.
 pub trait Room: Send + Sync + Debug {
-    /// A message that took so many bytes takes them no more.
+    /// Frees the `bytes` that a message took.
     fn give_back(&self, bytes: usize);
 }
 
 impl Place {
-    /// A message's place in a room. Without, it takes up nothing: [`Place::default`].
+    /// A message's place in a room. A message without a room takes up nothing: [`Place::default`].
     #[must_use]
     pub fn new(of: Arc<dyn Room>, bytes: usize) -> Self {
         Self(Some(Taken { of, bytes }))
@@ -209,7 +210,7 @@ pub trait Listener: Send {
     fn identity(&self) -> NodeIdentity;
     /// What the back end promises.
     fn capabilities(&self) -> Capabilities;
-    /// How many were let in and turned away. Back ends that let in whoever comes count nothing.
+    /// How many links were admitted and refused. Back ends that admit everyone count nothing.
     fn admission_counts(&self) -> AdmissionCounts {
         AdmissionCounts::default()
     }
@@ -218,10 +219,10 @@ pub trait Listener: Send {
     /// # Errors
     /// As [`Region::allocate`].
     fn allocate(&self, length: usize) -> Result<Region, Error>;
-    /// The next event; `None` when none came within `limit`.
+    /// Waits for the next event; `None` when none came within `limit`.
     ///
     /// # Errors
-    /// [`Error::Io`] when the node can serve no more.
+    /// [`Error::Io`] when the node cannot serve any longer.
     fn next(&mut self, limit: Duration) -> Result<Option<Event>, Error>;
 }
 
@@ -247,10 +248,10 @@ impl Revocation {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether the peer can touch the memory no more.
+    /// Whether the peer can no longer touch the memory.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        // Pairs with the store in `finish`: who sees it complete may reuse the memory.
+        // Pairs with the store in `finish`: a thread that sees it complete may reuse the memory.
         self.0.load(Ordering::Acquire)
     }
 }

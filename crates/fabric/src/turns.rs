@@ -1,22 +1,22 @@
-//! Whose turn it is: work that waits, taken in turns among parties and among the links of each, by what it costs.
+//! Fair scheduling: waiting work is taken in turns among parties, and among the links of each party, by what it costs.
 //!
-//! Deficit round robin, at both levels. A *party* is whoever its links belong to: an identity, a tenant. A turn gives
-//! its holder credit for [`QUANTUM`] times its weight; it is served while it has credit, and then it is the next one's
-//! turn. What something costs is known only when it is done, so it is charged behind, and who has taken more than its
-//! credit waits until it has earned that again.
+//! Deficit round robin, at both levels. A *party* is the owner of its links: an identity, a tenant. A turn gives its
+//! holder credit for [`QUANTUM`] times its weight. The holder is served while it has credit; then the next one has its
+//! turn. The cost of work is known only when the work is done, so it is charged afterwards. A party that took more
+//! than its credit waits until it has earned that back.
 //!
 //! What holds, for each party and for each link among those of its party:
 //!
-//! - **Credit is bounded.** It is never more than one turn's, and nobody gathers it while nothing of it can be done.
-//! - **Debt is bounded**: never more than one piece of work costs, as only who has credit is served.
-//! - **Debt is paid by the rounds of others**, whether or not the debtor waits meanwhile. While nobody else waits it
-//!   counts for nothing.
+//! - **Credit is bounded.** It never exceeds one turn's, and nobody gathers credit while none of its work can be done.
+//! - **Debt is bounded**: it never exceeds the cost of one piece of work, because only a party with credit is served.
+//! - **Debt is paid by the rounds of others**, whether or not the debtor waits meanwhile. While nobody else waits,
+//!   debt does not count.
 //! - **Nobody starves.** A party that becomes ready waits for a bounded time. Each other party takes at most two turns
 //!   before it: the rest of its current turn, and its next one. Added to that is what that party's last piece of work
 //!   costs beyond its credit, and one more turn for each turn that the newcomer owes.
 //!
-//! A cost is in nanoseconds or bytes, whichever are more; a user of this may count otherwise, if a turn's worth of it
-//! is about as long.
+//! A cost is in nanoseconds or bytes, whichever are more. A user of this module may count in other units if one turn's
+//! worth takes about as long.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ pub const QUANTUM: u64 = 16 << 10;
 /// Whose turn it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn<P> {
-    /// Whose link it is.
+    /// The owner of the link.
     pub party: P,
     /// The link.
     pub link: u64,
@@ -37,7 +37,7 @@ trait Waits {
     fn is_idle(&self) -> bool;
 }
 
-/// Work of a link, in its order.
+/// The work of a link, in order.
 type Line<T> = VecDeque<T>;
 
 impl<T> Waits for Line<T> {
@@ -61,18 +61,18 @@ struct Entry<K, V> {
     key: K,
     weight: u32,
     credit: i64,
-    /// Whether it has something that can be done in this round.
+    /// Whether it has work that can be done in this round.
     is_ready: bool,
     value: V,
 }
 
 impl<K, V> Entry<K, V> {
-    /// Credit for a turn of it.
+    /// Credit that it earns in a turn.
     fn earns(&self) -> i64 {
         i64::from(self.weight.max(1)).saturating_mul(QUANTUM as i64)
     }
 
-    /// Turns until it has credit.
+    /// The number of turns until it has credit.
     fn turns_to_wait(&self) -> i64 {
         self.credit.min(0).saturating_neg() / self.earns() + 1
     }
@@ -99,9 +99,10 @@ impl<K: PartialEq, V: Waits> Ring<K, V> {
         self.0.get_mut(at)
     }
 
-    /// Whoever is next, brought to the front. Only those are asked whether they are ready whose turn it may be.
+    /// Brings the next entry to the front and returns it. Only entries whose turn it may be are asked whether
+    /// they are ready.
     fn next(&mut self, mut is_ready: impl FnMut(&mut Entry<K, V>) -> bool) -> Option<&mut Entry<K, V>> {
-        // Whose turn has ended goes behind the others.
+        // An entry whose turn has ended goes to the back.
         if self.0.front().is_some_and(|entry| entry.credit <= 0) {
             self.0.rotate_left(1);
         }
@@ -120,7 +121,8 @@ impl<K: PartialEq, V: Waits> Ring<K, V> {
         self.0.front_mut()
     }
 
-    /// Nobody has credit: all earn as much as the first of those that are ready needs. Returns where that one is.
+    /// Begins a round when nobody has credit: all earn the fewest turns that give a ready entry credit. Returns
+    /// the index of that entry.
     fn begin_round(&mut self, mut is_ready: impl FnMut(&mut Entry<K, V>) -> bool) -> Option<usize> {
         self.0.retain(|entry| entry.credit < 0 || !entry.value.is_idle());
         for entry in &mut self.0 {
@@ -163,7 +165,7 @@ impl<P: Copy + PartialEq, T> Turns<P, T> {
         self.waiting == 0
     }
 
-    /// Lets something wait, behind what waits of the same link. `weight` is the party's from now on.
+    /// Queues work after what already waits for the same link. `weight` is the party's from now on.
     pub fn push(&mut self, turn: Turn<P>, weight: u32, work: T) {
         let Some(party) = self.parties.find_or_add(turn.party, weight, Ring::new) else { return };
         party.weight = weight;
@@ -172,7 +174,7 @@ impl<P: Copy + PartialEq, T> Turns<P, T> {
         self.waiting += 1;
     }
 
-    /// Takes what is next, of the links whose first piece of work `is_ready`. What it costs is to be charged.
+    /// Takes the next work, among the links whose first piece of work `is_ready`. The caller charges its cost.
     pub fn next(&mut self, mut is_ready: impl FnMut(Turn<P>, &T) -> bool) -> Option<(Turn<P>, T)> {
         if self.waiting == 0 {
             return None;
@@ -185,14 +187,15 @@ impl<P: Copy + PartialEq, T> Turns<P, T> {
             });
             first.is_some()
         })?;
-        // Its next link is in front since it was asked.
+        // The party's next link has been in front since the party was asked.
         let line = party.value.0.front_mut()?;
         let work = line.value.pop_front()?;
         self.waiting -= 1;
         Some((Turn { party: party.key, link: line.key }, work))
     }
 
-    /// What was taken in that turn has cost so much. Of a link that nothing waited of, or that has ended, the party pays.
+    /// Charges `cost` for the work taken in that turn. If nothing waited for the link, or the link has ended, only the
+    /// party pays.
     pub fn charge(&mut self, turn: Turn<P>, cost: u64) {
         let cost = i64::try_from(cost).unwrap_or(i64::MAX);
         // Its link may have been forgotten meanwhile; the party's debt is not.

@@ -1,16 +1,15 @@
-//! Copying between private memory and memory that somebody else may write at the same time.
+//! Copying between private memory and memory that others may write at the same time.
 //!
-//! Shared memory is touched through aligned 8-byte atomic words (relaxed) and nothing else. A ragged front or end is a
-//! part of its word: it is read with the whole word, and written by compare and swap. So an aligned word is never torn,
-//! and the bytes beside those that are written stay. No access is a data race within this process; atomic accesses
-//! of different sizes to the same bytes would be one. What another process does to shared pages is outside the
-//! language's model; the machine's is the same. The private side of a copy is ordinary memory.
+//! Shared memory is touched only through aligned 8-byte atomic words (relaxed). A ragged front or end is part of a
+//! word: it is read with the whole word, and written by compare and swap. So an aligned word is never torn, and the
+//! bytes beside those written stay. No access is a data race within this process; atomic accesses of different sizes to
+//! the same bytes would be one. What another process does to shared pages is outside the language's model; the
+//! machine's model is the same. The private side of a copy is ordinary memory.
 
 use crate::prefetch::prefetch_once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far ahead of itself a long copy asks for lines. The processor's own prefetching ends with each
-/// page of 4 KiB.
+/// How far ahead a long copy prefetches lines. The processor's own prefetching ends with each page of 4 KiB.
 const AHEAD_BYTES: usize = 8 << 10;
 
 /// Bytes before the next multiple of 8.
@@ -65,8 +64,8 @@ pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize
             part_out(shared.add(at), private.add(at), length - at);
         }
     }
-    // Pairs with the release fence of `copy_in`: who read a word that a copy wrote, and acts on
-    // it, also sees what was written before that copy.
+    // Pairs with the release fence of `copy_in`: a thread that reads a word that a copy wrote, and
+    // acts on it, also sees what was written before that copy.
     std::sync::atomic::fence(Ordering::Acquire);
 }
 
@@ -77,7 +76,7 @@ pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize
 #[inline]
 pub(crate) unsafe fn part_out(shared: *const u8, private: *mut u8, length: usize) {
     let skipped = shared.addr() & 7;
-    // SAFETY: the word that the part lies in, and as many bytes of it as there are behind `skipped`.
+    // SAFETY: the word that holds the part, and as many of its bytes as follow `skipped`.
     unsafe {
         let word = (*shared.sub(skipped).cast::<AtomicU64>()).load(Ordering::Relaxed).to_ne_bytes();
         private.copy_from_nonoverlapping(word.as_ptr().add(skipped), length);
@@ -120,7 +119,7 @@ pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize)
     }
 }
 
-/// Copies between memory on both sides of which others may read and write, with `store` for each whole word that is
+/// Copies between memory where others may read and write both sides, with `store` for each whole word that is
 /// written.
 ///
 /// # Safety
@@ -182,12 +181,12 @@ pub(crate) unsafe fn store_word(to: *mut u64, word: u64) {
 #[inline]
 pub(crate) unsafe fn part_in(private: *const u8, shared: *mut u8, length: usize) {
     let skipped = shared.addr() & 7;
-    // SAFETY: the word that the part lies in.
+    // SAFETY: the word that holds the part.
     let word = unsafe { &*shared.sub(skipped).cast::<AtomicU64>() };
     let mut before = word.load(Ordering::Relaxed);
     loop {
         let mut bytes = before.to_ne_bytes();
-        // SAFETY: as many bytes as there are behind `skipped`.
+        // SAFETY: as many bytes as follow `skipped`.
         unsafe { bytes.as_mut_ptr().add(skipped).copy_from_nonoverlapping(private, length) };
         let after = u64::from_ne_bytes(bytes);
         match word.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
