@@ -9,10 +9,10 @@ use std::time::Duration;
 
 const READ_BYTES: usize = 64;
 const REGION_BYTES: u64 = 64 << 20;
-/// What a read sends, and what its answer brings.
+/// Bytes that a read sends, and bytes that its answer brings.
 const REQUEST_BYTES: usize = 48;
 const ANSWER_BYTES: usize = 16 + READ_BYTES;
-/// Short runs, of which the best counts: others use the machine as well.
+/// Short runs, of which the best counts: others also use the machine.
 const ROUNDS: usize = 300;
 const REPEATS: usize = 6;
 const ROUND: u64 = 1_000_000;
@@ -31,7 +31,7 @@ fn main() -> Result<(), Error> {
     let mut random = Random::seeded(7);
     let (mut best_bare, mut best_batch, mut best_halves) = (0.0, 0.0, 0.0);
     for _ in 0..REPEATS {
-        // Its thread spins: it must be gone before the others are measured.
+        // Its thread spins, so it must be gone before the others are measured.
         best_bare = f64::max(best_bare, bare(depth)?);
         for _ in 0..ROUNDS {
             best_batch = rate(best_batch, depth, || {
@@ -76,7 +76,7 @@ fn post(endpoint: &mut Endpoint, key: AccessKey, random: &mut Random, count: usi
     Ok(())
 }
 
-/// The better of `best` and the rate of `batch`, a million operations a second.
+/// The better of `best` and the rate of `batch`, in million operations a second.
 fn rate(best: f64, depth: usize, mut batch: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     let clock = SystemClock::new();
     let mut batches = 0;
@@ -87,7 +87,8 @@ fn rate(best: f64, depth: usize, mut batch: impl FnMut() -> Result<(), Error>) -
     Ok(f64::max(best, (batches * depth) as f64 * 1e3 / clock.now() as f64))
 }
 
-/// The rate of a socket to a thread that answers each batch of requests with as many bytes as reads would bring.
+/// The rate of a socket to a thread that answers each batch of requests with the number of bytes that reads
+/// would bring.
 fn bare(depth: usize) -> Result<f64, Error> {
     let (mut client, mut node) = pair().map_err(invalid)?;
     let (request, mut answers) = (vec![1; depth * REQUEST_BYTES], vec![0; depth * ANSWER_BYTES]);

@@ -70,7 +70,7 @@ fn pair() -> Pair {
     Pair { path, listener, peer, link, endpoint }
 }
 
-/// Waits for what another thread or process does in its own time.
+/// Waits for what another thread or process does at its own pace.
 fn eventually(mut done: impl FnMut() -> bool) {
     let clock = SystemClock::new();
     while !done() {
@@ -373,7 +373,7 @@ fn a_closed_link_fails_its_endpoints() {
     eventually(|| !link.is_alive());
 }
 
-/// The end of a link is no later for who asks whether a write was in time than for the node.
+/// A client that asks whether a write was in time sees the end of a link no later than the node.
 #[test]
 fn nothing_is_confirmed_once_the_node_has_ended_the_link() {
     let mut pair = pair();

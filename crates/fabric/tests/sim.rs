@@ -97,7 +97,7 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
     let Setup { network, listener, link, .. } = setup(1, SimOptions::default());
     let listener = Mutex::new(listener);
     network.set_progress_hook(move || {
-        // What it answers may wait: then the hook is called again.
+        // The code that it answers may wait: then the hook is called again.
         let Ok(mut listener) = listener.try_lock() else { return };
         while let Ok(Some(event)) = listener.next(Duration::ZERO) {
             let Event::Message { peer, endpoint, bytes, .. } = event else { continue };
@@ -118,8 +118,8 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
     assert!(network.clock().now() < 1_000_000_000);
 }
 
-/// The completion of a request may be lost although its reply is there: whoever waits for the completion leaves the
-/// reply alone, and time is to pass all the same.
+/// The completion of a request may be lost although its reply is there. A caller that waits for the completion
+/// leaves the reply alone, and time must pass nevertheless.
 #[test]
 fn an_arrival_that_is_left_alone_does_not_hold_time() {
     let mut timed_out = 0;

@@ -204,7 +204,7 @@ fn operations_of_64_mib() {
     let mut endpoint = pair.endpoint();
     let slot = endpoint.slot(pair.link.capabilities().max_operation_bytes + 1).unwrap();
     assert!(matches!(endpoint.post_read(pair.key.at(0), slot), Err(Error::TooLarge { .. })));
-    // What the node would keep for a client that takes nothing is no longer than a reply.
+    // The node keeps nothing longer than a reply for a client that takes nothing.
     let longer = vec![0; MAX_REPLY_BYTES + 4096];
     let posted = pair.peer.post(EndpointId(1), pair.key.at(0), &longer, None);
     assert!(matches!(posted, Err(Error::TooLarge { .. })), "{posted:?}");
@@ -392,7 +392,7 @@ fn a_node_that_goes_away_fails_everything_soon() {
     assert!(!pair.peer.is_alive());
     assert!(matches!(pair.link.endpoint(EndpointOptions::default()), Err(Error::PeerLost { .. })));
     assert!(matches!(tcp::connect(&address, Options::default()), Err(Error::PeerLost { .. })));
-    // A new life of the node has another incarnation, and takes no endpoint of the old link.
+    // A new life of the node has another incarnation, and accepts no endpoint of the old link.
     let place = address.trim_start_matches("tcp://").parse().unwrap();
     let again = tcp::listen(place, 7, Options::default()).unwrap();
     assert_ne!(again.identity(), identity);

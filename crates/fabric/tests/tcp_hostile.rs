@@ -1,4 +1,5 @@
-//! What anybody can send to a TCP node: it closes their connection, and serves the others.
+//! Anything that anybody can send to a TCP node: the node closes that connection, and serves the
+//! others.
 
 // Miri has no such sockets.
 #![cfg(not(miri))]
@@ -105,7 +106,8 @@ fn malformed_greetings_end_the_connection() {
     }
 }
 
-/// Whoever speaks another version hears it: the node answers in its own, and the client finds that in the header.
+/// A client of another version is told so: the node answers in its own version, and the client finds that in the
+/// header.
 #[test]
 fn another_version_is_answered_and_told() {
     let mut node = Node::new();
@@ -266,7 +268,7 @@ fn who_takes_no_answers_for_too_long_is_ended() {
         false
     });
     assert!(ended, "{taken} bytes were taken, and it is not ended");
-    // Who has nothing to take is not stuck.
+    // A client that has nothing to take is not stuck.
     node.still_serves();
     drop(control);
 }

@@ -1,7 +1,7 @@
-//! Certificates, keys and lists of what was revoked, from PEM files, and what TLS makes of them.
+//! Certificates, keys and revocation lists from PEM files, and the TLS configurations made from them.
 //!
-//! TLS 1.3 only. No session is resumed and no data is sent early: each connection shows its certificates anew, so
-//! nothing of a handshake can be replayed.
+//! TLS 1.3 only. No session is resumed and no early data is sent. Each connection shows its certificates anew, so no part of
+//! a handshake can be replayed.
 
 use super::files;
 use super::identity::Name;
@@ -20,8 +20,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that a record carries at most. The C library copies 8 KiB and more with one string instruction, which some processors
-/// carry out at a third of the speed of a loop; so records stay below. Records of half that size cost more by their number.
+/// Most bytes that a record carries. The C library copies 8 KiB and more with one string instruction, which some processors
+/// carry out at a third of the speed of a loop, so records stay below that size. Records of half the size cost more because
+/// there are more of them.
 pub(crate) const RECORD_BYTES: usize = (8 << 10) - 64;
 /// Bytes of a record's header, which rustls counts too.
 const RECORD_HEADER_BYTES: usize = 5;
@@ -36,7 +37,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { cipher_suites, ..default_provider() })
 }
 
-/// A certificate with what leads to its authority, and its key.
+/// A certificate with the chain to its authority, and its key.
 pub(super) struct Pair {
     pub(super) chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -47,14 +48,14 @@ impl Pair {
         let chain = objects(&files::read(certificate, "certificate")?, certificate, "certificate")?;
         let text = files::read_secret(key, "key")?;
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| {
-            // What the parser says may quote the file.
+            // The parser's message may quote the file.
             Error::Invalid(format!("there is no private key in PEM in {} (without a password)", key.display()))
         })?;
         Ok(Self { chain, key })
     }
 }
 
-/// Whom to trust: authorities.
+/// The authorities to trust.
 pub(super) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, Error> {
     let mut store = RootCertStore::empty();
     for certificate in objects(&files::read(path, "authority")?, path, "certificate")? {
@@ -85,7 +86,7 @@ pub(super) fn client_verifier(
     if let Some(path) = revoked {
         let lists: Vec<CertificateRevocationListDer<'static>> =
             objects(&files::read(path, "revocation list")?, path, "revocation list")?;
-        // Of authorities in between there need not be a list.
+        // Intermediate authorities need not have a list.
         builder = builder.with_crls(lists).only_check_end_entity_revocation();
     }
     if others {
@@ -114,7 +115,7 @@ pub(super) fn server(
     Ok(Arc::new(config))
 }
 
-/// How a client speaks TLS: whom it trusts, and how it shows itself.
+/// How a client speaks TLS: whom it trusts, and the certificate that it shows.
 pub(super) fn client(authority: &Path, pair: Option<(Pair, &Path)>) -> Result<Arc<ClientConfig>, Error> {
     let verifier = WebPkiServerVerifier::builder_with_provider(authorities(authority)?, provider())
         .build()
@@ -132,7 +133,7 @@ pub(super) fn client(authority: &Path, pair: Option<(Pair, &Path)>) -> Result<Ar
     Ok(Arc::new(config))
 }
 
-/// Whom a client's certificate is for: the one DNS name among its subject's alternative names.
+/// The name that a client's certificate is for: the one DNS name among its subject's alternative names.
 pub(super) fn name_of(certificate: &CertificateDer<'_>) -> Option<Name> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut names = certificate.valid_dns_names();
@@ -140,8 +141,9 @@ pub(super) fn name_of(certificate: &CertificateDer<'_>) -> Option<Name> {
     if names.next().is_some() { None } else { Some(name) }
 }
 
-/// The last second in which a chain that holds now is valid: the verifier says it of the first certificate that has
-/// expired at a time, and that time comes nearer with each that has. `None` when it never expires.
+/// The last second in which a chain that is valid now stays valid. The verifier names the expiry of the first
+/// certificate that has expired at a given time, and each such answer brings that time nearer. `None` when the
+/// chain never expires.
 pub(super) fn expiry_of(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'_>]) -> Option<UnixTime> {
     let (first, rest) = chain.split_first()?;
     let mut expiry = None;

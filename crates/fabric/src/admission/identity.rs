@@ -1,4 +1,4 @@
-//! Who is at the other end of a link, and where.
+//! The identity at the other end of a link, and its place.
 
 use crate::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub const MAX_NAME_BYTES: usize = 64;
 
 /// A name that an administrator gave: 1 to 64 letters, digits, dots, dashes and underscores of ASCII. It can
-/// stand in a log, a metric or a file name as it is.
+/// go into a log, a metric or a file name unchanged.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -48,26 +48,26 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Who a link has proven to be, before its node heard of it.
+/// The identity that a link has proven, before its node heard of the link.
 ///
 /// As text it is `anonymous`, `process`, `uid:<number>`, `certificate:<name>` or `secret:<name>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Identity {
-    /// Nobody asked: the node lets in whoever reaches it.
+    /// Nobody asked: the node admits everyone who reaches it.
     Anonymous,
     /// The node's own process.
     Process,
-    /// A process of this user of the same machine, as the system says.
+    /// A process of this user of the same machine, according to the operating system.
     User {
         /// The user.
         uid: u32,
         /// The group that the process runs as.
         gid: u32,
     },
-    /// Who has the key of a certificate for this name.
+    /// The holder of the key of a certificate for this name.
     Certificate(Name),
-    /// Who has the secret of this name.
+    /// The holder of the secret of this name.
     Secret(Name),
 }
 
@@ -105,10 +105,11 @@ impl fmt::Display for Source {
     }
 }
 
-/// Who is at the other end of a link, and where. It does not change while the link stands.
+/// The identity at the other end of a link, and its place. It does not change while the link
+/// stands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// Who it has proven to be.
+    /// The identity that it has proven.
     pub identity: Identity,
     /// Where it comes from.
     pub source: Source,

@@ -1,10 +1,10 @@
 //! Who may connect to a node, and how both sides prove who they are.
 //!
-//! A node that machines share lets nobody in unproven. Over TCP a client proves itself with a certificate, in the
-//! handshake of TLS 1.3, or with a shared secret (`secret`), within TLS or without; over a Unix socket the system
-//! says which user's process it is. In the other direction a node proves itself with its certificate, or that it
-//! has the same secret. What was proven is the [`Identity`] of a link, which [`Peer::origin`](crate::Peer::origin)
-//! tells the layers above.
+//! A node that several machines share admits nobody without proof. Over TCP a client proves itself with a certificate, in
+//! the handshake of TLS 1.3, or with a shared secret (`secret`), within TLS or without; over a Unix socket the operating
+//! system says which user's process it is. In the other direction, a node proves itself with its certificate, or proves that
+//! it has the same secret. The proven [`Identity`] of a link reaches the layers above through
+//! [`Peer::origin`](crate::Peer::origin).
 //!
 //! | the node has | clients show | the identity |
 //! |---|---|---|
@@ -13,11 +13,11 @@
 //! | both | a certificate, or else that they have a secret | either |
 //! | neither | nothing | `anonymous` |
 //!
-//! Nothing is negotiated. A client that was told an authority speaks TLS or not at all, one that has a secret
-//! insists on a node that proves to have it too, and a node that has a certificate serves nobody without TLS.
+//! Nothing is negotiated. A client that was given an authority speaks only TLS. A client that has a secret insists that the
+//! node proves that it has the secret. A node that has a certificate serves nobody without TLS.
 //!
-//! What a node asks for is read from files, and can be read again while it runs ([`Admission::reload`]). Links whose
-//! proof would not be taken any more end then.
+//! A node reads from files what it asks for, and can read them again while it runs ([`Admission::reload`]). Links whose
+//! proof would no longer be accepted end then.
 
 mod certificates;
 mod files;
@@ -35,8 +35,9 @@ pub use users::{Users, is_own_user};
 pub(crate) use secret::{Bytes32, PROOF_BYTES, REQUEST_BYTES, Side, Statement, channel_of, nonce};
 pub(crate) use tally::{Tally, Turned};
 
-/// Connections that anybody can have while one user or identity could have no more: what is left of a node's connections beyond the
-/// most of one is for those who have fewer. So a few who have very many lock out nobody else.
+/// Connections that every user or identity can have when a node is short of them. Once all together have as many connections
+/// as one may have, the rest is for those who have fewer than this. So a few with very many connections lock out nobody
+/// else.
 pub(crate) const FEW_CONNECTIONS: usize = 16;
 
 use crate::{Denial, Error};
@@ -49,11 +50,10 @@ use rustls::{ClientConfig, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Where a node has what it proves itself with, and what it asks of clients.
+/// Where a node finds its own proof, and what it asks of clients.
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionOptions {
-    /// A PEM file: the node's certificate, and those that lead from it to its authority. With it the node speaks
-    /// TLS, and nothing else.
+    /// A PEM file: the node's certificate, and those that lead from it to its authority. With it the node speaks only TLS.
     pub certificate: Option<PathBuf>,
     /// A PEM file: the certificate's private key. Not everybody may open it.
     pub key: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub struct AdmissionOptions {
     pub secrets: Secrets,
 }
 
-/// What a node asks of those who connect. Shared by all who listen, and by who reloads it.
+/// What a node asks of those who connect. Shared by all listeners and by the code that reloads it.
 #[derive(Debug)]
 pub struct Admission {
     options: AdmissionOptions,
@@ -81,9 +81,9 @@ struct State {
     watchers: Vec<Weak<dyn Watcher>>,
 }
 
-/// Who wants to know of new rules.
+/// Is told of new rules.
 pub(crate) trait Watcher: Send + Sync + std::fmt::Debug {
-    /// There are new rules.
+    /// Tells that there are new rules.
     fn notify(&self);
 }
 
@@ -98,8 +98,8 @@ impl Admission {
         Ok(Self { options, state: Mutex::new(State { rules, watchers: Vec::new() }) })
     }
 
-    /// Reads all files again. From then on connections are judged by what is in them, and links that would not be
-    /// let in any more end.
+    /// Reads all files again. From then on connections are judged by the new contents, and links that would no
+    /// longer be admitted end.
     ///
     /// # Errors
     /// As [`Admission::load`]; then everything stays as it was.
@@ -127,8 +127,9 @@ impl Admission {
         self.rules().tls.is_some()
     }
 
-    /// How to speak TLS with who connects now, for servers of other protocols than the fabric's; `None` without
-    /// certificates. What the handshake does not prove, such as a secret, is for them to ask for.
+    /// The TLS configuration for new connections, for servers of protocols other than the fabric's; `None`
+    /// without certificates. Such a server must itself ask for what the handshake does not prove, such as a
+    /// secret.
     #[must_use]
     pub fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.rules().tls.as_ref().map(|(config, _)| Arc::clone(config))
@@ -143,18 +144,18 @@ impl Admission {
     }
 }
 
-/// What a node asks for at one time.
+/// What a node asks for at a given time.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     /// How it speaks TLS, and the name of such a channel.
     pub(crate) tls: Option<(Arc<ServerConfig>, Bytes32)>,
     certificates: Option<Arc<dyn ClientCertVerifier>>,
     secrets: Secrets,
-    /// Takes the place of a secret that does not exist.
+    /// Stands in for a secret that does not exist.
     decoy: Option<Secret>,
 }
 
-/// What a link was let in for, to be judged again under other rules.
+/// The proof for which a link was admitted, to be judged again under other rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Nothing,
@@ -167,7 +168,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// What is said of it when it is not taken any more.
+    /// What the client is told when the proof is no longer accepted.
     pub(crate) fn denial(&self) -> Denial {
         match self {
             Self::Certificate { .. } => Denial::Certificate("it is not taken any more".into()),
@@ -175,7 +176,7 @@ impl Standing {
         }
     }
 
-    /// The last second in which it holds, if there is one.
+    /// The last second in which the proof is valid, if there is one.
     pub(crate) const fn expiry(&self) -> Option<UnixTime> {
         match self {
             Self::Certificate { expiry, .. } => *expiry,
@@ -216,20 +217,21 @@ impl Rules {
         self.certificates.is_some() || !self.secrets.is_empty()
     }
 
-    /// The secret of this name, if `proof` shows that the client has it. It costs as much if there is none.
+    /// The secret of this name, if `proof` shows that the client has it. The check costs the same if no
+    /// such secret exists.
     pub(crate) fn secret_of(&self, name: &str, statement: &Statement, proof: &Bytes32) -> Option<&Secret> {
         let found = self.secrets.get(name).or(self.decoy.as_ref())?;
         found.is_proven(Side::Client, statement, proof).then_some(found)
     }
 
-    /// What the certificates that a client showed, and TLS has checked, say of it.
+    /// The identity in the certificates that a client showed and TLS has checked.
     pub(crate) fn identity_of(&self, chain: &[CertificateDer<'static>]) -> Option<(Identity, Standing)> {
         let name = certificates::name_of(chain.first()?)?;
         let expiry = self.certificates.as_ref().and_then(|verifier| certificates::expiry_of(&**verifier, chain));
         Some((Identity::Certificate(name), Standing::Certificate { chain: chain.into(), expiry }))
     }
 
-    /// Whether a link would still be let in.
+    /// Whether a link would still be admitted.
     pub(crate) fn still_admit(&self, standing: &Standing) -> bool {
         match standing {
             Standing::Nothing => !self.asks(),
@@ -254,10 +256,10 @@ fn together<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Result<
     }
 }
 
-/// Where a client has what it proves itself with, and whom it trusts.
+/// Where a client finds its own proof, and whom it trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessOptions {
-    /// A PEM file: authorities of nodes. With it the client speaks TLS, and nothing else.
+    /// A PEM file: authorities of nodes. With it the client speaks only TLS.
     pub authority: Option<PathBuf>,
     /// The name that the node's certificate must be for, where it is not the host of the node's address.
     pub node_name: Option<String>,

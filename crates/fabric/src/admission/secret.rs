@@ -1,7 +1,7 @@
 //! Shared secrets, and how one side proves to the other that it has one (`docs/formats/tcp-frame.md`).
 //!
-//! A secret is never sent. The node draws a nonce, the client draws one as well, and each side sends an
-//! HMAC-SHA-256, under the secret, of both nonces, of what the client asked for, and of the channel:
+//! A secret is never sent. Node and client each draw a nonce. Each side sends an HMAC-SHA-256, under the secret,
+//! of both nonces, of what the client asked for, and of the channel:
 //!
 //! ```text
 //!   HMAC(secret, label, node's nonce, client's nonce, channel, request, name)
@@ -14,9 +14,9 @@
 //!   name     1-64
 //! ```
 //!
-//! The labels differ, so nobody's answer can be sent back to it. All parts but the last have a fixed length, so
-//! no two statements have the same bytes. Answers are compared in time that does not depend on where they differ,
-//! and a name that does not exist costs the node as much as one that does.
+//! The labels differ, so an answer cannot be sent back to the side that made it. All parts but the last have a
+//! fixed length, so no two statements have the same bytes. Answers are compared in time that does not depend on
+//! where they differ, and a name that does not exist costs the node as much as one that does.
 
 use super::files;
 use super::identity::Name;
@@ -32,7 +32,7 @@ pub const MIN_SECRET_CHARACTERS: usize = 32;
 /// Longest secret, characters.
 pub const MAX_SECRET_CHARACTERS: usize = 256;
 
-/// Length of a nonce, of a proof and of what names a channel, bytes.
+/// Length of a nonce, of a proof and of a channel's name, bytes.
 pub(crate) const PROOF_BYTES: usize = 32;
 /// Length of what a client asks for, bytes.
 pub(crate) const REQUEST_BYTES: usize = 28;
@@ -40,8 +40,7 @@ pub(crate) const REQUEST_BYTES: usize = 28;
 /// A nonce, a proof, or the name of a channel.
 pub(crate) type Bytes32 = [u8; PROOF_BYTES];
 
-/// A secret that a node and a client share, and the name that it goes by. It shows itself to nobody: printed, it
-/// is its name.
+/// A secret that a node and a client share, and its name. Printed, it shows only the name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     name: Name,
@@ -55,7 +54,7 @@ impl Secret {
         &self.name
     }
 
-    /// A secret of nobody, which no proof fits.
+    /// A secret that nobody has, which no proof fits.
     pub(super) fn decoy() -> Result<Self, Error> {
         let value = nonce()?.map(|byte| format!("{byte:02x}")).concat();
         Ok(Self { name: "nobody".parse()?, value: value.into() })
@@ -85,14 +84,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who proves.
+/// The side that proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Node,
 }
 
-/// What a proof is of, but for the secret and its name.
+/// What a proof covers, except the secret and its name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statement {
     pub(crate) node_nonce: Bytes32,
@@ -124,7 +123,7 @@ pub(crate) fn nonce() -> Result<Bytes32, Error> {
     Ok(nonce)
 }
 
-/// What names a channel: the hash of the node's certificate.
+/// The name of a channel: the hash of the node's certificate.
 pub(crate) fn channel_of(certificate: &[u8]) -> Bytes32 {
     let mut channel = [0; PROOF_BYTES];
     channel.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
@@ -136,11 +135,12 @@ pub(crate) fn channel_of(certificate: &[u8]) -> Bytes32 {
 pub struct Secrets(Vec<Secret>);
 
 impl Secrets {
-    /// Secrets as text: a line each, the name and the secret with a space between them. Empty lines and lines that
-    /// begin with `#` are skipped. `whence` says where the text is from, for errors; these quote nothing of it.
+    /// Parses secrets from text. Each line has a name and a secret with a space between them. Empty lines and
+    /// lines that begin with `#` are skipped. `whence` says where the text is from, for errors, which quote none
+    /// of the text.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a line of another form, a secret that is too short, a name that is there twice.
+    /// [`Error::Invalid`] for a line of another form, a secret that is too short, a name that occurs twice.
     pub fn parse(text: &str, whence: &str) -> Result<Self, Error> {
         let mut secrets: Vec<Secret> = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -153,7 +153,7 @@ impl Secrets {
             let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
                 return Err(wrong("a name, a space and a secret are needed"));
             };
-            // Not quoted: who leaves out the name has the secret in its place.
+            // Not quoted: if the name was left out, the secret is in its place.
             let unfit = "the first word is no name: use letters, digits, dots, dashes and underscores, 64 at most";
             let name: Name = name.parse().map_err(|_| wrong(unfit))?;
             let is_long = (MIN_SECRET_CHARACTERS..=MAX_SECRET_CHARACTERS).contains(&value.len());
@@ -171,7 +171,7 @@ impl Secrets {
         Ok(Self(secrets))
     }
 
-    /// The secrets in a file, which not everybody may open.
+    /// Reads secrets from a file, which must not be open to everybody.
     ///
     /// # Errors
     /// As [`Secrets::parse`]; [`Error::Invalid`] when the file cannot be read, everybody may open it, or there is
@@ -188,7 +188,7 @@ impl Secrets {
         Ok(secrets)
     }
 
-    /// These and those.
+    /// The union of both.
     ///
     /// # Errors
     /// [`Error::Invalid`] when a name is in both.

@@ -1,6 +1,6 @@
-//! Counts of those who came, and lines of the log about those who were turned away.
+//! Counts of connections, and log lines about those that were turned away.
 //!
-//! A line is cheap to provoke, so one is written for each cause and second at most; it says how many were left out.
+//! A line is cheap to provoke, so at most one a second is written for each cause; it says how many were left out.
 
 use super::Source;
 use forebay_env::sync::lock;
@@ -60,12 +60,12 @@ impl Tally {
         lock(&self.inner).counts
     }
 
-    /// One was let in.
+    /// Counts one that was let in.
     pub(crate) fn admitted(&self) {
         lock(&self.inner).counts.admitted += 1;
     }
 
-    /// One was turned away. `cause` must hold nothing that a peer chose.
+    /// Counts and logs one that was turned away. `cause` must hold nothing that a peer chose.
     pub(crate) fn turned(&self, how: Turned, source: Source, cause: impl Display) {
         let now = self.clock.now();
         let left_out = {

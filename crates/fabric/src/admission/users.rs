@@ -1,7 +1,7 @@
 //! Which users' processes may connect to a Unix socket.
 
-/// Users and groups of the machine. A process is let in that runs as one of the users or with one of the groups as
-/// its own; further groups of a user do not count, as the system does not tell them.
+/// Users and groups of the machine. A process is admitted if it runs as one of the users or with one of the groups
+/// as its own group. A user's further groups do not count, because the system does not report them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
     /// Numbers of users.
@@ -11,7 +11,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Whether none is named: then the permissions of the socket's file decide, which are its owner's.
+    /// Whether none is named: then the permissions of the socket's file decide, which admit only its owner.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.uids.is_empty() && self.gids.is_empty()
@@ -24,7 +24,7 @@ impl Users {
     }
 }
 
-/// Whether processes of the user can do with this process what they like: they are its own user's, or the system's.
+/// Whether processes of the user have full control of this process: they are its own user's, or the system's.
 #[must_use]
 pub fn is_own_user(uid: u32) -> bool {
     let own = rustix::process::geteuid();

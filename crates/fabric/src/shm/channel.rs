@@ -1,5 +1,5 @@
-//! Sockets of the shared-memory back end: frames out and in, memory files beside them, and the
-//! place in the file system where a node is found.
+//! Sockets of the shared-memory back end: frames out and in, memory files that go with them, and
+//! the node's place in the file system.
 //!
 //! Sockets are of the kind that keeps packets whole and in order (`SOCK_SEQPACKET`), and never
 //! block: a packet is sent or taken in one piece or not at all, so any thread may send.
@@ -21,7 +21,7 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Connections that may wait to be taken in.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Pause between tries to reach a node whose backlog is full.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
@@ -37,7 +37,7 @@ pub(super) enum Received {
     Packet(usize, Option<OwnedFd>),
     /// Nothing yet.
     Nothing,
-    /// Nothing ever more, and why.
+    /// Nothing will come any more, and why.
     Ended(String),
 }
 
@@ -62,8 +62,8 @@ impl Channel {
         }
     }
 
-    /// Sends a packet made of `parts`, with a file beside it. False when the other side does not
-    /// keep up: nothing was sent then.
+    /// Sends a packet made of `parts`, with a file. False, and nothing sent, when the other side
+    /// does not keep up.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::Io`].
@@ -108,7 +108,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes in a packet; `buffer` must be of [`BUFFER_BYTES`].
+    /// Receives a packet; `buffer` must have [`BUFFER_BYTES`].
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Received {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -168,7 +168,7 @@ impl Channel {
         wait(&self.0, PollFlags::IN, None);
     }
 
-    /// Which user's process is at the other end, as it was when it connected.
+    /// The user and process at the other end, as of when it connected.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -178,13 +178,13 @@ impl Channel {
         Ok(Origin { identity, source: Source::Process(at.pid.as_raw_nonzero().get()) })
     }
 
-    /// Ends the connection: whoever waits on either side wakes.
+    /// Ends the connection; threads that wait on either side wake.
     pub(super) fn shutdown(&self) {
         // It may have ended already.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
 
-    /// Says that nothing more is sent: the other side finds the end behind all that was.
+    /// Ends the sending direction: the other side finds the end after everything that was sent.
     pub(super) fn shutdown_sending(&self) {
         // It may have ended already.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
@@ -235,8 +235,8 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Listens at `path`, in place of a dead node if there was one. The socket is its owner's, or, `for_all`,
-    /// everybody may connect to it.
+    /// Listens at `path`, in place of a dead node if there was one. Only the socket's owner may connect, or
+    /// with `for_all` everybody.
     ///
     /// # Errors
     /// [`Error::Invalid`] when something else is there or a node is alive; [`Error::File`].
@@ -246,7 +246,7 @@ impl Door {
         remove_stale(path, &at)?;
         let socket = new_socket()?;
         rustix::net::bind(&socket, &at).map_err(|e| Error::file("making the socket", path, e))?;
-        // Before `listen`, so that nobody connects under the mode that the process's mask left.
+        // Before `listen`, so that nobody connects under the mode that the process's umask left.
         let owner = Mode::RUSR | Mode::WUSR;
         let others = Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
         let mode = if for_all { owner | others } else { owner };
@@ -260,7 +260,7 @@ impl Door {
         &self.path
     }
 
-    /// Takes in a connection; `None` when none waits.
+    /// Accepts a connection; `None` when none waits.
     pub(super) fn accept(&self) -> Result<Option<Channel>, Errno> {
         match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => Ok(Some(Channel(socket))),
@@ -281,13 +281,13 @@ impl Drop for Door {
         if let Ok(_lock) = lock_folder(&self.path)
             && identity(&self.path) == Some(self.file)
         {
-            // What is left behind is found stale by the next node.
+            // If the file stays, the next node finds it stale.
             let _ = rustix::fs::unlink(&self.path);
         }
     }
 }
 
-/// Device and inode of the socket at `path`, if one is there.
+/// Device and inode of the socket at `path`, if one exists.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let status = rustix::fs::lstat(path).ok()?;
     (FileType::from_raw_mode(status.st_mode) == FileType::Socket).then_some((status.st_dev, status.st_ino))
@@ -307,7 +307,7 @@ fn lock_folder(path: &Path) -> Result<OwnedFd, Error> {
     Ok(lock)
 }
 
-/// Removes the socket of a node that is no more.
+/// Removes the socket of a node that no longer runs.
 fn remove_stale(path: &Path, at: &SocketAddrUnix) -> Result<(), Error> {
     if rustix::fs::lstat(path).is_err() {
         return Ok(());

@@ -2,10 +2,10 @@
 
 use super::frame::Frame;
 
-/// A packet that should be a frame.
+/// Decodes a packet that should be a frame.
 ///
 /// # Panics
-/// When a frame that was decoded is not encoded as it was.
+/// When a decoded frame does not encode to the same bytes.
 pub fn frame(packet: &[u8]) {
     if let Ok(frame) = Frame::decode(packet) {
         assert_eq!(frame.encode(), packet, "{frame:?}");

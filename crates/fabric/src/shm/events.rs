@@ -1,7 +1,7 @@
-//! What a node's socket thread hands to whoever calls `Listener::next`.
+//! What a node's socket thread hands to the caller of `Listener::next`.
 //!
-//! The queue is bounded by back-pressure: a link whose messages lie here unread, in number or in
-//! bytes, is *paused* (its sockets are not read) until half of them are taken.
+//! The queue is bounded by back-pressure: a link with too many unread messages here, in number or
+//! in bytes, is *paused* (its sockets are not read) until half of them are taken.
 
 use crate::transport::{Event, Peer, Place};
 use crate::{EndpointId, Error, PeerId};
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Messages of one link that may lie unread.
+/// Messages of one link that may wait unread.
 const MAX_MESSAGES: u64 = 256;
-/// Bytes of one link's messages that may lie unread.
+/// Bytes of one link's messages that may wait unread.
 const MAX_BYTES: u64 = 1 << 20;
-/// Looks at the queue before its reader sleeps.
+/// How often the reader looks at the queue before it sleeps.
 const SPINS: u32 = 128;
 
 /// The queue.
@@ -106,7 +106,7 @@ impl Events {
 
     /// Wakes the socket thread.
     pub(super) fn wake_reader(&self) {
-        // A full counter is a reader that is awake.
+        // If the counter is full, the reader is awake.
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
 
@@ -120,7 +120,7 @@ impl Events {
     }
 }
 
-/// Messages of one link that lie in the queue.
+/// Messages of one link that are in the queue.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     messages: AtomicU64,
@@ -135,11 +135,11 @@ impl Unread {
         self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
     }
 
-    /// Counts a message that leaves it. True when the link was paused and may go on.
+    /// Counts a message that leaves the queue. True when the link was paused and may continue.
     fn take(&self, bytes: usize) -> bool {
         self.messages.fetch_sub(1, Ordering::SeqCst);
         self.bytes.fetch_sub(bytes as u64, Ordering::SeqCst);
-        // All SeqCst: of this and `pause`, at least one sees the other's change.
+        // All SeqCst: at least one of this and `pause` sees the other's change.
         !self.exceeds(2) && self.paused.swap(false, Ordering::SeqCst)
     }
 
@@ -148,7 +148,7 @@ impl Unread {
             || self.bytes.load(Ordering::SeqCst) > MAX_BYTES / share
     }
 
-    /// Whether no more should be read. If so, [`Unread::take`] says when to go on.
+    /// Whether no more should be read. If so, [`Unread::take`] says when to continue.
     pub(super) fn pause(&self) -> bool {
         if !self.exceeds(1) {
             return false;
@@ -158,7 +158,7 @@ impl Unread {
         self.exceeds(2)
     }
 
-    /// Whether enough was taken to go on after a pause.
+    /// Whether enough was taken to continue after a pause.
     pub(super) fn may_resume(&self) -> bool {
         !self.exceeds(2)
     }

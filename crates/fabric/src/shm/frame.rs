@@ -1,8 +1,8 @@
 //! Frames on the sockets of the shared-memory back end (`docs/formats/shm-frame.md`).
 //!
-//! A socket keeps the boundaries of what is sent, so one packet is one frame. A node and a process
-//! of the same machine exchange them through the kernel, which neither loses nor damages bytes:
-//! frames carry a version and a length and no checksum.
+//! A socket keeps packet boundaries, so one packet is one frame. A node and a process of the same
+//! machine exchange frames through the kernel, which neither loses nor damages bytes. So frames carry a
+//! version and a length, but no checksum.
 //!
 //! ```text
 //! header                                        bodies by type
@@ -31,7 +31,7 @@ use crate::rpc::{get_key, put_key};
 use crate::{AccessKey, Rights};
 use forebay_base::{DecodeError, Reader, Writer};
 
-/// 1 passed no memory file when a link was opened, and 2 announced no frames there.
+/// Version 1 passed no memory file when a link was opened, and version 2 announced no frames there.
 pub(super) const VERSION: u8 = 3;
 /// Bytes in front of a body.
 pub(super) const HEADER_BYTES: usize = 8;
@@ -39,7 +39,8 @@ pub(super) const HEADER_BYTES: usize = 8;
 pub(super) const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// Longest frame.
 pub(super) const MAX_FRAME_BYTES: usize = HEADER_BYTES + MAX_MESSAGE_BYTES;
-/// What packets are received into: a byte more than a frame, so that one that was cut off is none.
+/// Length of the receive buffer: a byte more than a frame, so that a packet that was cut off is not
+/// taken for a frame.
 pub(super) const BUFFER_BYTES: usize = MAX_FRAME_BYTES + 1;
 /// Longest text of a refusal.
 const MAX_TEXT_BYTES: usize = 256;
@@ -66,9 +67,9 @@ pub(super) enum Frame<'a> {
     Grant { key: AccessKey, rights: Rights, offset: u64, length: u64 },
     /// The node's answer to a client's grant.
     GrantTaken { key: AccessKey, status: u8 },
-    /// The other side must let go.
+    /// The other side must release the memory.
     Revoke { key: AccessKey },
-    /// It has let go.
+    /// It has released the memory.
     Released { key: AccessKey },
     /// An immediate for the endpoint.
     Immediate(u32),

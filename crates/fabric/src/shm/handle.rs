@@ -18,7 +18,7 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Link>, Error> {
     Ok(Arc::new(ShmLink(link::open(path)?)))
 }
 
-/// The handle; the link ends with it.
+/// The handle; the link ends when it is dropped.
 #[derive(Debug)]
 struct ShmLink(Arc<Shared>);
 
@@ -38,7 +38,7 @@ impl Link for ShmLink {
     }
 
     fn endpoint(&self, options: EndpointOptions) -> Result<Endpoint, Error> {
-        // A refusal is a node that does not know the link: it is another life of it.
+        // A node that refuses does not know the link: it is another life of the node.
         let attached = self.0.attach().map_err(|cause| if self.0.is_alive() { cause } else { self.0.lost() })?;
         if !self.0.is_alive() {
             return Err(self.0.lost());

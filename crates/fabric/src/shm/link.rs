@@ -1,15 +1,14 @@
 //! A client's connection to a node, as its handle, its thread and its endpoints share it.
 //!
-//! A thread waits at the control socket, takes in what the node says, and marks the link dead when
-//! the socket ends: the node's memory stays mapped here and would answer for a dead node. An
-//! endpoint that does not find a key takes in frames itself, because the node may have told the
-//! key faster, through memory, than that thread was scheduled. Whether there is anything to be taken in that takes something
-//! back, and whether all frames have come, a page of the node tells ([`Notice`]).
+//! A thread waits at the control socket, handles what the node says, and marks the link dead when the socket ends: the
+//! node's memory stays mapped here and would answer for a dead node. An endpoint that does not find a key handles frames
+//! itself, because the node may have passed on the key through memory before that thread was scheduled. A page of the node
+//! ([`Notice`]) tells whether there are revocations to handle, and whether all frames have come.
 //!
-//! Letting go of a revoked grant: it leaves the link's table, then each endpoint's. Endpoints hold
-//! their table while they use it, so when the last removal is done nobody uses the mapping, it is
-//! gone, and the node is told. The end of the link is the same for all grants at once: the node is told by the end of
-//! the control socket, which comes last.
+//! A revoked grant is released as follows. It leaves the link's table, then each endpoint's. Endpoints hold their table
+//! while they use it, so after the last removal nobody uses the mapping. The mapping is then gone, and the node is told.
+//! The end of the link does the same for all grants at once: the end of the control socket, which comes last, tells the
+//! node.
 
 use super::channel::{Channel, Received, decode, display};
 use super::frame::{BUFFER_BYTES, Frame};
@@ -38,7 +37,7 @@ pub(super) struct Shared {
     number: u64,
     token: u128,
     pub(super) control: Channel,
-    /// Where frames are taken in; whoever holds it handles them in order.
+    /// The incoming frames; the thread that holds this lock handles them in order.
     inbound: Mutex<Inbound>,
     alive: AtomicBool,
     cause: OnceLock<String>,
@@ -55,7 +54,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct Inbound {
     buffer: Vec<u8>,
-    /// Frames that were taken in.
+    /// Number of frames that were handled.
     count: u64,
 }
 
@@ -63,7 +62,8 @@ struct Inbound {
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) channel: Channel,
-    /// The grants that the endpoint has used: its own copy, so that threads do not meet at a lock.
+    /// The grants that the endpoint has used: its own copy, so that threads do not contend for a
+    /// lock.
     pub(super) known: GrantTable,
 }
 
@@ -102,9 +102,9 @@ pub(super) fn introduced(path: &Path) -> Result<Arc<Shared>, Error> {
     }))
 }
 
-/// Says what a new socket is for and returns the node's answer, with the file beside it.
+/// Says what a new socket is for, and returns the node's answer and the file that came with it.
 fn introduce(channel: &Channel, frame: Frame<'_>, path: &Path) -> Result<(Vec<u8>, Option<OwnedFd>), Error> {
-    // A node that lets nobody in says so before it was asked.
+    // A node that admits nobody says so unasked.
     let sent = channel.send(&[&frame.encode()], None, PATIENCE);
     let answer = channel.receive_within(PATIENCE).map_err(|cause| match sent.err().unwrap_or(cause) {
         Error::PeerLost { cause, .. } => Error::lost(display(path), cause),
@@ -134,10 +134,10 @@ impl Shared {
         }
     }
 
-    /// Takes in all frames that the node has announced so far.
+    /// Handles all frames that the node has announced so far.
     fn catch_up(&self) {
         let Inbound { buffer, count } = &mut *lock(&self.inbound);
-        // What is counted by now is announced.
+        // Revocations counted by now are announced.
         let taken_back = self.notice.now();
         let waiting = OnceCell::new();
         while self.is_alive() {
@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a frame that had no room in the socket before.
+    /// Waits for a frame for which the socket had no room before.
     fn wait_for_room(&self, since: &SystemClock) -> Result<(), Error> {
         let left = PATIENCE.saturating_sub(Duration::from_nanos(since.now()));
         if left.is_zero() {
@@ -222,8 +222,8 @@ impl Shared {
         }
     }
 
-    /// Whether what this thread wrote under a key was there before the node began to take the grant back, and before it
-    /// died. Without a system call and without a line that other threads write, unless there is something to take in.
+    /// Checks that what this thread wrote under a key was in place before the node began to revoke the grant, and before the
+    /// node died. Uses no system call and no cache line that other threads write, unless there is a frame to handle.
     #[inline]
     pub(super) fn confirm(&self, key: &AccessKey, attached: &Attached) -> Result<(), Error> {
         // In this order: see `notice`.
@@ -233,16 +233,16 @@ impl Shared {
         self.ask(key)
     }
 
-    /// Whether the node has taken nothing back that is not let go of here, and lives, after all that this thread wrote.
+    /// Whether, after all that this thread wrote, the node lives and every revoked grant has been released here.
     ///
-    /// Whoever holds an endpoint's table that has a key needs not look for the key again: while the table is held, the key is
-    /// not let go of.
+    /// A caller that holds an endpoint's table with a key in it need not look up the key again: while the table is held, the
+    /// key is not released.
     #[inline]
     pub(super) fn is_as_known(&self) -> bool {
         self.notice.is_unchanged() && self.is_alive()
     }
 
-    /// As [`Shared::confirm`], from the socket. Whoever calls holds no table.
+    /// As [`Shared::confirm`], from the socket. The caller holds no table.
     #[cold]
     pub(super) fn ask(&self, key: &AccessKey) -> Result<(), Error> {
         self.catch_up();
@@ -254,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// Ends the link. Waits for threads of this process that use the node's memory just now.
+    /// Ends the link. Waits for threads of this process that are using the node's memory.
     pub(super) fn end(&self, cause: impl Into<String>) {
         let _ = self.cause.set(cause.into());
         if !self.alive.swap(false, Ordering::AcqRel) {
@@ -265,7 +265,7 @@ impl Shared {
             attached.channel.shutdown();
             attached.known.end();
         }
-        // The node takes this for the word that nobody here uses its memory any more.
+        // This tells the node that nobody here uses its memory any more.
         self.control.shutdown();
         self.offered.end();
     }

@@ -15,28 +15,27 @@
 //!   └──────────────────────────┘                           └────────────────────────────┘
 //! ```
 //!
-//! **What is enforced and what is not.** Key, bounds, rights and alignment of each operation are
-//! checked by the process that carries it out, as the target would. Memory that is granted for
-//! reading only is passed as a file opened for reading only, which processes of other users cannot
-//! open again for writing (`docs/decisions/0059`). Still a memory file is the unit that the system
-//! protects: a client that ignores this code can map all of a file that it was given a part of, and
-//! a process of the node's own user can open it for writing, or do more than that. Peers that distrust
-//! one another get regions of their own, or another back end.
+//! **What is enforced and what is not.** The process that carries out an operation checks its key, bounds, rights and
+//! alignment, as the target would. Memory granted for reading only is passed as a file opened for reading only, which
+//! processes of other users cannot open again for writing (`docs/decisions/0059`). Still, the system protects only whole
+//! memory files. A client that ignores this code can map all of a file of which it was granted a part, and a process of
+//! the node's own user can open the file for writing, or do more. Peers that distrust one another get regions of their
+//! own, or another back end.
 //!
-//! **Memory that a node grants is committed** at the grant, in 2 MB pages: random reads of small
-//! pages wait for the TLB.
+//! **Memory that a node grants is committed** at the grant, in 2 MB pages, because random reads in small pages wait for
+//! the TLB.
 //!
-//! **Who connects** is known: the system says whose process it is, and [`listen_for`] says who is let in.
+//! **Who connects** is known: the system says whose process it is, and [`listen_for`] says who is admitted.
 //!
-//! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps
-//! it and says so ([`Revocation::is_complete`](crate::Revocation::is_complete)); when its process
-//! ends first, or ends the link, that is as good. That the node ends the link is not: the process may be suspended in the
-//! middle of a copy. The node also tells in memory that it has asked, so
-//! [`Endpoint::confirm`](crate::Endpoint::confirm) takes two loads (`notice`).
+//! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps it and says so
+//! ([`Revocation::is_complete`](crate::Revocation::is_complete)). The end of its process, or its end of the link, counts
+//! as well as its answer. If the node ends the link, that does not count: the process may be suspended in the middle of a
+//! copy. The node also notes in shared memory that it has asked, so [`Endpoint::confirm`](crate::Endpoint::confirm) takes
+//! two loads (`notice`).
 //!
-//! **A dead node's memory would still answer**, so the end of the sockets is what tells: it fails
-//! every endpoint of the link with [`Error::PeerLost`]. The link's thread sees that end as soon as
-//! it runs; until then operations still succeed, on memory that no later life of the node has.
+//! **A dead node's memory would still answer**, so the end of the sockets signals the death: it fails every endpoint of
+//! the link with [`Error::PeerLost`]. The link's thread sees that end as soon as it runs; until then operations still
+//! succeed, on memory that no later life of the node has.
 
 mod capabilities;
 mod channel;
@@ -78,7 +77,8 @@ pub fn listen(path: &Path, node: u32) -> Result<ShmListener, Error> {
     listen_for(path, node, Users::default())
 }
 
-/// The same for processes of these users and groups, and no others, its own included.
+/// As [`listen`], but only for processes of these users and groups; the node's own user is not
+/// exempt.
 ///
 /// # Errors
 /// As [`listen`].
@@ -86,7 +86,7 @@ pub fn listen_for(path: &Path, node: u32, users: Users) -> Result<ShmListener, E
     listen_with(path, node, users, MAX_CONNECTIONS_OF_ONE)
 }
 
-/// The same, with so many connections of one user at most.
+/// As [`listen_for`], with at most `most_of_one` connections of one user.
 fn listen_with(path: &Path, node: u32, users: Users, most_of_one: usize) -> Result<ShmListener, Error> {
     let incarnation = Random::secret().map_err(|e| Error::io("drawing an incarnation", e))? as u64;
     let identity = NodeIdentity { node, incarnation };

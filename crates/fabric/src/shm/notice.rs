@@ -1,5 +1,5 @@
-//! What a node tells its clients in memory: that it lives, how often it has taken something back, and how many frames it
-//! has for each. One memory file for all links, which clients only read (`docs/formats/shm-frame.md`).
+//! What a node tells its clients through memory: that it lives, how often it has revoked something, and how many frames it
+//! has for each client. All links share one memory file, which clients only read (`docs/formats/shm-frame.md`).
 //!
 //! ```text
 //! memory file of a node
@@ -10,29 +10,30 @@
 //!     8  frames that the node had for its n-th line, behind the one that opened the link
 //! ```
 //!
-//! A client asks after a copy whether it was in time ([`Endpoint::confirm`](crate::Endpoint::confirm)). The socket knows:
-//! it holds a frame for each grant that is taken back, and it ends with the link and with the node. But to ask it is a system
-//! call, and threads meet there. This page says whether there is anything to ask for.
+//! After a copy, a client asks whether the copy was in time ([`Endpoint::confirm`](crate::Endpoint::confirm)). The socket
+//! knows: it holds a frame for each revoked grant, and it ends with the link and with the node. But asking the socket takes
+//! a system call, and threads contend there. This page says whether there is anything to ask for.
 //!
-//! **Why a load is enough when something is taken back.** The client copies, passes a sequentially consistent fence
+//! **Why a load is enough when something is revoked.** The client copies, passes a sequentially consistent fence
 //! ([`Notice::is_unchanged`]) and loads the count. The node sends the frame, counts, passes such a fence
-//! ([`Page::taken_back`]), and only then does what depends on it: it answers whoever takes over, or gives the memory to
-//! others. One of the two fences is first. If it is the client's, whatever the node and those who hear of it read afterwards
-//! is what the copy wrote. If it is the node's, the client finds a count that it does not know, and asks the socket. The
-//! frame is there by then, or is on its way. A count is known when all frames that were announced before it are taken in,
-//! so a client that finds a known count finds the effect of those frames in its tables.
+//! ([`Page::taken_back`]), and only then does what depends on the revocation: it answers a new owner, or gives the memory to
+//! others. One of the two fences comes first. If it is the client's, the node and those who hear from it afterwards read
+//! what the copy wrote. If it is the node's, the client finds a count that it does not know, and asks the socket. By then
+//! the frame is there or on its way. A count is known when all frames that were announced before it have been handled. So a
+//! client that finds a known count finds the effect of those frames in its tables.
 //!
-//! **Why frames are announced.** A node waits for no client. What a socket has no room for it keeps, and sends when the
-//! client has taken in what is there. So a client that finds nothing at its socket has seen everything only if that is as
-//! much as its line says. Otherwise it waits, for the room that it has just made.
+//! **Why frames are announced.** A node waits for no client. It keeps frames for which the socket has no room, and sends
+//! them when the client has read what is there. So a client that finds its socket empty has seen everything only if it has
+//! read as many frames as its line says. Otherwise it waits for the rest, for which it has just made room.
 //!
-//! **Why a load is enough when the node dies.** A node that is killed counts nothing. Its thread has told the kernel of the
-//! first word ([`Page::live`], a robust futex), and the kernel changes that when the thread ends, however it ends. It does
-//! so before it closes the process's sockets, and before anybody can learn of its death by waiting for it. So a client that
-//! finds the thread there has copied before anybody could know that the node is dead.
+//! **Why a load is enough when the node dies.** A node that is killed counts nothing. Its thread has registered the first
+//! word with the kernel ([`Page::live`], a robust futex), and the kernel changes the word when the thread ends, however it
+//! ends. The kernel does so before it closes the process's sockets, and before anybody can learn of the death by waiting for
+//! the process. So a client that still finds the thread in the word has copied before anybody could know that the node is
+//! dead.
 //!
-//! Besides the node only the kernel writes the page: its file is sealed before it is passed on, so nobody can map it for
-//! writing, not even over another descriptor. Whoever may trace the node's process can still do so.
+//! Besides the node, only the kernel writes the page: its file is sealed before it is passed on, so nobody can map it for
+//! writing, not even through another descriptor. A process that may trace the node's process can still write the page.
 
 use crate::{Backing, Error, Region};
 use forebay_env::sync::atomic::{AtomicU64, Ordering, fence};
@@ -50,20 +51,20 @@ const LINES_AT: u64 = 4096;
 const BYTES: usize = LINES_AT as usize + 8 * LINES as usize;
 const THREAD: u64 = 0;
 const COUNT: u64 = 8;
-/// Length of what else is mapped here: a page.
+/// Length of the other mapping here: a page.
 const LIST_BYTES: usize = 4096;
-/// Bits of the first word that are a thread's number, if it lives (`FUTEX_TID_MASK`).
+/// Bits of the first word that hold the number of the thread while it lives (`FUTEX_TID_MASK`).
 const THREAD_BITS: u32 = 0x3fff_ffff;
 
 /// The node's side.
 #[derive(Debug, Clone)]
 pub(super) struct Page {
     region: Region,
-    /// Lines that no link has.
+    /// Lines that belong to no link.
     free: Arc<Mutex<Vec<u32>>>,
 }
 
-/// What a link has of the page: how many frames the node has for its client.
+/// A link's line of the page: how many frames the node has for its client.
 #[derive(Debug)]
 pub(super) struct Line {
     page: Page,
@@ -71,8 +72,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Counts a frame that is sent or will be, which the client then waits for. Whatever the client learns on other ways,
-    /// and looks for in the frame, comes after this.
+    /// Counts a frame that is or will be sent, which the client then waits for. Call this before the client can learn by
+    /// other ways of what it will look for in the frame.
     pub(super) fn announce(&self) {
         let counted = self.page.region.fetch_add(line_at(self.number), 1);
         debug_assert!(counted.is_ok(), "the line is within the page");
@@ -92,7 +93,7 @@ const fn line_at(number: u32) -> u64 {
 }
 
 impl Page {
-    /// A page of a node that has taken nothing back, and whose thread does not run yet.
+    /// The page of a node that has revoked nothing, and whose thread does not run yet.
     ///
     /// # Errors
     /// [`Error::Io`], also from kernels that do not know the seal (before 5.1).
@@ -104,7 +105,7 @@ impl Page {
         Self { region, free: Arc::new(Mutex::new((0..LINES).rev().collect())) }
     }
 
-    /// A line for a new link, that says nothing yet; `None` when there are too many links.
+    /// An empty line for a new link; `None` when there are too many links.
     pub(super) fn line(&self) -> Option<Line> {
         let number = lock(&self.free).pop()?;
         let line = Line { page: self.clone(), number };
@@ -114,13 +115,13 @@ impl Page {
     /// The memory, to be passed to clients.
     ///
     /// # Errors
-    /// None: there is a file.
+    /// None: a file always exists.
     pub(super) fn file(&self) -> Result<BorrowedFd<'_>, Error> {
         self.region.file().ok_or_else(|| Error::io("passing a memory file", "there is none"))
     }
 
-    /// Says that something was taken back. The clients concerned find that at their sockets already; whatever depends on it
-    /// comes after this.
+    /// Counts a revocation. The clients concerned already find its frame at their sockets; whatever depends on the
+    /// revocation comes after this.
     pub(super) fn taken_back(&self) {
         // Releases: pairs with the acquire in `Notice::now`.
         let counted = self.region.fetch_add(COUNT, 1);
@@ -129,7 +130,7 @@ impl Page {
         fence(Ordering::SeqCst);
     }
 
-    /// Says that the node lives, while this thread does and the value is not dropped.
+    /// Shows that the node lives, as long as this thread lives and the value is not dropped.
     ///
     /// # Errors
     /// [`Error::Io`] when the kernel does not watch threads. Clients then ask their sockets each time.
@@ -138,12 +139,12 @@ impl Page {
     }
 }
 
-/// A thread by whose end the kernel tells that the node is dead.
+/// Registers a thread with the kernel, which marks the node dead when the thread ends.
 #[derive(Debug)]
 pub(super) struct Living {
     page: Region,
-    /// What the kernel reads when the thread ends. Not the page, for it tells addresses; and shared memory, for the kernel may
-    /// take private memory from a process that it kills before it reads this.
+    /// What the kernel reads when the thread ends. It is not in the page, because it holds addresses. It is shared memory,
+    /// because the kernel may take private memory from a process that it kills before it reads this.
     _list: Region,
     /// The list of the C library, which this one replaces: this thread holds none of that library's locks when it is killed.
     former: (usize, usize),
@@ -154,7 +155,7 @@ pub(super) struct Living {
 const _: () = assert!(size_of::<usize>() == 8, "the list consists of words of 8 bytes");
 
 impl Living {
-    /// Where the list lies that the kernel walks (`robust_list_head`): one entry, which leads back to the head.
+    /// Layout of the list that the kernel walks (`robust_list_head`): one entry, which leads back to the head.
     const NEXT: u64 = 0;
     const OFFSET: u64 = 8;
     const PENDING: u64 = 16;
@@ -189,13 +190,13 @@ impl Drop for Living {
     fn drop(&mut self) {
         let done = self.set(0);
         debug_assert!(done.is_ok(), "the page is this process's own");
-        // Before the list's memory goes. The kernel refuses no list that it gave.
+        // Before the list's memory is freed. The kernel refuses no list that it returned itself.
         let done = set_robust_list(self.former.0, self.former.1);
         debug_assert!(done.is_ok(), "{done:?}");
     }
 }
 
-/// Where the calling thread's list lies that the kernel walks when the thread ends, and the length of its head.
+/// Address of the calling thread's list, which the kernel walks when the thread ends, and the length of its head.
 fn robust_list() -> io::Result<(usize, usize)> {
     let (mut head, mut bytes) = (0usize, 0usize);
     // SAFETY: the kernel writes two words to two words of ours.
@@ -203,7 +204,7 @@ fn robust_list() -> io::Result<(usize, usize)> {
     if done == 0 { Ok((head, bytes)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Says where it lies. The kernel checks whatever it reads and writes there.
+/// Registers the address of the list. The kernel checks whatever it reads and writes there.
 fn set_robust_list(head: usize, bytes: usize) -> io::Result<()> {
     // SAFETY: the kernel only keeps the address. When the thread ends, it changes a word of the list that holds this
     // thread's number, and no other. The list's memory is mapped until another list is set.
@@ -215,14 +216,15 @@ fn set_robust_list(head: usize, bytes: usize) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Notice {
     page: Region,
-    /// Which line is this link's.
+    /// The number of this link's line.
     line: u32,
-    /// All frames that were announced before the node counted so far are taken in, and have had their effect.
+    /// A count of the node. All frames that were announced before the node reached it have been handled and have had their
+    /// effect.
     known: AtomicU64,
 }
 
 impl Notice {
-    /// Of a mapped page.
+    /// Makes the client's side of a mapped page.
     fn new(page: Region, line: u32) -> Self {
         Self { page, line, known: AtomicU64::new(0) }
     }
@@ -238,14 +240,15 @@ impl Notice {
         Ok(Self::new(Region::from_received(file, 0, BYTES, false)?, line))
     }
 
-    /// How many frames the node has had for this link so far, at least all that something says which this thread has read.
+    /// How many frames the node has had for this link so far: at least every frame that is implied by what this thread has
+    /// read.
     pub(super) fn announced(&self) -> u64 {
         // Pairs with the fence in `Line::announce`.
         fence(Ordering::SeqCst);
         self.page.load(line_at(self.line)).unwrap_or_default()
     }
 
-    /// Whether what this thread wrote until now was there before the node died, and before it took anything back whose
+    /// Whether what this thread has written so far was in place before the node died, and before it revoked anything whose
     /// frames have not had their effect yet.
     #[inline]
     pub(super) fn is_unchanged(&self) -> bool {
@@ -263,13 +266,13 @@ impl Notice {
         })
     }
 
-    /// How often the node has taken something back so far.
+    /// How often the node has revoked something so far.
     #[inline]
     pub(super) fn now(&self) -> Option<u64> {
         self.page.load(COUNT).ok()
     }
 
-    /// Notes that all frames are taken in that were announced before the count was `count`.
+    /// Notes that all frames that were announced before the count was `count` have been handled.
     pub(super) fn taken_in(&self, count: Option<u64>) {
         // Releases the effect of the frames.
         self.known.fetch_max(count.unwrap_or(0), Ordering::Release);
@@ -283,8 +286,8 @@ mod tests {
     use forebay_env::sync::{Mutex, lock};
     use std::sync::Barrier;
 
-    /// A node that takes memory back and then looks at it, a client that writes there and asks, and another thread of the
-    /// client that takes in what the node sends. What is confirmed, the node sees.
+    /// A node revokes memory and then reads it, a client writes there and asks for confirmation, and another thread of the
+    /// client handles the node's frames. The node sees every confirmed write.
     #[test]
     fn what_threads_have_confirmed_the_node_sees() {
         let rounds = if cfg!(miri) { 40 } else { 2000 };

@@ -7,9 +7,9 @@
 //!    └─────────────────┘
 //! ```
 //!
-//! A node does not ask: its grants are `given` at once, because the client takes in all frames
-//! before it finds a key to be unknown. An index is used again only when the other side has let
-//! go. When the other side is gone, everything is released.
+//! A node does not ask: its grants are `given` at once, because the client handles all frames
+//! before it treats a key as unknown. An index is used again only when the other side has released
+//! the memory. When the other side is gone, everything is released.
 
 use super::frame::MAX_GRANTS;
 use crate::{AccessKey, Error, Region, Revocation, Rights};
@@ -55,7 +55,7 @@ impl Offered {
         self.add(Slot::Given)
     }
 
-    /// Names a new grant that the other side must take first.
+    /// Names a new grant that the other side must accept first.
     ///
     /// # Errors
     /// As [`Offered::give`].
@@ -131,7 +131,7 @@ impl Offered {
         if found { Ok(revocation) } else { Err(Error::AccessDenied) }
     }
 
-    /// Notes that the other side has let go. False when it was not asked to.
+    /// Notes that the other side has released the memory. False when it was not asked to.
     pub(super) fn released(&self, key: AccessKey) -> bool {
         let mut found = false;
         self.change(key, |slot| match slot {
@@ -145,7 +145,7 @@ impl Offered {
         found
     }
 
-    /// The other side is gone.
+    /// Releases everything: the other side is gone.
     pub(super) fn end(&self) {
         for slot in std::mem::take(&mut *lock(&self.slots)) {
             if let Slot::Revoking(_, revocation) = slot {
@@ -182,7 +182,7 @@ pub(super) fn file_for(region: &Region, offset: u64, length: u64, rights: Rights
     open_file(region, rights)
 }
 
-/// A descriptor of the region's memory file, with which no more can be done than the rights allow.
+/// A descriptor of the region's memory file that permits no more than the rights allow.
 ///
 /// # Errors
 /// [`Error::Invalid`], [`Error::Io`].
@@ -193,7 +193,7 @@ pub(super) fn open_file(region: &Region, rights: Rights) -> Result<OwnedFd, Erro
     if is_written(rights) {
         return file.try_clone_to_owned().map_err(|e| Error::io("copying a memory file's descriptor", e));
     }
-    // A descriptor of its own that cannot be mapped for writing.
+    // A new open file that cannot be mapped for writing.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Error::io("opening a memory file for reading", e))

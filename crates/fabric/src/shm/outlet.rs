@@ -1,4 +1,5 @@
-//! What a node says over a socket: at once, or when there is room. Whoever says it never waits for that.
+//! Sends what a node says over a socket: at once, or when there is room. The caller never waits for
+//! room.
 
 use super::channel::Channel;
 use super::events::Events;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex};
 pub(super) struct Outlet {
     channel: Arc<Channel>,
     unsaid: Mutex<Unsaid>,
-    /// What waits for room may weigh so much.
+    /// Most weight that may wait for room.
     limit: usize,
     events: Arc<Events>,
 }
@@ -29,7 +30,7 @@ struct Unsaid {
 #[derive(Debug)]
 struct Said {
     packet: Vec<u8>,
-    /// Memory whose file goes with it, to be opened then: descriptors are few.
+    /// Memory whose file goes with the frame. The file is opened only then: descriptors are scarce.
     granted: Option<(Region, Rights)>,
     weight: usize,
 }
@@ -39,10 +40,11 @@ impl Outlet {
         Self { channel, unsaid: Mutex::default(), limit, events }
     }
 
-    /// Says something, at once or when there is room. What weighs nothing is bounded otherwise.
+    /// Sends a frame, at once or when there is room. Frames of no weight are bounded otherwise.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::Io`]; [`Error::Protocol`] when too much waits. Then it is never said.
+    /// [`Error::PeerLost`], [`Error::Io`]; [`Error::Protocol`] when too much waits. Then the frame is
+    /// never sent.
     pub(super) fn say(
         &self,
         parts: &[&[u8]],
@@ -62,16 +64,16 @@ impl Outlet {
         let granted = granted.map(|(_, region, rights)| (region.clone(), rights));
         unsaid.frames.push_back(Said { packet: parts.concat(), granted, weight });
         if unsaid.frames.len() == 1 {
-            // The socket thread says the rest.
+            // The socket thread sends the rest.
             self.events.wake_reader();
         }
         Ok(())
     }
 
-    /// Says what there is room for.
+    /// Sends what there is room for.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::Io`]. Then the rest is never said.
+    /// [`Error::PeerLost`], [`Error::Io`]. Then the rest is never sent.
     pub(super) fn say_on(&self) -> Result<(), Error> {
         let unsaid = &mut *lock(&self.unsaid);
         let said = self.say_some(unsaid);
@@ -98,12 +100,12 @@ impl Outlet {
         !lock(&self.unsaid).frames.is_empty()
     }
 
-    /// What waits for room weighs so much.
+    /// Weight of what waits for room.
     pub(super) fn unsaid(&self) -> usize {
         lock(&self.unsaid).weight
     }
 
-    /// Nothing more is said. The other side may still have something to say.
+    /// Ends the sending direction. The other side may still send.
     pub(super) fn end_saying(&self) {
         self.channel.shutdown_sending();
         *lock(&self.unsaid) = Unsaid::default();

@@ -1,9 +1,10 @@
 //! A client as its node sees it.
 //!
 //! A link ends in two steps. Either side can end it: from then on nothing goes over it, and nothing is granted. But the
-//! client may still be in the middle of a copy, so what it was granted is its own until it is *gone*: it has said so by
-//! the end of its control socket, which is also what its process leaves behind. Only then are revocations complete, and
-//! do others hear that it has left. One that never goes keeps that memory, its sockets and its place among the links.
+//! client may still be in the middle of a copy, so it keeps what it was granted until it is *gone*. It says so by
+//! ending its control socket, which also happens when its process ends. Only then are revocations complete, and only
+//! then do others hear that the client has left. A client that never goes keeps that memory, its sockets and its place
+//! among the links.
 //!
 //! ```text
 //!   alive ── either side ends it ──► ended ── the client's socket ends, or the node stops ──► gone
@@ -24,11 +25,11 @@ use forebay_env::sync::lock;
 use rustix::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Bytes that an endpoint may leave untaken beside what its socket holds, before its link ends.
+/// Bytes that may wait for an endpoint beyond what its socket holds, before its link ends.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// Endpoints of a link.
 const MAX_ENDPOINTS: usize = 1024;
-/// Answers that may wait for a client: those to all that it may have granted, and taken back.
+/// Answers that may wait for a client: one for each grant that it may have made, and one for each that it revoked.
 pub(super) const MAX_UNSAID_ANSWERS: usize = 2 * MAX_CLIENT_GRANTS as usize;
 /// Grants of one client that the node maps.
 pub(super) const MAX_CLIENT_GRANTS: u32 = 1024;
@@ -40,11 +41,11 @@ pub(super) struct ShmPeer {
     /// What an endpoint must know to join the link.
     pub(super) token: u128,
     origin: Origin,
-    /// Why the link has ended, once it has. Who ends it meanwhile waits.
+    /// Why the link has ended, once it has. Threads that end it at the same time wait.
     ended: OnceLock<Error>,
-    /// Only answers weigh there, one each: grants and revocations are bounded by the grants that there may be.
+    /// Only answers have weight here, one each: the number of possible grants bounds grants and revocations.
     pub(super) control: Outlet,
-    /// Where the client sees how much was said, and is yet to be.
+    /// Where the client sees how many frames were sent or will be.
     line: Line,
     /// `None` once they are shut down.
     endpoints: Mutex<Option<Endpoints<Outlet>>>,
@@ -53,7 +54,7 @@ pub(super) struct ShmPeer {
     /// Grants of the client to this node, mapped here.
     pub(super) received: GrantTable,
     pub(super) unread: Arc<Unread>,
-    /// Where all clients see that something was taken back.
+    /// Where all clients see that something was revoked.
     page: Page,
     events: Arc<Events>,
 }
@@ -82,21 +83,21 @@ impl ShmPeer {
         }
     }
 
-    /// Ends the link: its sockets, but for what the client has yet to say, and what it granted. When this returns, all of
-    /// that is done, whoever began it. Returns why the link has ended.
+    /// Ends the link: its sockets, except that the client may still send over the control socket, and what the client
+    /// granted. When this returns, all of that is done, even if another thread began it. Returns why the link has ended.
     pub(super) fn end(&self, cause: Error) -> &Error {
         self.ended.get_or_init(|| {
             self.control.end_saying();
             let endpoints = lock(&self.endpoints).take();
             endpoints.unwrap_or_default().take_all().iter().for_each(|endpoint| endpoint.end());
-            // Behind the end of the sockets, where clients find it.
+            // After the end of the sockets, where clients find it.
             self.page.taken_back();
             self.received.revoke_all();
             cause
         })
     }
 
-    /// The client uses nothing any more, or the node stops. To be called once.
+    /// Finishes the link when the client uses nothing any more, or the node stops. To be called once.
     pub(super) fn gone(&self, cause: Error) {
         let cause = self.end(cause).clone();
         self.control.end();
@@ -104,13 +105,13 @@ impl ShmPeer {
         self.events.push(Item::Left { peer: self.id, cause });
     }
 
-    /// While this is held, nobody joins, and the end of the link waits.
+    /// Locks the endpoints: while this is held, no endpoint joins, and the end of the link waits.
     #[cfg(all(test, not(miri)))]
     pub(super) fn hold_endpoints(&self) -> impl Drop {
         lock(&self.endpoints)
     }
 
-    /// Takes an endpoint into the link.
+    /// Adds an endpoint to the link.
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is one of that number, [`Error::Remote`] when there are too many.
@@ -129,7 +130,7 @@ impl ShmPeer {
         Ok(outlet)
     }
 
-    /// Takes an endpoint out of the link.
+    /// Removes an endpoint from the link.
     pub(super) fn leave(&self, endpoint: EndpointId) {
         if let Some(endpoints) = &mut *lock(&self.endpoints) {
             endpoints.remove(endpoint);
@@ -145,7 +146,7 @@ impl ShmPeer {
         endpoints.as_ref().and_then(|endpoints| endpoints.get(endpoint)).cloned().ok_or_else(|| self.lost())
     }
 
-    /// Says something over the control socket, which the client may wait for.
+    /// Sends a frame, for which the client may wait, over the control socket.
     ///
     /// # Errors
     /// As for [`Outlet::say`].
@@ -163,7 +164,7 @@ impl ShmPeer {
         self.say(frame, None, 1)
     }
 
-    /// Says something to an endpoint; a client that does not take things in loses its link.
+    /// Sends something to an endpoint; a client that does not read loses its link.
     fn say_to(&self, outlet: &Outlet, parts: &[&[u8]]) -> Result<(), Error> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         outlet.say(parts, None, bytes).map_err(|cause| match cause {
@@ -203,10 +204,10 @@ impl Peer for ShmPeer {
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
         let revocation = self.offered.withdraw(key)?;
         if let Err(cause) = self.say(Frame::Revoke { key }, None, 0) {
-            // The client was not asked: it lets go when it finds the end of the link.
+            // The client was not asked: it releases the memory when it finds the end of the link.
             self.end(cause);
         }
-        // Behind the frame, or the end of the link.
+        // After the frame, or the end of the link.
         self.page.taken_back();
         Ok(revocation)
     }

@@ -1,8 +1,8 @@
-//! The node's socket thread: takes in connections, links, endpoints, grants and messages.
+//! The node's socket thread: accepts connections, links, endpoints, grants and messages.
 //!
-//! It waits for all sockets at once and never blocks on one. What is said to a client goes out at once or, when the
-//! client is slow, when the socket has room ([`Outlet`]). A client that breaks the protocol loses its link; nobody else
-//! notices.
+//! It waits for all sockets at once and never blocks on one. Frames for a client go out at once or, when the client is
+//! slow, when the socket has room ([`Outlet`]). A client that breaks the protocol loses its link; others are not
+//! affected.
 //!
 //! ```text
 //!                     open link                     
@@ -36,9 +36,9 @@ const DOOR: u64 = 0;
 const WAKER: u64 = 1;
 /// Sockets at one time.
 const MAX_CONNECTIONS: usize = 8192;
-/// Those of one user. Links that have ended and are never closed count, so nobody else is locked out by them.
+/// Sockets of one user. Links that have ended and are never closed count, so they lock out nobody else.
 pub(super) const MAX_CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 4 * 3;
-/// Unread events beyond which nobody new is taken in.
+/// Unread events beyond which no new connection is accepted.
 const MAX_EVENTS: usize = 16 << 10;
 /// Frames read from one socket before the others have their turn.
 const BURST: usize = 32;
@@ -46,11 +46,11 @@ const BURST: usize = 32;
 const LAST_WORDS: usize = 1024;
 /// How long a newcomer may take to say what it is.
 const NEWCOMER_PATIENCE: Duration = Duration::from_secs(5);
-/// How often deadlines are looked at while there are any.
+/// How often deadlines are checked while there are any.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Largest grant of a client: the buffer of the longest reply, with its header. Arguments are shorter.
 pub(super) const MAX_CLIENT_GRANT_BYTES: u64 = MAX_REPLY_BYTES as u64 + 4096;
-/// All grants of a client together: what 256 callers have who ask for the longest replies.
+/// All grants of a client together: what 256 callers need that ask for the longest replies.
 pub(super) const MAX_CLIENT_BYTES: u64 = 256 * MAX_CLIENT_GRANT_BYTES;
 
 const _: () = assert!(MAX_ARGUMENT_BYTES <= MAX_REPLY_BYTES);
@@ -59,7 +59,7 @@ const _: () = assert!(MAX_CONNECTIONS <= LINES as usize);
 /// The socket thread's state.
 pub(super) struct Server {
     door: Door,
-    /// Whose processes are let in.
+    /// Whose processes are admitted.
     users: Users,
     tally: Arc<Tally>,
     identity: NodeIdentity,
@@ -91,10 +91,10 @@ impl Shares {
         Self { of_user: HashMap::default(), most_of_one }
     }
 
-    /// Counts another connection of a user, where there are so many of all.
+    /// Counts another connection of a user, when there are `all` connections in total.
     ///
     /// # Errors
-    /// Why there is none for it.
+    /// Why the user gets no further connection.
     fn take(&mut self, user: u32, all: usize) -> Result<(), String> {
         let count = self.of_user.get(&user).copied().unwrap_or_default();
         if count >= self.most_of_one {
@@ -107,7 +107,7 @@ impl Shares {
         Ok(())
     }
 
-    /// A connection of a user is gone.
+    /// Gives back a connection of a user.
     fn give(&mut self, user: u32) {
         if let Some(count) = self.of_user.get_mut(&user) {
             *count = count.saturating_sub(1);
@@ -120,10 +120,10 @@ impl Shares {
 
 struct Connection {
     channel: Arc<Channel>,
-    /// Whose it is. The group does not count: one user may have several.
+    /// The user that owns it. The group does not count: one user may have several.
     user: Option<u32>,
     role: Role,
-    /// What its socket is watched for; when for nothing, it is not.
+    /// What its socket is watched for; a socket with nothing to watch for is not watched.
     watched: epoll::EventFlags,
 }
 
@@ -142,7 +142,7 @@ impl Role {
         }
     }
 
-    /// What is to be done with the socket once that can be done.
+    /// What the socket must be watched for.
     fn interest(&self) -> epoll::EventFlags {
         let mut interest = epoll::EventFlags::empty();
         interest.set(epoll::EventFlags::IN, !matches!(self, Self::Endpoint { paused: true, .. }));
@@ -274,12 +274,12 @@ impl Server {
 
     fn turn_away(&mut self, channel: &Channel, why: ErrorKind, text: &str) {
         let refused = Frame::Refused { status: why.code(), text }.encode();
-        // A socket that is closed with something unread in it takes back what was sent.
+        // A socket that is closed with unread data takes back what was sent.
         let _ = channel.try_send(&[&refused], None);
         let _ = channel.receive(&mut self.buffer);
     }
 
-    /// Watches a socket for what is to be done with it.
+    /// Watches a socket for what its role needs.
     fn watch(&mut self, number: u64) -> Result<(), Error> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
         let (interest, watched) = (connection.role.interest(), connection.watched);
@@ -306,7 +306,7 @@ impl Server {
         }
     }
 
-    /// Drops newcomers that say nothing, and tries again to take in others.
+    /// Drops newcomers that say nothing, and tries again to accept others.
     fn tick(&mut self) {
         let now = self.clock.now();
         let late = |c: &Connection| matches!(c.role, Role::Newcomer { deadline, .. } if deadline <= now);
@@ -319,7 +319,7 @@ impl Server {
         }
     }
 
-    /// Reads on from links whose messages were taken, and looks for room in the sockets of those that something waits for.
+    /// Continues to read from links whose messages were taken, and looks for room in sockets for which frames wait.
     fn resume(&mut self) {
         self.events.woken();
         let mut changed = Vec::new();
@@ -352,7 +352,7 @@ impl Server {
         }
     }
 
-    /// Reads a frame. False when there is none, or no connection any more.
+    /// Reads a frame. False when there is none, or the connection is gone.
     fn read(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get(&number) else { return false };
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -379,7 +379,8 @@ impl Server {
     fn handle(&mut self, number: u64, frame: Frame<'_>, file: Option<OwnedFd>) -> Result<(), Error> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
         match (&mut connection.role, frame) {
-            // What it said before it found that the link has ended. That it lets go still counts.
+            // Sent before the client found that the link has ended. A release of memory still
+            // counts.
             (Role::Control(peer), frame) if !peer.is_alive() => {
                 if let Frame::Released { key } = frame {
                     peer.offered.released(key);
@@ -413,7 +414,7 @@ impl Server {
                 let unread = Arc::clone(&peer.unread);
                 let peer_of_event = Arc::clone(peer) as Arc<dyn Peer>;
                 self.events.push(Item::Message { peer: peer_of_event, unread, endpoint: *id, bytes: bytes.to_vec() });
-                // A client that ends meanwhile is noticed by its control socket.
+                // If the client ends meanwhile, its control socket shows that.
                 *paused = *paused || peer.unread.pause();
                 self.watch(number)
             }
@@ -465,12 +466,12 @@ impl Server {
         }
     }
 
-    /// Says to a client what waits for room.
+    /// Sends a client what waits for room.
     fn say_on(&mut self, number: u64) {
         let Some(role) = self.connections.get(&number).map(|connection| &connection.role) else { return };
         let said = role.outlet().map_or(Ok(()), Outlet::say_on);
         match (said, role) {
-            // What it sent before it ended is still to be read.
+            // What the client sent before it ended is still to be read.
             (Ok(()), _) | (Err(Error::PeerLost { .. }), Role::Endpoint { .. }) => {}
             (Err(cause), _) => self.close(number, cause),
         }
@@ -479,8 +480,8 @@ impl Server {
         }
     }
 
-    /// Ends a connection from this side; with a control socket, or when the protocol was broken, its link. The control
-    /// socket stays, for the client to close it.
+    /// Ends a connection from this side. If it is a control socket, or the protocol was broken, ends its link as well.
+    /// The control socket stays until the client closes it.
     fn close(&mut self, number: u64, cause: Error) {
         let Some(connection) = self.connections.get(&number) else { return };
         match &connection.role {
@@ -500,7 +501,7 @@ impl Server {
         }
     }
 
-    /// The client has closed a connection; with a control socket, it is gone.
+    /// Handles a connection that the client has closed. If it is a control socket, the client is gone.
     fn closed(&mut self, number: u64, cause: Error) {
         match self.connections.get(&number).map(|connection| &connection.role) {
             Some(Role::Control(peer)) => {
@@ -513,7 +514,7 @@ impl Server {
         }
     }
 
-    /// Takes in what the link's endpoints sent before it ended, and ends it.
+    /// Reads what the link's endpoints sent before it ended, and ends the link.
     fn end_link(&mut self, peer: &Arc<ShmPeer>, cause: Error) {
         let of_link = |c: &Connection| matches!(&c.role, Role::Endpoint { peer: of, .. } if Arc::ptr_eq(of, peer));
         let endpoints: Vec<u64> = self.connections.iter().filter(|(_, c)| of_link(c)).map(|(n, _)| *n).collect();
@@ -542,7 +543,7 @@ impl Server {
     }
 }
 
-/// Says the first thing on a socket, for which there is room.
+/// Sends the first frame on a socket, which has room for it.
 fn greet(channel: &Channel, frame: Frame<'_>, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
     match channel.try_send(&[&frame.encode()], file)? {
         true => Ok(()),
@@ -550,8 +551,8 @@ fn greet(channel: &Channel, frame: Frame<'_>, file: Option<BorrowedFd<'_>>) -> R
     }
 }
 
-/// Maps what a client grants. No page of it is touched before an operation does: what the client has not written would be
-/// committed for it.
+/// Maps what a client grants. Touches no page before an operation does: that would commit pages that the client has not
+/// written.
 fn take_grant(
     peer: &ShmPeer,
     key: AccessKey,

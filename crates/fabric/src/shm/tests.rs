@@ -1,4 +1,4 @@
-//! A node among hostile clients: whatever comes in at its socket, it serves the others.
+//! A node among hostile clients: whatever arrives at its socket, it serves the others.
 
 use super::channel::{Channel, Door, Received};
 use super::events::Events;
@@ -28,7 +28,7 @@ fn socket_path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("forebay-{}-{name}.socket", std::process::id()))
 }
 
-/// A node that nobody has a link to, and its socket.
+/// A node to which nobody has a link, and its socket.
 fn listening(name: &str) -> (PathBuf, ShmListener) {
     let path = socket_path(name);
     let listener = listen(&path, 1).unwrap();
@@ -134,7 +134,7 @@ fn nobody_joins_the_link_of_another() {
     assert_eq!(raw_endpoint(&path, link, token, 1).err(), Some(ErrorKind::Invalid.code()));
 }
 
-/// Bytes of a node's page: the thread, and how often something was taken back.
+/// Bytes of a node's page: the thread, and how often something was revoked.
 fn on_page(page: &Region) -> (u64, u64) {
     (page.load(0).unwrap(), page.load(8).unwrap())
 }
@@ -155,7 +155,7 @@ fn a_node_tells_in_memory_that_it_lives_and_has_taken_something_back() {
     assert_eq!(on_page(&page), (thread, 0));
     let _revocation = peer.revoke(key).unwrap();
     assert_eq!(on_page(&page), (thread, 1));
-    // What is counted is at the socket already.
+    // The frames of what is counted are at the socket already.
     let frames = [control.receive_within(LONG).unwrap().0, control.receive_within(LONG).unwrap().0];
     assert_eq!(Frame::decode(&frames[1]), Ok(Frame::Revoke { key }));
     peer.close();
@@ -186,7 +186,7 @@ fn nobody_but_its_node_writes_a_page() {
     assert_eq!(on_page(&Region::from_received(again(OFlags::RDONLY), 0, 4096, false).unwrap()), (0, 1));
 }
 
-/// The kernel tells that a node is dead, whose thread tells nothing any more.
+/// The kernel marks a node dead whose thread ends without doing so.
 #[test]
 fn a_thread_that_ends_without_a_word_is_told_to_be_dead() {
     let page = Page::new().unwrap();
@@ -254,7 +254,7 @@ fn a_node_that_sends_waits_for_no_client() {
     let peer = joined(&mut listener);
     let (id, endpoint) = (crate::EndpointId(3), raw_endpoint(&path, link, token, 3).unwrap());
     let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
-    // What it sends itself is not read any more at first.
+    // At first, the node no longer reads what the client sends.
     for n in 0..MANY {
         let frame = Frame::Message(&n.to_le_bytes()).encode();
         if !endpoint.try_send(&[&frame], None).unwrap() {
@@ -293,7 +293,8 @@ fn by_hand(path: &Path) -> (Door, ShmPeer, Arc<link::Shared>) {
     (door, peer, link)
 }
 
-/// What the node has told by other ways is looked for until it is there, although the socket is empty in between.
+/// A client looks for what the node has told by other ways until it arrives, although the socket is empty in
+/// between.
 #[test]
 fn a_client_waits_for_frames_that_had_no_room() {
     let path = socket_path("no-room");
@@ -308,7 +309,7 @@ fn a_client_waits_for_frames_that_had_no_room() {
     let _revocation = peer.revoke(key).unwrap();
     std::thread::scope(|scope| {
         let confirming = scope.spawn(|| link.confirm(&key, &attached));
-        // Few: on a machine that is busy each takes milliseconds, and a client waits for so many seconds only.
+        // Few rounds: on a busy machine each takes milliseconds, and a client waits for a few seconds only.
         for _ in 0..100 {
             std::thread::yield_now();
             assert!(!confirming.is_finished());
@@ -363,7 +364,7 @@ fn a_client_that_asks_and_takes_no_answers_loses_its_link() {
     while peer.is_alive() {
         control.send(&[&question], None, LONG).unwrap();
     }
-    // What had room comes before the end.
+    // Frames that had room come before the end.
     let mut buffer = vec![0; BUFFER_BYTES];
     assert!(matches!(control.receive(&mut buffer), Received::Packet(..)));
     let answers = std::iter::from_fn(|| match control.receive(&mut buffer) {
@@ -397,13 +398,13 @@ fn memory_is_the_clients_until_it_closes_the_link() {
         }
         let not_asked = peer.revoke(grants[1]).unwrap();
         assert!(peer.grant(&granted, 0, 4096, Rights::ALL).is_err());
-        // The node serves others meanwhile, and takes this link for one that is still there.
+        // The node serves others meanwhile, and still counts this link.
         let (other, ..) = raw_link(&path);
         assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Joined(_))));
         drop(other);
         assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Left { peer: left, .. }) if left != peer.id()));
         assert!(!asked.is_complete() && !not_asked.is_complete());
-        // One that lets go of a part is believed.
+        // A client that releases a part is believed.
         control.send(&[&Frame::Released { key: grants[0] }.encode()], None, LONG).unwrap();
         while !asked.is_complete() {
             std::thread::yield_now();
@@ -416,8 +417,8 @@ fn memory_is_the_clients_until_it_closes_the_link() {
     }
 }
 
-/// A link that the node has ended keeps its place until the client closes it, however long that takes. It is a place of the
-/// client's user, who has a part of all.
+/// A link that the node has ended keeps its place until the client closes it, however long that takes. The place is charged
+/// to the client's user, who may have only a part of all.
 #[test]
 fn links_that_are_never_closed_take_the_places_of_their_user() {
     let path = socket_path("unclosed");
@@ -468,7 +469,7 @@ fn a_client_leaves_when_its_threads_have_stopped_copying() {
     let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
     link.learn(key, &attached);
     std::thread::scope(|scope| {
-        // As a thread does that copies.
+        // As a thread that copies does.
         let copying = attached.known.hold();
         assert!(copying.knows(&key));
         let revocation = peer.revoke(key).unwrap();
@@ -478,12 +479,12 @@ fn a_client_leaves_when_its_threads_have_stopped_copying() {
         assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Left { .. })));
         assert!(revocation.is_complete());
     });
-    // What comes behind the end is not taken in.
+    // Frames after the end are not handled.
     link.learn(key, &attached);
     assert!(!attached.known.hold().knows(&key));
 }
 
-/// Whoever ends a link finds it ended, also when another thread has begun to end it.
+/// A thread that ends a link finds it ended, also when another thread has begun to end it.
 #[test]
 fn the_second_to_end_a_link_waits_for_the_first() {
     let (path, mut listener) = listening("ends");
@@ -495,7 +496,7 @@ fn the_second_to_end_a_link_waits_for_the_first() {
     let ending = ShmPeer::new((peer.id(), 1), peer.origin(), control, (page.clone(), page.line().unwrap()), events);
     let ended = || Error::lost("the test", "it ends");
     std::thread::scope(|scope| {
-        // Whoever ends the link stops here.
+        // The thread that ends the link stops here.
         let held = ending.hold_endpoints();
         let threads = [(); 2].map(|()| scope.spawn(|| ending.end(ended())));
         for _ in 0..1000 {
@@ -520,7 +521,7 @@ mod process {
 
     const PATH: &str = "FOREBAY_TEST_SHM_PAGE";
 
-    /// Not a test: the node that the test below runs in a process of its own. It grants memory to whoever comes, tells the
+    /// Not a test: the node that the test below runs in a process of its own. It grants memory to every client, tells the
     /// key, and serves until it is killed.
     #[test]
     fn node() {
@@ -536,8 +537,8 @@ mod process {
         }
     }
 
-    /// When a node was killed and is gone, nothing that is written to its memory is confirmed, although nobody here has
-    /// seen the end of its sockets yet: the link has no thread that would.
+    /// After a node was killed and is gone, no write to its memory is confirmed, although nobody here has seen the end of
+    /// its sockets yet: the link has no thread that would.
     #[test]
     fn nothing_is_confirmed_at_a_node_that_is_dead() {
         kill_a_node("dead", |link, key, attached| link.confirm(&key, attached));
@@ -552,7 +553,7 @@ mod process {
         });
     }
 
-    /// Asks a link while its node lives and when it was killed.
+    /// Asks a link while its node lives and after it was killed.
     fn kill_a_node(name: &str, ask: impl Fn(&Arc<link::Shared>, AccessKey, &Arc<link::Attached>) -> Result<(), Error>) {
         let path = socket_path(name);
         let mut node = Command::new(std::env::current_exe().unwrap())
@@ -627,7 +628,7 @@ fn what_a_client_grants_is_bounded_and_committed_by_nobody() {
     assert!((0..most).all(|index| grant(index, MAX_CLIENT_GRANT_BYTES) == 0));
     assert_eq!(rustix::fs::fstat(&sparse).unwrap().st_blocks, 0);
     assert_eq!(grant(most, 4096), ErrorKind::Full.code());
-    // What is taken back makes room.
+    // A revocation makes room.
     control.send(&[&Frame::Revoke { key: AccessKey::new(0, 7) }.encode()], None, LONG).unwrap();
     let (released, _) = control.receive_within(LONG).unwrap();
     assert_eq!(Frame::decode(&released), Ok(Frame::Released { key: AccessKey::new(0, 7) }));
@@ -674,7 +675,7 @@ fn a_client_that_takes_nothing_in_loses_its_link_and_only_that() {
     assert!(connect(&path).unwrap().endpoint(EndpointOptions::default()).is_ok());
 }
 
-/// Nobody has more than no endpoint.
+/// An account that has room for no endpoint.
 #[derive(Debug)]
 struct Nobody;
 

@@ -1,8 +1,8 @@
 //! An endpoint: carries out operations on mapped memory, in the order posted.
 //!
 //! The caller's own thread does the work at the doorbell. Operations are taken in windows: first
-//! the processor is asked to load every target of the window, then they are carried out. Only a
-//! message can wait: for room in its socket. What is posted behind it waits with it.
+//! the processor is asked to load every target of the window, then the operations are carried out.
+//! Only a message can wait, for room in its socket. Operations posted after it wait with it.
 
 use super::channel::{Received, decode};
 use super::frame::Frame;
@@ -28,9 +28,9 @@ pub(super) struct ShmTransport {
     arrivals: VecDeque<Incoming>,
     buffer: Vec<u8>,
     failed: Option<Error>,
-    /// A message waits for room in the socket.
+    /// Whether a message waits for room in the socket.
     waits: bool,
-    /// The socket has ended: nothing arrives any more.
+    /// Whether the socket has ended: then nothing arrives any more.
     ended: bool,
 }
 
@@ -94,7 +94,8 @@ impl ShmTransport {
         true
     }
 
-    /// Writes a range of a region and then a word, confirms both, and asks for the lines behind the range.
+    /// Writes a range of a region and then a word, confirms both, and prefetches the lines after the
+    /// range.
     #[inline]
     fn write_now(
         &self,
@@ -125,7 +126,7 @@ impl ShmTransport {
         link.ask(&to.key)
     }
 
-    /// Takes in what arrived at the socket.
+    /// Reads what arrived at the socket.
     fn take_in(&mut self) {
         if self.buffer.is_empty() {
             self.buffer = vec![0; super::frame::BUFFER_BYTES];
@@ -142,22 +143,22 @@ impl ShmTransport {
             };
             match arrival {
                 Some(arrival) => self.arrivals.push_back(arrival),
-                // The node is gone, or is none.
+                // The node is gone, or what sent this is no node.
                 None => self.ended = true,
             }
         }
     }
 }
 
-/// The cause of a failure. The end of a link takes its grants back, after it is marked dead: this tells a lost node from a
-/// refused key.
+/// The cause of a failure. The end of a link revokes its grants after it is marked dead, so this distinguishes a lost node
+/// from a refused key.
 #[cold]
 fn told(cause: Error, link: &Shared) -> Error {
     if cause == Error::AccessDenied && !link.is_alive() { link.lost() } else { cause }
 }
 
-/// Holds the grants that the next `count` operations need, having asked for those that the endpoint
-/// did not know, and asks the processor to load the targets.
+/// Holds the grants that the next `count` operations need, after asking for those that the endpoint did not know, and asks
+/// the processor to load the targets.
 #[inline]
 fn approach<'a>(link: &Shared, attached: &'a Attached, queue: &WorkQueue, count: usize) -> Granted<'a> {
     let mut granted = attached.known.hold();
@@ -170,7 +171,7 @@ fn approach<'a>(link: &Shared, attached: &'a Attached, queue: &WorkQueue, count:
             link.learn(*key, attached);
             granted = attached.known.hold();
         }
-        // One alone is not helped by that.
+        // A single operation gains nothing from that.
         if count > 1 {
             prefetch(&granted, operation);
         }
@@ -178,7 +179,7 @@ fn approach<'a>(link: &Shared, attached: &'a Attached, queue: &WorkQueue, count:
     granted
 }
 
-/// The grant that an operation is under.
+/// The key that an operation uses.
 #[inline]
 const fn key_of(operation: &Operation) -> Option<&AccessKey> {
     match operation {
@@ -226,7 +227,7 @@ impl Transport for ShmTransport {
 
     fn poll(&mut self, queue: &mut WorkQueue) {
         if queue.pending() > 0 {
-            // The node may be waiting for room as well.
+            // The node may also be waiting for room.
             self.take_in();
             self.run(queue);
         }

@@ -16,15 +16,15 @@ pub(super) struct Flight {
     pub(super) fenced: bool,
     pub(super) operation: Operation,
     pub(super) state: State,
-    /// Lines after which the operation is heard of no more; a fault.
+    /// A fault: lines after which nothing more is heard of the operation.
     pub(super) lost_after: Option<u32>,
-    /// Its completion was given already, by a planted bug.
+    /// Whether a planted bug has given its completion already.
     pub(super) told: bool,
-    /// Where a planted bug goes on writing after the key was revoked.
+    /// Where a planted bug continues to write after the key was revoked.
     remembered: Option<(Region, u64)>,
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Debug)]
 pub(super) enum State {
     /// It has not started.
@@ -42,17 +42,17 @@ pub(super) enum Step {
     Moved,
     /// The operation has taken effect.
     Done,
-    /// The operation has come to where the fault plan loses it.
+    /// The operation has reached the point where the fault plan loses it.
     Lost,
 }
 
-/// How fast what is in flight lands.
+/// How fast operations in flight land.
 #[derive(Debug)]
 pub(super) struct Pace {
     line_bytes: usize,
     single_lines: u32,
     plant: Option<Plant>,
-    /// Steps that may be made at once, at least one.
+    /// Number of steps that may be made at once, at least one.
     most: u64,
     /// Steps that were made.
     pub(super) made: u64,
@@ -98,12 +98,13 @@ impl Lines {
         Self { first, line_bytes, length, count, left: count, mask, list }
     }
 
-    /// How many lines the next step lands: one, or of a large operation a small share.
+    /// How many lines the next step lands: one, or a small share of a large operation.
     fn at_once(&self, pace: &Pace) -> u32 {
         1 + self.left / pace.single_lines
     }
 
-    /// Lands what a step lands with `land`, and more steps as far as the pace allows. Whether all have landed.
+    /// Lands the lines of one step with `land`, and of more steps as far as the pace allows. Returns whether
+    /// all have landed.
     ///
     /// # Errors
     /// That of `land`.
@@ -158,12 +159,12 @@ impl Flight {
         matches!(self.state, State::Moving(_))
     }
 
-    /// Whether it changes the target's memory.
+    /// Whether the operation changes the target's memory.
     pub(super) fn changes_memory(&self) -> bool {
         !matches!(self.operation, Operation::Read { .. } | Operation::Message(_))
     }
 
-    /// Writes and messages: what is ordered among itself wherever anything is.
+    /// Whether it is a write or a message: these are ordered among themselves wherever anything is.
     pub(super) fn is_write_or_message(&self) -> bool {
         matches!(self.operation, Operation::Write { .. } | Operation::Message(_))
     }
@@ -182,12 +183,13 @@ impl Flight {
         }
     }
 
-    /// Lines that an operation of this length has at most.
+    /// Most lines that an operation of this length has.
     pub(super) fn lines_at_most(&self, line_bytes: usize) -> u32 {
         self.target().map_or(1, |(_, length, _)| (length as usize / line_bytes) as u32 + 2)
     }
 
-    /// A step of a one-sided operation, or some: the checks of the target, every time, and one line in each.
+    /// Makes one or more steps of a one-sided operation. Each step makes the target's checks and lands one
+    /// line.
     ///
     /// # Errors
     /// What the target's check says.
@@ -256,7 +258,7 @@ impl Flight {
             Operation::Message(_) => {}
         }
         self.state = State::Done(word);
-        // Also an operation whose every line has landed can lose its completion.
+        // An operation can lose its completion even when its every line has landed.
         Ok(if self.lost_after.is_some() { Step::Lost } else { Step::Done })
     }
 
@@ -295,7 +297,7 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    /// A step of a write, or some: true when all its lines have landed.
+    /// Makes one or more steps of a write. True when all its lines have landed.
     ///
     /// # Errors
     /// What the client's check says.
@@ -319,7 +321,7 @@ mod tests {
         let mut random = Random::seeded(1);
         for line_bytes in [8, 64] {
             for base in [0, 1, 7, 8, 63, 64, 100] {
-                // What is longer takes an interpreter minutes.
+                // Longer ones take an interpreter minutes.
                 let longest = if cfg!(miri) { 65 } else { 5000 };
                 let lengths = [0, 1, 7, 8, 9, 63, 64, 65, 500, 4096, 5000];
                 for length in lengths.into_iter().filter(|length| *length <= longest) {

@@ -14,15 +14,15 @@ const STEP_NANOS: u64 = 100;
 const FIRST_NAP: Duration = Duration::from_millis(1);
 /// Naps of one length, before they become twice as long.
 const NAPS_ALIKE: u32 = 8;
-/// How often they do: a nap is 64 ms at most. Whoever waits a minute for what was lost need not look at it
-/// 60,000 times.
+/// How often naps double: a nap is 64 ms at most. A caller that waits a minute for something lost need not
+/// look 60,000 times.
 const LONGEST_NAP_SHIFT: u32 = 6;
 /// Longest that a thread sleeps in real time before it looks again.
 const NAP: Duration = Duration::from_millis(20);
 
 pub(super) type Hook = Arc<dyn Fn() + Send + Sync>;
 
-/// The side of those who wait. The nodes' side holds [`Inner`] alone: nodes may be in the hook.
+/// The side of those who wait. The nodes' side holds only [`Inner`], because the hook may hold nodes.
 #[derive(Debug)]
 pub(super) struct Users(pub(super) Arc<Inner>);
 
@@ -45,7 +45,7 @@ impl std::ops::Deref for Users {
 }
 
 impl Drop for Users {
-    /// Nobody can wait any more: the hook goes, and nodes that it serves with it.
+    /// Nobody can wait any more, so this drops the hook and the nodes that it serves.
     fn drop(&mut self) {
         let hook = lock(&self.hook).take();
         drop(hook);
@@ -104,8 +104,8 @@ impl Inner {
     pub(super) fn idle(&self, mut world: MutexGuard<'_, World>, limit: Duration) {
         match self.options.time {
             Time::Virtual => {
-                // Whoever the hook serves may have timers of its own: go in small steps, longer ones when
-                // nothing has come of many.
+                // What the hook serves may have timers of its own. So time passes in small steps, and in
+                // longer ones when many steps brought nothing.
                 let nap = FIRST_NAP * (1 << (world.idle_rounds / NAPS_ALIKE).min(LONGEST_NAP_SHIFT));
                 world.idle_rounds = world.idle_rounds.saturating_add(1);
                 drop(world);

@@ -12,7 +12,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A client's end of a link. Dropped, the link ends.
+/// A client's end of a link. The link ends when this is dropped.
 #[derive(Debug)]
 pub struct SimLink {
     network: Arc<Users>,
@@ -27,7 +27,7 @@ impl SimLink {
         Self { network, place, node, counts }
     }
 
-    /// Lets all that goes over the link stand still after `steps` more steps; 0 is at once.
+    /// Stops everything on the link after `steps` more steps; 0 is at once.
     pub fn stop_after(&self, steps: u64) {
         let mut world = self.network.world();
         world.was_held = true;
@@ -35,7 +35,7 @@ impl SimLink {
         link.stop_at = Some(link.steps.saturating_add(steps));
     }
 
-    /// Undoes [`SimLink::stop_after`]: what was in flight goes on.
+    /// Undoes [`SimLink::stop_after`]: operations in flight continue.
     pub fn resume(&self) {
         self.network.world().links[self.place].stop_at = None;
     }
@@ -46,7 +46,7 @@ impl SimLink {
         self.network.world().links[self.place].steps
     }
 
-    /// Lets one endpoint stand still; endpoints have numbers from 1 in the order of their opening.
+    /// Stops one endpoint; endpoints have numbers from 1 in the order of their opening.
     pub fn freeze(&self, endpoint: EndpointId) {
         self.network.world().set_frozen(self.place, endpoint, true);
     }

@@ -8,7 +8,7 @@ use crate::{Backing, Capabilities, Error, NodeIdentity, Region};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A node of the simulated network. Dropped, it crashes.
+/// A node of the simulated network. It crashes when this is dropped.
 #[derive(Debug)]
 pub struct SimListener {
     network: Arc<Inner>,

@@ -1,30 +1,29 @@
 //! The simulated back end: seeded, adversarial, and as weak as the contract allows.
 //!
-//! It does to remote memory what a network may do and tests seldom see. Operations in flight are
-//! broken into lines that land one by one, in any order, between those of other endpoints.
-//! Completions come late and in any order. Endpoints break and stall, links end, nodes crash; of
-//! an operation whose completion is lost, none, some or all of the effect happens, perhaps after
-//! the client has reconnected. Only what the contract in the crate's documentation promises holds.
+//! It does to remote memory what a network may do but tests seldom see. Operations in flight are broken into
+//! lines that land one by one, in any order, between those of other endpoints. Completions come late and in
+//! any order. Endpoints break and stall, links end, nodes crash. If a completion is lost, none, some or all
+//! of the operation's effect happens, perhaps after the client has reconnected. Nothing holds beyond the
+//! contract in the crate's documentation.
 //!
 //! # Repeatability
 //!
-//! All of it hangs on one seed. Used by one thread, with [`Time::Virtual`], the same calls give the
-//! same behaviour ([`SimNetwork::fingerprint`]), provided that secrets are the same, too: a torn message
-//! looks whole when its missing bytes are those that were there before, so what arrives depends on the
-//! secrets of keys in it. Used by several threads it works, and what happens depends on how they interleave.
+//! Everything depends on one seed. In one thread, with [`Time::Virtual`], the same calls give the same
+//! behaviour ([`SimNetwork::fingerprint`]), provided that secrets are also the same. A torn message looks
+//! whole when its missing bytes equal those that were there before, so what arrives depends on the secrets
+//! of keys in it. Several threads may use the network; then the behaviour depends on how they interleave.
 //!
 //! # Progress
 //!
-//! Nothing happens by itself: each doorbell, poll and wait of anybody advances everything that is
-//! in flight by a random number of steps. A memory node that lives on the caller's own thread is
-//! served through [`SimNetwork::set_progress_hook`]: whoever polls in vain calls it. The hook lives as
-//! long as anybody can: the network's handles, links and clients' endpoints hold it, and what the hook
-//! holds of a node's side does not.
+//! Nothing happens by itself: each doorbell, poll and wait advances everything in flight by a random number
+//! of steps. A memory node on the caller's own thread is served through [`SimNetwork::set_progress_hook`]: a
+//! poll that finds nothing calls the hook. The network's handles, links and clients' endpoints keep the hook
+//! alive. What the hook itself holds of a node's side does not.
 //!
 //! # Stopping a client
 //!
-//! [`SimLink::stop_after`] lets a client's operations stand still after some number of steps, for
-//! tests that stop a client before and after each verb; [`SimLink::resume`] wakes it up.
+//! [`SimLink::stop_after`] stops a client's operations after some number of steps, for tests that stop a
+//! client before and after each verb; [`SimLink::resume`] wakes the client up.
 
 mod flight;
 mod inner;
@@ -45,7 +44,7 @@ use inner::{Inner, Users};
 use std::sync::{Arc, Condvar, Mutex};
 use world::World;
 
-/// A simulated network of nodes. Clones are the same network.
+/// A simulated network of nodes. Clones share the same network.
 #[derive(Debug, Clone)]
 pub struct SimNetwork(Arc<Users>);
 
@@ -94,7 +93,7 @@ impl SimNetwork {
         self.0.changed.notify_all();
     }
 
-    /// Which life of a node goes on now, if any.
+    /// The life of a node that runs now, if any.
     #[must_use]
     pub fn running(&self, node: u32) -> Option<NodeIdentity> {
         self.0.world().nodes.get(&node).filter(|state| state.alive).map(|state| state.identity)
@@ -105,7 +104,7 @@ impl SimNetwork {
         self.set_cut_off(node, true);
     }
 
-    /// Ends a partition: what was in flight goes on.
+    /// Ends a partition: operations in flight continue.
     pub fn heal(&self, node: u32) {
         self.set_cut_off(node, false);
     }
@@ -118,21 +117,22 @@ impl SimNetwork {
         }
     }
 
-    /// Calls `hook` whenever somebody polls or waits in vain, also when what it calls does so. It is dropped
-    /// with the last handle, link and client's endpoint of the network: one that holds such a thing itself is
-    /// to be taken away with [`SimNetwork::clear_progress_hook`].
+    /// Calls `hook` whenever somebody polls or waits in vain, also from code that the hook calls. The hook is
+    /// dropped with the last handle, link and client's endpoint of the network. A hook that itself holds one
+    /// of these must be removed with [`SimNetwork::clear_progress_hook`].
     pub fn set_progress_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
         let before = lock(&self.0.hook).replace(Arc::new(hook));
         drop(before);
     }
 
-    /// Takes the hook away, and with it whatever it holds.
+    /// Removes the hook, and drops what it holds.
     pub fn clear_progress_hook(&self) {
         let before = lock(&self.0.hook).take();
         drop(before);
     }
 
-    /// Advances until nothing more can: what lingered of broken endpoints has landed by then.
+    /// Advances until nothing more can advance. By then, lingering operations of broken endpoints have
+    /// landed.
     pub fn settle(&self) {
         let mut world = self.0.world();
         while world.can_advance() {

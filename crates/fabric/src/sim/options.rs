@@ -2,19 +2,20 @@
 
 use crate::RevocationMode;
 
-/// In which order operations of one endpoint take effect.
+/// The order in which operations of one endpoint take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// As posted: [`Capabilities::ordered`](crate::Capabilities::ordered).
     Total,
     /// Writes and messages among themselves, and reads and atomics after all before them; a write
-    /// may overtake an earlier read or atomic unless fenced. So do reliable connections of verbs.
+    /// may overtake an earlier read or atomic unless fenced. Reliable connections of verbs behave
+    /// so.
     Writes,
-    /// Any, unless fenced; messages stay in order among themselves.
+    /// Any order, unless fenced; messages stay in order among themselves.
     None,
 }
 
-/// What the endpoints' deadlines are measured with.
+/// The clock for the endpoints' deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Time {
     /// The network's own clock, which polling and blocking move: one thread, repeatable.
@@ -38,10 +39,10 @@ pub struct Faults {
     pub crash_node: u32,
 }
 
-/// A bug to be found by the checkers: a test of the tests.
+/// A bug that the checkers must find: a test of the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// Operations in flight go on writing after their key was revoked.
+    /// Operations in flight continue to write after their key was revoked.
     WriteAfterRevoke,
     /// A fetch-and-add is sometimes applied twice.
     ApplyTwice,
@@ -76,13 +77,14 @@ pub struct SimOptions {
     pub order: Order,
     /// How the node's grants are revoked.
     pub revocation: RevocationMode,
-    /// What deadlines are measured with.
+    /// The clock for deadlines.
     pub time: Time,
     /// Random faults.
     pub faults: Faults,
-    /// Steps that a poll advances everything by, on average.
+    /// Average number of steps by which a poll advances everything.
     pub steps_per_poll: u32,
-    /// An operation that misses fewer lines than this lands one in a step, others a share of them.
+    /// An operation with fewer missing lines than this lands one line in a step, other operations a
+    /// share of their lines.
     pub single_lines: u32,
     /// A planted bug.
     pub plant: Option<Plant>,

@@ -10,8 +10,8 @@ pub(super) struct SimTransport {
     network: Arc<Users>,
     /// Where the world keeps the endpoint.
     place: usize,
-    /// Arrivals that nobody took when it blocked last: whoever waits for a completion leaves them, and they are no
-    /// news the next time.
+    /// Arrivals that nobody took when the endpoint last blocked. A caller that waits for a completion leaves them,
+    /// so the next time they are no news.
     left: usize,
 }
 

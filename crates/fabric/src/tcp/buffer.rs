@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Bytes between a front, where they are consumed, and a back, where they are appended.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    /// All of it is initialised, so that a socket can receive into it.
+    /// All of it is initialised, so a socket can receive into it.
     bytes: Vec<u8>,
     filled: Range<usize>,
 }
@@ -23,7 +23,7 @@ impl Buffer {
         self.filled = 0..0;
     }
 
-    /// The bytes that are in it.
+    /// The bytes in the queue.
     #[inline]
     pub(super) fn filled(&self) -> &[u8] {
         &self.bytes[self.filled.clone()]
@@ -67,7 +67,7 @@ impl Buffer {
         self.commit(bytes.len());
     }
 
-    /// Gives memory back that a long message took, when nothing is in it any more.
+    /// Frees memory that a long message took, once the queue is empty.
     pub(super) fn trim(&mut self, most: usize) {
         if self.is_empty() && self.bytes.len() > most {
             self.bytes = Vec::new();

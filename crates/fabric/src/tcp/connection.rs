@@ -1,12 +1,12 @@
 //! A connection at the node: executes the operations that came in, as a network adapter would.
 //!
-//! One turn of a connection receives once, executes every whole frame, and sends once. A turn ends early when it has
-//! cost what it may ([`Allowance`]), when the outgoing queue is full (the socket's readiness continues it) or when
-//! messages find no room (whoever serves them makes it). Meanwhile nothing is received, so the sender's own socket fills:
+//! One turn of a connection receives once, executes every whole frame, and sends once. A turn ends early when it has used up
+//! its [`Allowance`], when the outgoing queue is full (the socket's readiness continues the turn), or when messages find no
+//! room (the code that serves messages makes room). Meanwhile nothing is received, so the sender's own socket fills. So the
 //! memory of a connection is bounded whatever the peer does.
 //!
-//! After an operation failed, those behind it are read over without effect; the client completes
-//! them as flushed. What answers the node's own reads of the client's memory still counts.
+//! After an operation failed, later ones are skipped without effect; the client completes them as flushed. Answers to the
+//! node's own reads of the client's memory still count.
 
 use super::buffer::Buffer;
 use super::events::Events;
@@ -24,7 +24,7 @@ use crate::{EndpointId, Error, Rights};
 use forebay_env::Nanos;
 use std::sync::Arc;
 
-/// Bytes that a connection holds in a turn when it is alone, and that it receives in one when it is not, unless a frame needs
+/// Bytes that a connection holds in a turn when it is alone, or receives in a turn when it is not, unless a frame needs
 /// more.
 const RECEIVE_BYTES: usize = 256 << 10;
 const CROWDED_RECEIVE_BYTES: usize = 16 << 10;
@@ -32,7 +32,8 @@ const CROWDED_RECEIVE_BYTES: usize = 16 << 10;
 /// microseconds.
 const CROWDED_COST: usize = 32 << 10;
 const CROWDED_SEND_BYTES: usize = 64 << 10;
-/// What an operation costs besides its bytes, and a turn besides its operations, with and without any, in bytes.
+/// In bytes: what an operation costs besides its bytes, and what a turn costs besides its operations, with some and with
+/// none.
 const OPERATION_COST: usize = 256;
 const TURN_COST: usize = 4 << 10;
 const VAIN_COST: usize = 512;
@@ -40,21 +41,21 @@ const VAIN_COST: usize = 512;
 /// What a connection may do in a turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowance {
-    /// No answers are made while so many bytes of earlier ones wait, at least one.
+    /// No answers are made while this many bytes of earlier ones wait; at least one.
     queued_bytes: usize,
     received_bytes: usize,
     sent_bytes: usize,
-    /// No operation is begun when the turn has cost so much.
+    /// No operation is begun once the turn has cost this much.
     cost: usize,
 }
 
 impl Allowance {
-    /// Of one that is alone: all that there is.
+    /// The allowance of a connection that is alone: no limit but the queue.
     pub(super) const fn alone(queued_bytes: usize) -> Self {
         Self { queued_bytes, received_bytes: RECEIVE_BYTES, sent_bytes: usize::MAX, cost: usize::MAX }
     }
 
-    /// Of one whose turn others wait for.
+    /// The allowance of a connection while others wait for their turn.
     pub(super) const fn crowded(queued_bytes: usize) -> Self {
         let (received_bytes, sent_bytes) = (CROWDED_RECEIVE_BYTES, CROWDED_SEND_BYTES);
         Self { queued_bytes, received_bytes, sent_bytes, cost: CROWDED_COST }
@@ -64,7 +65,7 @@ impl Allowance {
 /// What a connection is to the node.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// The first connection of a link, which says nothing more.
+    /// The first connection of a link, which carries nothing more.
     Control(Arc<NodeLink>),
     /// An endpoint of a link.
     Endpoint(Arc<NodeLink>, EndpointId),
@@ -95,30 +96,30 @@ pub(super) enum Turn {
 pub(super) struct Connection {
     pub(super) outlet: Arc<Outlet>,
     pub(super) role: Role,
-    /// The socket may have something to receive.
+    /// Whether the socket may have something to receive.
     pub(super) readable: bool,
-    /// In its last turn there was something to do.
+    /// Whether there was something to do in its last turn.
     pub(super) worked: bool,
     /// What its last turn cost.
     pub(super) cost: usize,
-    /// Bytes that the socket had taken, and when that was seen first, while more waits.
+    /// While more waits: bytes that the socket had taken, and when that count was first seen.
     pub(super) stuck: Option<(u64, Nanos)>,
-    /// It is to have a turn.
+    /// Whether it is queued for a turn.
     pub(super) queued: bool,
-    /// Its messages that wait.
+    /// Its waiting messages.
     inbox: Arc<Inbox>,
-    /// The peer sends no more.
+    /// Whether the peer has ended its sending side.
     ended: bool,
-    /// Received and not executed: less than a frame, unless the turn ended early.
+    /// Bytes received and not executed: less than a frame, unless the turn ended early.
     leftover: Vec<u8>,
     /// A read that is being answered in pieces: its number, and what is left of it.
     reading: Option<(u64, Target)>,
-    /// An operation failed.
+    /// Whether an operation failed.
     failed: bool,
 }
 
 impl Connection {
-    /// A connection that was let in; `received` came over it behind what it said of itself.
+    /// A connection that was admitted; `received` came over it after its introduction.
     pub(super) const fn new(outlet: Arc<Outlet>, role: Role, inbox: Arc<Inbox>, received: Vec<u8>) -> Self {
         Self {
             outlet,
@@ -147,7 +148,7 @@ impl Connection {
         self.leftover.clear();
         let (held, was_reading) = (input.len(), self.reading.is_some());
         self.receive(input, allowance.received_bytes)?;
-        // The front of a frame whose rest does not come is no work: it would never end.
+        // The front of a frame whose rest does not come is not work: it would never end.
         self.worked = input.len() > held || was_reading;
         let turn = match &self.role {
             Role::Control(_) if input.is_empty() => Turn::Idle,
@@ -165,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// Keeps what was received and not executed. Memory that more of it took goes back.
+    /// Keeps what was received and not executed. Frees memory beyond that.
     fn leave(&mut self, bytes: &[u8]) {
         self.leftover.reserve_exact(bytes.len());
         self.leftover.extend_from_slice(bytes);
@@ -201,10 +202,10 @@ impl Connection {
         allowance: Allowance,
     ) -> Result<Turn, Error> {
         let outlet = Arc::clone(&self.outlet);
-        // Whoever appends a long reply just now must not hold up the others.
+        // A thread that is appending a long reply must not hold up the other connections.
         let Some(mut out) = outlet.try_lock() else { return Ok(Turn::Again) };
         let queued = out.queue.len();
-        // What it has cost, beyond what is made of answers.
+        // What the turn has cost so far, apart from the answers made.
         let mut cost = 0;
         let most_cost = allowance.cost.saturating_add(queued);
         let turn = {
@@ -250,7 +251,7 @@ impl Connection {
         })
     }
 
-    /// Takes a message in. Apart, so that what reads and writes go through stays short.
+    /// Accepts a message. A separate function, so that the path of reads and writes stays short.
     #[inline(never)]
     fn take_in(&self, link: &Arc<NodeLink>, endpoint: EndpointId, bytes: &[u8], events: &Events) {
         let peer = Arc::clone(link) as Arc<dyn Peer>;
@@ -324,7 +325,7 @@ fn limited(length: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Asks for the memory that the reads at the front of `input` are about to touch.
+/// Prefetches the memory that the reads at the front of `input` are about to touch.
 fn prefetch(granted: &Granted<'_>, mut input: &[u8]) {
     while let Some((Target { at, length }, frame_bytes)) = peek_read(input) {
         granted.prefetch(at, length as usize);

@@ -1,6 +1,6 @@
 //! The frame parser, and both sides of a door, for fuzzers.
 //!
-//! No fuzzer guesses a checksum or a proof. So both sides also get frames that are made of its bytes, with the right
+//! No fuzzer guesses a checksum or a proof. So both sides also get frames made of its bytes with the right
 //! checksums, and right proofs at places that it chooses.
 
 use super::buffer::Buffer;
@@ -29,10 +29,10 @@ fn secret() -> &'static Secret {
     SECRETS.only().expect("one secret")
 }
 
-/// Frames one behind the other, as they come over a connection.
+/// Decodes consecutive frames, as they come over a connection.
 ///
 /// # Panics
-/// When a frame that was decoded is not encoded as it was.
+/// When a decoded frame does not encode to the same bytes.
 pub fn frames(bytes: &[u8]) {
     let mut left = bytes;
     while let Ok(Some(Decoded { number, frame, length })) = decode(left) {
@@ -44,7 +44,7 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// The frames of a script: a kind, a length and so many bytes of a body each.
+/// The frames of a script: for each a kind, a length, and that many bytes of a body.
 fn each_frame(script: &[u8], mut take: impl FnMut(u8, &Buffer) -> bool) {
     let mut left = script;
     while let [kind, length, rest @ ..] = left {
@@ -62,10 +62,10 @@ fn first(bytes: &[u8]) -> Option<Frame<'_>> {
     decode(bytes).ok().flatten().map(|decoded| decoded.frame)
 }
 
-/// What a node makes of a stranger's frames. The first byte chooses whether it asks for a secret.
+/// Gives a node a stranger's frames. The first byte chooses whether it asks for a secret.
 ///
 /// # Panics
-/// When somebody is let in who has not proven it.
+/// When somebody is admitted without proof.
 pub fn node(bytes: &[u8]) {
     let Some((&which, script)) = bytes.split_first() else { return };
     let asks = which % 2 == 1;
@@ -75,7 +75,7 @@ pub fn node(bytes: &[u8]) {
         let is_right = RIGHT_PROOF.contains(&kind);
         let mut proof = Buffer::default();
         if is_right {
-            // To the challenge that it got.
+            // Answers the challenge that it got.
             let Some(Frame::Challenge(node_nonce)) = first(porter.out.filled()) else { return false };
             let (nonce, channel) = ([kind; PROOF_BYTES], [0; PROOF_BYTES]);
             let statement = Statement { node_nonce, client_nonce: nonce, channel, request: hello.request() };
@@ -103,10 +103,10 @@ pub fn node(bytes: &[u8]) {
     });
 }
 
-/// What a client makes of a node's frames. The first byte chooses whether it has a secret.
+/// Gives a client a node's frames. The first byte chooses whether it has a secret.
 ///
 /// # Panics
-/// When it goes in at a node that has not proven to have the secret.
+/// When it accepts a node that has not proven that it has the secret.
 pub fn client(bytes: &[u8]) {
     let Some((&which, script)) = bytes.split_first() else { return };
     let has_secret = which % 2 == 1;
@@ -116,7 +116,7 @@ pub fn client(bytes: &[u8]) {
     each_frame(script, |kind, made| {
         let mut proof = Buffer::default();
         if RIGHT_PROOF.contains(&kind) {
-            // Behind the hello is what the client proves.
+            // The client's proof follows the hello.
             let sent = gate.out.filled();
             let Ok(Some(Decoded { length, .. })) = decode(sent) else { return false };
             let said = first(sent.get(length..).unwrap_or_default());

@@ -1,10 +1,11 @@
-//! The node's door: whoever connects is a stranger here until it has proven who it is.
+//! The node's door: a new connection is a stranger here until it has proven who it is.
 //!
 //! The door has a thread of its own, so that what strangers cost (above all the arithmetic of a handshake) does not
-//! hold up those who are in. What they cost in memory is fixed as well: there are at most [`MAX_STRANGERS`] and
-//! [`MAX_OF_SOURCE`] from one source, each holds some tens of KiB, and after [`PATIENCE`] it is shown out. When there are too
-//! many, the oldest one of the source that has the most makes room for the newcomer, so a source that sends
-//! thousands shows out its own. It has a last turn first: one whose proof has come is let in, however many press behind it.
+//! hold up those who are in. Their cost in memory is also bounded: there are at most [`MAX_STRANGERS`], and at most
+//! [`MAX_OF_SOURCE`] from one source; each holds some tens of KiB, and after [`PATIENCE`] it is shown out. When there are
+//! too many, the oldest stranger of the source with the most makes room for the newcomer, so a source that sends thousands
+//! shows out its own. That stranger has a last turn first: if its proof has come it is admitted, however many newcomers
+//! press.
 //!
 //! ```text
 //!                 first byte             handshake done          hello
@@ -15,7 +16,7 @@
 //!   refused: Leaving, until the stranger has read why and closes
 //! ```
 //!
-//! Who is let in goes to the I/O thread through the [`Hall`].
+//! Admitted connections go to the I/O thread through the [`Hall`].
 
 use super::buffer::Buffer;
 use super::connection::malformed;
@@ -44,15 +45,15 @@ pub(super) const MAX_STRANGERS: usize = 256;
 pub(super) const MAX_OF_SOURCE: usize = 64;
 /// How long a stranger has to prove itself, nanoseconds.
 const PATIENCE: Nanos = 5_000_000_000;
-/// How often deadlines are looked at while there are any.
+/// How often deadlines are checked while there are any.
 const TICK: Duration = Duration::from_millis(100);
 /// Connections that are accepted before the strangers have their turn.
 const BURST: usize = 32;
 /// Bytes received from a stranger at a time.
 const RECEIVE_BYTES: usize = 1024;
-/// Most that a stranger may send within TLS, handshake and all, bytes; one receive may go beyond it.
+/// Most bytes that a stranger may send within TLS, handshake included; one receive may exceed it.
 const MAX_TLS_BYTES: u64 = 64 << 10;
-/// Most that is read, and dropped, of one who leaves, bytes.
+/// Most bytes that are read and dropped from a stranger who leaves.
 const LAST_BYTES: usize = 64 << 10;
 /// Names of what is waited for; strangers are numbered from `FIRST_STRANGER`.
 const LISTENER: u64 = 0;
@@ -67,12 +68,12 @@ pub(super) struct Guest {
     pub(super) stream: Stream,
     pub(super) origin: Origin,
     pub(super) standing: Standing,
-    /// What it was judged by, which may be old by now.
+    /// The rules that it was judged by, which may be old by now.
     pub(super) rules: Arc<Rules>,
     pub(super) hello: Hello,
     /// What the node proves in return.
     pub(super) proof: Option<Bytes32>,
-    /// What came behind that.
+    /// What came after the introduction.
     pub(super) received: Vec<u8>,
 }
 
@@ -88,7 +89,7 @@ impl Hall {
         Self { guests: Mutex::default(), server }
     }
 
-    /// Lets a guest wait. False, and the guest is gone, when too many do.
+    /// Makes a guest wait. False, and the guest is dropped, when too many wait.
     fn enter(&self, guest: Guest) -> bool {
         let mut guests = lock(&self.guests);
         let has_room = guests.len() < MAX_STRANGERS;
@@ -117,7 +118,7 @@ pub(super) struct Door {
     strangers: HashMap<u64, Stranger>,
     crowd: Crowd,
     next_stranger: u64,
-    /// The listener is waited for.
+    /// Whether the thread waits for the listener.
     listening: bool,
 }
 
@@ -136,13 +137,13 @@ enum Stage {
     /// It has sent nothing.
     Silent,
     Handshake,
-    /// It is to say what it wants, and perhaps to prove that it has a secret.
+    /// It must say what it wants, and perhaps prove that it has a secret.
     Frames,
-    /// It is to read why it is not let in. So many of its bytes were dropped.
+    /// It must read why it is not admitted. Holds the number of its bytes that were dropped.
     Leaving(usize),
 }
 
-/// What a stranger's turn came to.
+/// The result of a stranger's turn.
 enum Verdict {
     /// Nothing can be done before more comes.
     Waits,
@@ -181,7 +182,7 @@ impl Door {
         })
     }
 
-    /// Lets in until told to stop.
+    /// Admits connections until told to stop.
     pub(super) fn run(mut self) {
         let mut ready: Vec<epoll::Event> = Vec::with_capacity(64);
         while !self.waker.is_stopped() {
@@ -217,7 +218,7 @@ impl Door {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     tracing::warn!(%error, "accepting a connection");
-                    // For want of descriptors perhaps: a stranger has one.
+                    // Perhaps descriptors are short: a stranger has one.
                     if let Some(oldest) = self.crowd.oldest() {
                         self.close(oldest, Some((Turned::ShownOut, "the system has no room")));
                     }
@@ -271,7 +272,7 @@ impl Door {
         }
     }
 
-    /// A stranger makes room for others, unless all of its proof has come.
+    /// Makes a stranger leave room for others, unless all of its proof has come.
     fn show_out(&mut self, id: u64) {
         match self.strangers.get_mut(&id).map(Stranger::turn) {
             Some(Verdict::LetIn(what)) => self.let_in(id, *what),
@@ -294,15 +295,15 @@ impl Door {
         }
     }
 
-    /// Ends a connection, which is counted if it was `turned` away.
+    /// Ends a connection, and counts it if it was `turned` away.
     fn close(&mut self, id: u64, turned: Option<(Turned, &'static str)>) {
         self.crowd.leave(id);
         let Some(stranger) = self.strangers.remove(&id) else { return };
-        // One that leaves was counted when it was refused.
+        // A stranger that leaves was counted when it was refused.
         if let (Some((how, cause)), false) = (turned, matches!(stranger.stage, Stage::Leaving(_))) {
             self.tally.turned(how, Source::Network(stranger.from), cause);
         }
-        // The socket is closed with the last descriptor of it, which takes it out of the epoll.
+        // The socket closes with its last descriptor, which removes it from the epoll.
         stranger.stream.shutdown();
     }
 
@@ -326,7 +327,7 @@ impl Stranger {
         }
     }
 
-    /// Goes on until something must come first.
+    /// Continues until it must wait for something.
     fn go_on(&mut self) -> Result<Verdict, Error> {
         loop {
             if !self.send()? {
@@ -351,7 +352,8 @@ impl Stranger {
                             Received::Nothing => return Ok(Verdict::Waits),
                             Received::End => return Ok(Verdict::Gone),
                         }
-                        // Records may be empty: without this, one who sends them has the door for itself.
+                        // Records may be empty: without this limit, a stranger that sends such records
+                        // would occupy the door.
                         if self.stream.tls_bytes() > MAX_TLS_BYTES {
                             return Err(Error::Protocol("a connection that begins with too many bytes".into()));
                         }
@@ -387,7 +389,7 @@ impl Stranger {
         }
     }
 
-    /// Looks at the frame at the front of what came, if it is all there.
+    /// Handles the frame at the front of what came, if it is complete.
     fn frame(&mut self) -> Result<Verdict, Error> {
         let Some(Decoded { frame, length, .. }) = decode(self.input.filled()).map_err(malformed)? else {
             if self.input.len() >= MAX_FIRST_FRAME_BYTES {
@@ -413,7 +415,8 @@ impl Stranger {
         Ok(true)
     }
 
-    /// Tells the stranger why it is not let in. False when there is nothing to tell, or nobody.
+    /// Tells the stranger why it is not admitted. False when there is nothing to tell, or nobody to hear
+    /// it.
     fn leave(&mut self, cause: &Error) -> bool {
         let told = match cause {
             Error::NotAdmitted { .. } | Error::OtherVersion { .. } => {
@@ -425,7 +428,8 @@ impl Stranger {
             Error::Protocol(_) => matches!(self.stage, Stage::Handshake),
             _ => false,
         };
-        // A socket that is closed with bytes unread may take back what was sent: the stranger closes first.
+        // A socket that is closed with unread bytes may take back what was sent, so the stranger closes
+        // first.
         self.stage = Stage::Leaving(0);
         if told {
             self.stream.shutdown_sending();
@@ -434,7 +438,7 @@ impl Stranger {
     }
 }
 
-/// Who is at the door, and from where.
+/// The strangers at the door, and where they come from.
 #[derive(Debug, Default)]
 struct Crowd {
     /// Older strangers have smaller numbers.
@@ -442,7 +446,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Takes in a newcomer. Returns who must go for that.
+    /// Adds a newcomer. Returns the stranger that must make room.
     fn enter(&mut self, id: u64, from: IpAddr) -> Option<u64> {
         let source = network_of(from);
         let of = |source: IpAddr| self.sources.values().filter(|other| **other == source).count();
@@ -470,7 +474,8 @@ impl Crowd {
     }
 }
 
-/// What counts as one source: an address, or a network of 64 bits, which one machine may have to itself.
+/// What counts as one source: an address, or a network of 64 bits, because one machine may have a whole
+/// one.
 pub(super) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

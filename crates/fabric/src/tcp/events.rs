@@ -1,8 +1,8 @@
-//! What happened at the node, on its way from the I/O thread to whoever serves.
+//! Events of the node, on their way from the I/O thread to the thread that serves.
 //!
-//! What happened on a link is told in its order. Links take turns, one event each, by the party that they are of
-//! (`turns`): behind the messages of one wait those of no other. Messages are bounded by the room of their connection
-//! (`inbox`). When many links come and go, newcomers wait until half of that has been told.
+//! Events of one link are delivered in order. Links take turns, one event each, by the party that they belong to
+//! (`turns`), so no link's messages wait behind those of another. The room of their connection bounds messages
+//! (`inbox`). When many links come and go, newcomers wait until half of those changes have been delivered.
 
 use crate::Error;
 use crate::transport::Event;
@@ -11,7 +11,7 @@ use forebay_env::sync::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Links that came or went, and that nobody was told of.
+/// Undelivered events of links that came or went.
 const MAX_CHANGES: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -23,11 +23,11 @@ pub(super) struct Events {
 #[derive(Debug, Default)]
 struct Queue {
     events: Turns<u64, Event>,
-    /// Events among them that are no messages.
+    /// Events among them that are not messages.
     changes: usize,
-    /// Somebody sleeps until an event arrives.
+    /// Whether a thread sleeps until an event arrives.
     sleeping: bool,
-    /// The I/O thread waits for room for a link.
+    /// Whether the I/O thread waits for room for a link.
     stalled: bool,
     /// Why no more events will come.
     ended: Option<Error>,
@@ -54,7 +54,7 @@ impl Events {
         }
     }
 
-    /// No more events will come.
+    /// Ends the queue: no more events will come.
     pub(super) fn end(&self, cause: Error) {
         lock(&self.queue).ended = Some(cause);
         self.arrived.notify_all();
@@ -77,7 +77,7 @@ impl Events {
         if !matches!(event, Event::Message { .. }) {
             queue.changes -= 1;
         }
-        // What it sent after it had ended.
+        // What the link sent after its end.
         let after = if matches!(event, Event::Left { .. }) { queue.events.forget(turn) } else { Vec::new() };
         let resume = queue.stalled && queue.changes <= MAX_CHANGES / 2;
         queue.stalled &= !resume;

@@ -1,10 +1,9 @@
-//! Frames: what travels over a connection (`docs/formats/tcp-frame.md`).
+//! Frames: the format of everything on a connection (`docs/formats/tcp-frame.md`).
 //!
-//! A header says what follows and how much. No body is longer than [`MAX_BODY_BYTES`]: a read that
-//! brings more is answered by several `Data` frames, and a write that takes more is several `Write`
-//! frames, each a write in its own right of which only the last is acknowledged. So a receiver
-//! needs one bounded buffer, applies whole frames only, and frames of several origins can follow
-//! each other in any order.
+//! A header says what follows and how much. No body is longer than [`MAX_BODY_BYTES`]: a longer read is
+//! answered by several `Data` frames, and a longer write is several `Write` frames. Each is a write in its own
+//! right, but only the last is acknowledged. So a receiver needs one bounded buffer, applies whole frames
+//! only, and frames of several origins can follow each other in any order.
 //!
 //! ```text
 //! header                                   target (T), of a one-sided operation
@@ -37,9 +36,8 @@
 //! ```
 //!
 //! Control frames and messages carry a checksum because TCP's own is weak and nothing above them
-//! checks again. Operations do not: a damaged key or offset is refused at the target but for a
-//! chance in 2^128 or an offset within the same grant, and the bytes themselves are checksummed
-//! end to end by whoever stores them.
+//! checks again. Operations do not: the target refuses a damaged key or offset, except for a chance in 2^128
+//! or an offset within the same grant. The layer that stores the bytes checksums them end to end.
 
 use super::buffer::Buffer;
 use crate::admission::{Bytes32, MAX_NAME_BYTES, PROOF_BYTES, REQUEST_BYTES};
@@ -64,7 +62,7 @@ const WELCOME_BYTES: usize = 44;
 const FAILED_BYTES: usize = 24;
 /// Longest text of a `Refused`.
 const MAX_TEXT_BYTES: usize = 256;
-/// Longest frame of those with which a client begins: its proof.
+/// Longest of the frames with which a client begins: its proof.
 pub(super) const MAX_FIRST_FRAME_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES + 2 * PROOF_BYTES + MAX_NAME_BYTES;
 /// Flag of a `Write`: the immediate is one.
 const IMMEDIATE: u8 = 1;
@@ -90,10 +88,10 @@ mod kind {
     pub(super) const REFUSED: u8 = 15;
 }
 
-/// Whom a connection belongs to.
+/// What a connection belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hello {
-    /// A new link: its first connection, which lives as long as it does.
+    /// A new link: its first connection, which lives as long as the link.
     Control,
     /// An endpoint of the link that the node gave this number and token.
     Endpoint {
@@ -105,7 +103,7 @@ pub(super) enum Hello {
 }
 
 impl Hello {
-    /// The body of its frame behind the checksum: what a proof is of.
+    /// The body of its frame after the checksum: what a proof covers.
     pub(super) fn request(self) -> [u8; REQUEST_BYTES] {
         let (role, link, token) = match self {
             Self::Control => (0u32, 0, 0),
@@ -149,12 +147,12 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// An error of a target as it travels.
+    /// Encodes an error of a target.
     pub(super) fn of(error: &Error) -> Self {
         let (code, first, second) = match *error {
             Error::OutOfBounds { offset, length } => (2, offset, length),
             Error::Misaligned { offset } => (3, offset, 0),
-            // Whoever speaks another version finds ours in the header.
+            // A peer that speaks another version finds ours in the header.
             Error::Unsupported(_) | Error::OtherVersion { .. } => (4, 0, 0),
             Error::TooLarge { length, limit } => (5, length, limit),
             Error::NotAdmitted { ref cause, .. } => match cause {
@@ -169,7 +167,7 @@ impl Failure {
         Self { code, first, second }
     }
 
-    /// The error again.
+    /// Decodes the error.
     pub(super) fn error(self) -> Error {
         let Self { code, first, second } = self;
         match code {
@@ -223,10 +221,10 @@ pub(super) struct Decoded<'a> {
     pub(super) length: usize,
 }
 
-/// Decodes the frame at the front of `input`; `None` when it is not all there yet. A frame that is
-/// too long is refused as soon as its header is there.
+/// Decodes the frame at the front of `input`; `None` while it is incomplete. A frame that is too long is refused as soon as
+/// its header is there.
 ///
-/// Always inlined: out of line, a frame goes through memory twice before it is looked at, which costs a node a fifth of its
+/// Always inlined: out of line, a frame goes through memory twice before it is looked at, which adds a fifth to a node's
 /// time for an operation.
 #[inline(always)]
 pub(super) fn decode(input: &[u8]) -> Result<Option<Decoded<'_>>, DecodeError> {
@@ -251,7 +249,8 @@ pub(super) fn decode(input: &[u8]) -> Result<Option<Decoded<'_>>, DecodeError> {
     Ok(Some(Decoded { number, frame, length: HEADER_BYTES + body_bytes }))
 }
 
-/// How many bytes the frame at the front of `input` lacks, as far as is known; none when it is whole, or no frame.
+/// Number of bytes that are missing from the frame at the front of `input`, as far as is known; zero when it is whole, or
+/// is no frame.
 #[inline]
 pub(super) fn missing(input: &[u8]) -> usize {
     match input {
@@ -396,7 +395,7 @@ fn bad(what: &'static str, found: u64) -> DecodeError {
     DecodeError::BadValue { what, found }
 }
 
-/// What it means that bytes from a peer, which `about` describes, are no frame.
+/// The error for bytes from a peer, described by `about`, that are no frame.
 pub(super) fn refused(peer: impl Display, about: &str, cause: DecodeError) -> Error {
     match cause {
         DecodeError::Unknown { number, .. } => {
@@ -406,7 +405,7 @@ pub(super) fn refused(peer: impl Display, about: &str, cause: DecodeError) -> Er
     }
 }
 
-/// A header has no checksum, so a flipped bit may say the same.
+/// A header has no checksum, so a flipped bit may look like another version.
 #[cold]
 const fn unknown_version(version: u8) -> DecodeError {
     DecodeError::Unknown { what: "a frame", feature: "format version", number: version as u64 }
@@ -433,8 +432,8 @@ fn get_word_target(body: &[u8]) -> Result<RemoteAddress, DecodeError> {
     }
 }
 
-/// The target of a read that is at the front of `input`, looked up ahead of its turn, and the length
-/// of its frame.
+/// The target of a read at the front of `input`, decoded ahead of its turn, and the length of its
+/// frame.
 #[inline]
 pub(super) fn peek_read(input: &[u8]) -> Option<(Target, usize)> {
     let length = HEADER_BYTES + TARGET_BYTES;
@@ -573,7 +572,7 @@ pub(super) fn put_checked(out: &mut Buffer, kind: u8, number: u64, body: &[u8]) 
     out.extend(body);
 }
 
-/// Puts `parts` one behind the other.
+/// Concatenates `parts`.
 #[inline]
 fn pack<const N: usize>(into: &mut [u8], parts: [&[u8]; N]) {
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! What a client does in front of a node's door: it says what it wants, proves who it is, and sees to it that the
-//! node proves itself, too. Frames go in, frames and the welcome come out.
+//! The client's side of a node's door: it says what it wants, proves who it is, and makes sure that the node also
+//! proves itself. Frames go in, frames and the welcome come out.
 //!
 //! ```text
 //!   client                     node
@@ -24,9 +24,9 @@ pub(super) struct Gate<'a> {
     channel: Bytes32,
     /// What this side has proven.
     statement: Option<Statement>,
-    /// The node has proven that it has the secret.
+    /// Whether the node has proven that it has the secret.
     proven: bool,
-    /// What is to be sent.
+    /// Bytes to be sent.
     pub(super) out: Buffer,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Gate<'a> {
         Self { node, secret: access.secret.as_ref(), hello, channel, statement: None, proven: false, out }
     }
 
-    /// Takes in a frame of the node; the welcome is the last.
+    /// Handles a frame of the node; the welcome is the last.
     pub(super) fn take(&mut self, frame: Frame<'_>) -> Result<Option<Welcome>, Error> {
         match (frame, self.secret, &self.statement) {
             (Frame::Challenge(node_nonce), Some(secret), None) => {
@@ -60,7 +60,7 @@ impl<'a> Gate<'a> {
                 error => error,
             }),
             (Frame::Refused { kind, text }, _, _) => {
-                // The node may have proven nothing, and a terminal obeys some characters.
+                // The node may have proven nothing, and control characters would act on a terminal.
                 let text: String = text.chars().filter(|c| !c.is_control()).collect();
                 Err(Error::Remote { kind, message: format!("{} refuses a connection: {text}", self.node) })
             }
@@ -104,7 +104,7 @@ mod tests {
         let mut challenged = gate(&with_secret);
         assert!(challenged.take(Frame::Challenge([1; 32])).unwrap().is_none());
         assert_eq!(cause(challenged.take(welcome)), Denial::NodeSecret);
-        // What this side proved does not prove anything of the other.
+        // This side's own proof proves nothing about the other side.
         let statement = challenged.statement.unwrap();
         let own = with_secret.secret.as_ref().unwrap().prove(Side::Client, &statement);
         assert_eq!(cause(challenged.take(Frame::Proven(own))), Denial::NodeSecret);

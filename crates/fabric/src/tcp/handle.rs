@@ -14,7 +14,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`Error::Invalid`] for an address of another form; [`Error::PeerLost`] when no node answers
-/// there within [`Options::connect_timeout`]; [`Error::NotAdmitted`] when the node does not let this process in, or
+/// there within [`Options::connect_timeout`]; [`Error::NotAdmitted`] when the node does not admit this process, or
 /// is not one that this process trusts.
 pub fn connect(address: &str, options: Options) -> Result<Arc<dyn Link>, Error> {
     let place = address.strip_prefix("tcp://").unwrap_or(address);
@@ -26,7 +26,7 @@ pub fn connect(address: &str, options: Options) -> Result<Arc<dyn Link>, Error> 
     let mut last = Err(invalid("the name has no address".into()));
     for candidate in candidates {
         last = join(candidate, host, options.clone());
-        // A node that answers and lets nobody in is the node.
+        // A node that answers is the right one, even if it admits nobody.
         if matches!(last, Ok(_) | Err(Error::NotAdmitted { .. })) {
             break;
         }
@@ -34,7 +34,7 @@ pub fn connect(address: &str, options: Options) -> Result<Arc<dyn Link>, Error> 
     last.map(|shared| Arc::new(TcpLink(shared)) as Arc<dyn Link>)
 }
 
-/// The link ends with it.
+/// The link ends when this is dropped.
 #[derive(Debug)]
 struct TcpLink(Arc<Shared>);
 

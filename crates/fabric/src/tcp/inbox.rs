@@ -1,7 +1,8 @@
-//! How many messages of a connection wait at the node, and who goes on when they are taken.
+//! How many messages of a connection wait at the node, and which connections continue when messages are taken.
 //!
-//! A connection has room for few. When it is used up, nothing more is received from the connection, so that what it
-//! sends stays in its own socket; when half of it is free again, the I/O thread is told, and looks at it.
+//! A connection has room for few. When the room is used up, nothing more is received from the connection, so what
+//! its client sends stays in the socket. When half of the room is free again, the I/O thread is told, and looks at
+//! the connection.
 
 use super::wakers::Waker;
 use crate::transport::{Place, Room};
@@ -11,10 +12,10 @@ use std::sync::{Arc, Mutex};
 
 /// Room for a connection's messages, bytes. One message always finds room.
 const ROOM_BYTES: usize = 64 << 10;
-/// What a message takes up besides its bytes: so at most 16 wait.
+/// What a message takes up besides its bytes; so at most 16 messages wait.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// Connections that may go on, for the I/O thread.
+/// Connections that may continue, for the I/O thread.
 #[derive(Debug)]
 pub(super) struct Resumed {
     connections: Mutex<Vec<u64>>,
@@ -26,7 +27,7 @@ impl Resumed {
         Self { connections: Mutex::default(), server }
     }
 
-    /// Those that may go on since this was last asked.
+    /// The connections that may continue since the last call.
     pub(super) fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *lock(&self.connections))
     }
@@ -36,9 +37,9 @@ impl Resumed {
 #[derive(Debug)]
 pub(super) struct Inbox {
     connection: u64,
-    /// Bytes that are taken up.
+    /// Bytes in use.
     taken: AtomicUsize,
-    /// The connection waits for room.
+    /// Whether the connection waits for room.
     waits: AtomicBool,
     resumed: Arc<Resumed>,
 }
@@ -48,12 +49,13 @@ impl Inbox {
         Self { connection, taken: AtomicUsize::new(0), waits: AtomicBool::new(false), resumed }
     }
 
-    /// Whether a message may be taken in. If not, the connection is resumed once it may. Only the I/O thread asks.
+    /// Whether a message may be accepted. If not, the connection is resumed once it may. Only the I/O thread calls
+    /// this.
     pub(super) fn has_room(&self) -> bool {
         if self.taken.load(Ordering::SeqCst) < ROOM_BYTES {
             return true;
         }
-        // All SeqCst: of this and `give_back`, at least one sees the other's change.
+        // All SeqCst: at least one of this and `give_back` sees the other's change.
         self.waits.store(true, Ordering::SeqCst);
         self.taken.load(Ordering::SeqCst) <= ROOM_BYTES / 2 && self.waits.swap(false, Ordering::SeqCst)
     }
@@ -94,13 +96,13 @@ mod tests {
             assert!(resumed.take().is_empty(), "{} are left", places.len());
             places.pop();
         }
-        // The eight that are left take more than half.
+        // The eight that remain take more than half.
         assert!(resumed.take().is_empty());
         places.pop();
         assert_eq!(resumed.take(), [7]);
         places.clear();
         assert!(resumed.take().is_empty(), "it is told once");
-        // One message always finds room, and of long ones no more than one.
+        // One message always finds room, but of long ones only one.
         assert!(inbox.has_room());
         let long = inbox.take(ROOM_BYTES);
         assert!(!inbox.has_room());

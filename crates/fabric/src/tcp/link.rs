@@ -20,8 +20,8 @@ use std::time::Duration;
 
 /// Bytes received at a time while a connection introduces itself.
 const RECEIVE_BYTES: usize = 4096;
-/// How often a connection is opened that the node closes without saying why: it shows out the oldest strangers of a
-/// source that sends many, and others at this address may do that.
+/// How often a connection is opened again that the node closes without a reason. The node shows out the oldest
+/// strangers of a source that sends many, and others at this address may be sending many.
 const ATTEMPTS: u32 = 9;
 /// Pause before the second attempt; each further one is twice as long. All together take half a second.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -44,11 +44,11 @@ pub(super) fn join(address: SocketAddr, host: &str, options: Options) -> Result<
     }))
 }
 
-/// A connection that was let in, the node's welcome, and what came behind that.
+/// A connection that was admitted, the node's welcome, and what came after the welcome.
 type Welcomed = (Stream, Welcome, Buffer);
 
-/// Connects, says hello and proves who this process is, and does it again where the node closes the connection.
-/// `name` is that of the node's certificate.
+/// Connects, says hello and proves who this process is, and tries again where the node closes the connection. `name`
+/// is that of the node's certificate.
 fn introduce(
     address: SocketAddr,
     name: Option<&ServerName<'static>>,
@@ -95,7 +95,7 @@ fn greet(
     if let (Some(config), Some(name)) = (&options.access.tls, name) {
         stream.begin_tls(Tls::client(config, name.clone()).map_err(broken)?);
         while !stream.shake_hands().map_err(broken)? {
-            // Its own hello fits into a socket that was just opened.
+            // Its own hello fits into a newly opened socket.
             pause(&stream, false)?;
         }
     }
@@ -118,7 +118,7 @@ fn greet(
                 None => continue,
             }
         }
-        // A node may send on and on without ever coming to a frame's end.
+        // A node may keep sending without ever reaching a frame's end.
         time_left()?;
         match stream.receive(bytes.space(RECEIVE_BYTES)).map_err(broken)? {
             Received::Bytes(count, _) => bytes.commit(count),
@@ -128,7 +128,7 @@ fn greet(
     }
 }
 
-/// What names the channel to the node.
+/// The name of the channel to the node.
 fn channel(stream: &Stream) -> Bytes32 {
     let shown = stream.peer_certificates();
     shown.as_deref().and_then(<[_]>::first).map_or([0; PROOF_BYTES], |own| channel_of(own))
@@ -163,7 +163,7 @@ fn denied(node: SocketAddr, broken: Broken) -> Error {
 pub(super) struct Shared {
     pub(super) node: NodeIdentity,
     address: SocketAddr,
-    /// Whom the node's certificate is for.
+    /// The name that the node's certificate must be for.
     name: Option<ServerName<'static>>,
     options: Options,
     /// What its endpoints say.
@@ -184,7 +184,7 @@ impl Shared {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Whether the link stands. Nothing comes over a control connection but its end.
+    /// Whether the link stands. A control connection carries nothing but its end.
     pub(super) fn check(&self) -> bool {
         if self.stands() && !self.control.is_quiet() {
             self.end();
@@ -210,7 +210,7 @@ impl Shared {
         self.lost("the link is closed")
     }
 
-    /// Opens an endpoint's connection. Returns what came behind the welcome, too.
+    /// Opens an endpoint's connection. Also returns what came after the welcome.
     pub(super) fn open(&self) -> Result<(Arc<Stream>, Buffer), Error> {
         if !self.check() {
             return Err(self.ended());
@@ -228,7 +228,7 @@ impl Shared {
         streams.retain(|stream| stream.strong_count() > 0);
         streams.push(Arc::downgrade(&stream));
         drop(streams);
-        // Whoever ended the link meanwhile may have missed the stream.
+        // A thread that ended the link meanwhile may have missed the stream.
         if self.stands() { Ok((stream, rest)) } else { Err(self.ended()) }
     }
 }

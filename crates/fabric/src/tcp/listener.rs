@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A node's side of the TCP back end. Its I/O thread serves one-sided operations, and a thread at its door lets
-/// clients in, until it is dropped.
+/// A node's side of the TCP back end. Until it is dropped, its I/O thread serves one-sided operations, and a
+/// thread at its door admits clients.
 #[derive(Debug)]
 pub struct TcpListener {
     identity: NodeIdentity,
@@ -26,8 +26,7 @@ pub struct TcpListener {
     threads: [(Arc<Waker>, Option<JoinHandle<()>>); 2],
 }
 
-/// Starts a node on `address`; with port 0 the system chooses one, which
-/// [`Listener::address`] tells.
+/// Starts a node on `address`; with port 0 the system chooses one, which [`Listener::address`] returns.
 ///
 /// # Errors
 /// [`Error::Invalid`] for an address that is not loopback, unless connections are encrypted and clients prove who

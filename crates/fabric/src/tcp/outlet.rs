@@ -1,10 +1,9 @@
 //! The node's sending side of a connection.
 //!
-//! Two parties send: the I/O thread, which answers operations, and whoever calls a
-//! [`Peer`](crate::Peer). They append whole frames to one queue under its lock, and whoever appended
-//! sends as much as the socket takes. What is left is sent by the I/O thread when the socket takes
-//! bytes again. The I/O thread never waits here, not even for the lock: others have work for it meanwhile. It stops making
-//! answers while the queue is over [`QUEUE_BYTES`]. Callers of a `Peer` wait for room.
+//! Two parties send: the I/O thread, which answers operations, and callers of a [`Peer`](crate::Peer). Each appends whole
+//! frames to one queue under its lock, and then sends as much as the socket takes. The I/O thread sends the rest when the
+//! socket takes bytes again. The I/O thread never waits here, not even for the lock: others have work for it meanwhile. It
+//! stops making answers while the queue is over [`QUEUE_BYTES`]. Callers of a `Peer` wait for room.
 
 use super::buffer::Buffer;
 use super::frame::{Frame, MAX_PIECE_BYTES, Target};
@@ -15,8 +14,8 @@ use forebay_env::sync::lock;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Bytes in the queue above which nothing is appended (by less than a frame it may be more). Of many connections each
-/// makes answers for less.
+/// Bytes in the queue above which nothing is appended (it may exceed this by less than a frame). With many connections,
+/// each one's limit for answers is lower.
 pub(super) const QUEUE_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
@@ -25,17 +24,17 @@ pub(super) struct Outlet {
     /// Whose connection it is, for errors.
     name: String,
     out: Mutex<Out>,
-    /// There is room, or an answer came, or the connection ended.
+    /// Signalled when there is room, an answer came, or the connection ended.
     changed: Condvar,
     /// How long a caller of a `Peer` waits.
     patience: Duration,
 }
 
-/// What is on its way out, and what is awaited in return.
+/// What is on its way out, and which answers are awaited.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub(super) queue: Buffer,
-    /// Bytes that the socket took, ever.
+    /// Bytes that the socket has taken in total.
     pub(super) taken: u64,
     /// Why nothing can be sent any more.
     ended: Option<Error>,
@@ -64,7 +63,7 @@ impl Outlet {
         lock(&self.out)
     }
 
-    /// The same, unless somebody else appends just now.
+    /// As [`Outlet::lock`], unless another thread holds the queue.
     pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Out>> {
         match self.out.try_lock() {
             Ok(out) => Some(out),
@@ -78,7 +77,7 @@ impl Outlet {
         self.send_some(out, usize::MAX).map(drop)
     }
 
-    /// Sends what the socket takes now, but at most so many bytes. Returns how many those were.
+    /// Sends what the socket takes now, but at most `most` bytes. Returns how many.
     pub(super) fn send_some(&self, out: &mut Out, most: usize) -> Result<usize, Error> {
         let mut sent = 0;
         while !out.queue.is_empty() && sent < most {
@@ -123,8 +122,8 @@ impl Outlet {
         self.send(&mut out)
     }
 
-    /// Writes to the peer's memory: appends the frames and sends. The peer's refusal, if it comes to
-    /// that, ends the connection.
+    /// Writes to the peer's memory: appends the frames and sends. If the peer refuses the write, the
+    /// connection ends.
     pub(super) fn write(&self, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
         let out = self.with_room(self.lock())?;
         self.put(out, to, bytes, immediate, true)
@@ -144,7 +143,8 @@ impl Outlet {
         }
     }
 
-    /// Appends a write, piece by piece. Between two pieces others may append, as each is a write of its own.
+    /// Appends a write, piece by piece. Others may append between two pieces, because each piece is a write
+    /// of its own.
     fn put<'a>(
         &'a self,
         mut out: MutexGuard<'a, Out>,
@@ -202,8 +202,8 @@ impl Outlet {
         out.ended.clone().map(Err)
     }
 
-    /// Nobody wants the answer to a read any more. One that has not come cannot be told from one that was never asked
-    /// for, so the connection ends.
+    /// Abandons a read. An answer that comes later could not be told from one that was never asked for, so if it has
+    /// not come yet, the connection ends.
     pub(super) fn drop_read(&self, number: u64) {
         let mut out = self.lock();
         if out.pulls.remove(&number).is_some_and(|pull| !pull.is_answered()) {
@@ -263,7 +263,7 @@ impl Outlet {
         out
     }
 
-    /// Takes in a piece of the answer to a read.
+    /// Accepts a piece of the answer to a read.
     pub(super) fn answer(&self, out: &mut Out, number: u64, bytes: &[u8]) -> Result<(), Error> {
         let pull = out.pulls.get_mut(&number).ok_or_else(|| unasked(number))?;
         if bytes.len() > pull.expected - pull.bytes.len() || bytes.is_empty() && pull.expected > 0 {
@@ -276,7 +276,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Takes in the refusal of a read; that of a write is an error of the connection.
+    /// Accepts the refusal of a read; that of a write is an error of the connection.
     pub(super) fn refuse(&self, out: &mut Out, number: u64, cause: Error) -> Result<(), Error> {
         let pull = out.pulls.get_mut(&number).ok_or_else(|| Error::Broken(Box::new(cause.clone())))?;
         pull.refused = Some(cause);

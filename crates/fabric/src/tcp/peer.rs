@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(super) struct NodeLink {
     pub(super) id: PeerId,
-    /// Whose turns its are.
+    /// The party and link for whose turns its work counts.
     pub(super) turn: Turn<u64>,
     /// What an endpoint must show to belong to the link.
     pub(super) token: u128,
     origin: Origin,
-    /// What it was let in for.
+    /// The proof for which it was admitted.
     pub(super) standing: Standing,
     /// Grants of the node to the client.
     pub(super) offered: GrantTable,
@@ -57,7 +57,7 @@ impl NodeLink {
     }
 
     /// Whether `hello` shows the link's token, in time that does not depend on where it differs, and comes from
-    /// whose link it is.
+    /// the owner of the link.
     pub(super) fn admits(&self, hello: Hello, identity: &Identity) -> bool {
         match hello {
             Hello::Endpoint { link, token } => {
@@ -68,11 +68,11 @@ impl NodeLink {
         }
     }
 
-    /// Takes in an endpoint's connection.
+    /// Adds an endpoint's connection.
     pub(super) fn attach(&self, outlet: &Arc<Outlet>) -> Result<EndpointId, Error> {
         let id = EndpointId(self.next_endpoint.fetch_add(1, Ordering::Relaxed));
         lock(&self.endpoints).insert(id, Arc::clone(outlet))?;
-        // Whoever ended the link meanwhile may have missed the endpoint.
+        // A thread that ended the link meanwhile may have missed the endpoint.
         if self.is_alive() {
             return Ok(id);
         }
@@ -153,7 +153,7 @@ impl Peer for NodeLink {
     }
 
     fn post(&self, endpoint: EndpointId, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
-        // The node keeps what the client does not take: never more than a reply.
+        // The node keeps what the client does not take, so it is never longer than a reply.
         check_length(bytes.len(), MAX_WHOLE_REPLY_BYTES)?;
         self.outlet(endpoint)?.post(to, bytes, immediate)
     }
@@ -188,7 +188,7 @@ impl Peer for NodeLink {
     }
 }
 
-/// A read of the client's memory, by its number; without one it is of nothing.
+/// A read of the client's memory, by its number; a read of zero bytes has none.
 #[derive(Debug)]
 struct Pulling {
     outlet: Arc<Outlet>,

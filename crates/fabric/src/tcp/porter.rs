@@ -1,5 +1,5 @@
-//! What a node asks of a stranger who says what it wants, the counterpart of [`super::gate`]: frames go in; frames, and
-//! who is let in, come out.
+//! The node's side of an introduction, the counterpart of [`super::gate`]. A stranger's frames go in; frames for it,
+//! and who is admitted, come out.
 
 use super::buffer::Buffer;
 use super::frame::{Frame, Hello};
@@ -8,7 +8,7 @@ use crate::{Denial, Error};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
-/// Who is let in, and for what.
+/// Who is admitted, and for what.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub(super) identity: Identity,
@@ -21,11 +21,11 @@ pub(super) struct Admitted {
 #[derive(Debug)]
 pub(super) struct Porter {
     pub(super) rules: Arc<Rules>,
-    /// What the stranger wants, and the challenge that it is to answer.
+    /// What the stranger wants, and the challenge that it must answer.
     challenged: Option<(Hello, Bytes32)>,
     /// The name under which it wants to come in.
     claimed: Option<Name>,
-    /// What is to be sent.
+    /// Bytes to be sent.
     pub(super) out: Buffer,
 }
 
@@ -34,7 +34,7 @@ impl Porter {
         Self { rules, challenged: None, claimed: None, out: Buffer::default() }
     }
 
-    /// Takes in a frame of a stranger, who has shown these certificates. Returns who it is when it is let in.
+    /// Handles a frame of a stranger who has shown these certificates. Returns who it is when it is admitted.
     pub(super) fn take(
         &mut self,
         frame: Frame<'_>,
@@ -61,7 +61,7 @@ impl Porter {
         let (identity, standing) = match shown {
             Some(chain) => self.rules.identity_of(chain).ok_or_else(unnamed)?,
             None if !self.rules.asks() => (Identity::Anonymous, Standing::Nothing),
-            // Without secrets, TLS has seen to it that there is a certificate.
+            // Without secrets, TLS has made sure that there is a certificate.
             None => {
                 let node_nonce = nonce()?;
                 self.challenged = Some((hello, node_nonce));
@@ -72,7 +72,7 @@ impl Porter {
         Ok(Some(Admitted { identity, standing, hello, proof: None }))
     }
 
-    /// Why the stranger is not let in, for the log of the node.
+    /// Why the stranger is not admitted, for the log of the node.
     pub(super) fn account(&self, cause: &Error) -> String {
         match cause {
             Error::NotAdmitted { cause: Denial::Plain, .. } => "it does not speak TLS".into(),

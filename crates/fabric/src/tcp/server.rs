@@ -2,12 +2,12 @@
 //!
 //! It waits for sockets (edge-triggered, both directions, registered once), and gives each connection that may do
 //! something its turn: by identity (by address, where nobody is asked), by link, and by what turns cost (`turns`). After
-//! work it keeps looking for more without sleeping for [`SPIN`], because waking up costs more than most operations; it
-//! looks at the connection that had work last more often than at all, because that is cheaper.
+//! work it looks for more for [`SPIN`] without sleeping, because waking up costs more than most operations. It looks at
+//! the connection that had work last more often than at all connections, because that is cheaper.
 //!
-//! A link that has the node for itself has long turns. As soon as two have work within [`CROWDED_TURNS`] turns of each
-//! other, turns are short, and between any few of them it looks who else is ready. So a flood costs others some tens
-//! of microseconds, and one who is alone pays nothing for that.
+//! A link that has the node for itself has long turns. As soon as two links have work within [`CROWDED_TURNS`] turns of
+//! each other, turns are short, and after every few turns the thread looks who else is ready. So a flood costs others
+//! some tens of microseconds, and a link that is alone pays nothing for that.
 
 use super::buffer::Buffer;
 use super::connection::{Allowance, Connection, Role, Turn};
@@ -37,21 +37,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long it looks for more before it sleeps, nanoseconds.
+/// How long the thread looks for more work before it sleeps, nanoseconds.
 const SPIN: Nanos = 30_000;
-/// While it looks at one connection for more, every so many rounds it looks at all.
+/// While it looks at one connection for more, it looks at all connections every this many rounds.
 const ROUNDS_PER_WAIT: u32 = 16;
 /// Rounds without work before each gives way to other threads.
 const IDLE_ROUNDS: u32 = 16;
 /// Turns that are short after two links had work.
 const CROWDED_TURNS: u32 = 1024;
-/// What taking a link or an endpoint in costs, in the measure of turns.
+/// What accepting a link or an endpoint costs, in the unit of turns.
 const INTRODUCTION_COST: u64 = 64 << 10;
-/// How often it looks for connections that take nothing, at most; at least four times while one may take nothing.
+/// Longest time between two looks for connections that take nothing; there are at least four looks in the time
+/// that a client may take nothing.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// Bytes of answers that wait in the queues of all connections together.
 const MOST_QUEUED_BYTES: usize = 64 << 20;
-/// How long it sleeps at most while proofs may expire.
+/// The longest sleep while proofs may expire.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// Names of what is waited for; connections are numbered from `FIRST_CONNECTION`.
 const WAKER: u64 = 0;
@@ -63,7 +64,7 @@ pub(super) struct Server {
     options: Options,
     waker: Arc<Waker>,
     events: Arc<Events>,
-    /// Where those who were let in wait.
+    /// Where admitted connections wait.
     hall: Arc<Hall>,
     tally: Arc<Tally>,
     epoll: OwnedFd,
@@ -72,16 +73,16 @@ pub(super) struct Server {
     next_connection: u64,
     links: HashMap<u64, Arc<NodeLink>>,
     next_link: u64,
-    /// Connections that have something to do, by whose they are.
+    /// Connections that have something to do, by their owners.
     turns: Turns<u64, u64>,
     /// The connection that had work last, while it may soon have more.
     hot: Option<u64>,
     /// The link that had work last, and how many more turns are short.
     last_link: u64,
     crowded: u32,
-    /// Somebody was let in, and is to be taken in.
+    /// Whether admitted connections wait in the hall.
     has_guests: bool,
-    /// Connections whose messages find room again.
+    /// Connections whose messages have room again.
     resumed: Arc<Resumed>,
     /// When it looks next for connections that take nothing.
     next_look: Nanos,
@@ -150,8 +151,8 @@ impl Server {
         while !self.waker.is_stopped() {
             rounds = rounds.wrapping_add(1);
             let worked = match self.hot {
-                // The next batch most likely comes where the last one came from: look there. But others
-                // get their turn, too, however busy this one is.
+                // The next batch most likely comes from where the last one came: look there. But others also get
+                // their turn, however busy this connection is.
                 Some(id) if self.is_at_ease() && !rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.look_at(id),
                 _ => {
                     self.wait(&mut ready, last_work)?;
@@ -166,7 +167,7 @@ impl Server {
                 if now.saturating_sub(last_work) >= SPIN {
                     self.hot = None;
                 } else if idle_rounds > IDLE_ROUNDS {
-                    // With few cores, whoever makes the next work may wait for this one.
+                    // With few cores, the thread that makes the next work may wait for this core.
                     forebay_env::sync::thread::yield_now();
                 }
             }
@@ -178,7 +179,7 @@ impl Server {
         Ok(())
     }
 
-    /// Gives a connection its turn that may have something to do, while nobody waits: so its cost counts for nothing.
+    /// Gives a turn to a connection that may have something to do. Nobody waits, so the cost does not count.
     fn look_at(&mut self, id: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.readable = true;
@@ -190,20 +191,20 @@ impl Server {
         worked
     }
 
-    /// A link had work: when that was another one before, turns are short for a while.
+    /// Notes that a link had work. If another link had work before, turns are short for a while.
     const fn had_work(&mut self, link: u64) {
         if std::mem::replace(&mut self.last_link, link) != link {
             self.crowded = CROWDED_TURNS;
         }
     }
 
-    /// Whether nobody waits, and nobody but one has come lately.
+    /// Whether nobody waits, and only one link had work lately.
     fn is_at_ease(&self) -> bool {
         self.turns.is_empty() && self.crowded == 0 && !self.has_guests
     }
 
-    /// Gives those their turn that have something to do; when they are several links, only as long as others may
-    /// have to wait before it looks for them. Returns whether there was anything to do.
+    /// Gives turns to connections that have something to do. With several links, it does so only as long as
+    /// others may have to wait before it looks for them. Returns whether there was anything to do.
     fn take_turns(&mut self) -> bool {
         let (mut worked, mut cost) = (false, 0);
         for _ in 0..self.turns.len() {
@@ -245,7 +246,7 @@ impl Server {
         Ok(())
     }
 
-    /// Time between two looks for connections that take nothing.
+    /// The time between two looks for connections that take nothing.
     fn look(&self) -> Duration {
         (self.options.peer_timeout / 4).clamp(Duration::from_millis(1), LONGEST_LOOK)
     }
@@ -282,7 +283,7 @@ impl Server {
         }
     }
 
-    /// Takes in one of those who were let in, if there is room for the event that it is.
+    /// Accepts one admitted connection, if there is room for its event.
     fn take_one_in(&mut self) {
         let guest = if self.events.has_room_for_link() { self.hall.next() } else { None };
         let Some(guest) = guest else {
@@ -300,7 +301,7 @@ impl Server {
         let patience = Nanos::try_from(self.options.peer_timeout.as_nanos()).unwrap_or(Nanos::MAX);
         let mut ended = Vec::new();
         for (id, connection) in &mut self.connections {
-            // Whoever appends sends, too: that is progress, or will be looked at next time.
+            // A thread that appends also sends: that is progress, or the next look will find it.
             let Some(out) = connection.outlet.try_lock() else { continue };
             connection.stuck = match connection.stuck {
                 _ if out.queue.is_empty() => None,
@@ -318,7 +319,7 @@ impl Server {
         }
     }
 
-    /// Ends the links of those who would not be let in any more.
+    /// Ends the links of those who would no longer be admitted.
     fn judge_again(&mut self) {
         let Some(admission) = &self.options.admission else { return };
         let rules = admission.rules();
@@ -362,13 +363,13 @@ impl Server {
         (worked, cost)
     }
 
-    /// Gives a connection its role, or refuses it, and says so.
+    /// Gives a connection its role, or refuses the connection and tells it so.
     fn introduce(&mut self, guest: Guest) -> Result<(), Error> {
         let Guest { stream, origin, standing, rules, hello, proof, received } = guest;
         let outlet = Arc::new(Outlet::new(stream, origin.source.to_string(), self.options.peer_timeout));
         let (holder, source) = (Holder::of(&origin), origin.source);
         let party = self.of_one.hasher().hash_one(&holder);
-        // It may have been judged by rules that are no more.
+        // It may have been judged by rules that no longer hold.
         let now = self.options.admission.as_ref().map(|admission| admission.rules());
         let role = match now {
             Some(now) if !Arc::ptr_eq(&now, &rules) && !now.still_admit(&standing) => {
@@ -397,7 +398,7 @@ impl Server {
         let (role, _) = role?;
         let id = self.next_connection;
         self.next_connection += 1;
-        // Who comes again and again pays for it.
+        // A party that reconnects again and again pays for it.
         self.turns.charge(role.link().turn, INTRODUCTION_COST);
         let inbox = Arc::new(Inbox::new(id, Arc::clone(&self.resumed)));
         let connection = Connection::new(outlet, role, inbox, received);
@@ -406,7 +407,7 @@ impl Server {
         let watched = epoll::add(&self.epoll, &connection.outlet.stream, epoll::EventData::new_u64(id), both)
             .map_err(|errno| Error::io("watching a connection", errno));
         self.connections.insert(id, connection);
-        // Its link knows of it, so only `close` may end it.
+        // The link knows of the connection, so only `close` may end it.
         match sent.and(watched) {
             Ok(()) => self.enqueue(id, true),
             Err(cause) => self.close(id, cause),
@@ -472,7 +473,7 @@ impl Server {
         }
     }
 
-    /// One connection less of whoever has the link.
+    /// Counts one connection less for the owner of the link.
     fn give_back(&mut self, link: &NodeLink) {
         let holder = Holder::of(&link.origin());
         if let Some(count) = self.of_one.get_mut(&holder) {
@@ -484,15 +485,15 @@ impl Server {
     }
 }
 
-/// Bytes of answers that wait in the queue of each of so many connections before it makes no more. The last of them
-/// may be a piece longer.
+/// Bytes of answers that may wait in the queue of each of `connections` connections before it makes no more. The
+/// last answer may exceed this by a piece.
 fn queue_share(connections: usize) -> usize {
     (MOST_QUEUED_BYTES / connections.max(1)).saturating_sub(MAX_PIECE_BYTES).clamp(1, QUEUE_BYTES)
 }
 
-/// How long to sleep until then, at most: the system's clock may be set meanwhile.
+/// How long to sleep until then. Bounded, because the system's clock may be set meanwhile.
 fn until(expiry: UnixTime) -> Duration {
-    // It still holds in its last second.
+    // The proof is still valid in its last second.
     let left = (expiry.as_secs() + 1).saturating_sub(UnixTime::now().as_secs());
     Duration::from_secs(left).min(LONGEST_SLEEP)
 }
@@ -501,12 +502,12 @@ fn has_passed(expiry: Option<UnixTime>) -> bool {
     expiry.is_some_and(|expiry| expiry < UnixTime::now())
 }
 
-/// There are as many connections of somebody as there may be.
+/// The error when somebody has as many connections as allowed.
 fn crowded(who: impl Display, most: usize) -> Error {
     Error::Remote { kind: ErrorKind::Busy, message: format!("{who} has its most connections: {most}") }
 }
 
-/// What is left is for those who have fewer.
+/// The error when the remaining connections are for those who have fewer.
 fn short_of_connections() -> Error {
     let message = format!("the node is short of connections, and nobody gets more than {FEW_CONNECTIONS} now");
     Error::Remote { kind: ErrorKind::Busy, message }
@@ -547,7 +548,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    /// A server that no thread runs, and what it tells.
+    /// A server that no thread runs, and its events.
     fn server() -> (Server, Arc<Events>) {
         let identity = NodeIdentity { node: 1, incarnation: 2 };
         let waker = Arc::new(Waker::new().unwrap());
@@ -567,7 +568,7 @@ mod tests {
         (Guest { stream, origin, standing, rules, hello, proof: None, received }, other)
     }
 
-    /// The same, and it has reset the connection.
+    /// As [`guest`], but it has reset the connection.
     fn gone_guest(hello: Hello) -> Guest {
         let (guest, other) = guest(hello);
         rustix::net::sockopt::set_socket_linger(&other, Some(Duration::ZERO)).unwrap();

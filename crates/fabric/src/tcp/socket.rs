@@ -1,4 +1,4 @@
-//! A connected socket that never blocks, and why a connection may carry nothing any more.
+//! A connected socket that never blocks, and the reasons why a connection may carry nothing any more.
 
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -7,10 +7,10 @@ use std::fmt;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Idle time before the system asks whether the peer is still there, and between its questions.
+/// Idle time before the system probes whether the peer still exists, and between probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Unanswered questions after which the connection is given up.
+/// Unanswered probes after which the connection is given up.
 const KEEPALIVE_PROBES: u32 = 3;
 
 /// A connected socket that never blocks.
@@ -20,7 +20,7 @@ pub(super) struct Socket(TcpStream);
 /// What a receive found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// So many bytes, and whether there may be more at once. With TLS there may be none now and more at once.
+    /// This many bytes, and whether more may be available at once. With TLS there may be none now, but more at once.
     Bytes(usize, bool),
     /// Nothing yet.
     Nothing,
@@ -31,9 +31,9 @@ pub(super) enum Received {
 /// Why a connection carries nothing any more.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Broken {
-    /// The system says so.
+    /// The system reports it.
     System(Errno),
-    /// TLS does: the peer is not who it should be, or what came is not from it.
+    /// TLS reports it: the peer is not who it should be, or the data is not from it.
     Tls(rustls::Error),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System(errno) => std::io::Error::from(*errno).fmt(f),
-            // What it quotes may be the peer's.
+            // It may quote text of the peer.
             Self::Tls(error) => error.to_string().escape_debug().take(MAX_QUOTED).try_for_each(|c| write!(f, "{c}")),
         }
     }
@@ -56,9 +56,9 @@ impl fmt::Display for Broken {
 /// Most characters of a text that may quote the peer.
 const MAX_QUOTED: usize = 300;
 
-/// Whether the socket's other end is the socket itself. The system connects it so when nobody listens at a port of this
-/// machine, and it gives the socket that very port: who tries again and again to reach a node that is away meets it, and
-/// would keep the port from the node.
+/// Whether the socket's other end is the socket itself. This happens when nobody listens at a port of this machine and
+/// the system gives the connecting socket that very port. A client that keeps trying to reach an absent node runs into
+/// this, and would keep the port from the node.
 fn is_connected_to_itself(socket: &TcpStream) -> std::io::Result<bool> {
     Ok(socket.local_addr()? == socket.peer_addr()?)
 }
@@ -73,8 +73,8 @@ impl Socket {
         Self::adopt(socket, socket_bytes)
     }
 
-    /// Takes an accepted or connected socket. With `socket_bytes`, the system's buffers for it are
-    /// made that large, each way.
+    /// Takes an accepted or connected socket. With `socket_bytes`, sets the size of the system's buffers for it, each
+    /// way.
     pub(super) fn adopt(socket: TcpStream, socket_bytes: Option<usize>) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// The first byte that came, which stays where it is; its end, too, is an error.
+    /// The first byte that came, which stays in the socket; the connection's end is also an error.
     pub(super) fn peek(&self) -> Result<Option<u8>, Errno> {
         let mut first = [0];
         match self.receive_with(&mut first, RecvFlags::DONTWAIT | RecvFlags::PEEK)? {
@@ -129,7 +129,7 @@ impl Socket {
         let _ = self.0.shutdown(how);
     }
 
-    /// Bytes that were received; `None` when nothing is there, zero at the end.
+    /// Number of bytes received; `None` when nothing is there, zero at the end.
     #[inline]
     fn receive_with(&self, into: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Errno> {
         loop {

@@ -1,4 +1,4 @@
-//! A connection's bytes, plain or within TLS: the only place that knows what carries them.
+//! A connection's bytes, plain or within TLS. Only this module knows which.
 
 use super::socket::{Broken, Received, Socket};
 use super::tls::Tls;
@@ -35,7 +35,7 @@ impl Stream {
         self.tls = Some(Mutex::new(tls));
     }
 
-    /// Goes on with TLS's handshake. True once bytes can be sent and received.
+    /// Continues TLS's handshake. True once bytes can be sent and received.
     pub(super) fn shake_hands(&self) -> Result<bool, Broken> {
         match &self.tls {
             None => Ok(true),
@@ -48,8 +48,8 @@ impl Stream {
         lock(self.tls.as_ref()?).peer_certificates()
     }
 
-    /// Sends what the system takes now; zero when it takes nothing. What was not taken must be offered again, and
-    /// with it in front.
+    /// Sends what the system takes now; zero when it takes nothing. Bytes that were not taken must be offered
+    /// again, before any others.
     #[inline]
     pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Broken> {
         match &self.tls {
@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// Receives what is there now. Nothing, for the time being, while another thread sends within TLS.
+    /// Receives what is there now. Returns nothing while another thread sends within TLS.
     #[inline]
     pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Broken> {
         match self.tls.as_ref().map(Mutex::try_lock) {
@@ -69,12 +69,12 @@ impl Stream {
         }
     }
 
-    /// Receives what the socket has, as it came and unopened, to be dropped. Nothing can be received after that.
+    /// Receives what the socket has, without decrypting it, to be dropped. Nothing can be received after that.
     pub(super) fn drain(&self, into: &mut [u8]) -> Result<Received, Broken> {
         Ok(self.socket.receive(into)?)
     }
 
-    /// Bytes that came for the TLS session, among them those that its peer meant for nobody; none without TLS.
+    /// Number of bytes that came for the TLS session, including those that carried no data; zero without TLS.
     pub(super) fn tls_bytes(&self) -> u64 {
         self.tls.as_ref().map_or(0, |tls| lock(tls).received_bytes())
     }
@@ -84,7 +84,7 @@ impl Stream {
         self.socket.peek() == Ok(None) && !self.holds_bytes()
     }
 
-    /// The first byte that came, which stays where it is.
+    /// The first byte that came, which stays in the socket.
     pub(super) fn first_byte(&self) -> Result<Option<u8>, Broken> {
         Ok(self.socket.peek()?)
     }
@@ -94,12 +94,12 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| lock(tls).holds_bytes())
     }
 
-    /// Ends the connection both ways: whoever waits on it wakes up.
+    /// Ends the connection both ways; threads that wait on it wake up.
     pub(super) fn shutdown(&self) {
         self.socket.shutdown(Shutdown::Both);
     }
 
-    /// Says that nothing more is sent.
+    /// Ends the sending direction.
     pub(super) fn shutdown_sending(&self) {
         self.socket.shutdown(Shutdown::Write);
     }
@@ -121,11 +121,11 @@ pub(super) fn wait<const N: usize>(streams: [(&Stream, bool); N], limit: Duratio
         let flags = if also_for_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         PollFd::new(stream, flags)
     });
-    // Woken early, by a signal for instance, the caller looks and waits again.
+    // If woken early, for instance by a signal, the caller looks and waits again.
     let _ = rustix::event::poll(&mut waited, Some(&timespec(limit)));
 }
 
-/// A duration as the system wants it.
+/// A duration in the system's form.
 pub(super) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

@@ -1,6 +1,6 @@
-//! A TLS session on a socket: records in and out, the handshake in front of them.
+//! A TLS session on a socket: first the handshake, then records in and out.
 //!
-//! Records are made and opened by rustls; what is here moves bytes. Both directions have a buffer of bounded size:
+//! rustls makes and opens records; this module moves bytes. Both directions have a buffer of bounded size:
 //!
 //! ```text
 //!   send:     bytes ── encrypt, at most CHUNK_BYTES ──► output ──► socket
@@ -12,8 +12,8 @@
 //! Bytes count as sent when their records are with the system, so a caller that waits until all is sent need not
 //! know of `output`. Until then the caller offers the same bytes again: they are not encrypted twice.
 //!
-//! A session ends with its connection, without a farewell: what goes over it are frames, which have their length with
-//! them, so what was cut off shows.
+//! A session ends with its connection, without a farewell. It carries frames, which include their length, so
+//! truncation is detected.
 
 use super::buffer::Buffer;
 use super::socket::{Broken, Received, Socket};
@@ -36,21 +36,21 @@ const MAX_HANDSHAKE_BYTES: u64 = 64 << 10;
 
 pub(super) struct Tls {
     side: Side,
-    /// Received and not opened.
+    /// Bytes received and not yet opened.
     input: Buffer,
-    /// Made and not sent.
+    /// Bytes encrypted and not yet sent.
     output: Buffer,
     /// How many of the caller's bytes `output` ends with.
     owed: usize,
-    /// Opened and not taken.
+    /// Bytes opened and not yet taken.
     spare: Buffer,
     /// Bytes that were taken off the socket.
     received_bytes: u64,
-    /// The handshake is complete.
+    /// Whether the handshake is complete.
     open: bool,
-    /// The caller's space was full: there may be more to open.
+    /// Whether the caller's space was full: then there may be more to open.
     full: bool,
-    /// The peer sends no more.
+    /// Whether the peer has ended its sending side.
     ended: bool,
     /// Why the session does nothing any more.
     failed: Option<Error>,
@@ -61,7 +61,7 @@ enum Side {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What a step of the session came to.
+/// The result of a step of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Something was done, and there may be more.
@@ -114,21 +114,21 @@ impl Tls {
         shown.map(<[_]>::to_vec)
     }
 
-    /// Bytes that were taken off the socket, whatever they came to.
+    /// Bytes that were taken off the socket, whatever they carried.
     pub(super) const fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
 
-    /// Whether there are bytes that the socket does not announce any more.
+    /// Whether there are bytes that the socket no longer announces.
     pub(super) fn holds_bytes(&self) -> bool {
         self.full || !self.spare.is_empty()
     }
 
-    /// Goes on with the handshake. True once it is complete and nothing of it waits to be sent.
+    /// Continues the handshake. True once it is complete and none of it waits to be sent.
     pub(super) fn shake_hands(&mut self, socket: &Socket) -> Result<bool, Broken> {
         let done = self.go_on(socket);
         if done.is_err() {
-            // What the session has to say of it; nobody may be there any more.
+            // Sends what the session has to say about the failure; the peer may be gone.
             let _ = self.push(socket);
         }
         done
@@ -181,7 +181,7 @@ impl Tls {
             taken = self.run(into, taken)?;
             // The answer to what the peer asked of the session.
             self.push(socket)?;
-            // No record is that long: it is a message in many records, which would never find room.
+            // No record is this long: it is a message in many records, which would never fit.
             if taken < into.len() && self.input.len() >= INPUT_BYTES {
                 return Err(self.fail(Error::General("a message of the session is too long".into())));
             }
@@ -215,7 +215,8 @@ impl Tls {
         }
     }
 
-    /// Opens records, until `into` is full, of which `taken` bytes are taken already. Returns how many are then.
+    /// Opens records until `into` is full. `taken` of its bytes are already filled. Returns how many are filled
+    /// afterwards.
     fn run(&mut self, into: &mut [u8], mut taken: usize) -> Result<usize, Broken> {
         self.check()?;
         loop {
@@ -249,7 +250,7 @@ impl Tls {
         }
     }
 
-    /// The session has failed, and is not asked again but for its last words, which go behind what is to be sent.
+    /// Marks the session as failed. It is asked only for its last words, which follow what is to be sent.
     fn fail(&mut self, error: Error) -> Broken {
         let Self { side, input, output, .. } = self;
         loop {
@@ -311,7 +312,7 @@ impl Tls {
     }
 }
 
-/// Does what the session's state asks for. Returns how many bytes of the input are used up, too.
+/// Does what the session's state asks for. Also returns how many bytes of the input are used up.
 fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     output: &mut Buffer,
@@ -338,7 +339,7 @@ fn step<Data>(
             output.commit(made);
             Ok(Step::Done)
         }
-        // It lies in front of all that is sent from now on.
+        // It precedes all that is sent from now on.
         ConnectionState::TransmitTlsData(data) => {
             data.done();
             Ok(Step::Done)

@@ -1,14 +1,14 @@
-//! A client's endpoint: posts operations, and carries out what the node asks of this side.
+//! A client's endpoint: posts operations, and carries out the node's operations on this side.
 //!
 //! ```text
 //!  queue:  ┌─ answered ─┬── sent or in `out` ──┬── to be encoded ──┬─ posted ─┐
 //!                       next            next + encoded            rung
 //! ```
 //!
-//! Operations are answered in the order posted, so an answer belongs to the queue's current operation. Nothing
-//! here blocks but [`Transport::block`]: what the socket does not take now stays in `out`, and is
-//! sent on by every poll, which also receives. So two sides with full buffers never wait for each
-//! other. Large writes are encoded piece by piece as `out` drains.
+//! Operations are answered in the order posted, so an answer belongs to the queue's current operation. Only
+//! [`Transport::block`] blocks. What the socket does not take now stays in `out`, and every poll sends more of
+//! it and receives. So two sides with full buffers never wait for each other. Large writes are encoded piece
+//! by piece as `out` drains.
 
 use super::buffer::Buffer;
 use super::connection::{malformed, write};
@@ -24,12 +24,12 @@ use std::time::Duration;
 
 /// Bytes received at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// Bytes on their way out above which nothing is encoded (by less than a frame it may be more).
+/// Bytes on their way out above which nothing is encoded (it may exceed this by less than a frame).
 const OUT_BYTES: usize = 256 << 10;
-/// Polls that find nothing before each gives way to other threads: about as long as an answer takes.
+/// Polls that find nothing before each further one yields to other threads: about as long as an answer takes.
 const IDLE_POLLS: u32 = 16;
-/// Reads by the node that wait for their answer, and arrivals that nobody took: a node that goes
-/// beyond breaks the protocol.
+/// Most reads by the node that wait for their answer, and most arrivals that nobody took: a node that exceeds
+/// this breaks the protocol.
 const MAX_WAITING: usize = 64 << 10;
 
 pub(super) struct TcpTransport {
@@ -37,9 +37,9 @@ pub(super) struct TcpTransport {
     stream: Arc<Stream>,
     out: Buffer,
     input: Buffer,
-    /// Pending operations that are encoded to the end.
+    /// Number of pending operations that are fully encoded.
     encoded: usize,
-    /// Bytes of the next one's payload that are encoded.
+    /// Bytes of the next operation's payload that are encoded.
     encoded_bytes: usize,
     /// Bytes of the current operation, a read, that have come.
     filled: usize,
@@ -48,14 +48,14 @@ pub(super) struct TcpTransport {
     incoming: VecDeque<Incoming>,
     /// Polls in a row that found nothing.
     idle_polls: u32,
-    /// An operation failed: those behind it are flushed.
+    /// Whether an operation failed: later ones are flushed.
     failed: bool,
     /// Why nothing works any more.
     lost: Option<Error>,
 }
 
 impl TcpTransport {
-    /// A transport on a connection that was welcomed; `input` came behind the welcome.
+    /// A transport on a connection that was welcomed; `input` came after the welcome.
     pub(super) fn new(link: Arc<Shared>, stream: Arc<Stream>, input: Buffer) -> Self {
         Self {
             link,
@@ -76,7 +76,7 @@ impl TcpTransport {
     /// Sends and receives what can be sent and received now.
     fn exchange(&mut self, queue: &mut WorkQueue) {
         let done = self.send(queue).and_then(|()| self.receive(queue)).and_then(|()| {
-            // What the node asked for just now is answered before anybody sleeps.
+            // What the node just asked for is answered before the thread sleeps.
             if self.pulls.is_empty() { Ok(()) } else { self.send(queue) }
         });
         if let Err(cause) = done {
@@ -150,7 +150,7 @@ impl TcpTransport {
                 Received::Bytes(count, more) => {
                     self.idle_polls = 0;
                     self.input.commit(count);
-                    // What comes behind may be a large answer: completions go first.
+                    // What follows may be a large answer: completions go first.
                     let mut input = std::mem::take(&mut self.input);
                     let taken = self.take_frames(&mut input, queue);
                     self.input = input;
@@ -183,7 +183,7 @@ impl TcpTransport {
         Ok(())
     }
 
-    /// Takes in bytes for the current operation, a read.
+    /// Accepts bytes for the current operation, a read.
     #[inline]
     fn take_data(&mut self, number: u64, bytes: &[u8], queue: &mut WorkQueue) -> Result<(), Error> {
         let Operation::Read { into, .. } = self.answered(number, queue)? else { return Err(unasked(number)) };
@@ -202,7 +202,7 @@ impl TcpTransport {
         Ok(())
     }
 
-    /// The current operation, which must be the one that was answered, and all encoded.
+    /// The current operation, which must be the one that was answered, and fully encoded.
     #[inline]
     fn answered<'q>(&self, number: u64, queue: &'q mut WorkQueue) -> Result<&'q mut Operation, Error> {
         match queue.current() {
@@ -218,7 +218,7 @@ impl TcpTransport {
         queue.finish(word);
     }
 
-    /// Takes in the failure of the current operation, which may be in the middle of its encoding.
+    /// Accepts the failure of the current operation, which may be in the middle of its encoding.
     fn take_failure(&mut self, number: u64, failure: Failure, queue: &mut WorkQueue) -> Result<(), Error> {
         match queue.current() {
             Some((id, _)) if id.0 == number && !self.failed && (self.encoded > 0 || self.encoded_bytes > 0) => {
@@ -230,7 +230,7 @@ impl TcpTransport {
         }
     }
 
-    /// Takes in what the node asks of this side.
+    /// Accepts an operation of the node on this side.
     fn take_request(&mut self, number: u64, frame: Frame<'_>) -> Result<(), Error> {
         if self.incoming.len().max(self.pulls.len()) >= MAX_WAITING {
             return Err(Error::Protocol(format!("{MAX_WAITING} requests of the node wait at this endpoint")));
@@ -241,7 +241,7 @@ impl TcpTransport {
             Frame::Write { to, immediate, bytes } => {
                 let done = write(&self.link.exposed.hold(), to, bytes);
                 if let Err(cause) = &done {
-                    // The node ends the connection: it cannot go on after a write that was refused.
+                    // The node ends the connection: it cannot continue after a write that was refused.
                     Frame::Failed(Failure::of(cause)).encode(number, &mut self.out);
                 }
                 if let (Ok(Some(_)), Some(immediate)) = (done, immediate) {
@@ -260,7 +260,7 @@ impl TcpTransport {
         }
     }
 
-    /// Ends what can succeed no more.
+    /// Ends operations that can no longer succeed.
     fn give_up(&mut self, queue: &mut WorkQueue) {
         match &self.lost {
             Some(cause) if !self.failed => queue.fail_pending(cause),
@@ -274,8 +274,8 @@ fn unasked(number: u64) -> Error {
     Error::Protocol(format!("an answer to operation {number}, which does not await it"))
 }
 
-/// Appends an operation, or the next piece of it when `done` bytes of its payload are encoded. Returns
-/// how many are then, or `None` when it is complete.
+/// Appends an operation, or its next piece when `done` bytes of its payload are encoded. Returns how
+/// many are encoded afterwards, or `None` when the operation is complete.
 #[inline]
 fn encode_operation(out: &mut Buffer, number: u64, operation: &Operation, done: usize) -> Result<Option<usize>, Error> {
     match operation {
@@ -332,7 +332,7 @@ impl Transport for TcpTransport {
     fn poll(&mut self, queue: &mut WorkQueue) {
         if self.lost.is_none() {
             self.exchange(queue);
-            // With few cores, the node's thread may wait for this one.
+            // With few cores, the node's thread may wait for this core.
             if self.idle_polls > IDLE_POLLS {
                 forebay_env::sync::thread::yield_now();
             }

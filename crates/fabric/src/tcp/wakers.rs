@@ -23,7 +23,7 @@ impl Waker {
 
     /// There is something to do.
     pub(super) fn wake(&self) {
-        // It fails only when the counter is at its end: the thread is being woken then.
+        // It fails only when the counter is at its maximum: then the thread is being woken.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 

@@ -88,7 +88,7 @@ fn debt_is_paid_while_others_are_served() {
     let mut turns = Turns::default();
     turns.push(turn(1, 1), 1, 50 * QUANTUM);
     assert_eq!(serve(&mut turns, |_, _| true).unwrap().0, turn(1, 1));
-    // It rests, and others work for longer than it did.
+    // It rests, and others work for longer than it worked.
     for _ in 0..60 {
         turns.push(turn(2, 2), 1, QUANTUM);
         serve(&mut turns, |_, _| true);
@@ -150,7 +150,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     /// Parties that always have work get time by their weights, whatever their work costs and however many links they
-    /// have, but for what one turn and one piece of work may be off.
+    /// have. The error is at most one turn and one piece of work.
     #[test]
     fn time_is_shared_by_weight(
         weights in proptest::array::uniform3(1..5u32),
@@ -198,8 +198,8 @@ proptest! {
         prop_assert_eq!(served, sorted);
     }
 
-    /// Whatever happens, credit is at most a turn's, debt at most a piece of work's, and somebody is served exactly
-    /// when something is ready.
+    /// Whatever happens, credit is at most one turn's, debt is at most the cost of one piece of work, and somebody is
+    /// served exactly when something is ready.
     #[test]
     fn credit_and_debt_are_bounded(steps in steps(), weight in 1..5u32) {
         let mut turns = Turns::default();
@@ -238,8 +238,8 @@ proptest! {
         }
     }
 
-    /// Whoever becomes ready, and owes nothing, is served before each of the others has had more than two turns and a
-    /// piece of work: what was left of one, and the next.
+    /// A party that becomes ready and owes nothing is served before any other has had more than two turns (the rest
+    /// of one, and the next) and a piece of work.
     #[test]
     fn nobody_starves(
         floods in proptest::collection::vec((1..5u32, 1..6u64, 0..4usize), 1..5),

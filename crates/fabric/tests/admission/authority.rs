@@ -21,7 +21,7 @@ pub enum Validity {
     Until(u64),
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 pub struct Folder(PathBuf);
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -92,7 +92,7 @@ impl Authority {
         self.issue_numbered(folder, names, validity, next())
     }
 
-    /// The same with this serial number.
+    /// As [`Authority::issue`], with this serial number.
     pub fn issue_numbered(
         &self,
         folder: &Folder,

@@ -93,7 +93,7 @@ pub fn raw_prove(socket: &mut TcpStream, secret: &str, request: &[u8]) -> (u8, V
     answer_challenge(socket, secret, &challenge, request)
 }
 
-/// Answers a challenge. Returns what the node says to it, behind its own proof if it gives one.
+/// Answers a challenge. Returns the node's reply, after its own proof if it gives one.
 pub fn answer_challenge(socket: &mut TcpStream, secret: &str, challenge: &[u8], request: &[u8]) -> (u8, Vec<u8>) {
     let nonce = [5; 32];
     let name = secret.split_once(' ').unwrap().0.as_bytes();
@@ -124,7 +124,7 @@ fn the_exchange_is_as_it_is_written_down() {
     let (kind, welcome) = raw_prove(&mut control, ALICE, &CONTROL);
     assert_eq!(kind, 2);
     assert_eq!(joined(&mut node).origin().identity.to_string(), "secret:alice");
-    // The link's number and token are as good as nothing in the hands of another identity.
+    // The link's number and token are worth nothing to another identity.
     let request = endpoint_of(&welcome[12..20], &welcome[20..36]);
     let (kind, failure) = raw_prove(&mut dial(&node), BOB, &request);
     assert_eq!((kind, failure[0]), (11, 1));
@@ -162,7 +162,7 @@ fn what_one_connection_proved_is_no_proof_in_another() {
     let of_node = proof(ALICE, "node", &challenge, &nonce, &CONTROL);
     fourth.write_all(&frame(13, &[&nonce[..], &of_node, b"alice"].concat())).unwrap();
     assert_eq!(receive(&mut fourth).1[0], 6);
-    // Where it belongs, it is taken, and once.
+    // Where it belongs it is accepted, and only once.
     first.write_all(&[&right[..], &right].concat()).unwrap();
     assert_eq!((receive(&mut first).0, receive(&mut first).0), (14, 2));
     assert!(until_closed(&mut first).is_empty());
@@ -224,7 +224,7 @@ fn an_older_tls_is_refused() {
     connect(&node, site.client(&["db"], Validity::Good)).unwrap();
 }
 
-/// Passes on what goes one way over a connection, with some of it changed, cut or repeated.
+/// Passes on one direction of a connection, with some of it changed, cut or repeated.
 fn pass_on_badly(mut from: TcpStream, mut to: TcpStream, random: &mut Random) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -315,7 +315,7 @@ fn who_takes_too_long_is_shown_out() {
         assert!(until_closed(socket).is_empty());
     }
     assert_eq!((encrypted.admission_counts().late, plain.admission_counts().late), (2, 3));
-    // Who is in stays in.
+    // A client that was admitted stays.
     assert!(link.is_alive() && link.endpoint(EndpointOptions::default()).is_ok());
 }
 
@@ -329,7 +329,7 @@ fn strangers_by_the_thousand_keep_nobody_out() {
     let region = node.allocate(4096).unwrap();
     let key = peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
     let mut endpoint = link.endpoint(EndpointOptions::default()).unwrap();
-    // Half a handshake on each of 2,000 links; those that the node gave up are closed here as well.
+    // Half a handshake on each of 2,000 links; links that the node gave up are also closed here.
     let mut strangers = std::collections::VecDeque::new();
     for number in 0..2000u64 {
         let mut socket = dial_from(&node, 2);
@@ -346,7 +346,7 @@ fn strangers_by_the_thousand_keep_nobody_out() {
     assert_eq!(region.load(0).unwrap(), 20);
     let counts = node.admission_counts();
     assert_eq!((counts.admitted, counts.refused), (2 + 20, 0));
-    // The node may have the last ones still before it.
+    // The node may still have to handle the last ones.
     let gone = (0..500).any(|_| {
         SystemClock::new().sleep(Duration::from_millis(10));
         let counts = node.admission_counts();
@@ -355,7 +355,7 @@ fn strangers_by_the_thousand_keep_nobody_out() {
     assert!(gone, "{:?}", node.admission_counts());
 }
 
-/// An honest client that shares its address with strangers may be shown out as one of theirs, and comes again.
+/// An honest client that shares its address with strangers may be shown out as one of them, and comes again.
 #[test]
 fn strangers_of_the_same_source_keep_nobody_out() {
     let node = with_alice_and_bob();

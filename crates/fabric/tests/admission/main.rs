@@ -1,4 +1,4 @@
-//! Who is let in, and who is not: real TLS and real sockets over loopback.
+//! Who is admitted, and who is not: real TLS and real sockets over loopback.
 
 // Miri has no such sockets.
 #![cfg(not(miri))]
@@ -88,7 +88,7 @@ impl Site {
     }
 }
 
-/// Ways to be let in, and the identity that each gives.
+/// Ways to be admitted, and the identity that each gives.
 fn ways(site: &Site) -> Vec<(AdmissionOptions, AccessOptions, &'static str)> {
     let both = AdmissionOptions { secrets: secrets(&format!("{ALICE}\n{BOB}")), ..site.node() };
     let secret_only = AdmissionOptions { secrets: secrets(ALICE), ..Default::default() };
@@ -210,7 +210,8 @@ fn certificates_that_are_not_taken() {
     assert_eq!(node.next(Duration::ZERO).unwrap().map(|event| format!("{event:?}")), None, "nobody joined");
     assert_eq!(node.admission_counts().admitted, 0);
     connect(&node, site.client(&["db"], Validity::Good)).unwrap();
-    // TLS tells a client before the refusal is counted: by the time another one is let in, it is.
+    // TLS tells a client before the refusal is counted. It has been counted once another client is
+    // admitted.
     assert_eq!(node.admission_counts().refused, 6);
 }
 
@@ -263,7 +264,7 @@ fn neither_side_is_talked_out_of_what_it_was_told() {
     assert_eq!(denied(&encrypted, with_secret(ALICE)), Denial::Plain);
     assert_eq!(denied(&open, site.trusting()), Denial::Tls);
     assert_eq!(denied(&open, site.client(&["db"], Validity::Good)), Denial::Tls);
-    // A node that does not ask for the secret may be anybody's.
+    // A node that does not ask for the secret may belong to anybody.
     assert_eq!(denied(&open, with_secret(ALICE)), Denial::NodeSecret);
     let anonymous = node(AdmissionOptions { client_authority: None, ..site.node() });
     let both = AccessOptions { authority: site.trusting().authority, ..with_secret(ALICE) };

@@ -130,15 +130,15 @@ fn who_waits_at_the_door_is_judged_by_what_holds_when_it_comes_in() {
     let carol = format!("carol {}", "8".repeat(32));
     site.folder.write("secrets", &format!("{new_alice}\n{BOB}\n{carol}\n"));
     admission.reload().unwrap();
-    // Who came under the old rules and has what the new ones took away stays outside.
+    // A client that came under the old rules stays outside if the new rules took away its secret.
     let (kind, failure) = answer(&mut alice, ALICE);
     assert_eq!((kind, failure[0]), (11, 6));
     let (kind, failure) = raw_prove(&mut silent, ALICE, &CONTROL);
     assert_eq!((kind, failure[0]), (11, 6));
-    // What both take is taken, and whoever comes now needs what holds now.
+    // A secret that both rules accept is accepted, and newcomers need what holds now.
     assert_eq!(answer(&mut bob, BOB).0, 2);
     assert_eq!(joined(&mut node).origin().identity.to_string(), "secret:bob");
-    // Links that stay: the end of one would come between.
+    // Links that stay: the end of one would interfere.
     let mut links = Vec::new();
     for secret in [&new_alice, &carol] {
         let link = connect(&node, with_secret(secret)).unwrap();
@@ -198,7 +198,7 @@ fn reloads_while_strangers_come_leave_nobody_in_who_should_not_be() {
             site.folder.write("next", &text);
             std::fs::rename(site.folder.path("next"), &file).unwrap();
             admission.reload().unwrap();
-            // Strangers who say nothing are there all the time.
+            // Silent strangers are present all the time.
             drop(challenged(node));
         }
         let mut links = threads.into_iter().map(|thread| thread.join().unwrap());
@@ -226,7 +226,7 @@ fn a_link_ends_when_its_certificate_expires() {
     let (mut node, _) = reloadable(site.node());
     let lasting = connect(&node, site.client(&["lasting"], Validity::Good)).unwrap();
     let lasting_peer = joined(&mut node);
-    // On a slow machine a certificate of few seconds has expired before the link is there.
+    // On a slow machine a certificate of a few seconds expires before the link is open.
     let (link, peer) = [2, 4, 8, 16, 32]
         .into_iter()
         .find_map(|seconds| {

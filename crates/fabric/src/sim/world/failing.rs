@@ -7,7 +7,7 @@ use crate::transport::Completion;
 use std::collections::VecDeque;
 
 impl World {
-    /// An operation is heard of no more: its endpoint breaks, or waits for ever.
+    /// Loses an operation: its endpoint breaks, or waits for ever.
     pub(super) fn lose(&mut self, at: usize, index: usize) {
         self.endpoints[at].queue[index].lost_after = None;
         if self.endpoints[at].muted {
@@ -21,8 +21,8 @@ impl World {
         }
     }
 
-    /// An operation fails, and with it its endpoint. What others of the endpoint's operations
-    /// still do to memory is anybody's guess if they may `linger`.
+    /// Fails an operation, and with it its endpoint. If the endpoint's other operations may
+    /// `linger`, their effect on memory is unknown.
     pub(super) fn fail(&mut self, at: usize, index: usize, cause: Error, linger: bool) {
         let total = self.options.order == Order::Total;
         let endpoint = &mut self.endpoints[at];
@@ -35,7 +35,8 @@ impl World {
             let id = flight.id;
             let result = match i == index {
                 true => Err(cause.clone()),
-                // What has taken effect may be heard of; in total order, what went ahead must be.
+                // An operation that has taken effect may be reported; in total order, one before
+                // the failed operation must be.
                 false if flight.is_done() && ((total && i < index) || self.random.one_in(1, 2)) => {
                     endpoint.completed.push_back(Completion { id, result: Ok(flight.into_outcome()) });
                     continue;
@@ -55,7 +56,7 @@ impl World {
         }
     }
 
-    /// Leaves a random part of what is in flight to land later, unheard of.
+    /// Leaves a random part of what is in flight to land later, unreported.
     pub(super) fn linger(&mut self, at: usize) {
         let endpoint = &mut self.endpoints[at];
         endpoint.muted = true;

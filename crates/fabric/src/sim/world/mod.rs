@@ -1,9 +1,10 @@
 //! The state of the simulated network, and how it advances.
 //!
 //! Everything that is in flight waits in a queue of its endpoint. A *step* picks a random endpoint
-//! that has something in flight and a random operation of it that may go on, and lands one line of
-//! it, or lets its completion be seen. Nothing else changes memory. All randomness comes from one
-//! generator, and all state is behind one lock: the same calls give the same steps.
+//! that has something in flight and a random operation of that endpoint that may continue, and
+//! lands one line of it, or makes its completion visible. Nothing else changes memory. All
+//! randomness comes from one generator, and all state is behind one lock: the same calls give the
+//! same steps.
 
 mod failing;
 mod stepping;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 /// Operations of an endpoint among which a step chooses.
 const WINDOW: usize = 16;
 
-/// What happened at a node; the listener makes events of it.
+/// What happened at a node; the listener turns it into events.
 #[derive(Debug)]
 pub(super) enum Happening {
     Joined(usize),
@@ -53,7 +54,7 @@ pub(super) struct LinkState {
     next_endpoint: u32,
     /// Steps of its operations so far.
     pub(super) steps: u64,
-    /// Step from which on it stands still.
+    /// Step from which the link stands still.
     pub(super) stop_at: Option<u64>,
     /// Keys that the node granted: kept only for a planted bug.
     granted: Vec<AccessKey>,
@@ -68,7 +69,7 @@ struct EndpointState {
     completed: VecDeque<Completion>,
     arrived: VecDeque<Incoming>,
     failed: Option<Error>,
-    /// Nobody hears of what its operations do: it is broken, stalled or dropped.
+    /// Whether its operations report nothing: it is broken, stalled or dropped.
     muted: bool,
     /// Operations of a stalled endpoint that have taken effect.
     unheard: Vec<WorkId>,
@@ -97,9 +98,9 @@ pub(super) struct World {
     /// Keys of earlier lives of nodes: kept only for a planted bug.
     stale: Vec<AccessKey>,
     pub(super) steps: u64,
-    /// Times that somebody waited since the last step.
+    /// Number of waits since the last step.
     pub(super) idle_rounds: u32,
-    /// Something was told to stand still: until then nothing has to be asked whether it does.
+    /// Whether anything was ever told to stand still. Until then, nothing has to be checked for it.
     pub(super) was_held: bool,
     /// Hash of all steps so far.
     pub(super) fingerprint: u64,
@@ -135,7 +136,7 @@ impl World {
         Ok(identity)
     }
 
-    /// This life of a node, if it goes on.
+    /// This life of a node, if it still runs.
     pub(super) fn living(&mut self, identity: NodeIdentity) -> Option<&mut NodeState> {
         self.nodes.get_mut(&identity.node).filter(|state| state.alive && state.identity == identity)
     }
@@ -178,7 +179,7 @@ impl World {
         Error::lost(self.links[link].node, "the link has ended")
     }
 
-    /// Ends a link: nothing of it advances any more.
+    /// Ends a link: nothing on it advances any more.
     pub(super) fn end_link(&mut self, link: usize, why: &str) {
         let state = &mut self.links[link];
         if !std::mem::replace(&mut state.alive, false) {
@@ -193,7 +194,7 @@ impl World {
             let endpoint = &mut self.endpoints[*at];
             let flying = endpoint.queue.drain(..).filter(|flight| !flight.told).map(|flight| flight.id);
             let unheard = std::mem::take(&mut endpoint.unheard).into_iter().chain(flying);
-            // Of a broken endpoint all has been said.
+            // A broken endpoint has reported everything.
             for id in unheard.filter(|_| endpoint.failed.is_none()) {
                 endpoint.completed.push_back(Completion { id, result: Err(cause.clone()) });
             }
@@ -212,7 +213,7 @@ impl World {
         }
     }
 
-    /// Takes back a grant of the node.
+    /// Revokes a grant of the node.
     pub(super) fn revoke(&mut self, link: usize, key: AccessKey) -> Result<Revocation, Error> {
         if self.options.revocation == RevocationMode::Cooperative {
             let known = self.links[link].offered.hold().knows(&key);
@@ -226,7 +227,7 @@ impl World {
         if self.links[link].offered.revoke(key) { Ok(Revocation::complete()) } else { Err(Error::AccessDenied) }
     }
 
-    /// Whether the node has not begun to take this grant of an endpoint's link back.
+    /// Checks that the node has not begun to revoke this grant of an endpoint's link.
     pub(super) fn confirm(&self, place: usize, key: &AccessKey) -> Result<(), Error> {
         let link = self.endpoints[place].link;
         if !self.links[link].alive {
@@ -242,7 +243,7 @@ impl World {
         }
     }
 
-    /// Lets clients agree to revocations, when nothing under the key is in progress.
+    /// Lets clients agree to revocations once nothing under the key is in progress.
     fn agree(&mut self) {
         let mut at = 0;
         while at < self.revoking.len() {
@@ -287,7 +288,7 @@ impl World {
         Ok(at)
     }
 
-    /// The owner has gone. What is in flight may land, or not.
+    /// Handles the drop of an endpoint by its owner. Operations in flight may land, or not.
     pub(super) fn drop_endpoint(&mut self, at: usize) {
         self.linger(at);
         let endpoint = &mut self.endpoints[at];
@@ -304,7 +305,7 @@ impl World {
         places.copied().find(|place| self.endpoints.get(*place).is_some_and(|state| state.id == endpoint))
     }
 
-    /// Where the node's writes and messages to an endpoint go.
+    /// Queues a write or a message of the node to an endpoint.
     pub(super) fn inbound(&mut self, link: usize, endpoint: EndpointId, inbound: Inbound) -> Result<(), Error> {
         let place = self.place_of(link, endpoint).filter(|_| self.links[link].alive);
         let place = place.ok_or_else(|| self.lost(link))?;
@@ -330,7 +331,7 @@ impl World {
         }
     }
 
-    /// Takes in what a doorbell announces.
+    /// Accepts what a doorbell announces.
     pub(super) fn submit(&mut self, at: usize, works: impl Iterator<Item = Work>) {
         for work in works {
             let mut flight = Flight::new(work);
@@ -377,7 +378,7 @@ impl World {
         self.endpoints[at].completed.drain(..).for_each(|completion| queue.conclude(completion));
     }
 
-    /// Whether there is something for an endpoint, beside `left` arrivals that it left where they are.
+    /// Whether there is something for an endpoint, apart from `left` arrivals that it did not take.
     pub(super) fn has_news(&self, at: usize, left: usize) -> bool {
         let endpoint = &self.endpoints[at];
         !endpoint.completed.is_empty() || endpoint.arrived.len() > left || !self.links[endpoint.link].alive

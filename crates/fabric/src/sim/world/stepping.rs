@@ -1,4 +1,4 @@
-//! How what is in flight advances.
+//! How operations in flight advance.
 
 use super::Happening;
 use super::{WINDOW, World};
@@ -28,7 +28,7 @@ impl World {
     /// A random number of steps to try in one poll.
     pub(in crate::sim) fn tries(&mut self) -> u64 {
         let mean = u64::from(self.options.steps_per_poll.max(1));
-        // Large operations are not to take a thousand polls for each other's sake.
+        // Large operations must not take a thousand polls because of each other.
         let waiting = self.active.len() as u64;
         self.random.below(2 * mean * waiting.max(1)) + 1
     }
@@ -49,13 +49,13 @@ impl World {
             || self.nodes.get(&link.node.node).is_some_and(|node| node.cut_off && node.identity == link.node)
     }
 
-    /// Whether nothing of a link's can advance because a test holds it.
+    /// Whether a test holds the link or the endpoint, so that nothing on it can advance.
     pub(in crate::sim) fn is_held(&self, link: usize, endpoint: EndpointId) -> bool {
         self.place_of(link, endpoint).is_some_and(|place| self.stands_still(place))
     }
 
-    /// Makes a step, or where there is only one operation to choose from, up to `most` of them: as many as
-    /// returned.
+    /// Makes a step, or where there is only one operation to choose from, up to `most` steps. Returns how
+    /// many.
     fn step(&mut self, most: u64) -> u64 {
         let choices = self.active.len() as u64;
         let pick = if choices == 1 { 0 } else { self.random.below(choices) as usize };
@@ -90,7 +90,7 @@ impl World {
         }
         let Some(inbound) = endpoint.inbound.pop_front() else { return pace.made };
         match (landed, inbound.to, inbound.immediate) {
-            // The client's side refused it: its endpoint has a protocol to complain about.
+            // The client's side refused it: its endpoint reports a protocol error.
             (Err(_), ..) => {}
             (Ok(_), None, _) => endpoint.arrived.push_back(Incoming::Message(inbound.bytes)),
             (Ok(_), Some(_), Some(immediate)) => endpoint.arrived.push_back(Incoming::Immediate(immediate)),
@@ -204,7 +204,7 @@ impl World {
     }
 }
 
-/// Whether an operation may begin or go on, given those ahead of it.
+/// Whether an operation may begin or continue, given those ahead of it.
 fn may_go_on(queue: &VecDeque<Flight>, index: usize, order: Order) -> bool {
     let flight = &queue[index];
     if flight.is_moving() {

@@ -51,7 +51,7 @@ impl Bench {
         Self { client, events, link, connection, key, scratch: Buffer::default(), resumed, sending: None }
     }
 
-    /// Sends frames, from a thread of its own, as sockets may not take all at once.
+    /// Sends frames from a thread of its own, because sockets may not take all at once.
     fn send(&mut self, frames: &[Frame<'_>]) {
         let mut bytes = Buffer::default();
         for (number, frame) in (1..).zip(frames) {
@@ -73,7 +73,7 @@ impl Bench {
         self.connection.turn(&mut self.scratch, &self.events, allowance).unwrap()
     }
 
-    /// Turns until so many bytes have been sent. Those in which there was nothing to do do not count.
+    /// Takes turns until this many bytes have been sent. Turns with nothing to do do not count.
     fn turns_until_sent(&mut self, bytes: usize, allowance: Allowance) -> usize {
         let (mut turns, mut sent) = (0, 0);
         for _ in 0..10_000 {
@@ -165,7 +165,7 @@ fn messages_without_room_stay_with_their_sender() {
             came += 1;
         }
         assert!(came >= expected, "{came} came of {expected}");
-        // That they were taken is not enough: they wait until they are served.
+        // It is not enough that they were taken: they wait until they are served.
         assert_eq!(bench.turn(alone), Turn::Stalled);
         assert!(bench.resumed.take().is_empty());
         taken.truncate(7);

@@ -1,4 +1,4 @@
-//! Both sides of a session, and between them somebody who damages what goes over.
+//! Both sides of a session, and between them an attacker who damages the traffic.
 
 #[path = "../../../tests/admission/authority.rs"]
 #[allow(dead_code)]
@@ -79,7 +79,7 @@ struct End {
 }
 
 impl End {
-    /// Does what the fabric would do, and goes on although it failed.
+    /// Does what the fabric would do, and continues even after a failure.
     fn turn(&mut self, random: &mut Random) {
         let shaken = self.tls.shake_hands(&self.socket);
         self.broken |= shaken.is_err();
@@ -97,7 +97,7 @@ impl End {
         for _ in 0..1 + random.below(6) {
             match self.tls.receive(&self.socket, &mut into) {
                 Ok(Received::Bytes(count, _)) => {
-                    // Whatever is done to the records: what comes out of them is what went in.
+                    // Whatever is done to the records, what comes out of them is what went in.
                     assert!(into[..count].iter().enumerate().all(|(at, is)| *is == byte(self.received + at)));
                     self.received += count;
                 }
@@ -120,11 +120,11 @@ impl End {
         bytes
     }
 
-    /// Gives it bytes in pieces, with turns in between.
+    /// Feeds it bytes in pieces, with turns in between.
     fn give(&mut self, bytes: &[u8], random: &mut Random) {
         let most = [1, 7, 100, 3000, 100_000][random.below(5) as usize];
         let mut rest = bytes;
-        // Byte by byte not for long, which takes too much time.
+        // Only briefly byte by byte, because that takes too much time.
         for _ in 0..8 {
             let Some((piece, after)) = rest.split_at_checked((1 + random.below(most) as usize).min(rest.len())) else {
                 break;
@@ -209,14 +209,14 @@ fn damaged(bytes: &[u8], earlier: &[u8], random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Runs a case: from `quiet` bytes on, what goes to the side `victim` is damaged now and then.
+/// Runs a case: after `quiet` bytes, the traffic to the side `victim` is damaged now and then.
 fn case(site: &Site, seed: u64, quiet: usize, victim: usize) -> [End; 2] {
     let random = &mut Random::seeded(seed);
     let mut ends = site.ends();
     let (mut passed, mut earlier) = (0, Vec::new());
     let mut spent = 0;
     while spent < ROUNDS {
-        // Once it failed, it is asked a few times more.
+        // After it failed, it is asked a few more times.
         spent += if ends[victim].broken { ROUNDS / 2 } else { 1 };
         for from in [0, 1] {
             ends[from].turn(random);
@@ -241,7 +241,7 @@ fn case(site: &Site, seed: u64, quiet: usize, victim: usize) -> [End; 2] {
     ends
 }
 
-/// Runs cases of which a seed draws how many bytes go over unharmed.
+/// Runs cases in which a seed draws how many bytes pass unharmed.
 fn cases(victim: usize, quiet: impl Fn(&mut Random) -> usize) -> [usize; 2] {
     let site = Site::new();
     let mut counts = [0; 2];
