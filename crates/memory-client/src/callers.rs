@@ -49,7 +49,7 @@ impl Callers {
         Ok(C::Reply::decode(&result?)?)
     }
 
-    /// Makes a call over a connection of its own, to the node as it is now: nothing that this waits for takes longer than `limit`.
+    /// Makes a call over a new connection, so it meets the node as it is now. No step of it takes longer than `limit`.
     pub fn ask<C: Call>(&self, call: &C, limit: Duration) -> Result<C::Reply, Error> {
         let reply = self.open(limit)?.call(C::PROCEDURE as u16, &call.encode(), Style::Poll, limit)?;
         Ok(C::Reply::decode(&reply)?)

@@ -27,8 +27,8 @@ pub struct MemoryClient {
     renewing: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Extents that were to be given up, and that the session keeps: the node refused to take them, or was not asked to. It may
-/// take others at any time, as a call for them got no reply.
+/// Extents that were to be given up but that the session keeps, because the node refused to take them or was not asked to.
+/// The node may still take others whose call got no reply.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) extents: Vec<ExtentId>,
@@ -75,7 +75,8 @@ impl MemoryClient {
         self.session.link().node()
     }
 
-    /// The node for people: its identity, and its address where that is known ([`ClientOptions::address`]).
+    /// The node's description for people: its identity, and its address where that is known
+    /// ([`ClientOptions::address`]).
     #[must_use]
     pub fn described(&self) -> String {
         let (node, address) = (self.node(), &self.session.options().address);
@@ -120,32 +121,33 @@ impl MemoryClient {
         self.session.check()
     }
 
-    /// Whether the session and its link are there, as far as is known without a call.
+    /// Whether the session and its link exist, as far as is known without a call.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.check().is_ok() && self.link().is_alive()
     }
 
-    /// Ends the session, before this is dropped: what it has leased goes back to the node, and its keys open nothing any more.
+    /// Ends the session before this is dropped: its leased extents go back to the node, and its keys open nothing any more.
     pub fn end(&self) {
         self.session.stop();
         self.session.close();
     }
 
-    /// How many calls of this session the node has answered so far, if only by a refusal. While a node hangs, this stands still.
+    /// How many calls of this session the node has answered so far, refusals included. While a node hangs, this number does
+    /// not change.
     #[must_use]
     pub fn answers(&self) -> u64 {
         self.session.answers()
     }
 
-    /// Whether the node has not answered the last call of this session that has ended.
+    /// Whether the last call of this session that has ended got no answer from the node.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.session.is_silent()
     }
 
-    /// Whether the node answers a call of this session that is made now, within a quarter of the time for one
-    /// ([`ClientOptions::timeout`]): for whoever has waited for it already.
+    /// Whether the node answers a call made now within a quarter of a call's time ([`ClientOptions::timeout`]): for callers
+    /// that have waited for the node already.
     #[must_use]
     pub fn answers_soon(&self) -> bool {
         self.session.renew_soon(self.timeout() / 4).is_ok()
@@ -233,8 +235,8 @@ impl MemoryClient {
         Ok(self.remember(&self.call(&call)?))
     }
 
-    /// Returns leased extents. Those of a call that got no reply are of no use to the session any more: they come back
-    /// when it ends.
+    /// Returns leased extents. If the call gets no reply, the session cannot use them any more: they come back when it
+    /// ends.
     ///
     /// # Errors
     /// [`Error`].
@@ -249,10 +251,10 @@ impl MemoryClient {
     }
 
     /// Gets and remembers keys to a shard's extents: to write if this session owns the shard, otherwise to read. Waits
-    /// at most [`ClientOptions::timeout`] for an earlier owner to let go.
+    /// at most [`ClientOptions::timeout`] for an earlier owner to release them.
     ///
     /// # Errors
-    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when an earlier owner does not let go.
+    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when an earlier owner does not release them.
     pub fn map(&self, shard: ShardKey, extents: &[ExtentId]) -> Result<(), Error> {
         self.map_for(shard, extents, true, self.session.options().timeout)
     }
@@ -311,8 +313,8 @@ impl MemoryClient {
         granted.extents.iter().filter(known).map(|granted| granted.extent).collect()
     }
 
-    /// Gives extents up by a call for each page of them. Their keys are forgotten first, because the same extents may be
-    /// leased again at once.
+    /// Gives extents up with one call per page of them. Forgets their keys first, because the same extents may be leased
+    /// again at once.
     pub(crate) fn give_up(
         &self,
         extents: &[ExtentId],
@@ -376,19 +378,19 @@ impl MemoryClient {
         self.call(&GetLoad { session: self.session() })
     }
 
-    /// Tells of which database this session is, and the weight of its share of the tenant's memory beside those of the
-    /// tenant's other databases; returns what it may take. A database without a name is this session's alone.
+    /// Declares this session's database, and the weight of its share of the tenant's memory relative to the tenant's
+    /// other databases. Returns what the database may take. A database without a name belongs to this session alone.
     ///
     /// # Errors
-    /// Of kind [`Invalid`](forebay_base::ErrorKind::Invalid) when this is no name for a store.
+    /// Of kind [`Invalid`](forebay_base::ErrorKind::Invalid) when the name is not allowed for a store.
     pub fn credit(&self, database: &str, share: u32) -> Result<Credit, Error> {
         let too_long = || Error::Invalid("a database's name has 128 bytes at most".into());
         let database = Text::new(database).ok_or_else(too_long)?;
         self.call(&GetCredit { session: self.session(), database, share })
     }
 
-    /// The databases that have told a share of the node's memory: those of the session's tenant, or of all tenants if it
-    /// administers the node.
+    /// The databases that have declared a share of the node's memory: those of the session's tenant, or of all tenants
+    /// if it administers the node.
     ///
     /// # Errors
     /// [`Error`].
@@ -405,7 +407,7 @@ impl MemoryClient {
         }
     }
 
-    /// The figures of all the node's tenants, in the order of their names, and of who came to the node.
+    /// The figures of all the node's tenants, in the order of their names, and the counts of connections to the node.
     ///
     /// # Errors
     /// Of kind [`AccessDenied`](forebay_base::ErrorKind::AccessDenied) when the session's tenant does not administer

@@ -60,8 +60,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the node refused a call, so that it did nothing. After any other failure of a call it may have done what
-    /// it was asked for, or do it later.
+    /// Whether the node refused a call and so did nothing. After any other failure of a call, the node may have done
+    /// what was asked, or may do it later.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Fabric(forebay_fabric::Error::Remote { .. }))

@@ -5,7 +5,7 @@
 //! | [`MemoryClient`] | the session on a link: kept alive, with the keys to the node's extents |
 //! | [`SubAllocator`] | divides leased extents into allocations (dLSM V-A) |
 //! | [`StoreHandle`], [`ShardHandle`] | the node's directory, owners and epochs, jobs |
-//! | [`Reach`] | a node that is connected to again when a session has ended |
+//! | [`Reach`] | connects to a node again when a session has ended |
 //! | [`JoinedTicket`] | an attempt at a job of another session |
 //!
 //! All calls are RPCs off the data path and count as background traffic. The data path only

@@ -7,18 +7,19 @@ use std::time::Duration;
 /// Options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// The tenant that the client expects to be of; empty if any will do. The node refuses another one than the link
-    /// has proven to be of.
+    /// The tenant to which the client expects to belong; empty for any. The node refuses a tenant other than the one that
+    /// the link has proven.
     pub tenant: String,
-    /// Where the node is reached, for messages; empty if nobody has to be told.
+    /// The node's address, for messages; empty if messages need none.
     pub address: String,
     /// How long a call may take, except for jobs.
     pub timeout: Duration,
     /// Length of the longest job result in bytes.
     pub job_reply_bytes: usize,
-    /// The session reads memory that other sessions may free; see [`MemoryClient::begin_read`](crate::MemoryClient::begin_read).
+    /// Whether the session reads memory that other sessions may free; see
+    /// [`MemoryClient::begin_read`](crate::MemoryClient::begin_read).
     pub foreign_reads: bool,
-    /// Renew the session on a thread. Without it, the user of the client calls
+    /// Whether a thread renews the session. Without it, the user of the client calls
     /// [`MemoryClient::renew`](crate::MemoryClient::renew), for simulation.
     pub renew: bool,
     /// The clock.

@@ -1,4 +1,5 @@
-//! A memory node that is connected to again when a session has ended, or one of several that do the same.
+//! Connects to a memory node again when a session has ended; or to one of several nodes that serve the same
+//! purpose.
 
 use crate::{Error, MemoryClient};
 use forebay_env::sync::{Mutex, lock};
@@ -14,7 +15,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// A node that `connect` opens a session at.
+    /// A node at which `connect` opens a session.
     pub fn new(connect: impl Fn() -> Result<Arc<MemoryClient>, Error> + Send + Sync + 'static) -> Self {
         Self { connect: Box::new(connect), client: Mutex::new(None) }
     }
@@ -27,18 +28,19 @@ impl Reach {
         if let Some(client) = self.known().filter(|client| client.is_there()) {
             return Ok(client);
         }
-        // Not under the lock: who asks meanwhile connects as well, and one of the sessions is closed again.
+        // Not under the lock: a caller that asks meanwhile also connects, and one of the sessions is closed
+        // again.
         let client = (self.connect)()?;
         *lock(&self.client) = Some(Arc::clone(&client));
         Ok(client)
     }
 
-    /// The session that was opened last, if it is not forgotten. It may have ended.
+    /// The session that was opened last, unless it was forgotten. It may have ended.
     pub fn known(&self) -> Option<Arc<MemoryClient>> {
         lock(&self.client).clone()
     }
 
-    /// Connects anew when somebody asks next: this session is of no use.
+    /// Forgets a session that is no longer usable: the next caller connects anew.
     pub fn forget(&self, client: &Arc<MemoryClient>) {
         let mut known = lock(&self.client);
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {

@@ -1,7 +1,8 @@
 //! The session: opening, renewal, end.
 //!
 //! The client renews the session three times per lease. The session ends here, before it can end at the node, when no
-//! renewal succeeded for a whole lease: the node is taken for gone. It ends at once when the link or the node says so.
+//! renewal succeeded for a whole lease: the node then counts as gone. It ends at once when the link or the node says
+//! so.
 
 use crate::Error;
 use crate::callers::Callers;
@@ -35,14 +36,14 @@ pub(crate) struct Session {
     opened: SessionOpened,
     callers: Callers,
     jobs: Callers,
-    /// For calls that readers wait for.
+    /// Connections for calls that readers wait for.
     gathers: Callers,
     pub keys: KeyTable,
     reading: Reading,
     renewed: AtomicU64,
-    /// Calls that the node has answered.
+    /// Number of calls that the node has answered.
     answers: AtomicU64,
-    /// The last call that has ended was not answered.
+    /// Whether the last call that has ended was not answered.
     is_silent: AtomicBool,
     ended: OnceLock<Error>,
     stopping: Mutex<bool>,
@@ -112,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Calls that the node has answered, if only by a refusal.
+    /// Number of calls that the node has answered, refusals included.
     pub fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
@@ -177,7 +178,7 @@ impl Session {
         self.renew_by(|call| self.callers.call(call, Style::Poll, self.options.timeout.min(self.lease())))
     }
 
-    /// The same, within `limit`.
+    /// As [`Session::renew`], within `limit`.
     pub fn renew_soon(&self, limit: Duration) -> Result<(), Error> {
         self.renew_by(|call| self.callers.ask(call, limit))
     }
@@ -408,7 +409,7 @@ impl Drop for ReadGuard {
     }
 }
 
-/// Says of a first call that was not answered in time what it may be.
+/// Explains a first call that was not answered in time.
 fn not_ready(error: Error) -> Error {
     let kind = error.kind();
     let Error::Fabric(forebay_fabric::Error::TimedOut(timeout)) = error else { return error };

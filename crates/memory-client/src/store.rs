@@ -18,7 +18,7 @@ use forebay_proto::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of bytes that a [store](ShardHandle::store) takes: the room in a request beside its other fields.
+/// Maximum number of bytes that a [store](ShardHandle::store) takes: the room in a request after its other fields.
 pub const MAX_STORED_BYTES: usize = MAX_ARGUMENT_BYTES - 256;
 
 impl MemoryClient {
@@ -112,12 +112,12 @@ impl StoreHandle {
         Ok(ShardHandle { client: Arc::clone(&self.client), key, epoch: acquired.epoch })
     }
 
-    /// Becomes the owner of a shard as [`acquire_shard`](Self::acquire_shard) does, if its root still is what
+    /// Becomes the owner of a shard, as [`acquire_shard`](Self::acquire_shard) does, if its root is still what
     /// [`root`](Self::root) has returned.
     ///
     /// # Errors
-    /// As for `acquire_shard`; of kind [`Conflict`](forebay_base::ErrorKind::Conflict) when the root was replaced: nothing was
-    /// done then; [`Unsupported`](forebay_base::ErrorKind::Unsupported) when the node does not know conditions.
+    /// As for `acquire_shard`; of kind [`Conflict`](forebay_base::ErrorKind::Conflict) when the root was replaced (then
+    /// nothing was done); [`Unsupported`](forebay_base::ErrorKind::Unsupported) when the node does not know conditions.
     pub fn acquire_seen(
         &self,
         shard: ShardId,
@@ -250,8 +250,8 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Frees extents that the shard adopted. Those of a call that got no reply may be freed at any time: the next owner of
-    /// the shard knows.
+    /// Frees extents that the shard adopted. If the call gets no reply, they may be freed at any time: the next owner of
+    /// the shard learns whether they were.
     ///
     /// # Errors
     /// [`Error`].
@@ -267,7 +267,7 @@ impl ShardHandle {
     }
 
     /// Passes outputs of jobs to the shard, so that they outlive the session. Waits at most
-    /// [`ClientOptions::timeout`](crate::ClientOptions::timeout) until those who wrote them have let go.
+    /// [`ClientOptions::timeout`](crate::ClientOptions::timeout) until those who wrote them have released them.
     ///
     /// # Errors
     /// [`Error`].
@@ -292,8 +292,8 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Fills a range with zeros that the shard has adopted, or that this session has leased. Nobody may read or write it
-    /// meanwhile. One call for each [`MAX_ZEROED_BYTES`].
+    /// Fills a range that the shard has adopted, or that this session has leased, with zeros. Nobody may read or write the
+    /// range meanwhile. Makes one call for each [`MAX_ZEROED_BYTES`].
     ///
     /// # Errors
     /// [`Error`].
@@ -309,8 +309,8 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Writes bytes to memory of the shard, or that this session has leased, `offset` bytes from the start of an extent: also to
-    /// outputs of jobs.
+    /// Writes bytes, `offset` bytes from the start of an extent, to memory that belongs to the shard or that this session
+    /// has leased. Outputs of jobs are included.
     ///
     /// # Errors
     /// [`Error`]. Some of the bytes may be written then.
@@ -347,9 +347,8 @@ impl ShardHandle {
         Ok(self.client.call_slowly(&call, limit)?.result.0)
     }
 
-    /// Asks the node to bring ranges of the shard's memory in one piece, one after another: at most
-    /// [`gather::MAX_RANGES`] of [`gather::MAX_BYTES`] bytes. Concurrent attempts of one epoch must have different
-    /// numbers.
+    /// Asks the node to return ranges of the shard's memory in one piece, one after another: at most [`gather::MAX_RANGES`]
+    /// of [`gather::MAX_BYTES`] bytes. Concurrent attempts of one epoch must have different numbers.
     ///
     /// # Errors
     /// As [`ShardHandle::submit_job`].
@@ -361,7 +360,8 @@ impl ShardHandle {
     }
 
     /// Asks the node to search tables of the shards that this session owns (O3-LSM 4.5). `kind` is [`job_kind::SEARCH`] or
-    /// [`job_kind::SHORT_SCAN`], and says what `arguments` and the result are. `attempt` is as for [`ShardHandle::gather`].
+    /// [`job_kind::SHORT_SCAN`], and determines what `arguments` and the result are. `attempt` is as for
+    /// [`ShardHandle::gather`].
     ///
     /// # Errors
     /// As [`ShardHandle::submit_job`].
@@ -372,7 +372,7 @@ impl ShardHandle {
         Ok(self.client.call_to_read(&call)?.result.0)
     }
 
-    /// Asks the node to keep `bytes` among the outputs of jobs, where they are pending until they are
+    /// Asks the node to store `bytes` among the outputs of jobs, where they are pending until they are
     /// [adopted](ShardHandle::adopt_ranges). `attempt` is as for [`ShardHandle::gather`].
     ///
     /// # Errors
@@ -383,7 +383,7 @@ impl ShardHandle {
         Ok(ExtentRange::take(&mut Reader::new(&result))?)
     }
 
-    /// Releases the shard. Its memory can be mapped again, to read.
+    /// Releases the shard. Its memory can still be mapped for reading.
     ///
     /// # Errors
     /// [`Error`].

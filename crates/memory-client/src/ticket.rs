@@ -1,7 +1,8 @@
 //! Tickets and letters: jobs that other sessions run (O3-LSM 4.3).
 //!
-//! The owner [opens](ShardHandle::open_ticket) a ticket. Whoever runs an attempt [joins](MemoryClient::join_ticket) it,
-//! and gets keys that open nothing but what the job may touch, until the attempt ends.
+//! The owner [opens](ShardHandle::open_ticket) a ticket. A session that runs an attempt
+//! [joins](MemoryClient::join_ticket) the ticket, and gets keys to only the memory that the job may touch, until the
+//! attempt ends.
 
 use crate::{Error, MemoryClient, ShardHandle};
 use forebay_base::DecodeError;
@@ -15,10 +16,10 @@ use forebay_proto::{ExtentId, ExtentRange, Rest};
 use std::sync::Arc;
 
 impl ShardHandle {
-    /// Opens a ticket. Who knows `secret`, and is of the same tenant, may join it as long as it is open.
+    /// Opens a ticket. A session of the same tenant that knows `secret` may join it as long as it is open.
     ///
     /// # Errors
-    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when the tenant has its most jobs.
+    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when the tenant has as many jobs as it may.
     pub fn open_ticket(&self, secret: u128) -> Result<u64, Error> {
         let (session, shard, epoch) = self.names();
         Ok(self.client().call(&OpenTicket { session, shard, epoch, secret })?.ticket)
@@ -48,7 +49,7 @@ impl MemoryClient {
     /// Gives letters to the scheduler at this node. Returns its term and the letters for this session.
     ///
     /// # Errors
-    /// Of kind [`Unavailable`](forebay_base::ErrorKind::Unavailable) when nobody schedules there.
+    /// Of kind [`Unavailable`](forebay_base::ErrorKind::Unavailable) when no scheduler runs there.
     pub fn exchange(&self, letters: &[Letter]) -> Result<(Term, Vec<Letter>), Error> {
         let mut bytes = Vec::new();
         letters.iter().for_each(|letter| letter.encode(&mut bytes));
@@ -57,7 +58,7 @@ impl MemoryClient {
     }
 }
 
-/// An attempt at a job of another session. When it is dropped before [`JoinedTicket::finish`], it has failed.
+/// An attempt at a job of another session. If it is dropped before [`JoinedTicket::finish`], it has failed.
 #[derive(Debug)]
 pub struct JoinedTicket {
     client: Arc<MemoryClient>,
@@ -74,7 +75,7 @@ impl JoinedTicket {
         self.longest_bytes
     }
 
-    /// Gets keys to read ranges, each an address of its start.
+    /// Gets keys to read ranges: for each, the address of its start.
     ///
     /// # Errors
     /// Of kind [`Invalid`](forebay_base::ErrorKind::Invalid) for memory that the job may not touch;
@@ -106,7 +107,7 @@ impl JoinedTicket {
         Ok((output.range, output.key.at(0)))
     }
 
-    /// Ends the attempt, which went well: all writes to its outputs have completed.
+    /// Ends a successful attempt: all writes to its outputs have completed.
     ///
     /// # Errors
     /// Of kind [`Fenced`](forebay_base::ErrorKind::Fenced) when it had ended before.
@@ -135,7 +136,7 @@ impl Drop for JoinedTicket {
     }
 }
 
-/// The pages that a range lies in, which an allocation has for itself.
+/// The pages that contain a range. An allocation shares its pages with no other.
 fn whole_pages(range: ExtentRange) -> Result<ExtentRange, Error> {
     let ExtentRange { extent: ExtentId(_), offset, length } = range;
     let length = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES);

@@ -1,4 +1,4 @@
-//! Where the fabric has a tenant's endpoints counted.
+//! The account on which the fabric counts a tenant's endpoints.
 
 use crate::state::Endpoints;
 use crate::telling::is_told;

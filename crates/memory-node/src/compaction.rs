@@ -1,19 +1,18 @@
 //! Compaction near the data (dLSM V): the job function of `table`, over the node's own memory.
 //!
-//! The arguments come from another process. Before their sizes are used, every segment that they name is checked: it
-//! must lie in this life of this node, in memory that the job may read, with the stated length. Outputs go into the
-//! node's own part (dLSM V-A) under the numbers that the shard's owner reserved for them. The reply carries the tables'
-//! tails, so the owner needs no read before it installs them. If the tails do not fit, those of the last tables are
-//! left out.
+//! The arguments come from another process. Before their sizes are used, every segment that they name is checked: it must
+//! be in this life of this node, in memory that the job may read, with the stated length. Outputs go into the node's own
+//! part (dLSM V-A) under the numbers that the shard's owner reserved for them. The reply carries the tables' tails, so the
+//! owner needs no read before it installs them. If the tails do not fit, those of the last tables are left out.
 //!
 //! A job is cut by key range into as many parts as there are threads without another job, and the parts run in
 //! parallel. They share the budget, and each has a share of the numbers. When one fails, the others stop. A job that other
-//! nodes run too ([`Replica`]) is cut as its arguments say, and as many parts run at a time as there are threads.
+//! nodes also run ([`Replica`]) is cut as its arguments say, and as many parts run at a time as there are threads.
 //!
 //! # The node's own memory
 //!
-//! What a job holds beside its inputs and outputs is memory of the node's process, which no limit of a tenant covers. Each
-//! part may hold [`MOST_HELD_BYTES`], with the arguments and what the parts before it made. A job that needs more is
+//! What a job holds besides its inputs and outputs is memory of the node's process, which no limit of a tenant covers.
+//! Each part may hold [`MOST_HELD_BYTES`], including the arguments and what earlier parts made. A job that needs more is
 //! refused, so its owner runs it. A job of ordinary tables stays far below.
 //!
 //! [`Replica`]: forebay_table::job::Replica
@@ -37,9 +36,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const MOST_HELD_BYTES: u64 = 64 << 20;
 /// Bytes of the longest arguments.
 const MOST_ARGUMENT_BYTES: usize = 2 << 20;
-/// Bytes that arguments take once they are decoded, for each byte of them: a segment that a table names has 6 at least.
+/// Bytes that arguments take once they are decoded, for each byte of them: a segment that a table names has at least 6.
 const DECODED_FACTOR: u64 = 10;
-/// Bytes of tails in a result. Those that are left out are read by the owner.
+/// Bytes of tails in a result. The owner reads tails that are left out.
 const MOST_TAIL_BYTES: usize = 8 << 20;
 
 /// Runs compactions.
@@ -81,8 +80,8 @@ fn run_part(part: &CompactionJob, shared: &Shared<'_>) -> forebay_table::Result<
     result
 }
 
-/// The results of all parts, or the cause of a failure: parts that were told to stop do not count as the cause. Each row is
-/// those of one thread; `None` for one that panicked.
+/// The results of all parts, or the cause of a failure: parts that were told to stop do not count as the cause. Each row
+/// holds the results of one thread; `None` for one that panicked.
 fn all_or_cause(
     rows: Vec<Option<Vec<forebay_table::Result<CompactionResult>>>>,
 ) -> Result<Vec<CompactionResult>, JobError> {
@@ -198,7 +197,8 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Takes from what is left, or says what that is. Relaxed: it orders nothing else.
+/// Takes `bytes` from what is left, or returns what is left as an error. Relaxed: it orders nothing
+/// else.
 fn take(left: &AtomicU64, bytes: u64) -> Result<u64, u64> {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes))
 }
@@ -206,7 +206,7 @@ fn take(left: &AtomicU64, bytes: u64) -> Result<u64, u64> {
 /// A part's reads and writes, as copies within the node.
 struct LocalIo<'a> {
     shared: &'a Shared<'a>,
-    /// Numbers that are left for outputs.
+    /// Remaining numbers for outputs.
     numbers: Range<u64>,
     outputs: BTreeMap<SegmentId, ExtentRange>,
     /// Bytes of its result so far.

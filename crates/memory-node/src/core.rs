@@ -3,8 +3,9 @@
 //!
 //! Every event goes through [`Core::with_state`] or [`Core::call`], which carry out the state's
 //! commands before they return. Keys are revoked at once (where that takes time, [`Core::tick`]
-//! asks again); zeroing is queued for [`Core::zero_slice`]. The lock is never held while an extent
-//! is zeroed, or while memory is pulled or read by a job. Only a short range is zeroed under it.
+//! checks again); zeroing is queued for [`Core::zero_slice`]. The lock is never held while an
+//! extent is zeroed, or while memory is pulled or read by a job. Only a short range is zeroed under
+//! it.
 
 use crate::accounts::EndpointAccount;
 use crate::state::tenants::Tenant;
@@ -79,16 +80,16 @@ struct Revoking {
 struct Inner {
     state: State,
     links: HashMap<u64, Arc<dyn Peer>>,
-    /// Links that were closed as they came.
+    /// Links that were closed on arrival.
     refused_links: u64,
-    /// Who came to the node, when time was last looked at.
+    /// Counts of connections to the node, as of the last tick.
     door: DoorFigures,
     keys: HashMap<(SessionId, ExtentId), Key>,
-    /// Beside one of these a session may have a key with other rights already.
+    /// Besides one of these, a session may already have a key with other rights.
     revoking: BTreeMap<(SessionId, ExtentId), Revoking>,
     /// Keys lent for jobs that other sessions run.
     lent: HashMap<JobId, Vec<Lent>>,
-    /// Those of jobs that have ended, until they are revoked.
+    /// Lent keys of jobs that have ended, until they are revoked.
     ending: Vec<(JobId, PeerId, Revocation)>,
     /// Extents to be zeroed, and the progress of each in bytes.
     zeroing: VecDeque<(ExtentId, u64)>,
@@ -102,7 +103,7 @@ pub(crate) struct Core {
     clock: Arc<dyn Clock>,
     started: u64,
     whole_process: bool,
-    /// Processor time of the node's threads that have said so, nanoseconds.
+    /// Processor time that the node's threads have reported, nanoseconds.
     pub cpu_nanos: AtomicU64,
 }
 
@@ -192,7 +193,7 @@ impl Core {
             }
             Answer::Reply(bytes) => Ok(Called::Reply(bytes)),
             Answer::Job(job) => Ok(Called::Job(job)),
-            // Both under the lock, so that the range is still the caller's. It is short.
+            // Both under the lock, so that the range is still the caller's. The range is short.
             Answer::Zero(range) => self.changed(range.extent, |region| region.zero(range.offset, range.length)),
             Answer::Write(range, bytes) => {
                 self.changed(range.extent, |region| region.write(range.offset, bytes.bytes()))
@@ -226,17 +227,18 @@ impl Core {
         changed.map(|()| Called::Reply(Done {}.encode())).map_err(failed)
     }
 
-    /// A call came and must wait for its turn.
+    /// Registers a call that must wait for its turn.
     pub fn call_waits(&self, peer: PeerId) -> Result<Waiting, CallError> {
         let mut inner = lock(&self.inner);
         let waits = inner.state.call_waits(peer.0);
         Ok(waits.inspect_err(|refusal| inner.report(peer, refusal))?)
     }
 
-    /// A link was opened. Returns whose it is. Its endpoints are counted for that tenant from then on.
+    /// Registers a new link, and returns its tenant. Its endpoints are counted for that tenant from
+    /// then on.
     ///
     /// # Errors
-    /// Why there is no room for it. Nothing is known of it then.
+    /// Why there is no room for it. The link is not registered then.
     pub fn link_opened(&self, peer: &Arc<dyn Peer>, identity: &Identity) -> Result<TenantId, CallError> {
         let mut inner = lock(&self.inner);
         let opened = inner.state.link_opened(peer.id().0, identity);
@@ -263,7 +265,7 @@ impl Core {
         Ok(opened?)
     }
 
-    /// The node closes a link.
+    /// Closes a link from the node's side.
     pub fn close_link(&self, peer: &dyn Peer, why: &str) {
         let mut inner = lock(&self.inner);
         if let Some(tenant) = inner.state.tenant_of(peer.id().0) {
@@ -276,7 +278,7 @@ impl Core {
         peer.close();
     }
 
-    /// A link ended.
+    /// Handles the end of a link.
     pub fn link_ended(&self, peer: PeerId) {
         let mut inner = lock(&self.inner);
         inner.links.remove(&peer.0);
@@ -301,19 +303,19 @@ impl Core {
         }
     }
 
-    /// Keeps arguments so long for a tenant.
+    /// Accounts for `bytes` of arguments that are kept for a tenant.
     pub fn keep_arguments(self: &Arc<Self>, tenant: TenantId, bytes: u64) -> Result<Kept, CallError> {
         self.with_state(|state| state.keep_bytes(tenant, bytes))?;
         Ok(Kept { core: Arc::clone(self), tenant, bytes })
     }
 
-    /// Keeps a result so long for a tenant, which may be more than it may have.
+    /// Accounts for `bytes` of a result that is kept for a tenant. This may exceed the tenant's limit.
     pub fn keep_result(self: &Arc<Self>, tenant: TenantId, bytes: u64) -> Kept {
         self.with_state(|state| state.bytes_kept(tenant, bytes));
         Kept { core: Arc::clone(self), tenant, bytes }
     }
 
-    /// Other tenants, or limits, from now on.
+    /// Applies other tenants or limits from now on.
     pub fn configure(&self, tenants: &TenantsOptions) {
         self.with_state(|state| {
             for ended in state.configure(tenants) {
@@ -327,7 +329,7 @@ impl Core {
         lock(&self.inner).state.all_tenants()
     }
 
-    /// Who came to the node.
+    /// The counts of connections to the node.
     pub fn door(&self) -> DoorFigures {
         lock(&self.inner).door.clone()
     }
@@ -338,7 +340,8 @@ impl Core {
         !inner.revoking.is_empty() || !inner.ending.is_empty()
     }
 
-    /// Lets time pass, and checks whether keys that were being revoked are gone. `counts` says who came to the node.
+    /// Lets time pass, and checks whether keys that were being revoked are gone. `counts` are the fabric's counts of
+    /// connections.
     pub fn tick(&self, counts: AdmissionCounts) {
         let now = self.clock.now();
         let mut inner = lock(&self.inner);
@@ -401,7 +404,7 @@ fn door_figures(counts: AdmissionCounts) -> DoorFigures {
     DoorFigures { admitted, refused, shown_out, late, crowded, withdrawn }
 }
 
-/// Counts a session that lapsed, and says so: each of a tenant's first ones, then ever fewer of them.
+/// Counts a session that lapsed, and logs it: each of a tenant's first ones, then ever fewer.
 fn lapsed(state: &mut State, ended: &EndedSession, why: &str) {
     let mut lapsed = 0;
     state.count(ended.tenant, |figures| {
@@ -415,7 +418,7 @@ fn lapsed(state: &mut State, ended: &EndedSession, why: &str) {
     }
 }
 
-/// Says that the node has closed a link, which is counted already: each of a tenant's first ones, then ever fewer.
+/// Logs that the node has closed a link, which is counted already: each of a tenant's first ones, then ever fewer.
 fn closed(peer: u64, tenant: &Tenant, why: &str) {
     let closed = tenant.figures.closed_links;
     if is_told(closed) {
@@ -424,7 +427,7 @@ fn closed(peer: u64, tenant: &Tenant, why: &str) {
 }
 
 impl Inner {
-    /// Says that a limit was reached, or something denied.
+    /// Logs that a limit was reached, or something denied.
     fn report(&self, peer: PeerId, refusal: &Refusal) {
         let tenant = self.state.tenant_of(peer.0).and_then(|tenant| self.state.tenant(tenant));
         let Some(tenant) = tenant else { return };
@@ -470,7 +473,7 @@ impl Inner {
         self.let_go(session, extent);
     }
 
-    /// Takes back a key that the session had.
+    /// Revokes a key that the session had.
     fn take_back(&mut self, session: SessionId, extent: ExtentId, key: &Key) {
         // A refusal means that there is no such grant: the link has ended, and its keys with it.
         if let Ok(revocation) = key.peer.revoke(key.key)
@@ -489,13 +492,13 @@ impl Inner {
         }
     }
 
-    /// Looks at keys that are being taken back, and whether they `are_gone`.
+    /// Checks which keys that are being revoked `are_gone`.
     fn poll_revoking(&mut self, are_gone: impl Fn(&Revoking) -> bool) {
         let gone: Vec<_> = self.revoking.extract_if(.., |_, revoking| are_gone(revoking)).collect();
         gone.into_iter().for_each(|((session, extent), _)| self.let_go(session, extent));
     }
 
-    /// Takes back what was lent for a job.
+    /// Revokes the keys that were lent for a job.
     fn end_keys(&mut self, job: JobId) {
         for (key, peer) in self.lent.remove(&job).unwrap_or_default() {
             // A refusal means that the link has ended, and its keys with it.
@@ -510,7 +513,7 @@ impl Inner {
         }
     }
 
-    /// Tells the state of which jobs all keys are gone by now.
+    /// Tells the state for which jobs all keys are gone by now.
     fn poll_ending(&mut self) {
         let (done, ending): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.ending).into_iter().partition(|(.., revocation)| revocation.is_complete());
@@ -565,8 +568,8 @@ impl Inner {
         Ok(granted)
     }
 
-    /// The session's key to an extent; makes one if it has none with these rights. One with more rights serves as well: to
-    /// replace it would leave it valid until it is let go.
+    /// The session's key to an extent; makes one if it has none with these rights. A key with more rights also serves: if
+    /// it were replaced, it would stay valid until it is released.
     fn make_key(
         &mut self,
         peer: &Arc<dyn Peer>,
@@ -582,7 +585,7 @@ impl Inner {
         let region = regions.get(extent.0 as usize).ok_or_else(missing)?;
         let key = peer.grant(region, 0, region.length(), rights)?;
         let made = Key { key, rights, peer: Arc::clone(peer) };
-        // The memory belongs to the same session: it need not let go before it gets more rights.
+        // The memory belongs to the same session, which need not release the old key before it gets more rights.
         if let Some(before) = self.keys.insert((session, extent), made) {
             self.take_back(session, extent, &before);
         }

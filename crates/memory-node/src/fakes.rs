@@ -1,4 +1,4 @@
-//! A peer and a listener that do as a test tells them.
+//! A peer and a listener that a test controls.
 
 use forebay_base::{Writer, envelope_checksum};
 use forebay_env::ManualClock;
@@ -16,23 +16,23 @@ use std::time::Duration;
 
 pub(crate) const ENDPOINT: EndpointId = EndpointId(1);
 
-/// A peer that keeps what it is told, and answers nothing.
+/// A peer that records what it is told, and answers nothing.
 #[derive(Debug)]
 pub(crate) struct FakePeer {
     pub id: u64,
     pub next_key: AtomicU32,
-    /// Grants fail.
+    /// Whether grants fail.
     pub is_full: AtomicBool,
     /// Keys that are being revoked, until [`FakePeer::let_go`].
     pub revoked: Mutex<Vec<(AccessKey, Revocation)>>,
     /// Pulls that have begun and were not dropped.
     pub pulls: Arc<AtomicUsize>,
-    /// How often one was asked for what it gave.
+    /// How often a pull was polled.
     pub polls: Arc<AtomicUsize>,
-    /// Replies, perhaps to others as well: the peer, the number of the request, the status.
+    /// Replies, perhaps to other peers also: the peer, the number of the request, the status.
     pub replies: Arc<Mutex<Vec<(u64, u64, u8)>>>,
     pub is_closed: AtomicBool,
-    /// How long a call of it takes from now on.
+    /// How long each of its calls takes from now on.
     pub slow: OnceLock<(Arc<ManualClock>, Duration)>,
 }
 
@@ -51,13 +51,13 @@ impl FakePeer {
         }
     }
 
-    /// Lets go of the key that was revoked first.
+    /// Releases the key that was revoked first.
     pub fn let_go(&self) {
         lock(&self.revoked).remove(0).1.finish();
     }
 }
 
-/// A pull that never comes to an end.
+/// A pull that never ends.
 #[derive(Debug)]
 struct Endless {
     pulls: Arc<AtomicUsize>,
@@ -130,7 +130,7 @@ impl Peer for FakePeer {
     }
 }
 
-/// A listener to which things happen as a test says.
+/// A listener whose events a test chooses.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FakeListener(Arc<Mutex<VecDeque<Event>>>);
 
@@ -145,7 +145,7 @@ impl FakeListener {
         lock(&self.0).push_back(Event::Left { peer: peer.id(), cause });
     }
 
-    /// A request comes, with arguments inside or of that length elsewhere.
+    /// Delivers a request, with arguments inside it or of this length elsewhere.
     pub fn request(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Result<&[u8], u32>) {
         let mut body = Vec::new();
         body.put_u8(2);
@@ -170,7 +170,7 @@ impl FakeListener {
         lock(&self.0).push_back(Event::Message { peer, endpoint: ENDPOINT, bytes, place: Place::default() });
     }
 
-    /// Whether everything that happened was noticed.
+    /// Whether all events were taken.
     pub fn is_idle(&self) -> bool {
         lock(&self.0).is_empty()
     }

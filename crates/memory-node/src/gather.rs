@@ -1,15 +1,15 @@
-//! Gathers records that lie apart for a scan: one request and one reply instead of one read per record.
+//! Gathers scattered records for a scan: one request and one reply instead of one read per record.
 
 use crate::job::{JobError, JobMemory, JobRunner, Pace};
 use crate::state::Job;
 use forebay_base::ErrorKind;
 use forebay_proto::gather;
 
-/// Most ranges and bytes that are gathered while other calls wait.
+/// Most ranges and bytes that are gathered at once while other calls wait.
 const MOST_AT_ONCE: usize = 128;
 const BYTES_AT_ONCE: usize = 64 << 10;
 
-/// Copies the ranges of its arguments into its result, one behind the other.
+/// Copies the ranges of its arguments into its result, one after the other.
 #[derive(Debug)]
 pub(crate) struct Gather;
 
@@ -32,7 +32,7 @@ impl JobRunner for Gather {
     }
 
     fn pace(&self, arguments: &[u8]) -> Pace {
-        // The arguments are a byte and 20 for each range; how long the ranges are together is looked up only if these
+        // The arguments are a byte and 20 for each range; the total length of the ranges is computed only if there
         // are few.
         let is_little = arguments.len() <= 1 + 20 * MOST_AT_ONCE
             && gather::decode(arguments).ok().and_then(|ranges| gather::total_bytes(&ranges)) <= Some(BYTES_AT_ONCE);

@@ -2,8 +2,8 @@
 //!
 //! A [`JobRunner`] runs one kind of job: bytes in, bytes out. It reaches memory only through [`JobMemory`], which lets
 //! it read the memory of its session and of the shards that the session owns, and write what it allocated. The node checks the shard's epoch when
-//! the job is offered and when it ends. If the owner was fenced meanwhile, [`JobMemory::may_go_on`] tells the job, and
-//! its outputs are freed.
+//! the job is offered and when it ends. If the owner was fenced meanwhile, the job learns it from [`JobMemory::may_go_on`],
+//! and its outputs are freed.
 
 use crate::core::Core;
 use crate::state::{Job, JobId, Refusal};
@@ -52,20 +52,20 @@ pub trait JobRunner: Send + Sync + Debug {
     /// # Errors
     /// [`JobError`], which goes to the caller.
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError>;
-    /// How long it takes, as far as its arguments tell.
+    /// How long the job takes, as far as its arguments show.
     fn pace(&self, _arguments: &[u8]) -> Pace {
         Pace::Long
     }
 }
 
-/// How long a job takes, and so where it waits.
+/// How long a job takes, which decides where it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Microseconds: it runs where its request was taken in.
+    /// Microseconds: it runs where its request was received.
     AtOnce,
     /// At most a few milliseconds: it waits for others of its kind, not for long jobs.
     Soon,
-    /// However long.
+    /// Any time.
     Long,
 }
 
@@ -103,21 +103,21 @@ pub trait JobMemory: Sync {
     /// # Errors
     /// [`ErrorKind::Invalid`] when there is no such output, [`ErrorKind::Fenced`].
     fn free(&self, output: ExtentRange) -> Result<(), JobError>;
-    /// Calls and jobs that wait at the node, so that callers can spare it.
+    /// Number of calls and jobs that wait at the node, so that callers can reduce its load.
     fn waiting(&self) -> u32;
-    /// Number of threads that the job may use, the calling one included: those without another job.
+    /// Number of threads that the job may use: the calling one and those without another job.
     fn threads(&self) -> usize;
     /// False when the job's session or epoch has ended. Its result will then not count.
     fn may_go_on(&self) -> bool;
 }
 
-/// A job's access to the node's memory. What was checked once stays valid until the job ends: its
-/// extents are pinned and its outputs are freed by nobody else.
+/// A job's access to the node's memory. What was checked once stays valid until the job ends: its extents are pinned,
+/// and nobody else frees its outputs.
 pub(crate) struct PinnedMemory<'a> {
     core: &'a Core,
     job: JobId,
     threads: usize,
-    /// For each extent, whether the job may read it. A thread that finds true needs nothing else from the thread that
+    /// For each extent, whether the job may read it. A thread that finds true needs no other data from the thread that
     /// checked.
     readable: Box<[AtomicBool]>,
     outputs: Mutex<BTreeSet<ExtentRange>>,

@@ -3,13 +3,13 @@
 //! | part | holds |
 //! |---|---|
 //! | [`state`] | what the node decides: a pure state machine |
-//! | `tenants` | who uses the node, and how much of it, as the operator says |
+//! | `tenants` | who may use the node, and how much of it, as configured by the operator |
 //! | `core` | the state behind a lock, the memory and the keys |
-//! | [`server`] | the loop over the fabric's events: takes calls in, and serves them in turns |
-//! | `workers` | threads for jobs, which take turns too, and for upkeep: zeroing |
+//! | [`server`] | the loop over the fabric's events: receives calls, and serves them in turns |
+//! | `workers` | threads for jobs, which also take turns, and for upkeep: zeroing |
 //! | [`job`] | what a job is, and what memory it may touch |
-//! | `compaction` | the job that compacts tables where they lie |
-//! | `search` | the job that looks keys up for readers |
+//! | `compaction` | the job that compacts tables where they are stored |
+//! | `search` | the job that looks up keys for readers |
 //!
 //! ```
 //! use forebay_memory_node::{MemoryNode, Options};

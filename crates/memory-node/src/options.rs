@@ -31,22 +31,24 @@ pub struct Options {
     pub headroom_bytes: Option<u64>,
     /// Memory in bytes kept for the node's own jobs (dLSM V-A). By default a 16th.
     pub job_bytes: Option<u64>,
-    /// Who shares the node, and how.
+    /// The tenants that share the node, and their parts.
     pub tenants: TenantsOptions,
-    /// Tells who a link is.
+    /// Identifies the client of a link.
     pub identify: Identify,
     /// How long a session lives without a call. At least 10 ms.
     pub lease: Duration,
     /// Number of threads for jobs. With none, jobs are refused.
     pub threads: usize,
-    /// Place jobs on executors without having been elected ([`Handle::schedule`](crate::Handle::schedule)).
+    /// Whether it places jobs on executors without having been elected
+    /// ([`Handle::schedule`](crate::Handle::schedule)).
     pub schedules: bool,
-    /// How it places them.
+    /// How it places jobs.
     pub placement: Policy,
-    /// Commit all memory at the start, as registering it with a network card does. A shortage then
-    /// shows at once, and no write waits for a page to be zeroed.
+    /// Whether to commit all memory at the start, as registration with a network card does. A
+    /// shortage then shows at once, and no write waits for a page to be zeroed.
     pub commit: bool,
-    /// Nothing else runs in the process: count all its processor time as the node's.
+    /// Whether nothing else runs in the process, so that all its processor time counts as the
+    /// node's.
     pub whole_process: bool,
     /// The runners of jobs.
     pub jobs: JobRegistry,
@@ -92,7 +94,7 @@ impl Options {
     /// Checks the options, as starting a node does.
     ///
     /// # Errors
-    /// What would be right.
+    /// The message says what would be valid.
     pub fn check(&self) -> Result<(), Error> {
         self.settings(NodeIdentity { node: 0, incarnation: 0 }).map(drop)
     }

@@ -11,7 +11,7 @@ use forebay_fabric::rpc::MAX_INLINE_BYTES;
 use forebay_proto::ExtentId;
 use forebay_table::job::{SearchIo, SearchJob, SearchPlace, ShortScanJob, run_search, run_short_scan};
 
-/// Most bytes of blocks and records that are read while other calls wait.
+/// Most bytes of blocks and records that are read at once while other calls wait.
 const BYTES_AT_ONCE: u64 = 64 << 10;
 
 /// Finds the newest records of keys.
@@ -52,12 +52,13 @@ impl JobRunner for ShortScan {
     }
 }
 
-/// An error of whoever sent the arguments.
+/// An error of the sender of the arguments.
 fn wrong(error: forebay_table::Error) -> JobError {
     JobError::new(ErrorKind::Invalid, error.to_string())
 }
 
-/// How long a job takes that reads so many bytes of blocks and records. Arguments are looked at only if they are short.
+/// How long a job takes, by the bytes of blocks and records that it reads. Arguments are examined only if they are
+/// short.
 fn pace(arguments: &[u8], cost: impl Fn(&[u8]) -> forebay_table::Result<(u64, u64)>) -> Pace {
     let is_little = arguments.len() <= MAX_INLINE_BYTES
         && cost(arguments).is_ok_and(|(blocks, records)| blocks.saturating_add(records) <= BYTES_AT_ONCE);

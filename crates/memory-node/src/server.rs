@@ -1,10 +1,11 @@
 //! The node's loop: events of the fabric in, replies out.
 //!
-//! Calls are taken in as they come and wait for their turn, by tenant and link ([`forebay_fabric::turns`]). Control calls
-//! (those that keep, end or look at a session) wait beside the other calls of their link and not behind them, and cost
-//! what they take like these. Nothing here waits for a client: arguments are pulled meanwhile, and a reply is posted. A
-//! link whose replies are not taken is not served, and is closed when that lasts for a lease. A call keeps its sender's
-//! room at the node until it is served ([`forebay_fabric::Place`]), so that a flood stays in the socket of who sends it.
+//! Calls are accepted as they come and wait for their turn, by tenant and link ([`forebay_fabric::turns`]). Control calls
+//! (those that keep, end or look at a session) wait in a line of their own, not behind the other calls of their link, and
+//! are charged in the same way. Nothing here waits for a client: arguments are pulled meanwhile, and a reply is posted. A
+//! link whose client does not take its replies is not served, and is closed when that lasts for a lease. A call occupies
+//! its sender's room at the node until it is served ([`forebay_fabric::Place`]), so a flood stays in the sender's own
+//! socket.
 
 use crate::core::{CallError, Called, Core, Kept};
 use crate::state::TenantId;
@@ -26,35 +27,36 @@ use std::time::Duration;
 
 /// How long the loop sleeps when nothing happens.
 const IDLE: Duration = Duration::from_millis(20);
-/// The same, while keys are being revoked.
+/// As [`IDLE`], while keys are being revoked.
 const IMPATIENT: Duration = Duration::from_millis(1);
 /// Longest sleep while arguments are pulled or replies not taken.
 const WATCHFUL: Duration = Duration::from_millis(2);
 /// Events handled before a call is served.
 const MOST_EVENTS: u32 = 16;
-/// Calls of a link that may wait: no link takes all that its tenant may have.
+/// Calls of a link that may wait, so that no link takes all that its tenant may have.
 const MOST_WAITING: u32 = 256;
 /// Calls of a link that are refused, because too many wait, before the link is closed.
 const MOST_CROWDING: u32 = 64;
-/// Arguments on their way that a step looks at, in turns: how many there are must not hold up the others.
+/// Arguments on their way that a step checks, in turn. A large number of them must not hold up other work.
 const MOST_POLLED: usize = 64;
-/// Links without room that may wait for the answer to their first call, which says why. Of more, the oldest is closed.
+/// Refused links that may wait for the answer to their first call, which says why. When there are more, the oldest is
+/// closed.
 const MOST_REFUSED: usize = 64;
-/// Marks the line of a link's control calls, beside that of its other calls. Links are numbered from one.
+/// Marks the line of a link's control calls, as opposed to that of its other calls. Links are numbered from one.
 const CONTROL: u64 = 1 << 63;
-/// Steps before time is looked at.
+/// Steps between two looks at the clock.
 const STEPS_PER_TICK: u32 = 64;
-/// What a call costs at least, and one that is refused before its turn, nanoseconds.
+/// The least cost of a call, and the cost of one that is refused before its turn, nanoseconds.
 const LEAST_COST: u64 = 1000;
 const REFUSAL_COST: u64 = 5000;
-/// Messages that are no requests before a link is closed.
+/// Messages that are not requests, before a link is closed.
 const MAX_MALFORMED: u32 = 16;
 
 /// A call that waits for its turn.
 #[derive(Debug)]
 struct Call {
     caller: Caller,
-    /// Its arguments, if they had to be pulled and are here.
+    /// Its arguments, if they had to be pulled and have arrived.
     pulled: Option<(Vec<u8>, Kept)>,
 }
 
@@ -67,18 +69,18 @@ struct Pulling {
     since: Nanos,
 }
 
-/// A link, as the loop knows it.
+/// The loop's state of a link.
 #[derive(Debug)]
 struct LinkState {
     peer: Arc<dyn Peer>,
     tenant: TenantId,
-    /// Messages that were no requests.
+    /// Number of messages that were not requests.
     malformed: u32,
-    /// Calls that are not served yet.
+    /// Number of calls that are not served yet.
     waiting: u32,
-    /// Calls refused because too many wait, since one was served.
+    /// Number of calls refused because too many wait, since one was last served.
     crowding: u32,
-    /// Since when its replies are not taken.
+    /// Since when its client has not taken its replies.
     stuck_since: Option<Nanos>,
 }
 
@@ -86,7 +88,7 @@ struct LinkState {
 #[derive(Debug)]
 struct RefusedLink {
     peer: Arc<dyn Peer>,
-    /// Until it was told.
+    /// The reason, until the client was told.
     why: Option<CallError>,
 }
 
@@ -104,7 +106,7 @@ pub struct MemoryNode {
     refused: VecDeque<RefusedLink>,
     calls: Turns<Call>,
     pulling: VecDeque<Pulling>,
-    /// Something was served in the last step, so more may be.
+    /// Whether something was served in the last step: then there may be more.
     is_serving: bool,
     since_tick: u32,
     cpu: ThreadTime,
@@ -198,8 +200,8 @@ impl MemoryNode {
         Ok(())
     }
 
-    /// Handles the events that are there, waiting for one for at most `limit`, serves a call, and lets time
-    /// pass. Without threads, also does a bit of upkeep and runs a job. Returns whether anything was done.
+    /// Handles pending events, waiting for one for at most `limit`, serves a call, and lets time pass.
+    /// Without threads, also does some upkeep and runs a job. Returns whether anything was done.
     ///
     /// # Errors
     /// [`Error::Fabric`] when the node can no longer serve.
@@ -217,7 +219,7 @@ impl MemoryNode {
             }
             self.core.tick(self.listener.admission_counts());
             self.close_stuck();
-            // Without threads it is the caller's processor time, whatever that does besides.
+            // Without threads the processor time is the caller's, whatever else the caller does.
             if !self.threads.is_empty() {
                 self.cpu.report(&self.core.cpu_nanos);
             }
@@ -231,7 +233,7 @@ impl MemoryNode {
         Ok(busy)
     }
 
-    /// Handles the events that are there. Sleeps only when nothing else is to be done.
+    /// Handles pending events. Sleeps only when there is nothing else to do.
     fn take_events(&mut self, limit: Duration) -> Result<bool, Error> {
         let waits = !self.pulling.is_empty() || !self.calls.is_empty();
         let mut limit = match (self.is_serving, waits) {
@@ -248,7 +250,7 @@ impl MemoryNode {
         Ok(true)
     }
 
-    /// How long to sleep at most while others are waited for: the shorter, the younger what is waited for.
+    /// The longest sleep while it waits for others: the more recent the wait, the shorter the sleep.
     fn watchful(&self) -> Duration {
         let now = self.core.now();
         let youngest = self.pulling.iter().map(|pulling| now.saturating_sub(pulling.since)).min();
@@ -282,7 +284,7 @@ impl MemoryNode {
                     Err(why) => self.refuse_link(peer, why),
                 }
             }
-            // What a link sent before it was closed, or one that was refused.
+            // From a link that was refused, or sent before the link was closed.
             Event::Message { peer, endpoint, bytes, .. } if !self.links.contains_key(&peer.id().0) => {
                 self.tell_refused(&*peer, endpoint, &bytes);
             }
@@ -299,7 +301,8 @@ impl MemoryNode {
         }
     }
 
-    /// There is no room for a link. It ends when its client has heard why, which may never ask.
+    /// Refuses a link for which there is no room. The link ends once its client has heard why. The client may never
+    /// ask.
     fn refuse_link(&mut self, peer: Arc<dyn Peer>, why: CallError) {
         if self.refused.len() >= MOST_REFUSED
             && let Some(oldest) = self.refused.pop_front()
@@ -309,7 +312,7 @@ impl MemoryNode {
         self.refused.push_back(RefusedLink { peer, why: Some(why) });
     }
 
-    /// Answers the first call of a link that was refused. One that goes on is closed.
+    /// Answers the first call of a link that was refused. A link that makes further calls is closed.
     fn tell_refused(&mut self, peer: &dyn Peer, endpoint: EndpointId, bytes: &[u8]) {
         let Some(link) = self.refused.iter_mut().find(|link| link.peer.id() == peer.id()) else { return };
         match (link.why.take(), rpc::Request::decode(bytes)) {
@@ -318,8 +321,8 @@ impl MemoryNode {
         }
     }
 
-    /// Nothing of a link waits any more: it has ended, or is being closed. What it was granted is its own until it has
-    /// left.
+    /// Drops everything that waits for a link that has ended or is being closed. The link keeps what it was granted
+    /// until it has left.
     fn forget(&mut self, peer: PeerId) {
         if let Some(LinkState { tenant, .. }) = self.links.remove(&peer.0) {
             let turn = Turn { party: tenant, link: peer.0 };
@@ -336,8 +339,8 @@ impl MemoryNode {
         self.workers.wake();
     }
 
-    /// Whether the link has had so many calls refused, since one of it was served, that it does not matter what
-    /// else it wants.
+    /// Counts a refused call. Whether the link has had so many calls refused, since one was last served, that it
+    /// need not be heard any more.
     fn is_flooding(&mut self, peer: PeerId) -> bool {
         self.links.get_mut(&peer.0).is_none_or(|link| {
             link.crowding += 1;
@@ -345,7 +348,7 @@ impl MemoryNode {
         })
     }
 
-    /// Lets a call wait for its turn.
+    /// Queues a call for its turn.
     fn accept(&mut self, (peer, endpoint): (Arc<dyn Peer>, EndpointId), request: rpc::Request, place: Place) {
         let Some(link) = self.links.get_mut(&peer.id().0) else { return };
         let turn = Turn { party: link.tenant, link: peer.id().0 };
@@ -369,7 +372,7 @@ impl MemoryNode {
                 let turn = if is_control { control(turn) } else { turn };
                 self.calls.push(turn, waiting.weight, Call { caller, pulled: None });
             }
-            // Refusing costs as much as serving. Who makes much of it, or reads no refusals, is a flood.
+            // Refusing costs as much as serving. A link that causes many refusals, or reads none, is a flood.
             Err(_) if self.is_flooding(peer.id()) || peer.unsent(endpoint) > 0 => {
                 self.core.close_link(&*peer, "it sends more calls than may wait");
                 self.forget(peer.id());
@@ -398,7 +401,7 @@ impl MemoryNode {
         true
     }
 
-    /// Serves a call, or has its arguments pulled. Returns the bytes that this moved.
+    /// Serves a call, or begins to pull its arguments. Returns the bytes that this moved.
     fn serve_one(&mut self, call: Call) -> u64 {
         let Call { mut caller, pulled } = call;
         let bytes = caller.request.argument_bytes() as u64;
@@ -435,7 +438,7 @@ impl MemoryNode {
                     bytes + reply.len() as u64
                 }
                 Ok(Called::Job(mut job)) => {
-                    // A result travels behind the version byte of its message.
+                    // A result follows the version byte of its message.
                     job.most_result_bytes = caller.request.most_result_bytes().saturating_sub(1);
                     self.workers.accept(caller, job, kept);
                     bytes
@@ -448,7 +451,7 @@ impl MemoryNode {
         }
     }
 
-    /// A call waits no more.
+    /// Notes that a call waits no longer.
     fn call_taken(&mut self, caller: &mut Caller) {
         caller.place = Place::default();
         if let Some(link) = self.links.get_mut(&caller.peer.id().0) {
@@ -458,14 +461,14 @@ impl MemoryNode {
         self.core.with_state(|state| state.call_taken(caller.waiting.tenant));
     }
 
-    /// A call fails because of its arguments, before it is looked at.
+    /// Fails a call because of its arguments, before it is examined.
     fn refuse(&mut self, mut caller: Caller, error: &CallError) {
         self.call_taken(&mut caller);
         refuse(&self.core, &caller, error);
     }
 
-    /// Begins to pull a call's arguments. It waits on, but takes up none of its sender's room: what it asks for has to
-    /// come through there.
+    /// Begins to pull a call's arguments. The call still waits, but takes up none of its sender's room, because the
+    /// arguments must come through that room.
     fn pull(&mut self, mut caller: Caller, bytes: u64) {
         caller.place = Place::default();
         let kept = match self.core.keep_arguments(caller.waiting.tenant, bytes) {
@@ -482,7 +485,7 @@ impl MemoryNode {
         }
     }
 
-    /// Takes in arguments that have come.
+    /// Accepts arguments that have arrived.
     fn poll_pulled(&mut self) -> bool {
         let mut worked = false;
         for _ in 0..self.pulling.len().min(MOST_POLLED) {
@@ -493,8 +496,8 @@ impl MemoryNode {
         worked
     }
 
-    /// Takes in arguments if they have come; false if they have not. A link that does not let them be pulled within a
-    /// lease is closed: it must not hold memory for good.
+    /// Accepts arguments if they have arrived; false if they have not. A link that does not let them be pulled within
+    /// a lease is closed: it must not hold memory for good.
     fn poll(&mut self, mut pulling: Pulling) -> bool {
         match pulling.arguments.poll() {
             Some(Ok(arguments)) => {
@@ -528,7 +531,8 @@ impl MemoryNode {
         }
     }
 
-    /// A message that is no request cannot be answered. Who sends many is not one of ours.
+    /// Handles a message that is not a request, which cannot be answered. A link that sends many does not run our
+    /// client.
     fn malformed(&mut self, peer: &dyn Peer, error: &forebay_base::DecodeError) {
         self.core.count(peer.id(), |figures| figures.malformed_messages += 1);
         let Some(link) = self.links.get_mut(&peer.id().0) else { return };
@@ -548,14 +552,14 @@ fn refuse_call(peer: &dyn Peer, endpoint: EndpointId, request: &rpc::Request, wh
     }
 }
 
-/// Whether the call keeps, ends or looks at a session, by its number.
+/// Whether the call keeps, ends or looks at a session, by its procedure number.
 fn is_control(request: &rpc::Request) -> bool {
     let control = [Procedure::Renew, Procedure::CloseSession, Procedure::GetStatistics, Procedure::GetLoad];
     request.inline_arguments().is_some()
         && Procedure::from_number(request.procedure).is_some_and(|procedure| control.contains(&procedure))
 }
 
-/// Where the control calls of a link wait.
+/// The line in which the control calls of a link wait.
 fn control(turn: Turn) -> Turn {
     Turn { link: turn.link | CONTROL, ..turn }
 }
@@ -622,24 +626,24 @@ impl Handle {
         self.core.tenants()
     }
 
-    /// Who came to the node.
+    /// The counts of connections to the node.
     #[must_use]
     pub fn door(&self) -> DoorFigures {
         self.core.door()
     }
 
-    /// The node schedules in this term from now on, or not at all. Of another term it knows nothing any more.
+    /// Makes the node schedule in this term from now on, or not at all. The node forgets any other term.
     pub fn schedule(&self, term: Option<Term>) {
         self.core.with_state(|state| state.schedule(term));
     }
 
-    /// For what is scheduled here: how busy the threads of another memory node are, or that nobody knows.
+    /// Tells the scheduler here how busy the threads of another memory node are, or that this is unknown.
     pub fn know(&self, node: NodeIdentity, load: Option<Load>) {
         self.core.with_state(|state| state.know(node, load));
     }
 
-    /// Other tenants, or limits, from now on. Who has more than it may keeps what it has. Links of identities that
-    /// are of another tenant now end.
+    /// Applies other tenants or limits from now on. A tenant that has more than it may keeps what it has. Links
+    /// end whose identities now belong to another tenant.
     ///
     /// # Errors
     /// [`Error::Options`]; then everything stays as it was.
@@ -655,8 +659,7 @@ impl Handle {
         lock(&self.thread).as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Stops the node: jobs are told to stop, links end, memory is given back. Returns when all
-    /// that is done.
+    /// Stops the node: jobs are told to stop, links end, memory is freed. Returns when all that is done.
     ///
     /// # Errors
     /// The reason why the node had stopped by itself, if it had.

@@ -1,6 +1,7 @@
-//! What the log is told of that happens again and again.
+//! Which of many occurrences of one event the log mentions.
 
-/// Whether the `count`th occurrence of something gets a line in the log, which nobody can fill by doing wrong often.
+/// Whether the `count`th occurrence of something gets a line in the log. So nobody can fill the log by repeating an
+/// error.
 pub(crate) const fn is_told(count: u64) -> bool {
     count <= 8 || count.is_power_of_two()
 }

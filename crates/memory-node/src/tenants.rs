@@ -1,7 +1,7 @@
-//! Who uses a node, and how much of it: tenants as the operator configures them.
+//! Tenants, as the operator configures them: who may use a node, and how much of it.
 //!
-//! A link's [`Identity`] says which tenant it is of. An identity that a [`TenantOptions`] lists is of that tenant;
-//! any other one is a tenant by itself, named as the identity is.
+//! A link's [`Identity`] determines its tenant. An identity that a [`TenantOptions`] lists belongs to that tenant. Any other
+//! identity is a tenant by itself, with the identity as its name.
 //!
 //! | limit | default | what it bounds |
 //! |---|---|---|
@@ -33,9 +33,9 @@ pub const MAX_TENANTS: usize = 1024;
 const ANONYMOUS: &str = "anonymous";
 const UNKNOWN: &str = "unknown";
 
-/// Who a link has proven to be, in text such as `certificate:alice`.
+/// The identity that a link has proven, in text such as `certificate:alice`.
 ///
-/// It consists of letters, digits and `. _ - :`, so it can stand in a log or a metric as it is.
+/// It consists of letters, digits and `. _ - :`, so it can go into a log or a metric unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     text: Arc<str>,
@@ -43,19 +43,19 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Nobody asked who it is.
+    /// The identity of a client that nobody asked to prove itself.
     #[must_use]
     pub fn anonymous() -> Self {
         Self { text: ANONYMOUS.into(), is_proven: false }
     }
 
-    /// Somebody has proven a name that cannot be written here.
+    /// The identity of a client that has proven a name that cannot be written here.
     fn unknown() -> Self {
         Self { text: UNKNOWN.into(), is_proven: true }
     }
 
-    /// A process of this user of the machine. Those of the node's own user, and of the system's, can do with the node
-    /// what they like, so they need not prove anything.
+    /// A process of this user of the machine. Processes of the node's own user, and of the system's, have full
+    /// control of the node, so they need not prove anything.
     fn user(uid: u32) -> Self {
         Self { text: format!("uid:{uid}").into(), is_proven: !forebay_fabric::admission::is_own_user(uid) }
     }
@@ -63,7 +63,7 @@ impl Identity {
     /// The identity of this text.
     ///
     /// # Errors
-    /// [`Error::Options`] when it is no name.
+    /// [`Error::Options`] when it is not a name.
     pub fn new(text: &str) -> Result<Self, Error> {
         check_name("identity", text).map(|()| Self { text: text.into(), is_proven: text != ANONYMOUS })
     }
@@ -95,7 +95,7 @@ impl Identity {
         &self.text
     }
 
-    /// False for those who are trusted unproven: who shares the node's process or user, or reaches a node that asks
+    /// False for clients that are trusted without proof: they share the node's process or user, or the node asks
     /// for nothing.
     #[must_use]
     pub fn is_proven(&self) -> bool {
@@ -111,7 +111,7 @@ impl fmt::Display for Identity {
 
 type Tell = dyn Fn(&dyn Peer) -> Identity + Send + Sync;
 
-/// Tells who a link is. The only place where the node learns it.
+/// Identifies the client of a link. The only place where the node learns this.
 #[derive(Clone)]
 pub struct Identify(Arc<Tell>);
 
@@ -121,7 +121,7 @@ impl Identify {
         Self(Arc::new(tell))
     }
 
-    /// Who the link is.
+    /// The identity of the link's client.
     #[must_use]
     pub fn of(&self, peer: &dyn Peer) -> Identity {
         (self.0)(peer)
@@ -134,7 +134,7 @@ impl Default for Identify {
         use forebay_fabric::admission::Identity as Proven;
         Self::new(|peer| match peer.origin().identity {
             proven @ (Proven::Certificate(_) | Proven::Secret(_)) => {
-                // A name that is no name here is nobody's.
+                // A name that is not valid here is nobody's.
                 Identity::new(&proven.to_string()).unwrap_or_else(|_| Identity::unknown())
             }
             Proven::User { uid, .. } => Identity::user(uid),
@@ -179,11 +179,11 @@ pub struct Limits {
 pub struct TenantOptions {
     /// Its name: 1 to 96 letters, digits and `. _ - :`.
     pub name: String,
-    /// Who is of it.
+    /// The identities that belong to it.
     pub identities: Vec<Identity>,
     /// What it may have.
     pub limits: Limits,
-    /// Its share of the node's time, beside those of the others: 1 to 1000.
+    /// The weight of its share of the node's time: 1 to 1000.
     pub weight: u32,
     /// What it may do.
     pub rights: TenantRights,
@@ -216,14 +216,14 @@ impl TenantOptions {
 /// The tenants of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TenantsOptions {
-    /// Those that are known beforehand.
+    /// The configured tenants.
     pub known: Vec<TenantOptions>,
-    /// What each of the others may have.
+    /// What each other tenant may have.
     pub others: Limits,
 }
 
 impl TenantsOptions {
-    /// Checks names and weights, and that no identity is of two tenants.
+    /// Checks names and weights, and that no identity belongs to two tenants.
     ///
     /// # Errors
     /// [`Error::Options`].
@@ -239,7 +239,7 @@ impl TenantsOptions {
                 let TenantOptions { name, weight, .. } = tenant;
                 return Err(Error::Options(format!("tenant {name} has weight {weight}: use 1 to {MAX_WEIGHT}")));
             }
-            // Else whoever has proven that identity would be of this tenant.
+            // Otherwise a client that has proven that identity would belong to this tenant.
             let is_identity = tenant.name.contains(':') || matches!(tenant.name.as_str(), ANONYMOUS | UNKNOWN);
             if is_identity && !tenant.identities.iter().any(|identity| identity.as_str() == tenant.name) {
                 return Err(Error::Options(format!(

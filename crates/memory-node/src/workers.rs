@@ -2,7 +2,7 @@
 //!
 //! *Upkeep* zeroes freed extents in slices and runs the jobs that take milliseconds; *long jobs* run on threads of their
 //! own. Both wait in turns, by tenant and link ([`forebay_fabric::turns`]). Without threads (simulation) the node's step
-//! does a bit of both. A job that takes microseconds runs at once, where its request was taken in.
+//! does some of both. A job that takes microseconds runs at once, where its request was received.
 
 use crate::core::{CallError, Core, Kept};
 use crate::job::{JobError, Pace, PinnedMemory};
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// How long a worker sleeps before it looks around by itself.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// What a job is charged when it begins, nanoseconds: others come first meanwhile.
+/// What a job is charged when it begins, nanoseconds, so that others come first meanwhile.
 const ADVANCE: u64 = 1_000_000;
 
 /// Whose turn it is: a link of a tenant.
@@ -37,7 +37,7 @@ pub(crate) struct Caller {
     pub endpoint: EndpointId,
     pub request: rpc::Request,
     pub waiting: Waiting,
-    /// What the request takes up of its sender's room, until it is served.
+    /// The request's share of its sender's room, until it is served.
     pub place: Place,
 }
 
@@ -47,7 +47,7 @@ impl Caller {
         Turn { party: self.waiting.tenant, link: self.peer.id().0 }
     }
 
-    /// Replies. A caller that is gone is none of the node's trouble: its link's end is an event.
+    /// Replies. The node ignores a caller that is gone: the end of its link is an event.
     pub fn reply(&self, result: Result<&[u8], (ErrorKind, &str)>) {
         if let Err(error) = self.request.reply(&*self.peer, self.endpoint, result) {
             tracing::debug!(peer = self.peer.id().0, %error, "a reply could not be delivered");
@@ -60,7 +60,7 @@ impl Caller {
 struct QueuedJob {
     caller: Caller,
     job: Job,
-    /// Its arguments count until it has run.
+    /// Accounts for its arguments until it has run.
     _kept: Option<Kept>,
 }
 
@@ -69,7 +69,7 @@ struct QueuedJob {
 struct Untaken {
     peer: Arc<dyn Peer>,
     endpoint: EndpointId,
-    /// It counts until it is taken.
+    /// Accounts for the result until it is taken.
     _kept: Kept,
 }
 
@@ -91,11 +91,11 @@ impl Queues {
     }
 }
 
-/// The queues of work and what works on them.
+/// The queues of work and the threads that process them.
 pub(crate) struct Workers {
     core: Arc<Core>,
     registry: JobRegistry,
-    /// Threads that run jobs; none when the node is stepped.
+    /// Number of threads that run jobs; zero when the node is stepped.
     job_threads: usize,
     running: AtomicU64,
     /// Results that their callers have not taken yet.
@@ -129,14 +129,14 @@ impl Workers {
         self.arrived.notify_all();
     }
 
-    /// Takes a job in: runs it now if it takes microseconds, else lets it wait.
+    /// Accepts a job: runs it now if it takes microseconds, otherwise queues it.
     pub fn accept(&self, caller: Caller, job: Job, kept: Option<Kept>) {
         let pace = self.registry.pace(&job);
         if pace == Pace::AtOnce {
             return self.run(&caller, &job, 1);
         }
         let tenant = caller.waiting.tenant;
-        // A job counts as queued before a thread can take it, as that thread counts it out.
+        // A job counts as queued before a thread can take it, because that thread ends the count.
         self.core.with_state(|state| state.count(tenant, |figures| figures.queued_jobs += 1));
         let mut queues = lock(&self.queues);
         let (turn, weight) = (caller.turn(), caller.waiting.weight);
@@ -146,7 +146,7 @@ impl Workers {
         self.arrived.notify_all();
     }
 
-    /// A link ended: its jobs that wait are fenced, and nobody waits for them.
+    /// Handles the end of a link: its waiting jobs are fenced, and nobody waits for them.
     pub fn link_ended(&self, turn: Turn) {
         let waited = {
             let mut queues = lock(&self.queues);
@@ -217,8 +217,8 @@ impl Workers {
     /// Runs a job on this thread and up to `threads - 1` others, and replies.
     fn run(&self, caller: &Caller, job: &Job, threads: usize) {
         let memory = PinnedMemory::new(&self.core, job.id, threads);
-        // A job that panics fails its caller, and nobody else: the thread goes on. What the job shares with others is
-        // behind locks, and whole between any two statements.
+        // A job that panics fails only its caller: the thread continues. What the job shares with others is behind
+        // locks, and whole between any two statements.
         let result = catch_unwind(AssertUnwindSafe(|| self.registry.run(job, &memory)))
             .unwrap_or_else(|_| Err(JobError::new(ErrorKind::Io, "the job panicked, which is an error of the node")));
         let mut failed = 0;
@@ -260,8 +260,8 @@ impl Workers {
         self.thread(Self::upkeep);
     }
 
-    /// The body of a thread that runs long jobs. It gives way to those that answer calls, and where the node is in one process
-    /// with what uses it, to that.
+    /// The body of a thread that runs long jobs. It gives way to threads that answer calls. Where the node shares a process
+    /// with its user, it also gives way to the user.
     pub fn job_thread(&self) {
         give_way();
         self.thread(Self::run_job);
@@ -286,8 +286,8 @@ impl Workers {
     }
 }
 
-/// Bytes of replies that an endpoint may leave unread before the next call of it is served. A tenant may have hundreds
-/// of endpoints.
+/// Bytes of replies that an endpoint may leave unread and still have its next call served. A tenant may have hundreds of
+/// endpoints.
 const MOST_UNSENT_BYTES: usize = 64 << 10;
 
 /// Whether the caller takes its replies.

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const IMAGE: SegmentId = SegmentId(1);
 const BLOCK: SegmentId = SegmentId(2);
 
-/// A shard with one table of deletions, whose image lies in `extent`.
+/// A shard with one table of deletions, whose image is in `extent`.
 struct Fixture {
     node: Handle,
     connector: inprocess::Connector,
@@ -187,8 +187,7 @@ fn damaged_arguments_are_refused() {
             1 => random.fill(&mut damaged[8..]),
             _ => damaged[random.below(arguments.len() as u64) as usize] ^= 1 + random.below(255) as u8,
         }
-        // Half of the time the checksum is made to fit, so that the code after the check is
-        // reached.
+        // Half of the time the checksum is corrected, so that the code after the check is reached.
         if attempt % 2 == 0 && damaged.len() > 12 {
             let end = damaged.len() - 4;
             let crc = forebay_base::checksum(&damaged[..end]);
@@ -200,8 +199,8 @@ fn damaged_arguments_are_refused() {
     fixture.submit(&fixture.job).unwrap();
 }
 
-/// Of the node's own memory, which no limit of a tenant covers, a job gets a part that is bounded. What needs more is the
-/// owner's to run.
+/// A job gets a bounded part of the node's own memory, which no limit of a tenant covers. A job that needs more is left
+/// to its owner.
 #[test]
 fn a_job_that_wants_much_of_the_nodes_own_memory_is_refused() {
     let fixture = fixture();
@@ -210,7 +209,7 @@ fn a_job_that_wants_much_of_the_nodes_own_memory_is_refused() {
     let many = |job: &mut CompactionJob, count| job.inputs = vec![job.inputs[0].clone(); count];
     assert_eq!(fixture.refused(|job| many(job, 15_000)), ErrorKind::Unsupported);
     assert_eq!((fixture.node.statistics().job_bytes, fixture.node.statistics().completed_jobs), (0, 0));
-    // Others have what they need.
+    // Other jobs get what they need.
     let mut job = fixture.job.clone();
     job.snapshots = numbers(1000);
     fixture.submit(&job).unwrap();

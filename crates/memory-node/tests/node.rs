@@ -211,7 +211,7 @@ fn what_comes_back_is_zeroed_before_the_next_gets_it(back_end: BackEnd) {
     let mut endpoint = first.link().endpoint(EndpointOptions::default()).unwrap();
     let mut is_refused = || endpoint.write(stale, &[1; 8]).is_err_and(|error| error.kind() == ErrorKind::AccessDenied);
     match first.link().capabilities().revocation {
-        // The node waits until the link has let go of the key, which may be after the reply.
+        // The node waits until the link has released the key, which may be after the reply.
         RevocationMode::Cooperative => eventually("the key is gone", is_refused),
         RevocationMode::Enforced => assert!(is_refused()),
     }
@@ -324,7 +324,7 @@ fn a_takeover_fences_the_owner_before(back_end: BackEnd) {
     assert_eq!(opened.acquire_shard(SHARD, false).unwrap_err().kind(), ErrorKind::Busy);
     new.map(shard.key(), &[extent]).unwrap();
     assert_eq!(new.rights(extent), Some(Rights::READ));
-    // Whoever has seen another root takes nothing from anybody.
+    // A session that has seen another root takes over nothing.
     let seen = opened.root(SHARD).unwrap();
     assert_eq!(seen, None);
     shard.set_root(b"next").unwrap();
@@ -363,7 +363,7 @@ fn tenants_do_not_see_each_other(back_end: BackEnd) {
         MemoryClient::connect(connector.connect().unwrap(), "client", options)
     };
     let (a, b) = (tenant("a").unwrap(), tenant("").unwrap());
-    // Saying so does not make it one.
+    // Claiming a tenant does not make a link belong to it.
     for claimed in ["b", "anonymous", "a\nb"] {
         let error = tenant(claimed).map(drop);
         let _even = connector.connect().unwrap();
@@ -419,7 +419,7 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
         assert_eq!(read(&client, ExtentRange { length, ..output }), arguments);
         let crc = shard.submit_job(0, job_kind::CHECKSUM, range, limit).unwrap();
         assert_eq!(crc, forebay_base::checksum(&read(&client, output)).to_le_bytes());
-        // Pieces of it in any order; many ranges are pulled.
+        // Pieces of the output in any order; the arguments of many ranges are pulled.
         let piece = |offset: u64, length| ExtentRange { extent, offset: output.offset + offset, length };
         let gathered = shard.gather(u64::MAX, &[piece(7, 3), piece(0, 5), piece(9, 0)]).unwrap();
         assert_eq!(gathered, [&arguments[7..10], &arguments[..5]].concat());
@@ -611,7 +611,7 @@ fn a_node_without_threads_is_driven_by_steps() {
     assert_eq!((figures.sessions, figures.free_extents, figures.kept_extents), (0, 30, 2));
 }
 
-/// A call that gives memory back, and that nobody waits for any more, still arrives.
+/// A call that gives back memory, and for which nobody waits any more, still arrives.
 #[test]
 fn what_may_have_been_given_back_is_not_used_again() {
     for is_adopted in [false, true] {
@@ -643,7 +643,7 @@ fn what_may_have_been_given_back_is_not_used_again() {
                         Err(error) => break error,
                     }
                 };
-                // What the node took it has leased again.
+                // The node has leased again what it took.
                 assert_eq!(full.kind(), ErrorKind::Full, "{full}");
                 assert!(extents.contains(&given.extent), "{extents:?}");
             })
@@ -657,7 +657,7 @@ fn what_may_have_been_given_back_is_not_used_again() {
     }
 }
 
-/// Fails as bugs do.
+/// Fails as a bug does.
 #[derive(Debug)]
 struct Panicking(Pace);
 
@@ -689,7 +689,7 @@ fn a_job_that_panics_fails_its_caller_and_nobody_else() {
         let it = node.statistics();
         (it.failed_jobs, it.completed_jobs, it.queued_jobs, it.running_jobs, it.job_bytes)
     };
-    // What they allocated is free, and the output of the last one is there. A job runs until its reply is gone.
+    // What they allocated is free, and the output of the last one exists. A job runs until its reply is gone.
     eventually("none runs any more", || of_jobs() == (3, 1, 0, 0, 4096));
     node.shutdown().unwrap();
 }
@@ -703,7 +703,7 @@ fn users_of_the_machine_are_tenants_where_the_node_lists_them() {
     let (node, connector) = start(BackEnd::Shm, options());
     let client = connect(&connector, "compute-1");
     assert_eq!(name(&node), ["anonymous"], "the node's own user proves nothing, and shares all of it");
-    // From now on it is somebody; who is in as somebody else loses the link.
+    // From now on the identity belongs to a tenant; a link that came in under another one ends.
     node.configure(&with(vec![TenantOptions::new("local", vec![listed])])).unwrap();
     eventually("the link ends", || client.renew().is_err());
     let client = connect(&connector, "compute-2");

@@ -84,7 +84,7 @@ fn scenario(seed: u64) {
     allocator.adopt(&live).unwrap();
     first.renew().unwrap();
 
-    // Another session takes over and finds everything as it was.
+    // Another session takes over and finds everything unchanged.
     let second = connect(&network, "second").unwrap();
     let store = second.open_store("db").unwrap();
     let taken = store.acquire_shard(SHARD, true).unwrap();

@@ -90,7 +90,7 @@ pub(crate) struct Block {
 // SAFETY: the block owns its memory, which is `Send`; `base` is that memory's address.
 unsafe impl Send for Block {}
 // SAFETY: shared use goes through `unsafe` methods whose contracts keep writers disjoint and
-// readers behind publication; see the table of the module.
+// readers after publication; see the table of the module.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -152,7 +152,7 @@ impl Block {
     }
 
     /// Decodes a header from a copy of the record's first 16 bytes, which every record has. Copies 24 or 32 bytes only
-    /// if the header turned out to be longer than the copy, because then the record is at least that long too.
+    /// if the header turned out to be longer than the copy, because then the record is at least that long.
     ///
     /// # Safety
     /// As for [`Block::record`].

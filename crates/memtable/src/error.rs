@@ -61,7 +61,7 @@ pub enum MemtableError {
         /// Bytes.
         bytes: u64,
     },
-    /// The memtable is made for one batch of exactly its capacity, and this is another one.
+    /// The memtable is made for one batch of exactly its capacity, and this is a different batch.
     #[error("an oversize memtable of {capacity} bytes takes one batch of that size, not {bytes} bytes")]
     Oversize {
         /// Capacity in bytes.

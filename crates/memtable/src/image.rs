@@ -1,5 +1,5 @@
-//! An index as bytes, to be searched where it was sent. A memory node that holds a memtable's block may answer lookups
-//! from it (O3-LSM 4.4).
+//! An index as bytes, which the receiver searches. A memory node that holds a memtable's block may answer lookups from
+//! it (O3-LSM 4.4).
 //!
 //! A memtable that takes no more inserts needs no tree. The image is the prefixes and offsets of its records, in order,
 //! and a search is a binary search.

@@ -196,7 +196,8 @@ impl Index {
             return Err(Stop::Changed);
         }
         let locked = path.at.node.lock(path.at.snapshot);
-        // There is no parent. A thread that makes another root changes this node, so it is still the root.
+        // There is no parent. A thread that makes another root changes this node, so this node is still
+        // the root.
         if !locked {
             if let Some((parent, _)) = path.parent {
                 parent.node.unlock_unchanged(parent.snapshot);

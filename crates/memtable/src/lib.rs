@@ -8,7 +8,7 @@
 //! | [`log`] | a slot for each record, and chains of slots by hash |
 //! | [`index`] | the B+-tree from internal keys to records, for readers that need order |
 //! | `sorted` | the records of a complete memtable in order |
-//! | [`image`] | an index as bytes, searched where it was sent |
+//! | [`image`] | an index as bytes, which a receiver can search |
 //! | `pieces` | which bytes of a block are complete |
 //! | [`memtable`] | all of the above as one memtable |
 //! | [`publication`] | the published number of a shard |
@@ -16,7 +16,7 @@
 //!
 //! Glossary: a **reservation** is the range of bytes and sequence numbers that one writer fills. A record's **ordinal**
 //! is its number among the memtable's records, from 0. A memtable's **end** is its final count of records and bytes. A
-//! record is **listed** when its slot of the log is in use. A **piece** is a part of the block that may leave by
+//! record is **listed** when its slot of the log is in use. A **piece** is a part of the block that can be sent by
 //! itself. A **mark** shows that a reservation is finished. A **slot** is an entry of the log, or of a **node** of the
 //! index. A **snapshot** of a node is the value of its latch at one moment.
 //!

@@ -46,7 +46,7 @@ const MAX_STEPS: usize = if cfg!(any(loom, shuttle, miri)) { 4 } else { 64 };
 const BYTES_A_CHAIN: usize = 256;
 /// The end of a chain.
 const END: u32 = 0;
-/// In a payload, beside a record that nobody is to find. Offsets of records, divided by 8, are far below.
+/// Marks in a payload a record that nobody should find. Offsets of records, divided by 8, are far below this bit.
 const VOID: u32 = 1 << 31;
 
 /// See the module.
@@ -78,7 +78,7 @@ pub enum Answer {
     Record(u32),
     /// There is no record.
     Absent,
-    /// The chain is too long to tell.
+    /// The chain is too long to answer.
     TooLong,
 }
 
@@ -148,7 +148,7 @@ impl Log {
         self.heads.get(at).ok_or(IndexError::BadLink { node: END })
     }
 
-    /// Prefetches the memory for listing a key with this hash, so that it arrives while the record is written.
+    /// Prefetches the memory for listing a key with this hash, so that the memory arrives while the record is written.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         if let Ok(head) = self.head(hash) {
@@ -167,8 +167,8 @@ impl Log {
         }
     }
 
-    /// After [`Log::prefetch_newest`]: the newest record that is listed there, if it is likely to be of a key with this
-    /// hash. A hint of what to prefetch: it may be wrong.
+    /// After [`Log::prefetch_newest`]: the newest record that is listed there, if it probably has a key with this hash.
+    /// A hint of what to prefetch, which may be wrong.
     #[inline]
     pub(crate) fn newest(&self, hash: u64) -> Option<u32> {
         // Relaxed here and below: a hint that nothing depends on.
@@ -206,7 +206,7 @@ impl Log {
         }
     }
 
-    /// Notes that nobody is to find the record of an ordinal. Called in place of [`Log::add`].
+    /// Notes that nobody should find the record of an ordinal. Called in place of [`Log::add`].
     ///
     /// # Errors
     /// As [`Log::add`].

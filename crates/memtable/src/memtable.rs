@@ -282,7 +282,7 @@ impl Memtable {
     }
 
     /// The complete bytes from the block's start: whole pieces, or everything once the memtable is complete. They never
-    /// change again, so they may leave as they stand.
+    /// change again, so they can be sent as they are.
     #[must_use]
     pub fn filled_prefix(&self) -> &[u8] {
         let length = self.pieces.filled_prefix_bytes(self.end());
@@ -298,7 +298,7 @@ impl Memtable {
     }
 
     /// The gapless prefix of inserted records up to number `limit`: their count, and their bytes from the block's
-    /// start. These bytes never change again, so they may leave as they stand. If `limit` is a published number, the
+    /// start. These bytes never change again, so they can be sent as they are. If `limit` is a published number, the
     /// prefix reaches it and ends with a batch.
     ///
     /// # Errors
@@ -410,7 +410,7 @@ impl Memtable {
         self.get_hashed(key, KeyHash::of(key), snapshot)
     }
 
-    /// The same, for a caller that asks several memtables.
+    /// As [`Memtable::get`], for a caller that asks several memtables.
     ///
     /// # Errors
     /// As [`Memtable::get`].
@@ -435,7 +435,7 @@ impl Memtable {
         }
     }
 
-    /// The same from the ordered index.
+    /// As [`Memtable::get`], from the ordered index.
     #[cold]
     fn get_in_order(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<RecordRef<'_>>, IndexError> {
         self.put_in_order()?;
@@ -491,7 +491,7 @@ impl Drop for Memtable {
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// That of a key.
+    /// The hash of a key.
     #[inline]
     #[must_use]
     pub fn of(key: &[u8]) -> Self {
@@ -611,7 +611,7 @@ impl Memtable {
 }
 
 impl Memtable {
-    /// The same for a record that nobody is to find.
+    /// As [`Memtable::insert`], for a record that nobody should find.
     #[cold]
     fn insert_void(&self, record: &Record<'_>, ordinal: u32, offset: usize, length: usize) -> Result<(), IndexError> {
         // SAFETY: as in `insert`.
@@ -623,7 +623,7 @@ impl Memtable {
 }
 
 /// Number of steps ahead of a cursor at which records are prefetched, so that a walk does not wait for each. Records
-/// lie in the order of writing.
+/// are stored in the order of writing.
 const AHEAD: u32 = 8;
 
 /// A place in a memtable, or no position. Records of one key come newest first.

@@ -75,7 +75,8 @@ impl BlockPool {
     }
 
     /// Makes and commits one more block, unless there are `most` or one is idle. Its user then meets no page that must
-    /// still be allocated and zeroed. Returns false when nothing was done, as for blocks so small that there is no gain.
+    /// still be allocated and zeroed. Returns false when nothing was done, for instance for blocks that are too small to
+    /// gain from this.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no memory.
@@ -149,8 +150,9 @@ impl SealedBlock {
         endpoint.post_write_sealed(to, &self.0.region, offset as u64, length)
     }
 
-    /// Writes them, and then a word if there is one, and returns when all is there and confirmed, where the back end does that at
-    /// once. Returns false, with nothing done, where they have to be posted.
+    /// Writes the bytes that [`SealedBlock::post`] would, then a word if there is one, and returns when all is in place and
+    /// confirmed. It does so where the back end can write at once. Otherwise returns false, with nothing done, and the bytes
+    /// must be posted.
     ///
     /// # Errors
     /// As [`SealedBlock::post`] and [`Endpoint::write_at_once`].

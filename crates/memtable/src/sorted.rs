@@ -10,11 +10,11 @@ use crate::log::Listed;
 use crate::records::Records;
 use forebay_base::KeyOrder;
 
-/// Number of records ahead to prefetch: records lie in the order of writing.
+/// Number of records ahead to prefetch, because records are stored in the order of writing.
 const AHEAD: usize = 12;
-/// Bytes to prefetch of each record's start: the header and a short key may lie on two lines.
+/// Bytes to prefetch of each record's start: the header and a short key may be on two lines.
 const HEAD_BYTES: usize = 64;
-/// Bytes to prefetch of a record that is copied, at most: the processor sees by itself that a copy of more goes on.
+/// Most bytes to prefetch of a record that is copied: the processor detects by itself that a longer copy continues.
 const MAX_AHEAD_BYTES: usize = 1 << 10;
 
 const KEY_SHIFT: u32 = u32::BITS;
@@ -69,8 +69,8 @@ impl<'m> SortedRecords<'m> {
         Self { words, next: 0, records, ahead_bytes: HEAD_BYTES }
     }
 
-    /// For who copies the records and does not only look at their heads: prefetches as much of each as the mean of
-    /// them has, when all have `block_bytes`.
+    /// For a caller that copies the records and does not only read their heads: prefetches the mean length from
+    /// each, if all together have `block_bytes`.
     #[must_use]
     pub fn to_copy(mut self, block_bytes: usize) -> Self {
         let mean_bytes = block_bytes.div_ceil(self.words.len().max(1));

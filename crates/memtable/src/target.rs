@@ -111,7 +111,7 @@ impl Visit<'_> {
         while low < high {
             let middle = low.midpoint(high);
             let payload = self.node.payload(middle);
-            // Before the record is looked at.
+            // Before the record is read.
             self.check()?;
             let order = match self.level {
                 0 if upper(payload) != target.tail => upper(payload).cmp(&target.tail),

@@ -2,7 +2,7 @@
 //!
 //! A session is bound to its link: the node refuses its number on any other link. Calls on a shard carry the epoch at
 //! which it was acquired. They are refused with [`Fenced`](forebay_base::ErrorKind::Fenced) when that is not the
-//! current epoch. [`crate::field`] draws the coding; see `docs/formats/node-messages.md`.
+//! current epoch. [`crate::field`] shows the coding; see `docs/formats/node-messages.md`.
 
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
@@ -109,9 +109,8 @@ calls! {
     OpenSession = 1 -> SessionOpened {
         /// [`PROTOCOL_VERSION`](crate::PROTOCOL_VERSION).
         protocol: u16,
-        /// The tenant that the client expects to be; empty when it does not care. Which one it is follows from
-        /// who the link has proven to be, and another one is refused
-        /// ([`AccessDenied`](forebay_base::ErrorKind::AccessDenied)).
+        /// The tenant to which the client expects to belong; empty for any. The identity that the link has proven
+        /// determines the tenant, and another one is refused ([`AccessDenied`](forebay_base::ErrorKind::AccessDenied)).
         tenant: Text,
         /// The name of the process, for logs.
         name: Text,
@@ -248,8 +247,8 @@ calls! {
         /// The extents.
         extents: Vec<ExtentId>,
     }
-    /// Fills a range of an extent with zeros that the shard has adopted, or that the session has leased for it: at
-    /// most [`MAX_ZEROED_BYTES`]. Only for memory that nobody reads or writes at that time.
+    /// Fills a range with zeros, in an extent that the shard has adopted or that the session has leased for it: at most
+    /// [`MAX_ZEROED_BYTES`]. Only for memory that nobody reads or writes at that time.
     ZeroRange = 26 -> Done {
         /// The session, which owns the shard.
         session: SessionId,
@@ -260,20 +259,22 @@ calls! {
         /// The range.
         range: ExtentRange,
     }
-    /// Tells the session's database and its share of the tenant's memory beside those of the tenant's other databases,
-    /// and asks what it may take. The last that was told counts, while the session lives.
+    /// Declares the session's database and the weight of its share of the tenant's memory, and asks what it may take. The
+    /// last declaration counts while the session lives.
     GetCredit = 27 -> Credit {
         /// The session.
         session: SessionId,
-        /// The database's name, as for a store; empty for one without a name, which is the session's alone. Sessions of one
-        /// tenant that tell the same name are of one database. It holds what they lease, and the memory of stores of
-        /// which they own shards. Where several databases own shards of a store, it is of the owner of the first.
+        /// The database's name, as for a store; empty for one without a name, which belongs to the session alone. Sessions
+        /// of one tenant that declare the same name belong to one database. The database holds what they lease, and the
+        /// memory of stores whose shards they own. Where several databases own shards of a store, the store counts for the
+        /// owner of the first.
         database: Text,
-        /// The weight of its share; at least 1 counts.
+        /// The weight of its share; a lower weight counts as 1.
         share: u32,
     }
-    /// Writes bytes into a range of memory of the shard, or that the session has leased for it: also into outputs of jobs, of
-    /// which owners have no keys to write. Where one copy of a segment is damaged, its owner has the bytes of another one written.
+    /// Writes bytes into memory that belongs to the shard or that the session has leased for it. This includes outputs of
+    /// jobs, to which owners have no writing keys. Where one copy of a segment is damaged, its owner writes the bytes of
+    /// another copy over it.
     WriteRange = 28 -> Done {
         /// The session, which owns the shard.
         session: SessionId,
@@ -358,8 +359,8 @@ calls! {
         /// The shard.
         shard: ShardKey,
     }
-    /// Becomes the owner as [`AcquireShard`] does, if the shard's root still is what the caller has seen.
-    /// [`Conflict`](forebay_base::ErrorKind::Conflict) when it is not: then nothing was done, and an owner goes on.
+    /// Becomes the owner, as [`AcquireShard`] does, if the shard's root is still what the caller has seen.
+    /// [`Conflict`](forebay_base::ErrorKind::Conflict) when it is not: then nothing was done, and any owner continues.
     AcquireSeen = 52 -> ShardAcquired {
         /// The session.
         session: SessionId,
@@ -435,8 +436,8 @@ calls! {
         /// The ranges.
         ranges: Vec<ExtentRange>,
     }
-    /// Allocates an output of an attempt, which is pending until the shard's owner adopts it, and gets a key to write it,
-    /// which ends with the attempt.
+    /// Allocates an output of an attempt, and gets a key to write it. The output is pending until the shard's owner adopts
+    /// it. The key ends with the attempt.
     AllocateForTicket = 76 -> OutputGranted {
         /// The session, which runs the attempt.
         session: SessionId,
@@ -447,7 +448,7 @@ calls! {
         /// Length in bytes.
         length: u64,
     }
-    /// Ends an attempt. Its keys are revoked. Its outputs are kept for the owner if it went well, else they are freed.
+    /// Ends an attempt. Its keys are revoked. Its outputs are kept for the owner if it went well, otherwise freed.
     FinishTicket = 77 -> Done {
         /// The session, which runs the attempt.
         session: SessionId,
@@ -459,15 +460,15 @@ calls! {
         well: bool,
     }
     /// Gives letters to the scheduler at this node, and takes those that wait for the session.
-    /// [`Unavailable`](forebay_base::ErrorKind::Unavailable) when nobody schedules here.
+    /// [`Unavailable`](forebay_base::ErrorKind::Unavailable) when no scheduler runs here.
     Exchange = 78 -> Exchanged {
         /// The session.
         session: SessionId,
         /// The letters (`docs/formats/offload-letter.md`).
         letters: Rest,
     }
-    /// The node's figures: as if nobody else than the session's tenant used it, or all of them if the tenant administers the
-    /// node and has no right to data. The time is the node's for whoever administers it.
+    /// The node's figures as if only the session's tenant used it. If the tenant administers the node and has no right to
+    /// data, the figures of the whole node. The time is the whole node's for every tenant that administers it.
     GetStatistics = 80 -> Statistics {
         /// The session.
         session: SessionId,
@@ -476,19 +477,19 @@ calls! {
     ListTenants = 81 -> TenantPage {
         /// The session.
         session: SessionId,
-        /// Only names behind this one.
+        /// Only names after this one.
         after: Text,
     }
-    /// Lists the databases that have told a share, with what they hold: those of the session's tenant, or, if it administers
-    /// the node, all.
+    /// Lists the databases that have declared a share, with what they hold: those of the session's tenant, or all if it
+    /// administers the node.
     ListPool = 82 -> PoolPage {
         /// The session.
         session: SessionId,
         /// How many of them to skip.
         skip: u32,
     }
-    /// How busy the node's own threads are, for a scheduler elsewhere: with jobs of all tenants if the session's tenant administers the
-    /// node, else with its own.
+    /// How busy the node's own threads are, for a scheduler elsewhere: with jobs of all tenants if the session's tenant
+    /// administers the node, otherwise with its own jobs.
     GetLoad = 83 -> NodeLoad {
         /// The session.
         session: SessionId,
@@ -498,7 +499,7 @@ calls! {
 /// Maximum number of ranges in one message.
 pub const MAX_RANGES: usize = 32;
 
-/// Most bytes that one call may have zeroed, so that other calls do not wait long for it.
+/// Most bytes that one call may zero, so that other calls do not wait long for it.
 pub const MAX_ZEROED_BYTES: u64 = 512 << 10;
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ pub use field::{Blob, MAX_BLOB_BYTES, MAX_LIST, MAX_TEXT_BYTES, Message, Rest, T
 pub use ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, Purpose, SessionId, ShardId, ShardKey, StoreId};
 pub use ranges::RangeAllocator;
 
-/// Version of the messages. A node refuses a session with another version. From version 2 on, databases tell their share of
-/// a node's memory and keep to what it says of that.
+/// Version of the messages. A node refuses a session with another version. From version 2 on, databases declare their share
+/// of a node's memory and keep to the node's answer.
 pub const PROTOCOL_VERSION: u16 = 2;
 
 /// Maximum number of extents of a node: each is a mapping, and over shared memory an open file.
@@ -55,13 +55,13 @@ pub mod job_kind {
     /// The first entries from a key on in several tables: argument and result are those of a short scan
     /// (`docs/formats/search.md`).
     pub const SHORT_SCAN: u16 = 18;
-    /// Copies of segments, put into storage by an executor that reaches it (`docs/formats/compaction-job.md`). Memory nodes
-    /// have no runner for it.
+    /// Copies of segments, which an executor that reaches storage puts there (`docs/formats/compaction-job.md`). Memory
+    /// nodes have no runner for it.
     pub const COPY: u16 = 19;
 }
 
-/// Numbers that tell apart the jobs of a shard that run at a time. Compactions have their own numbers, from below; requests, which
-/// have none, are counted from above.
+/// Numbers that distinguish the jobs of a shard that run at the same time. Compactions have their own numbers, which ascend
+/// from the lowest. Requests, which have none, are counted from the highest down.
 pub mod attempt {
     /// The number of the request with this count, from zero.
     #[must_use]
@@ -69,7 +69,7 @@ pub mod attempt {
         u64::MAX - count
     }
 
-    /// What logs and errors call a job with this number.
+    /// The name of a job with this number in logs and errors.
     #[must_use]
     pub fn shown(number: u64) -> String {
         match u64::MAX - number {

@@ -164,9 +164,9 @@ message! {
 message! {
     /// An output of an attempt.
     OutputGranted {
-        /// Where it lies.
+        /// Its place.
         range: ExtentRange,
-        /// What opens it, and nothing else.
+        /// The key to the output, and to nothing else.
         key: AccessKey,
         /// Bytes of the longest further output that fits into one free piece now.
         longest_bytes: u64,
@@ -258,7 +258,7 @@ message! {
         running_jobs: u32,
         /// Threads for jobs.
         job_threads: u32,
-        /// Jobs that wait for one.
+        /// Jobs that wait for a thread.
         queued_jobs: u32,
         /// How many may wait before the threads count as full.
         most_queued_jobs: u32,
@@ -270,9 +270,9 @@ message! {
     TenantFigures {
         /// Its name.
         name: Text,
-        /// Its share of the node's time, beside those of the others.
+        /// The weight of its share of the node's time.
         weight: u32,
-        /// Extents that it has, those that are not yet free again included.
+        /// Extents that it has, including those that are not yet free again.
         extents: u64,
         /// How many it may have.
         most_extents: u64,
@@ -302,9 +302,9 @@ message! {
         calls: u64,
         /// Calls refused.
         refused_calls: u64,
-        /// Calls refused because the tenant had its most of something.
+        /// Calls refused because the tenant had reached a limit.
         limited_calls: u64,
-        /// Calls refused because they were for another tenant, or for who administers the node.
+        /// Calls refused because they concerned another tenant, or are only for administrators of the node.
         denied_calls: u64,
         /// Messages that could not be understood.
         malformed_messages: u64,
@@ -324,7 +324,7 @@ message! {
 }
 
 message! {
-    /// Connections since the node began to listen. Who has proven nothing is of no tenant.
+    /// Connections since the node began to listen. A client that has proven nothing belongs to no tenant.
     DoorFigures {
         /// Let in.
         admitted: u64,
@@ -344,13 +344,13 @@ message! {
 message! {
     /// What a database may take of its tenant's memory, and what it owes. A free extent may still have to be cleaned.
     Credit {
-        /// Extents that the tenant could get, those of the headroom and those that the node keeps for jobs included.
+        /// Extents that the tenant could get, including those of the headroom and those that the node keeps for jobs.
         free_extents: u64,
         /// Of these, those that only garbage collection gets.
         headroom_extents: u64,
-        /// Free extents that the database leaves to others.
+        /// Free extents that the database must leave to others.
         withheld_extents: u64,
-        /// Extents that it is to give back, because others lack them.
+        /// Extents that it must give back, because others need them.
         owed_extents: u64,
         /// Its share.
         share_extents: u64,
@@ -358,7 +358,7 @@ message! {
         held_extents: u64,
         /// Databases that share the tenant's memory, this one included.
         databases: u32,
-        /// Whether extents that somebody lacks are owed, by whomever. Not for longer than a lease.
+        /// Whether any database currently owes extents that another needs. True for at most a lease.
         is_called: bool,
     }
 }
@@ -382,7 +382,7 @@ message! {
         share_extents: u64,
         /// What it holds.
         held_extents: u64,
-        /// What it is to give back, because others lack it.
+        /// What it must give back, because others need it.
         owed_extents: u64,
     }
 }
@@ -392,24 +392,24 @@ message! {
     PoolPage {
         /// In ascending order of tenants and names.
         databases: Vec<PoolEntry>,
-        /// Whether there are more behind the last.
+        /// Whether there are more after the last.
         more: bool,
-        /// Extents that can be leased, those that are being cleaned included, and those of the headroom and those that the node
+        /// Extents that can be leased, including those that are being cleaned, those of the headroom and those that the node
         /// keeps for jobs.
         free_extents: u64,
-        /// Extents that none of the databases holds: of databases that nobody has open, and of other clients.
+        /// Extents that none of these databases holds: they belong to databases that nobody has open, and to other clients.
         other_extents: u64,
     }
 }
 
 message! {
-    /// A page of the node's tenants. Version 1 said nothing of endpoints.
+    /// A page of the node's tenants. Version 1 had no figures of endpoints.
     TenantPage = 2 {
         /// In ascending order of names.
         tenants: Vec<TenantFigures>,
-        /// Whether there are more behind the last.
+        /// Whether there are more after the last.
         more: bool,
-        /// Who came to the node.
+        /// The counts of connections to the node.
         door: DoorFigures,
     }
 }

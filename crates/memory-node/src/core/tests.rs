@@ -1,4 +1,4 @@
-//! Keys that cannot be made, or are let go late: no extent is somebody else's while a key to it is valid.
+//! Keys that cannot be made, or are released late: no extent goes to another session while a key to it is valid.
 
 use super::*;
 use crate::Options;
@@ -8,7 +8,8 @@ use forebay_proto::calls::*;
 use forebay_proto::replies::{SessionOpened, ShardAcquired, StoreOpened};
 use forebay_proto::{Blob, Epoch, PROTOCOL_VERSION, Purpose, ShardId, ShardKey, StoreId, Text};
 
-/// A node of 16 extents, and the owner of a shard that has keys to read two of them: it took over from another session.
+/// A node of 16 extents, and the owner of a shard that has keys to read two of them. The owner took over from another
+/// session.
 struct World {
     core: Core,
     fake: Arc<FakePeer>,
@@ -40,7 +41,7 @@ impl World {
         world.extents = leased.extents.iter().map(|granted| granted.extent).collect();
         let extents = world.extents.clone();
         world.reply::<Done>(AdoptExtents { session, shard: world.shard, epoch: world.epoch, extents });
-        // Who asks for less keeps the keys to write.
+        // A session that asks for less keeps the keys to write.
         assert!(world.map(false).is_ok() && lock(&before.revoked).is_empty());
 
         world.open(Arc::new(FakePeer::new(2)));
@@ -107,7 +108,7 @@ fn a_grant_that_fails_forgets_no_key_that_is_valid() {
     let world = World::new();
     world.fake.is_full.store(true, Ordering::Relaxed);
     assert!(world.map(true).is_err());
-    // The keys to read are as they were, and nobody has taken them back.
+    // The keys to read are unchanged, and nobody has revoked them.
     assert_eq!(lock(&world.fake.revoked).len(), 0);
     assert!(world.map(false).is_ok());
     for at in [1, 0] {
@@ -137,7 +138,7 @@ fn a_key_with_other_rights_does_not_hide_the_one_before() {
     assert!(world.map(true).is_ok());
     world.release(0);
     assert_eq!(lock(&world.fake.revoked).len(), 3, "two to read, and the one to write the extent");
-    // The key to write is let go before the one to read.
+    // The key to write is released before the one to read.
     lock(&world.fake.revoked).pop().unwrap().1.finish();
     world.tick();
     assert_eq!(world.zeroed(), 0);

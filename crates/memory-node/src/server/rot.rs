@@ -1,11 +1,11 @@
-//! Memory that rots, and a look at it: for tests of whoever reads it. An ordinary build has none of this.
+//! Damages memory and looks at it, to test the code that reads it. An ordinary build has none of this.
 
 use super::Handle;
 use crate::Error;
 use forebay_proto::ExtentId;
 
 impl Handle {
-    /// Flips the bits `mask` of the byte at `offset` of an extent, as memory that rots does.
+    /// Flips the bits `mask` of the byte at `offset` of an extent, as failing memory does.
     ///
     /// # Errors
     /// [`Error::Fabric`] when there is no such byte.
@@ -20,7 +20,7 @@ impl Handle {
         flip().map_err(|cause| Error::Fabric { what: "flipping bits", cause })
     }
 
-    /// The bytes of an extent, whoever uses it; none where there is no such extent.
+    /// The bytes of an extent, no matter who uses it; empty where there is no such extent.
     #[must_use]
     pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
         let mut bytes = vec![0; self.core.extent_bytes() as usize];

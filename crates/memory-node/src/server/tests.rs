@@ -1,4 +1,4 @@
-//! Who takes up the node's loop: peers that answer nothing.
+//! Peers that answer nothing take up the node's loop.
 
 use super::*;
 use crate::fakes::{FakeListener, FakePeer};
@@ -21,7 +21,7 @@ fn node() -> (FakeListener, MemoryNode, Arc<ManualClock>) {
     (listener, node, clock)
 }
 
-/// Peers with sessions whose numbers are theirs. Calls of the first one take 4 ms.
+/// Peers with sessions whose numbers equal their own. Calls of the first one take 4 ms.
 fn peers<const COUNT: usize>(
     listener: &FakeListener,
     node: &mut MemoryNode,
@@ -81,7 +81,7 @@ fn a_renewal_waits_for_few_of_the_calls_before_it() {
     (0..64).for_each(|number| call(&listener, &peer, number));
     renew(&listener, &peer, 64);
     let replies = replied(&mut node, &peer);
-    // Those that are served before it was taken in, and one that was served already.
+    // Those that were served before it was accepted, and one that was served already.
     let at = replies.iter().position(|reply| *reply == (1, 64)).unwrap();
     assert!(at <= 64 / MOST_EVENTS as usize + 1, "{at} of 65 calls came first");
 }
@@ -114,7 +114,7 @@ fn calls_whose_arguments_do_not_come_are_counted_until_they_do() {
     let busy = |&(_, number, status): &(u64, u64, u8)| number >= 1000 && status == ErrorKind::Busy.code();
     assert_eq!(lock(&peer.replies).iter().filter(|it| busy(it)).count() as u64, refused);
     assert_eq!(node.tenants()[0].waiting_calls, u64::from(MOST_WAITING));
-    // One more is a flood. Nothing of it is left when the link is closed.
+    // One more is a flood. Nothing remains of the link when it is closed.
     listener.request(&peer, Procedure::SubmitJob, 2000, Err(length));
     node.step(Duration::ZERO).unwrap();
     assert!(peer.is_closed.load(Relaxed));
@@ -140,7 +140,7 @@ fn memory_of_a_link_that_is_closed_for_a_flood_is_its_own_until_it_has_left() {
     assert!(listener.is_idle() && !flood.is_closed.load(Relaxed));
     let replies = || lock(&flood.replies).len();
     let before = replies();
-    // The first is too much, and what comes behind it is not looked at.
+    // The first is too many, and what follows is not examined.
     for number in 0..10 {
         listener.request(&flood, Procedure::SubmitJob, 1000 + number, Err(length));
         renew(&listener, &flood, 2000 + number);
@@ -182,7 +182,7 @@ fn a_link_without_room_learns_why_from_its_first_call() {
     assert_eq!(*lock(&has_room.replies), [(1, 7, 0)]);
     assert_eq!(*lock(&first.replies), [(2, 7, ErrorKind::Full.code())]);
     assert!(!first.is_closed.load(Relaxed), "a reply may be under way still");
-    // One that does not take it for an answer is closed, and so is the oldest of many.
+    // A link that goes on after the answer is closed, and so is the oldest of many.
     listener.request(first, Procedure::OpenSession, 8, Ok(&open.encode()));
     listener.joined(second);
     finish(&mut node);

@@ -37,11 +37,12 @@ pub struct ActiveJob {
     pub tenant: TenantId,
     /// The shard whose memory it works on.
     pub shard: ShardKey,
-    /// Which attempt its owner says that it is; `None` for one that other sessions run.
+    /// The number of the attempt, as its owner gave it; `None` for one that other sessions run.
     pub attempt: Option<u64>,
-    /// Its session or its shard's epoch ended: it must stop, and its outputs are void.
+    /// Whether its session or its shard's epoch ended: then it must stop, and its outputs are void.
     pub fenced: bool,
-    /// When it was submitted, its database left all that was free to others: it is to use what pieces the shard has.
+    /// Whether its database, when the job was submitted, had to leave all free memory to others: then the job uses
+    /// only free pieces that the shard has.
     pub keeps_to_pieces: bool,
     /// Extents that it touches.
     pub pins: BTreeSet<ExtentId>,
@@ -55,7 +56,7 @@ pub struct Jobs {
 }
 
 impl ActiveJob {
-    /// An attempt at a job that other sessions than its owner's `session` run.
+    /// An attempt at a job of `session` that other sessions run.
     pub fn of_ticket(session: SessionId, tenant: TenantId, shard: ShardKey) -> Self {
         let (attempt, keeps_to_pieces, pins) = (None, false, BTreeSet::new());
         Self { session, tenant, shard, attempt, fenced: false, keeps_to_pieces, pins }

@@ -283,7 +283,7 @@ impl State {
     }
 
     /// The oldest reading epoch that some session of the tenant may still read in. A session that has ended
-    /// while keys of it are being revoked may read in any.
+    /// may read in any epoch while its keys are being revoked.
     fn oldest_reading_epoch(&self, tenant: TenantId) -> u64 {
         let ended = |holder: &super::extents::Holder| holder.revoking && !self.sessions.contains(holder.session);
         let mut mine = self.extents.iter().filter(|(_, found)| found.tenant() == Some(tenant));

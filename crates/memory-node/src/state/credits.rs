@@ -1,37 +1,38 @@
-//! Who may use how much of a tenant's memory: each of its databases has a share, and may borrow what others leave.
+//! How a tenant's memory is divided: each of its databases has a share, and may borrow what others leave.
 //!
 //! The *whole* is what the tenant's databases hold and what they could get, in extents. It is shared by weight. A
 //! database that holds more than its share has a *loan*. It may take what is free as long as enough is *kept* for the
-//! others: for each database below its share, a quarter of that share, or what it still needs to reach it, if that is
-//! less. So a database that comes back finds memory at once. A borrower also leaves the owners' reserve of two
-//! headrooms. Owners' puts leave this reserve to collections, so without it owners could not use what is kept. When
-//! less is free than is kept, loans are *called*: each borrower owes its part of the shortage.
+//! others: for each database below its share, a quarter of that share, or what the database still needs to reach its share,
+//! if that is less. So a database that becomes active again finds memory at once. A borrower also leaves the owners'
+//! reserve of two headrooms. Owners' puts leave this reserve to collections, so without it owners could not use what is
+//! kept. When less is free than is kept, loans are *called*: each borrower owes its part of the shortage.
 //!
 //! # Invariants
 //! 1. A database alone may take all that is free, and owes nothing.
-//! 2. Below its share, a database may take what is free, whatever others hold.
+//! 2. A database below its share may take what is free, whatever others hold.
 //! 3. A borrower leaves free what is kept for others, and their reserve.
-//! 4. Nobody owes more than its loan, and nobody owes unless something lacks. When all that is owed is paid, nothing lacks.
-//! 5. A call ends: when nothing lacks any more, or after a lease of the node. Who has not paid by then
-//!    cannot: it is dead, and its session has lapsed, or what it holds lives. It owes nothing until nothing has lacked in
-//!    between. So nobody waits for longer on somebody else.
-//! 6. Sessions of one database owe each other nothing: they are one here.
+//! 4. No database owes more than its loan, and none owes anything unless there is a shortage. When all debts are paid, the
+//!    shortage is over.
+//! 5. A call ends when the shortage is over, or after a lease of the node. A database that has not paid by then cannot pay:
+//!    it is dead and its session has lapsed, or all that it holds is live. It owes nothing again until a shortage has been
+//!    over in between. So no database waits longer than that for another.
+//! 6. Sessions of one database owe each other nothing: they count as one here.
 //!
-//! The node tells, and the ledgers of the databases keep to it. It does not refuse: a flush that a ledger has let in has
-//! its memory. Databases of one tenant trust each other so far; among tenants, quotas hold.
+//! The node only tells databases their credit, and their ledgers keep to it. The node does not refuse: a flush that a
+//! ledger has admitted gets its memory. Databases of one tenant trust each other this far; among tenants, quotas hold.
 
 use forebay_env::Nanos;
 
-/// Of a share, so much is kept free for a database that does not use it.
+/// One part in this many of a share is kept free for a database that does not use it.
 const KEPT_PARTS: u64 = 4;
 
-/// Puts of a database leave so many headrooms to collections.
+/// Puts of a database leave this many headrooms to collections.
 const RESERVE_HEADROOMS: u64 = 2;
 
 /// What a database holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
-    /// Its share beside those of the others.
+    /// The weight of its share relative to the others.
     pub weight: u32,
     /// Extents that it holds.
     pub held: u64,
@@ -42,7 +43,7 @@ pub struct Holding {
 pub struct Credit {
     /// Its share of the whole.
     pub share: u64,
-    /// Free extents that it leaves to others, those of the headroom included.
+    /// Free extents that it must leave to others, including those of the headroom.
     pub withheld: u64,
     /// What it owes, if loans are called.
     pub owed: u64,
@@ -54,7 +55,7 @@ pub struct Division {
     free: u64,
     headroom: u64,
     parts: Vec<Part>,
-    /// What is kept for all of them.
+    /// What is kept for all databases together.
     kept: u64,
     loans: u64,
 }
@@ -77,7 +78,7 @@ impl Part {
 }
 
 impl Division {
-    /// Divides what these hold and what is free beyond the headroom.
+    /// Divides what these databases hold and what is free beyond the headroom.
     pub fn new(holdings: &[Holding], free: u64, headroom: u64) -> Self {
         let sum = |of: fn(&Holding) -> u64| holdings.iter().map(of).fold(0, u64::saturating_add);
         let (whole, weights) = (sum(|holding| holding.held).saturating_add(free), sum(|holding| holding.weight.into()));
@@ -92,7 +93,7 @@ impl Division {
         Self { free, headroom, parts, kept, loans }
     }
 
-    /// What lacks of what is kept.
+    /// The shortage: how much of what should be kept is not free.
     pub const fn lacking(&self) -> u64 {
         self.kept.saturating_sub(self.free)
     }
@@ -102,7 +103,7 @@ impl Division {
         self.free.saturating_add(self.headroom)
     }
 
-    /// How much of it one of them may take.
+    /// How much of the free memory one database may take.
     pub fn may_take(&self, at: usize) -> u64 {
         let Some(part) = self.parts.get(at) else { return self.all() };
         let all = self.all();
@@ -115,10 +116,10 @@ impl Division {
         beyond_share.max(within_share)
     }
 
-    /// The credit of one of them.
+    /// The credit of one database.
     pub fn credit(&self, at: usize, is_called: bool) -> Credit {
         let Some(part) = self.parts.get(at) else { return Credit::default() };
-        // Rounded up: when all have paid, nothing lacks.
+        // Rounded up: when all have paid, the shortage is over.
         let part_of_lacking = u128::from(self.lacking()) * u128::from(part.loan());
         let owed = part_of_lacking.div_ceil(u128::from(self.loans.max(1)));
         Credit {
@@ -132,22 +133,22 @@ impl Division {
 /// Whether a tenant's loans are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recall {
-    /// Since when something lacks.
+    /// Since when there has been a shortage.
     since: Option<Nanos>,
 }
 
 impl Recall {
-    /// So much lacks now.
+    /// Notes the present shortage.
     pub fn look(&mut self, lacking: u64, now: Nanos) {
         self.since = if lacking > 0 { Some(self.since.unwrap_or(now)) } else { None };
     }
 
-    /// Whether loans are called at this time, where a lease is so long.
+    /// Whether loans are called at this time, given the length of a lease.
     pub fn is_open(self, now: Nanos, lease: Nanos) -> bool {
         self.since.is_some_and(|since| now.saturating_sub(since) < lease)
     }
 
-    /// Whether nothing lacks.
+    /// Whether there is no shortage.
     pub const fn is_over(self) -> bool {
         self.since.is_none()
     }
@@ -175,10 +176,10 @@ mod tests {
 
     #[test]
     fn a_burst_takes_what_is_free_and_gives_it_back() {
-        // Three of four rest: a quarter of the share of each is kept.
+        // Three of four are idle: a quarter of the share of each is kept.
         let rest = [(1, 5), (1, 5), (1, 5), (1, 25)];
         assert_eq!(credits(&rest, 60)[3], Credit { share: 25, withheld: 21, owed: 0 });
-        // It has taken what it may. One of the others comes back, and finds memory at once.
+        // It has taken what it may. One of the others becomes active, and finds memory at once.
         let burst = [(1, 5), (1, 5), (1, 5), (1, 64)];
         assert_eq!(credits(&burst, 21)[3], Credit { share: 25, withheld: 21, owed: 0 });
         assert_eq!(credits(&burst, 21)[0], Credit { share: 25, withheld: 1, owed: 0 });
@@ -196,7 +197,7 @@ mod tests {
         // The other one's share is 20, of which 5 are kept.
         assert_eq!(withheld(28, 12), [11, 0]);
         assert_eq!(withheld(32, 8), [11, 0]);
-        // However little is left, no part of it is the borrower's.
+        // However little is left, the borrower gets no part of it.
         assert_eq!(withheld(35, 5), [8, 0]);
         assert_eq!(withheld(39, 1), [4, 0]);
         assert_eq!(withheld(40, 0), [3, 0]);
@@ -255,7 +256,7 @@ mod tests {
                 prop_assert!(left == 0 || may_take >= left.min(free) + headroom);
                 prop_assert!(credit.owed <= held.saturating_sub(credit.share));
                 prop_assert!(credit.owed == 0 || division.lacking() > 0 && may_take == 0);
-                // What goes beyond its share leaves what is kept for others, and their reserve.
+                // A take beyond its share leaves what is kept for others, and their reserve.
                 let others = all_kept - kept((credit, holding));
                 if left == 0 || may_take > left + headroom {
                     let leaves = if others == 0 { 0 } else { (others + 2 * headroom).min(free + headroom) };
@@ -265,7 +266,7 @@ mod tests {
             prop_assert!((0..of.len()).all(|at| division.credit(at, false).owed == 0));
         }
 
-        /// Whoever pays what it owes ends the call, and nobody is asked for more than its loan on the way.
+        /// When all pay what they owe, the call ends, and none is asked for more than its loan on the way.
         #[test]
         fn what_is_owed_is_what_lacks(mut of in any_holdings(), free in 0..50u64) {
             let paid = credits(&of, free);
@@ -275,8 +276,8 @@ mod tests {
             prop_assert!(weights == 0 || Division::new(&holdings(&of), free, 0).lacking() == 0);
         }
 
-        /// Whatever borrowers do, owners that take what they need within their shares get it, or no call is open: after
-        /// one lease at most.
+        /// Whatever borrowers do, after at most one lease owners get what they need within their shares, or no call is
+        /// open.
         #[test]
         fn nobody_waits_for_longer_than_a_lease(
             steps in proptest::collection::vec((0..3usize, 0..8u64, any::<bool>()), 1..60),

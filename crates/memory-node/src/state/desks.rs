@@ -6,26 +6,27 @@ use forebay_offload::{Letter, Life, Load, Message, Party, Policy, Scheduler, Ter
 use forebay_proto::SessionId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Letters that wait for one session; the oldest go first. Whoever misses one finds out by its own time limits.
+/// Letters that wait for one session; the oldest go first. A session that misses one finds out by its own time
+/// limits.
 const MOST_WAITING: usize = 256;
-/// Letters of a reply: so many fit into a caller's buffer.
+/// Most letters in a reply: this many fit into a caller's buffer.
 const MOST_AT_ONCE: usize = 64;
 
-/// A tenant's.
+/// The scheduler and the letters of one tenant.
 #[derive(Debug)]
 struct Desk {
     scheduler: Scheduler,
     letters: BTreeMap<SessionId, VecDeque<Message>>,
 }
 
-/// All tenants'.
+/// The desks of all tenants.
 #[derive(Debug)]
 pub struct Desks {
     of: HashMap<TenantId, Desk>,
     policy: Policy,
-    /// Nobody schedules here without one.
+    /// The term in which this node schedules; without one it does not schedule.
     term: Option<Term>,
-    /// How busy memory nodes' own threads are, this one's among them.
+    /// How busy the memory nodes' own threads are, including this node's.
     near: BTreeMap<Life, Load>,
 }
 
@@ -34,7 +35,7 @@ impl Desk {
         Self { scheduler: Scheduler::new(term, policy), letters: BTreeMap::new() }
     }
 
-    /// Puts what the scheduler says where it is taken from.
+    /// Moves the scheduler's messages to the sessions' queues.
     fn sort(&mut self) {
         for (Party(session), said) in self.scheduler.take_messages() {
             let waiting = self.letters.entry(SessionId(session)).or_default();
@@ -51,7 +52,7 @@ impl Desk {
 }
 
 impl Desks {
-    /// Nobody is known yet.
+    /// Makes desks that know nobody yet.
     pub fn new(term: Option<Term>, policy: Policy) -> Self {
         Self { of: HashMap::default(), policy, term, near: BTreeMap::new() }
     }
@@ -61,7 +62,7 @@ impl Desks {
         self.term
     }
 
-    /// How busy a memory node's own threads are, or that nobody knows.
+    /// Notes how busy a memory node's own threads are, or that this is unknown.
     pub fn know(&mut self, node: Life, load: Option<Load>) {
         match load {
             Some(load) => drop(self.near.insert(node, load)),
@@ -102,7 +103,7 @@ impl Desks {
         self.of.retain(|_, desk| !desk.is_idle());
     }
 
-    /// A session of the tenant has ended: what it ran, or wanted, is placed anew or dropped.
+    /// Handles the end of a session: what it ran or wanted is placed anew or dropped.
     pub fn left(&mut self, now: Nanos, tenant: TenantId, session: SessionId) {
         if let Some(desk) = self.of.get_mut(&tenant) {
             desk.scheduler.left(now, Party(session.0));

@@ -20,7 +20,8 @@ const MAX_NAME_BYTES: usize = 128;
 pub struct Shard {
     /// The epoch of its last owner.
     pub epoch: Epoch,
-    /// All sessions that opened the store write its memory. It never has an owner.
+    /// Whether it is shared: all sessions that opened the store write its memory, and it never has
+    /// an owner.
     pub shared: bool,
     /// Its owner.
     pub owner: Option<SessionId>,
@@ -31,7 +32,7 @@ pub struct Shard {
 /// A store.
 #[derive(Debug)]
 pub struct Store {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
     /// Its name.
     pub name: Text,
@@ -52,7 +53,7 @@ pub struct Directory {
     shards: usize,
 }
 
-/// Whether a store, or a database, may have this name. It may have none.
+/// Whether a store or a database may have this name. An empty name is allowed.
 pub fn is_name(name: &Text) -> bool {
     let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
     name.as_str().len() <= MAX_NAME_BYTES && name.as_str().bytes().all(allowed)
@@ -99,7 +100,7 @@ impl Directory {
         self.stores.get(&id).map(|store| (id, store)).ok_or_else(missing)
     }
 
-    /// The tenant's stores with names behind `after`.
+    /// The tenant's stores with names after `after`.
     pub fn list(&self, tenant: TenantId, after: &Text) -> impl Iterator<Item = (StoreId, &Text)> + use<'_> {
         let from = (tenant, after.clone());
         self.names
@@ -119,7 +120,7 @@ impl Directory {
         self.stores.keys().copied()
     }
 
-    /// Removes a store. Returns whose it was, and how many shards it had.
+    /// Removes a store. Returns its tenant, and how many shards it had.
     pub fn remove(&mut self, id: StoreId) -> Option<(TenantId, usize)> {
         let store = self.stores.remove(&id)?;
         self.shards -= store.shards.len();
@@ -224,7 +225,7 @@ impl Directory {
 mod tests {
     use super::*;
 
-    /// So a deposed owner, whose calls carry no epoch when it shares, shares nothing of what was its own.
+    /// So a deposed owner, whose calls to share carry no epoch, cannot share what it owned.
     #[test]
     fn what_was_ever_owned_is_not_shared() {
         let mut directory = Directory::new();

@@ -1,4 +1,5 @@
-//! The endpoints of a tenant, over all of its links: counted by the fabric as they come and go, and so without the state.
+//! The endpoints of a tenant, over all of its links. The fabric counts them as they come and go, so the state is not
+//! involved.
 
 use super::refusal::Refusal;
 use super::resources::Resource;
@@ -16,21 +17,21 @@ pub struct Endpoints {
 /// How many endpoints there are, may be, and were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// Those that are there.
+    /// How many exist.
     pub used: u64,
-    /// How many may be there.
+    /// How many may exist.
     pub most: u64,
     /// How many were refused.
     pub refused: u64,
 }
 
 impl Endpoints {
-    /// None yet, and none may be.
+    /// A count of zero that allows no endpoints yet.
     pub fn new(tenant: Text) -> Self {
         Self { tenant, count: Mutex::default() }
     }
 
-    /// There may be so many from now on. Those that are there stay.
+    /// Allows `most` endpoints from now on. Existing ones stay.
     pub(super) fn bound(&self, most: u64) {
         lock(&self.count).most = most;
     }
@@ -38,7 +39,7 @@ impl Endpoints {
     /// Counts another one.
     ///
     /// # Errors
-    /// [`Refusal::Limit`], and how often it was refused by now.
+    /// [`Refusal::Limit`], and how often an endpoint was refused by now.
     pub fn take(&self) -> Result<(), (Refusal, u64)> {
         let mut count = lock(&self.count);
         if count.used < count.most {
@@ -50,7 +51,7 @@ impl Endpoints {
         Err((Refusal::Limit { tenant, resource, most: count.most, asked: 1 }, count.refused))
     }
 
-    /// One is gone.
+    /// Counts one less.
     pub fn give_back(&self) {
         let mut count = lock(&self.count);
         debug_assert!(count.used > 0, "an endpoint given back twice");

@@ -14,12 +14,12 @@
 //!
 //! # Invariants
 //! - An extent is in exactly one place, and the counts by place match the extents.
-//! - An extent that is leased, adopted or written is zeroed first: it comes from `Free` or `Kept`,
-//!   and gets there only through `Dirty`, or untouched.
+//! - An extent is zeroed before it is leased, adopted or written: it comes from `Free` or `Kept`, and gets there only
+//!   through `Dirty`, or untouched.
 //! - An extent that is free, kept or dirty has no holder, and no job reads it.
-//! - An extent is a tenant's from when it is given out until it is free or kept again, and the counts of the tenants
-//!   are those of their extents.
-//! - A session holds what it leases, and a store what its shards adopted and what their jobs made. These are counted, too.
+//! - An extent belongs to a tenant from when it is given out until it is free or kept again, and the counts of the tenants
+//!   match their extents.
+//! - A session holds what it leases, and a store what its shards adopted and what their jobs made. These are also counted.
 
 use super::resources::TenantId;
 use forebay_env::HashMap;
@@ -32,9 +32,9 @@ use std::collections::BTreeSet;
 pub enum Place {
     /// Anybody may get it.
     Free,
-    /// A session has it.
+    /// A session leases it.
     Leased(SessionId),
-    /// A shard has it.
+    /// A shard has adopted it.
     Adopted(ShardKey),
     /// The node keeps it for jobs; nothing is in it.
     Kept,
@@ -65,7 +65,7 @@ pub struct Holder {
     pub session: SessionId,
     /// What the key allows.
     pub rights: Rights,
-    /// The key is being revoked.
+    /// Whether the key is being revoked.
     pub revoking: bool,
 }
 
@@ -88,7 +88,7 @@ impl Extent {
         self.place
     }
 
-    /// Whose it is, unless it is free or kept.
+    /// The tenant that it belongs to, unless it is free or kept.
     pub fn tenant(&self) -> Option<TenantId> {
         self.tenant
     }
@@ -98,7 +98,7 @@ impl Extent {
         self.holders.iter().any(|holder| holder.session == session)
     }
 
-    /// The session's hold on it.
+    /// The session's entry as a holder of a key to it.
     pub fn holder(&mut self, session: SessionId) -> Option<&mut Holder> {
         self.holders.iter_mut().find(|holder| holder.session == session)
     }
@@ -117,7 +117,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Those that are neither free nor kept.
+    /// The number that are neither free nor kept.
     pub fn given_out(&self) -> u64 {
         self.leased + self.adopted + self.jobs + self.recycling
     }
@@ -147,7 +147,7 @@ pub struct Extents {
     by_store: HashMap<StoreId, u64>,
 }
 
-/// Counts one more of a key, or one less.
+/// Counts one more, or one less, for `key`.
 fn count<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u64>, key: K, is_more: bool) {
     let before = counts.get(&key).copied().unwrap_or(0);
     match if is_more { before + 1 } else { before.saturating_sub(1) } {
@@ -187,17 +187,17 @@ impl Extents {
         self.counts
     }
 
-    /// Counts by place of what is the tenant's.
+    /// Counts by place of the tenant's extents.
     pub fn of_tenant(&self, tenant: TenantId) -> Counts {
         self.by_tenant.get(&tenant).copied().unwrap_or_default()
     }
 
-    /// How many the session leases.
+    /// How many extents the session leases.
     pub fn of_session(&self, session: SessionId) -> u64 {
         self.by_session.get(&session).copied().unwrap_or(0)
     }
 
-    /// How many the store's shards hold.
+    /// How many extents the store's shards hold.
     pub fn of_store(&self, store: StoreId) -> u64 {
         self.by_store.get(&store).copied().unwrap_or(0)
     }
@@ -248,14 +248,14 @@ impl Extents {
         self.move_to(id, place, Some(tenant));
     }
 
-    /// Takes an extent back that nothing is left in. Returns whose it was.
+    /// Takes back an empty extent. Returns the tenant that it belonged to.
     pub fn take_back(&mut self, id: ExtentId, place: Place) -> Option<TenantId> {
         let tenant = self.get(id).and_then(Extent::tenant);
         self.move_to(id, place, None);
         tenant
     }
 
-    /// Moves an extent, which stays its tenant's.
+    /// Moves an extent; its tenant stays the same.
     pub fn set(&mut self, id: ExtentId, place: Place) {
         let tenant = self.get(id).and_then(Extent::tenant);
         self.move_to(id, place, tenant);
@@ -282,7 +282,7 @@ impl Extents {
         self.enter(id, place);
     }
 
-    /// Counts an extent for whoever holds it, or no more.
+    /// Counts an extent for its session or store, or stops counting it.
     fn count_holder(&mut self, place: Place, is_more: bool) {
         match place {
             Place::Leased(session) => count(&mut self.by_session, session, is_more),

@@ -1,4 +1,4 @@
-//! What the node tells of itself: all of it to whoever administers it, to a tenant's databases its own part.
+//! The node's figures: an administrator sees all of them, a tenant's databases only the tenant's part.
 
 use super::tenants::{Figures, Tenant};
 use super::{Answer, Refusal, Resource, State, TenantId};
@@ -6,7 +6,7 @@ use crate::tenants::TenantRights;
 use forebay_proto::Text;
 use forebay_proto::replies::{Statistics, TenantFigures};
 
-/// Tenants of a page: so many that a reply buffer of 64 KiB holds them.
+/// Tenants per page: this many fit into a reply buffer of 64 KiB.
 const TENANTS_IN_PAGE: usize = 64;
 
 impl State {
@@ -55,28 +55,29 @@ impl State {
         self.tenants.get(tenant).is_some_and(|tenant| tenant.rights.administer)
     }
 
-    /// What the tenant may see. One that uses data is told its own figures, also if it administers the node: its databases
-    /// plan with what they could have. One that only administers the node is told all.
+    /// The figures that the tenant may see. A tenant that uses data gets its own figures, even if it administers the node,
+    /// because its databases plan with what they could have. A tenant that only administers the node gets all.
     pub(super) fn statistics_for(&self, tenant: TenantId) -> Answer {
         let rights = self.tenants.get(tenant).map_or_else(TenantRights::default, |tenant| tenant.rights);
         let figures = if rights.data { self.figures_for(tenant) } else { self.visible_figures(tenant) };
         Answer::Statistics { figures: Box::new(figures), node_time: rights.administer }
     }
 
-    /// The figures of the whole node for whoever administers it; for others, their own.
+    /// The figures of the whole node for an administrator; for others, their own.
     pub(super) fn visible_figures(&self, tenant: TenantId) -> Statistics {
         if self.administers(tenant) { self.statistics() } else { self.figures_for(tenant) }
     }
 
-    /// The tenant's figures: those of the node as if nobody else used it. What is free is what the tenant could have.
+    /// The tenant's figures: those of the node as if nobody else used it. Memory that the tenant could have counts as
+    /// free.
     pub(super) fn figures_for(&self, tenant: TenantId) -> Statistics {
         let whole = self.statistics();
         let Some(of) = self.tenants.get(tenant) else { return whole };
         let counts = self.extents.of_tenant(tenant);
         let is_own = |store| self.directory.get(store).is_some_and(|store| store.tenant == tenant);
         let outputs = self.outputs.bytes_of(|shard| is_own(shard.store));
-        // What it may still have of its own and of the reserve, as if that were all there is. The reserve's part is
-        // headroom, and of that what the node has kept for jobs.
+        // What the tenant may still have of its own and of the reserve, as if that were everything. The reserve's part
+        // counts as headroom, and within that, what the node has kept for jobs.
         let lent = self.left_of_reserve(tenant);
         let left = self.left_of_memory(tenant) + lent;
         let kept = whole.kept_extents.min(lent);

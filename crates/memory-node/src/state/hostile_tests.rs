@@ -1,14 +1,13 @@
-//! Two tenants on one state, of which one is hostile: it calls anything with any name, its own ones, the other's and
-//! invented ones, over several links.
+//! Two tenants on one state, one of them hostile: it makes any call with any name (its own, the other's and invented
+//! ones) over several links.
 //!
 //! After every event
-//! - what is counted by tenant is what is there and within its limits ([`check_tenants`]),
-//! - no key to memory of one tenant is a session's of the other,
-//! - what the honest one is told of itself is what it did, and of the other one nothing.
+//! - the counts by tenant match what exists and are within the limits ([`check_tenants`]),
+//! - no session of one tenant has a key to memory of the other,
+//! - the honest one's figures are what it did, and tell it nothing of the other one.
 //!
 //! The honest tenant makes progress: it stays within its part of the memory, and every call succeeds. However much work
-//! of the hostile one waits, an honest call waits at most for two turns of the hostile one and for the cost of one
-//! piece of its work.
+//! of the hostile one waits, an honest call waits for at most two of its turns and the cost of one piece of its work.
 
 use super::tests::{check_tenants, settings, text};
 use super::*;
@@ -26,9 +25,9 @@ use forebay_proto::{Blob, Message, PROTOCOL_VERSION, Request, Rest, ShardId};
 const HONEST: u64 = 1;
 const EXTENTS: u32 = 24;
 const EXTENT_BYTES: u64 = 64 << 10;
-/// Headroom and what is kept for jobs, together.
+/// Headroom and extents kept for jobs, together.
 const RESERVE: u64 = 6;
-/// The limits of both, which with the reserve are all there is.
+/// The limits of both. With the reserve they are all the memory.
 const HONEST_EXTENTS: u64 = 8;
 const HOSTILE_EXTENTS: u64 = 10;
 
@@ -68,9 +67,9 @@ struct Arena {
     next_link: u64,
     links: Vec<u64>,
     jobs: Vec<JobId>,
-    /// Commands that are not carried out yet.
+    /// Commands not yet carried out.
     commands: Vec<Command>,
-    /// What the honest one has.
+    /// What the honest tenant has.
     session: SessionId,
     store: StoreId,
     epoch: Epoch,
@@ -86,7 +85,7 @@ const COSTS: [u64; 4] = [1_000, 20_000, 300_000, DEAREST];
 const DEAREST: u64 = 5_000_000;
 
 const SHARD: ShardId = ShardId(0);
-/// Of all tickets: the hostile one has got hold of it.
+/// The secret of all tickets: the hostile one knows it.
 const SECRET: u128 = 0x5ec;
 
 impl Arena {
@@ -173,7 +172,7 @@ impl Arena {
         }
     }
 
-    /// What the honest one does: keeps its session, and turns memory over.
+    /// A step of the honest one: it keeps its session, and turns over memory.
     fn honest_step(&mut self) {
         let (session, shard, epoch) = (self.session, self.shard(), self.epoch);
         self.honest(Renew { session, reading_epoch: u64::MAX });
@@ -214,7 +213,7 @@ impl Arena {
         }
     }
 
-    /// Steps of the hostile one wait for their turn, over any links.
+    /// Queues steps of the hostile one, over any links.
     fn flood(&mut self) {
         for _ in 0..self.random.below(6) {
             let turn = Turn { party: TenantId(2), link: 2 + self.random.below(5) };
@@ -223,7 +222,7 @@ impl Arena {
         }
     }
 
-    /// Whoever is next has its turn. Returns who, and what it cost.
+    /// Gives the next one its turn. Returns who that was, and what the turn cost.
     fn take_turn(&mut self) -> Option<(TenantId, u64)> {
         let (turn, cost) = self.turns.next(|_, _| true)?;
         match turn.party {
@@ -234,7 +233,7 @@ impl Arena {
         Some((turn.party, cost))
     }
 
-    /// The honest one waits for its turn, which is near.
+    /// Waits for the honest one's turn, which comes soon.
     fn honest_turn(&mut self) {
         let honest = Turn { party: TenantId(1), link: HONEST };
         self.turns.push(honest, 1, COSTS[0]);
@@ -280,7 +279,7 @@ impl Arena {
 
     /// Any call with any name.
     fn any_call(&mut self, link: u64) -> Request {
-        // Mostly its own session, so that it comes further.
+        // Mostly its own session, so that it gets further.
         let own = self.state.sessions.of_peer(link);
         let session = match own {
             Some(own) if self.random.one_in(9, 10) => own,
@@ -490,7 +489,7 @@ fn the_oldest_link_without_a_session_makes_room() {
     state.link_opened(7, &identity("secret:hostile")).unwrap();
     assert!(matches!(state.take_commands()[..], [Command::Close { peer: 2, tenant: TenantId(2), .. }]));
     assert_eq!(state.call(0, PeerId(2), open("").into()), Err(Refusal::NoLink));
-    // Another tenant is none of theirs.
+    // Another tenant's identity is not theirs.
     state.link_opened(8, &identity("secret:honest")).unwrap();
     assert!(state.take_commands().is_empty());
     let denied = state.call(0, PeerId(7), open("honest").into()).unwrap_err();
@@ -503,7 +502,7 @@ fn the_oldest_link_without_a_session_makes_room() {
         full.to_string(),
         "tenant hostile has its most sessions: 3; 1 more asked for: let go of some, or have the node's operator raise \"sessions\" of this tenant"
     );
-    // Sessions are kept: where all links have one, nobody goes.
+    // Links with sessions are kept: where all links have one, none is closed.
     let mut few = tenants();
     few.known[1].limits.links = Some(3);
     state.configure(&few);
@@ -535,7 +534,8 @@ fn the_reserve_is_shared_and_only_for_who_has_something_to_collect() {
         Ok(answer) => panic!("{answer:?}"),
         Err(refusal) => Err(refusal.to_string()),
     };
-    // 14 are for anybody; of a reserve of six each of two owes at most two, as another one may come.
+    // 14 are for anybody. Of a reserve of six, each of two tenants owes at most two, because another
+    // one may come.
     assert_eq!(lease(2, other, 1, Purpose::Flush), Ok(1));
     assert_eq!(lease(1, greedy, 128, Purpose::Collection), Ok(13 + 2));
     let refused = lease(1, greedy, 1, Purpose::Collection).unwrap_err();
@@ -543,7 +543,8 @@ fn the_reserve_is_shared_and_only_for_who_has_something_to_collect() {
     assert_eq!(lease(2, other, 128, Purpose::Collection), Ok(1), "what is left, and it has one to collect");
 }
 
-/// A state of which link 1 is the honest tenant's and link 2 the hostile one's, each with a session.
+/// A state in which link 1 belongs to the honest tenant and link 2 to the hostile one, each with a
+/// session.
 fn two_sessions(options: &TenantsOptions) -> (State, [SessionId; 2]) {
     let mut state = State::new(settings(EXTENTS, 3, 3), options);
     let sessions = [(1, "secret:honest"), (2, "secret:hostile")].map(|(link, name)| {
@@ -578,7 +579,7 @@ fn who_has_reached_its_limit_may_still_collect_and_repays() {
     let full = lease(&mut state, 1, Purpose::Collection).unwrap_err();
     assert!(full.contains("tenant honest has its share of the memory kept"), "{full}");
     assert_eq!((state.own_memory(TenantId(1)), state.owed(TenantId(1))), (8, 3));
-    // The first that it frees are what it owes; only then has it less of its own.
+    // What it frees first repays its debt; only then does it have less of its own.
     let mut give_back = |state: &mut State| {
         let extents = vec![leased.pop().unwrap()];
         state.call(0, PeerId(1), ReturnExtents { session, extents }.into()).unwrap();
@@ -597,7 +598,7 @@ fn who_has_reached_its_limit_may_still_collect_and_repays() {
     check_tenants(&state);
 }
 
-/// Databases of two tenants with one name are two, each with what is its own.
+/// Databases of two tenants with one name are two, each with its own memory.
 #[test]
 fn a_database_of_another_tenant_with_the_same_name_counts_for_nobody_else() {
     let (mut state, sessions) = two_sessions(&tenants());
@@ -627,7 +628,7 @@ fn a_database_of_another_tenant_with_the_same_name_counts_for_nobody_else() {
     assert_eq!(credits, [(2, 1), (5, 1), (2, 1)]);
 }
 
-/// Who uses data plans with what its tenant may have, whatever else it may see.
+/// A database plans with what its tenant may have, whatever else it may see.
 #[test]
 fn databases_of_who_administers_are_told_of_their_own_memory() {
     let told = |rights| {
@@ -670,7 +671,7 @@ fn an_identity_that_is_of_another_tenant_now_loses_its_links() {
     let refused = state.call(0, PeerId(2), GetStatistics { session: hostile }.into());
     assert_eq!(refused, Err(Refusal::NoLink));
     assert_eq!(state.link_opened(3, &identity("secret:hostile")), Ok(TenantId(1)));
-    // Who stays where it is stays.
+    // An identity that keeps its tenant stays.
     assert!(state.configure(&moved).is_empty() && state.take_commands().is_empty());
     assert_eq!(state.tenant_of(1), Some(TenantId(1)));
 }

@@ -39,7 +39,7 @@ impl State {
         self.end_tickets(|_, _| true);
     }
 
-    /// Whether the job may go on.
+    /// Whether the job may continue.
     #[must_use]
     pub fn job_may_go_on(&self, id: JobId) -> bool {
         self.live_job(id).is_ok()
@@ -74,7 +74,7 @@ impl State {
         Ok(range)
     }
 
-    /// An extent that the tenant's jobs may have: of the reserve while it may owe more, then any.
+    /// An extent that the tenant's jobs may have: from the reserve while the tenant may owe more, then any.
     fn extent_for_jobs(&self, tenant: TenantId) -> Result<ExtentId, Refusal> {
         let may_owe = self.left_of_reserve(tenant) > 0;
         let is_beyond = self.extents.counts().free > self.headroom();
@@ -84,7 +84,7 @@ impl State {
         found.ok_or_else(|| self.no_memory(tenant, 1, true))
     }
 
-    /// Bytes of the longest output that the job is to allocate now, at most `wanted`; zero for a job that is to stop.
+    /// Bytes of the longest output that the job should allocate now, at most `wanted`; zero for a job that must stop.
     #[must_use]
     pub fn job_longest_piece(&self, id: JobId, wanted: u64) -> u64 {
         let Ok(job) = self.live_job(id) else { return 0 };

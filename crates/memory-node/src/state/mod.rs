@@ -11,11 +11,11 @@
 //!   no job touches it) and [`Place::Dirty`] (until it is zeroed) before anybody gets it again.
 //! - A shard's calls carry its epoch. Taking a shard over revokes the keys with which the earlier
 //!   owner can write its memory; nobody gets a key to write an extent before that is done. A shared shard has no owner:
-//!   whoever lapsed there is in nobody's way, and counts as a reader until its keys are revoked.
+//!   a session that lapsed there blocks nobody, and counts as a reader until its keys are revoked.
 //! - [`Purpose::Flush`] leaves the headroom alone; garbage collection and jobs may use it, because
 //!   they free more than they take.
-//! - A session is of its link's tenant, and a tenant knows of no other one's stores, shards, extents, sessions and
-//!   reading epochs. What a peer can bring into being is counted by tenant and bounded ([`tenants`]).
+//! - A session belongs to its link's tenant, and a tenant sees no other tenant's stores, shards, extents, sessions or
+//!   reading epochs. What a peer can create is counted by tenant and bounded ([`tenants`]).
 //! - Databases of a tenant have shares of its memory and are told what they may take and owe (`credits`).
 //! - Safety never rests on time: a session that sleeps through its lease finds its keys revoked.
 
@@ -89,7 +89,7 @@ pub struct Settings {
     pub kept_extents: u32,
     /// How long a session lives without a call, nanoseconds.
     pub lease: Nanos,
-    /// Threads for jobs; with none, none can run.
+    /// Threads for jobs; without any, no job can run.
     pub job_threads: u32,
     /// Whether it schedules without being elected.
     pub schedules: bool,
@@ -117,11 +117,11 @@ pub enum Command {
         /// The job.
         job: JobId,
     },
-    /// End the link. The state knows it no more.
+    /// End the link, which the state has forgotten.
     Close {
         /// The link.
         peer: u64,
-        /// Whose it was.
+        /// The tenant that it belonged to.
         tenant: TenantId,
         /// Why it ends.
         why: &'static str,
@@ -133,15 +133,15 @@ pub enum Command {
 pub enum Answer {
     /// This reply.
     Reply(Vec<u8>),
-    /// Keys of these extents, given to the session.
+    /// Keys to these extents, for the session.
     Grant(SessionId, Vec<(ExtentId, Rights)>),
-    /// Keys of these ranges, lent to the session that asks for as long as the job runs.
+    /// Keys to these ranges, lent to the asking session for as long as the job runs.
     Lend {
         /// The job.
         job: JobId,
         /// The ranges.
         wanted: Vec<(ExtentRange, Rights)>,
-        /// For an output: bytes of the longest further one.
+        /// For an output: bytes of the longest further output.
         longest_bytes: Option<u64>,
     },
     /// A reply, once the range is filled with zeros. Nothing else changes the state before that.
@@ -150,23 +150,23 @@ pub enum Answer {
     Write(ExtentRange, Blob),
     /// The result of a job, once it has run.
     Job(Job),
-    /// These tenants, with the figures of who came to the node.
+    /// These tenants, with the counts of connections to the node.
     Tenants {
         /// Their figures.
         tenants: Vec<TenantFigures>,
         /// Whether there are more.
         more: bool,
     },
-    /// These figures; of the whole node, or of a tenant.
+    /// These figures, of the whole node or of a tenant.
     Statistics {
-        /// The figures, but for time.
+        /// The figures, except time.
         figures: Box<Statistics>,
-        /// The time is the whole node's, and not only what calls and jobs of the tenant took.
+        /// Whether the time is the whole node's, and not only that of the tenant's calls and jobs.
         node_time: bool,
     },
 }
 
-/// Whose call waits, and how the tenant's turns are weighed.
+/// A waiting call's tenant, and the weight of its turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     /// The tenant.
@@ -180,13 +180,13 @@ pub struct Waiting {
 pub struct EndedSession {
     /// The session.
     pub session: SessionId,
-    /// The name that it gave itself.
+    /// The name that it gave for itself.
     pub name: Text,
     /// Whose it was.
     pub tenant: TenantId,
 }
 
-/// Whose a link is.
+/// The owner of a link.
 #[derive(Debug)]
 struct LinkOwner {
     identity: Identity,
@@ -216,7 +216,7 @@ pub struct State {
     tenants: Tenants,
     /// Numbers of links ascend, so the oldest comes first.
     links: BTreeMap<u64, LinkOwner>,
-    /// Tenants whose databases lack memory that others have borrowed.
+    /// Tenants with databases that lack memory because others have borrowed it.
     recalls: BTreeMap<TenantId, Recall>,
     last_tick: Nanos,
     commands: Vec<Command>,
@@ -260,7 +260,7 @@ impl State {
         self.extents.place(extent)
     }
 
-    /// Lets time pass: sessions whose lease has run out lapse. Returns them. When the node itself slept, leases are
+    /// Lets time pass: sessions whose lease has run out lapse. Returns them. If the node itself slept, leases are
     /// extended by that time.
     pub fn tick(&mut self, now: Nanos) -> Vec<EndedSession> {
         let slept = now.saturating_sub(self.last_tick);
@@ -274,8 +274,8 @@ impl State {
         lapsed.into_iter().filter_map(|session| self.end_session(session, End::LinkThere)).collect()
     }
 
-    /// Other tenants, or limits, from now on. Who has more than it may keeps what it has. Links of identities that are
-    /// of another tenant now end; returns the sessions that end with them.
+    /// Applies other tenants or limits from now on. A tenant that has more than it may keeps what it has. Links end
+    /// whose identities now belong to another tenant; returns the sessions that end with them.
     pub fn configure(&mut self, tenants: &TenantsOptions) -> Vec<EndedSession> {
         self.tenants.configure(tenants);
         let moved = |link: &LinkOwner| !self.tenants.is_of(link.tenant, &link.identity);
@@ -283,8 +283,8 @@ impl State {
         moved.into_iter().filter_map(|peer| self.close_link(peer, "its identity is of another tenant now")).collect()
     }
 
-    /// A link was opened by whoever `identity` is. Where its tenant has its most links, the oldest without a session
-    /// is closed for it.
+    /// Registers a link that `identity` opened. If the tenant has its most links, its oldest link without a session
+    /// is closed to make room.
     ///
     /// # Errors
     /// [`Refusal`], when there is no room for the link.
@@ -304,7 +304,7 @@ impl State {
         Ok(tenant)
     }
 
-    /// Ends a link that is there, and with it its session, which is returned.
+    /// Ends an existing link, and with it its session, which is returned.
     fn close_link(&mut self, peer: u64, why: &'static str) -> Option<EndedSession> {
         let session = self.sessions.of_peer(peer);
         let ended = session.and_then(|session| self.end_session(session, End::LinkThere));
@@ -316,7 +316,7 @@ impl State {
         ended
     }
 
-    /// A link ended, and its keys with it. Returns the session that ended with it.
+    /// Handles the end of a link and its keys. Returns the session that ended with it.
     pub fn link_ended(&mut self, peer: u64) -> Option<EndedSession> {
         let session = self.sessions.of_peer(peer);
         let ended = session.and_then(|session| self.end_session(session, End::LinkGone));
@@ -327,7 +327,7 @@ impl State {
         ended
     }
 
-    /// Whose a link is.
+    /// The tenant of a link.
     #[must_use]
     pub fn tenant_of(&self, peer: u64) -> Option<TenantId> {
         self.links.get(&peer).map(|link| link.tenant)
@@ -346,7 +346,7 @@ impl State {
         }
     }
 
-    /// A call came that must wait for its turn.
+    /// Registers a call that must wait for its turn.
     ///
     /// # Errors
     /// [`Refusal`], when the tenant's most calls wait already.
@@ -365,12 +365,13 @@ impl State {
         Ok(Waiting { tenant, weight: self.tenants.get(tenant).map_or(1, |tenant| tenant.weight) })
     }
 
-    /// A call waits no more: it is decided, or its link has ended.
+    /// Notes that a call waits no longer: it is decided, or its link has ended.
     pub fn call_taken(&mut self, tenant: TenantId) {
         self.tenants.give(tenant, Resource::Calls, 1);
     }
 
-    /// So many bytes of a call are about to be kept for the tenant. Whoever keeps them says [`State::bytes_gone`].
+    /// Reserves `bytes` of a call that are about to be kept for the tenant. The keeper later calls
+    /// [`State::bytes_gone`].
     ///
     /// # Errors
     /// [`Refusal`], when too many are kept for it already.
@@ -382,19 +383,20 @@ impl State {
         Ok(())
     }
 
-    /// So many bytes of a result are kept for the tenant, whatever its limit: they are there.
+    /// Counts `bytes` of a result that are kept for the tenant, whatever its limit: they exist
+    /// already.
     pub fn bytes_kept(&mut self, tenant: TenantId, bytes: u64) {
         self.tenants.take(tenant, Resource::Bytes, bytes);
     }
 
-    /// Whether so many bytes may be kept for the tenant. Some always may.
+    /// Whether `bytes` more may be kept for the tenant. If nothing is kept, any number may.
     #[must_use]
     pub fn may_keep_bytes(&self, tenant: TenantId, bytes: u64) -> bool {
         let used = self.tenants.get(tenant).map_or(0, |tenant| tenant.used.of(Resource::Bytes));
         used == 0 || self.tenants.left(tenant, Resource::Bytes) >= bytes
     }
 
-    /// So many bytes of the tenant are kept no more.
+    /// Notes that `bytes` of the tenant are no longer kept.
     pub fn bytes_gone(&mut self, tenant: TenantId, bytes: u64) {
         self.tenants.give(tenant, Resource::Bytes, bytes);
     }
@@ -405,7 +407,7 @@ impl State {
         }
     }
 
-    /// No key of the session opens the extent any more.
+    /// Notes that no key of the session opens the extent any more.
     pub fn revoked(&mut self, session: SessionId, extent: ExtentId) {
         if let Some(found) = self.extents.get_mut(extent) {
             let before = found.holders.len();
@@ -422,7 +424,7 @@ impl State {
         self.advance(extent);
     }
 
-    /// A promised key could not be made. An earlier one that the session keeps has the rights `kept`.
+    /// Notes that a promised key could not be made. An earlier key that the session keeps has the rights `kept`.
     pub fn grant_failed(&mut self, session: SessionId, extent: ExtentId, kept: Option<Rights>) {
         if let Some(rights) = kept {
             if let Some(holder) = self.extents.get_mut(extent).and_then(|found| found.holder(session)) {
@@ -436,7 +438,7 @@ impl State {
         }
     }
 
-    /// The extent is filled with zeros.
+    /// Notes that the extent is filled with zeros.
     pub fn zeroed(&mut self, extent: ExtentId) {
         if self.extents.place(extent) == Some(Place::Dirty) {
             if let Some(found) = self.extents.get_mut(extent) {
@@ -457,8 +459,8 @@ impl State {
         }
     }
 
-    /// Gives an extent that is free or kept to a tenant, which owes one if it is of the reserve, or if the tenant has
-    /// all that it may have of its own.
+    /// Gives an extent that is free or kept to a tenant. The tenant owes one if the extent is from the reserve, or if
+    /// the tenant has all that it may have of its own.
     fn give_out(&mut self, extent: ExtentId, place: Place, tenant: TenantId) {
         let is_kept = self.extents.place(extent) == Some(Place::Kept);
         let is_headroom = self.extents.counts().free <= self.headroom();
@@ -514,7 +516,7 @@ impl State {
         }
     }
 
-    /// Frees an output of jobs, when its last reader has passed.
+    /// Frees an output of jobs once its last reader has passed.
     fn retire_range(&mut self, tenant: TenantId, shard: ShardKey, range: ExtentRange) {
         let epoch = self.next_reading_epoch(tenant);
         if !self.is_read(range.extent, epoch) {
@@ -530,8 +532,8 @@ impl State {
         holders.iter().any(|holder| self.sessions.may_read(holder.session, epoch))
     }
 
-    /// A session of the tenant has passed these reading epochs: frees what nobody reads any more. Only what was freed
-    /// in them is looked at, so that who passes nothing costs nothing.
+    /// Frees what nobody reads any more, after a session of the tenant has passed these reading epochs. Examines only
+    /// what was freed in them, so a session that passes nothing costs nothing.
     fn readers_passed(&mut self, tenant: TenantId, epochs: Range<u64>) {
         if epochs.is_empty() {
             return;
@@ -634,8 +636,8 @@ impl State {
         Some(EndedSession { session, name: ended.name, tenant })
     }
 
-    /// Removes a store and frees its memory. Jobs that still run in it are fenced. What they touch stays in place until
-    /// they end, and their outputs are void.
+    /// Removes a store and frees its memory. Fences jobs that still run in it. What they touch stays in place until they
+    /// end, and their outputs are void.
     fn remove_store(&mut self, store: StoreId) {
         let shards = self.directory.shards_of(store);
         let Some((owner, count)) = self.directory.remove(store) else { return };
@@ -654,9 +656,9 @@ impl State {
         self.sessions.forget_store(store);
     }
 
-    /// Checks that the session may get a key to an extent now: no key of its own to it is being revoked, nor one of an
-    /// earlier owner that writes. In a shared shard many write, also one that has lapsed and has not let go: nothing that
-    /// it may reach is used again before that ([`State::oldest_reading_epoch`]).
+    /// Checks that the session may get a key to an extent now: neither a key of its own nor a writing key of an earlier
+    /// owner is being revoked. In a shared shard many write, even a session that has lapsed and has not released its
+    /// keys. Nothing that it may reach is used again before it does ([`State::oldest_reading_epoch`]).
     fn check_grant(&self, session: SessionId, extent: ExtentId, rights: Rights) -> Result<(), Refusal> {
         let found = self.extents.get(extent).ok_or(Refusal::Extent { extent, what: "does not exist" })?;
         let shard = found.place().shard().and_then(|shard| self.directory.shard(shard));
@@ -670,7 +672,7 @@ impl State {
         }
     }
 
-    /// Records that the session gets a key to an extent. Who asks for less than it has keeps what it has.
+    /// Records that the session gets a key to an extent. A session that asks for less than it has keeps what it has.
     fn grant(&mut self, session: SessionId, extent: ExtentId, rights: Rights) {
         if let Some(found) = self.extents.get_mut(extent) {
             match found.holder(session) {
@@ -691,12 +693,12 @@ impl State {
         self.tenants.get(tenant).map_or(0, |tenant| tenant.used.of(Resource::Reserve))
     }
 
-    /// Extents that are lent: the headroom and what is kept for jobs.
+    /// Extents that can be lent: the headroom and what is kept for jobs.
     fn reserve(&self) -> u64 {
         u64::from(self.settings.headroom_extents) + u64::from(self.settings.kept_extents)
     }
 
-    /// Free extents that are of the reserve: what is lent is there no more.
+    /// Free extents that belong to the reserve; lent ones no longer count.
     fn headroom(&self) -> u64 {
         let there = self.reserve().saturating_sub(self.tenants.owed());
         there.saturating_sub(self.extents.counts().kept).min(self.settings.headroom_extents.into())
@@ -713,22 +715,22 @@ impl State {
         self.share_of_reserve(tenant).saturating_sub(self.owed(tenant)).min(there)
     }
 
-    /// Most extents that the tenant may have, but for those that it owes the reserve.
+    /// Most extents that the tenant may have, apart from those that it owes the reserve.
     fn most_memory(&self, tenant: TenantId) -> u64 {
         self.tenants.get(tenant).map_or(0, |tenant| tenant.limits.of(Resource::Extents))
     }
 
-    /// Extents that the tenant has, but for those that it owes the reserve.
+    /// Extents that the tenant has, apart from those that it owes the reserve.
     fn own_memory(&self, tenant: TenantId) -> u64 {
         self.extents.of_tenant(tenant).given_out().saturating_sub(self.owed(tenant))
     }
 
-    /// How many extents of its own the tenant may have beside those that it has.
+    /// How many more extents of its own the tenant may have.
     fn left_of_memory(&self, tenant: TenantId) -> u64 {
         self.most_memory(tenant).saturating_sub(self.own_memory(tenant))
     }
 
-    /// Why none of the `wanted` extents is there for the tenant; `wants_reserve` when it asked for one of the reserve as well.
+    /// Why the tenant gets none of the `wanted` extents; `wants_reserve` when it could also have used the reserve.
     fn no_memory(&self, tenant: TenantId, wanted: u64, wants_reserve: bool) -> Refusal {
         let counts = self.extents.counts();
         let own = self.extents.of_tenant(tenant);
@@ -752,8 +754,8 @@ impl State {
         let own = wanted.min(beyond).min(self.left_of_memory(tenant));
         let lent = match purpose {
             Purpose::Flush => 0,
-            // It owes no more than it has otherwise, because that is what it may collect. What is kept for jobs is left
-            // to them, but for as much as others may have taken of the headroom.
+            // A tenant owes no more than it has otherwise, because that is what it may collect. Extents kept for jobs
+            // are left to jobs, except as many as others may have taken from the headroom.
             Purpose::Collection => {
                 let owed = self.owed(tenant);
                 let may_collect = (self.own_memory(tenant) + own).saturating_sub(owed);

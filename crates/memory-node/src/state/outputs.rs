@@ -21,7 +21,8 @@ struct Pending {
     job: Option<JobId>,
 }
 
-/// Whose end decides about a pending range: the job's while that writes it, then the session's.
+/// The party whose end decides about a pending range: the job while it writes the range, then the
+/// session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Maker {
     Job(JobId),
@@ -43,7 +44,7 @@ pub struct Outputs {
     extent_bytes: u64,
     shards: BTreeMap<ShardKey, Shard>,
     pending: BTreeMap<Start, (ShardKey, Pending)>,
-    /// The same by whose they are: what others have pending costs nobody time.
+    /// Pending ranges by their makers, so that nobody spends time on what others have pending.
     made: BTreeSet<(Maker, Start)>,
     total: OutputBytes,
 }
@@ -55,12 +56,12 @@ struct Shard {
     bytes: OutputBytes,
 }
 
-/// How long outputs are together.
+/// The total length of outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputBytes {
     /// Bytes of outputs.
     pub all: u64,
-    /// Those of outputs that are pending.
+    /// Bytes of pending outputs.
     pub pending: u64,
 }
 
@@ -81,7 +82,7 @@ impl Outputs {
         self.total
     }
 
-    /// Bytes of the outputs of those shards that `chosen` names.
+    /// Bytes of the outputs of the shards that `chosen` selects.
     pub fn bytes_of(&self, chosen: impl Fn(ShardKey) -> bool) -> OutputBytes {
         let chosen = self.shards.iter().filter(|(key, _)| chosen(**key));
         chosen.fold(OutputBytes::default(), |sum, (_, shard)| OutputBytes {
@@ -93,7 +94,7 @@ impl Outputs {
     /// Gives the shard another extent for outputs.
     pub fn add_extent(&mut self, shard: ShardKey, extent: ExtentId) {
         let empty = || Shard { ranges: RangeAllocator::new(self.extent_bytes), bytes: OutputBytes::default() };
-        // An extent comes here once, from `Kept` or `Free`: it cannot be there already.
+        // An extent comes here once, from `Kept` or `Free`, so it cannot be present already.
         let _ = self.shards.entry(shard).or_insert_with(empty).ranges.add(extent);
     }
 
@@ -208,8 +209,8 @@ impl Outputs {
         self.of(Maker::Job(job))
     }
 
-    /// Frees an output. Returns its extent if nothing is left in it (the extent has then left), and `None` when there
-    /// is no such output.
+    /// Frees an output. Returns its extent if nothing is left in it (the extent is then removed from here), and
+    /// `None` when there is no such output.
     pub fn free(&mut self, shard: ShardKey, range: ExtentRange) -> Option<Option<ExtentId>> {
         self.adopt(range);
         let outputs = self.shards.get_mut(&shard)?;
@@ -237,7 +238,7 @@ impl Outputs {
     }
 }
 
-/// All that begins in the extent.
+/// The starts of all ranges that begin in the extent.
 fn within(extent: ExtentId) -> std::ops::RangeInclusive<Start> {
     (extent, 0)..=(extent, u64::MAX)
 }
@@ -249,7 +250,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// Pending ranges that were looked at because of whose they are.
+        /// Pending ranges that were examined because of their maker.
         pub(super) static VISITED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -287,7 +288,7 @@ mod tests {
             assert_eq!(outputs.settled_of_shard(shard(2)), [range]);
         });
         assert_eq!(own, 3);
-        // Whatever becomes of them, nothing is left behind.
+        // Whatever happens to them, nothing is left.
         outputs.adopt(range);
         assert_eq!(outputs.made.len(), PENDING);
         outputs.settle(JobId(1));

@@ -1,8 +1,8 @@
 //! The databases of a tenant, what they hold, and their credit: the node's side of [`credits`](super::credits).
 //!
-//! A session tells of which database it is. The database holds what its sessions lease, and the memory of the stores of
-//! which they own shards. A store counts once: where several databases own shards of it, for the owner of the first.
-//! So nothing is remembered of a database beside what its sessions have told, and nothing can be left over.
+//! A session declares its database. The database holds what its sessions lease, and the memory of the stores whose
+//! shards they own. A store counts once: if several databases own shards of it, it counts for the owner of the first.
+//! So the node remembers nothing of a database except what its sessions have declared, and nothing can be left over.
 
 use super::credits::{Division, Holding};
 use super::directory;
@@ -14,17 +14,17 @@ use forebay_proto::replies::{Credit, PoolEntry, PoolPage, Statistics};
 use forebay_proto::{Message, SessionId, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Databases of a page: so many that a reply buffer of 64 KiB holds them.
+/// Databases per page: this many fit into a reply buffer of 64 KiB.
 const DATABASES_IN_PAGE: usize = 64;
 
-/// A database's name. One without a name is its session's alone.
+/// A database's name. A database without a name belongs to its session alone.
 type Key = (Text, Option<SessionId>);
 
-/// A database, as its sessions and the extents tell.
+/// A database, as derived from its sessions and the extents.
 #[derive(Debug, Default)]
 pub(super) struct Database {
     sessions: Vec<SessionId>,
-    /// What its latest session has told.
+    /// The weight that its latest session declared.
     weight: u32,
     pub(super) held: u64,
 }
@@ -34,7 +34,7 @@ fn key(session: SessionId, declared: &Declared) -> Key {
     (declared.database.clone(), is_unnamed.then_some(session))
 }
 
-/// Which of the databases has this key.
+/// The index of the database with this key.
 fn place_in(databases: &BTreeMap<Key, Database>, key: &Key) -> usize {
     databases.keys().position(|other| other == key).unwrap_or(usize::MAX)
 }
@@ -66,7 +66,7 @@ impl State {
         let unused = figures.free_extents + figures.recycling_extents;
         let headroom = figures.headroom_extents.min(unused);
         let free = unused - headroom;
-        // As far as its limit goes, of which what is being cleaned still takes a part.
+        // Bounded by its limit, of which extents that are being cleaned still take a part.
         let free = free.min(self.left_of_memory(tenant) + self.extents.of_tenant(tenant).recycling);
         let holding = |database: &Database| Holding { weight: database.weight, held: database.held };
         let holdings: Vec<Holding> = databases.values().map(holding).collect();
@@ -92,7 +92,7 @@ impl State {
         self.division(tenant, &self.figures_for(tenant), &databases).may_take(at) == 0
     }
 
-    /// Looks whether loans that were called are called still.
+    /// Checks whether loans that were called are still called.
     pub(super) fn look_at_loans(&mut self, now: Nanos) {
         let tenants: Vec<TenantId> = self.recalls.keys().copied().collect();
         for tenant in tenants {
@@ -231,7 +231,7 @@ mod tests {
         world.lease(1, 40, Purpose::Flush).unwrap();
         let full = world.credit(1, "a", 7);
         assert_eq!((full.withheld_extents, full.owed_extents, full.held_extents), (0, 0, 40));
-        // Who has told nothing is of no database.
+        // A session that has declared nothing belongs to no database.
         assert_eq!(world.pool(2).databases.len(), 1);
     }
 
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!((owing.share_extents, owing.owed_extents, owing.withheld_extents), (20, 5, 2));
         let session = world.sessions[&1];
         world.call(1, ReturnExtents { session, extents: loan[..5].to_vec() }).unwrap();
-        // Not clean yet, but as good as free.
+        // Not clean yet, but counted as free.
         assert!(!world.credit(2, "b", 1).is_called);
         assert_eq!(world.credit(1, "a", 1).owed_extents, 0);
         world.settle();
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!((taker.databases, taker.held_extents, taker.owed_extents), (2, held, 0));
         let pool = world.pool(1);
         assert_eq!(pool.databases.iter().map(|database| database.sessions).collect::<Vec<_>>(), [2, 1]);
-        // Without a name each is by itself.
+        // Without a name, each session is a database by itself.
         let [one, other] = [1, 2].map(|peer| world.credit(peer, "", 1));
         assert_eq!((one.held_extents, other.held_extents, other.databases), (held, 0, 3));
     }
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(world.credit(2, "db", 1).held_extents, 4);
         world.call(1, CloseSession { session }).unwrap();
         assert_eq!(world.credit(2, "db", 1).held_extents, 3);
-        // Nobody has it open: it is of no database that shares.
+        // Nobody has it open, so it belongs to no database that shares.
         world.cut(2);
         let pool = world.pool(3);
         assert_eq!((pool.databases, pool.other_extents), (vec![], 3));
@@ -325,7 +325,7 @@ mod tests {
     fn a_job_keeps_to_its_pieces_while_others_are_left_all() {
         let mut world = world();
         let shard = world.shard(1, "a-part");
-        // The whole node is its own, or it is within its share.
+        // It has the whole node, or is within its share.
         world.credit(1, "a", 1);
         let alone = world.submit(1, shard, 1);
         world.credit(2, "b", 1);
@@ -337,7 +337,8 @@ mod tests {
         let borrower = world.submit(1, shard, 3);
         let longest = [alone, within, borrower].map(|job| world.state.job_longest_piece(job, EXTENT_BYTES));
         assert_eq!(longest, [EXTENT_BYTES, EXTENT_BYTES, EXTENT_BYTES / 4]);
-        // What fits into none of them takes an extent all the same: a job that has begun does not fail.
+        // An output that fits into none of them takes an extent nevertheless: a job that has begun does
+        // not fail.
         world.state.job_allocate(borrower, EXTENT_BYTES / 2).unwrap();
     }
 

@@ -16,12 +16,12 @@ pub enum Refusal {
     /// The client speaks another version.
     #[error("the client speaks version {0} of the protocol, the node version {PROTOCOL_VERSION}")]
     Protocol(u16),
-    /// There are too many of something, of all tenants together or in a session.
+    /// There are too many of something, counted over all tenants or in a session.
     #[error("there are {most} {what}, which is the most")]
     TooMany {
-        /// What of.
+        /// Of what.
         what: &'static str,
-        /// How many are the most.
+        /// The maximum.
         most: usize,
     },
     /// No memory is left.
@@ -32,14 +32,14 @@ pub enum Refusal {
         /// Of these, those that only garbage collection gets.
         headroom: u64,
     },
-    /// The tenant has its most of something.
+    /// The tenant has reached its limit of something.
     #[error("tenant {tenant} has its most {}: {most}; {asked} more asked for: {}", resource.name(), remedy(*resource))]
     Limit {
         /// The tenant.
         tenant: Text,
-        /// What of.
+        /// Of what.
         resource: Resource,
-        /// How many are its most.
+        /// The limit.
         most: u64,
         /// How many more were asked for.
         asked: u64,
@@ -55,13 +55,13 @@ pub enum Refusal {
     /// The link is not open, or was closed by the node.
     #[error("the link is not open")]
     NoLink,
-    /// The session names a tenant that its link is not of.
+    /// The session names a tenant to which its link does not belong.
     #[error("this link is of tenant {is}, not of the one that the session names: name none, or prove to be of it")]
     OtherTenant {
-        /// Whose link it is.
+        /// The link's tenant.
         is: Text,
     },
-    /// Only those may ask that administer the node.
+    /// Only tenants that administer the node may ask.
     #[error("tenant {0} has no right to administer the node")]
     NotAdministrator(Text),
     /// The tenant may not use stores and memory.
@@ -78,14 +78,14 @@ pub enum Refusal {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The extent's earlier holder has not let go.
+    /// The extent's earlier holder has not released it.
     #[error(
         "{extent} is held by {by}, an earlier owner that has not let go: if its process is stopped, let it go on or kill it"
     )]
     Held {
         /// The extent.
         extent: ExtentId,
-        /// Who holds it. The node's log has told its name.
+        /// The session that holds it. The node's log has its name.
         by: SessionId,
     },
     /// A job that wrote the range has lost its keys and may still write.
@@ -100,7 +100,7 @@ pub enum Refusal {
     /// The shard is shared: nobody owns it.
     #[error("{0} is shared by all sessions that opened the store: nobody can own it")]
     Shared(ShardKey),
-    /// There is such a store.
+    /// Such a store exists already.
     #[error("there is a store named {:?} already", .0.as_str())]
     StoreExists(Text),
     /// There is no such store.
@@ -131,16 +131,16 @@ pub enum Refusal {
         /// The shard's epoch.
         present: Epoch,
     },
-    /// The job must not go on.
+    /// The job must not continue.
     #[error("the job's session or shard epoch ended")]
     JobFenced,
-    /// Nobody schedules here.
+    /// No scheduler runs here.
     #[error("nobody schedules here now")]
     NoScheduler,
-    /// What was given to the scheduler is no letters.
+    /// The bytes for the scheduler are not letters.
     #[error("letters to the scheduler: {0}")]
     Letters(DecodeError),
-    /// The same attempt runs.
+    /// The same attempt is already running.
     #[error("attempt {} runs already", attempt::shown(*.0))]
     AttemptRuns(u64),
     /// A job's access is outside the memory that it may touch.
@@ -165,7 +165,7 @@ fn remedy(resource: Resource) -> String {
 }
 
 impl Refusal {
-    /// Whether something is at its most.
+    /// Whether a limit was reached.
     #[must_use]
     pub fn is_limit(&self) -> bool {
         matches!(self, Self::TooMany { .. } | Self::Limit { .. } | Self::Reserve { .. })

@@ -1,4 +1,4 @@
-//! What is counted by tenant.
+//! The resources that are counted by tenant.
 
 /// A tenant's number in a node's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,7 +51,7 @@ impl Resource {
         Self::Bytes,
     ];
 
-    /// What an error or a figure calls it.
+    /// Its name in errors and figures.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ impl Resource {
 pub struct Amounts([u64; Resource::ALL.len()]);
 
 impl Amounts {
-    /// How much of this one.
+    /// The amount of this resource.
     #[must_use]
     pub const fn of(&self, resource: Resource) -> u64 {
         self.0[resource as usize]

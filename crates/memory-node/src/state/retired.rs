@@ -1,13 +1,14 @@
-//! Outputs that were freed and may still be read: found by range, and by the reading epoch in which each was freed.
+//! Outputs that were freed and may still be read: they can be found by range, and by the reading epoch in which
+//! each was freed.
 
 use forebay_proto::{ExtentId, ExtentRange, ShardKey, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// An output, the reading epoch in which it was freed, and whose it was.
+/// An output, the reading epoch in which it was freed, and its shard.
 pub type RetiredRange = (ExtentRange, u64, ShardKey);
 
-/// A tenant's.
+/// The retired outputs of one tenant.
 #[derive(Debug, Default)]
 pub struct Retired {
     all: BTreeMap<ExtentRange, (u64, ShardKey)>,
@@ -20,33 +21,33 @@ impl Retired {
         self.all.is_empty()
     }
 
-    /// Whether the range is one.
+    /// Whether the range is among them.
     pub fn contains(&self, range: ExtentRange) -> bool {
         self.all.contains_key(&range)
     }
 
-    /// A range is freed.
+    /// Adds a range that is freed.
     pub fn insert(&mut self, (range, epoch, shard): RetiredRange) {
         self.remove(range);
         self.all.insert(range, (epoch, shard));
         self.by_epoch.insert((epoch, range));
     }
 
-    /// Nobody reads the range any more.
+    /// Removes a range that nobody reads any more.
     pub fn remove(&mut self, range: ExtentRange) {
         if let Some((epoch, _)) = self.all.remove(&range) {
             self.by_epoch.remove(&(epoch, range));
         }
     }
 
-    /// The store is no more, and all that was in it.
+    /// Removes all ranges of a store that no longer exists.
     pub fn forget(&mut self, store: StoreId) {
         for (range, (epoch, _)) in self.all.extract_if(.., |_, (_, shard)| shard.store == store) {
             self.by_epoch.remove(&(epoch, range));
         }
     }
 
-    /// Those that were freed in these epochs.
+    /// The ranges that were freed in these epochs.
     pub fn of_epochs(&self, epochs: Range<u64>) -> Vec<RetiredRange> {
         let first = |epoch| (epoch, ExtentRange { extent: ExtentId(0), offset: 0, length: 0 });
         // A reader that goes back has passed nothing.
@@ -57,7 +58,7 @@ impl Retired {
         found.filter_map(|&(epoch, range)| Some((range, epoch, self.all.get(&range)?.1))).collect()
     }
 
-    /// Those that lie in the extent.
+    /// The ranges in the extent.
     pub fn of_extent(&self, extent: ExtentId) -> Vec<RetiredRange> {
         let (first, last) = ((0, 0), (u64::MAX, u64::MAX));
         let [first, last] = [first, last].map(|(offset, length)| ExtentRange { extent, offset, length });
@@ -67,6 +68,6 @@ impl Retired {
 
 #[cfg(test)]
 thread_local! {
-    /// Ranges that were looked at because readers passed.
+    /// Ranges that were examined because readers passed.
     pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

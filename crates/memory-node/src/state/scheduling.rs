@@ -1,7 +1,7 @@
 //! The state's part of scheduling.
 //!
-//! A session is a party. Letters are taken by whoever they are for, at its next [`Exchange`]; nothing is sent by
-//! itself. Tenants do not see each other, so each has a scheduler of its own.
+//! A session is a party. It takes its letters at its next [`Exchange`]; nothing is sent unasked. Tenants do not see
+//! each other, so each has a scheduler of its own.
 
 use super::desks::Desks;
 use super::resources::{Resource, TenantId};
@@ -14,7 +14,7 @@ use forebay_proto::calls::Exchange;
 use forebay_proto::replies::{Exchanged, NodeLoad};
 use forebay_proto::{Message, Rest};
 
-/// Jobs that wait for each thread of the node before its threads count as full.
+/// Jobs that may wait for each thread of the node before its threads count as full.
 const WAITING_PER_THREAD: u32 = 2;
 
 impl State {
@@ -29,15 +29,15 @@ impl State {
         Ok(Answer::Reply(Exchanged { term: term.0, letters: Rest(letters) }.encode()))
     }
 
-    /// The node schedules in this term from now on, or not at all. What it knew of another term is forgotten: whoever
-    /// wants something says it again.
+    /// Makes the node schedule in this term from now on, or not at all. It forgets what it knew of another term:
+    /// sessions say again what they want.
     pub fn schedule(&mut self, term: Option<Term>) {
         if term != self.desks.term() {
             self.desks = Desks::new(term, self.settings.placement);
         }
     }
 
-    /// How busy the threads of another node are, or that nobody knows.
+    /// Notes how busy the threads of another node are, or that this is unknown.
     pub fn know(&mut self, node: NodeIdentity, load: Option<Load>) {
         self.desks.know((node.node, node.incarnation), load);
     }
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Calls and jobs that wait for their turn.
+    /// Number of calls and jobs that wait for their turn.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         let of = |tenant: &Tenant| tenant.used.of(Resource::Calls).saturating_add(tenant.figures.queued_jobs);

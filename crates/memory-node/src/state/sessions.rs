@@ -1,4 +1,4 @@
-//! Sessions: which exist, until when, and from which epoch they read.
+//! Sessions: which exist, until when, and the epoch from which they read.
 
 use super::refusal::Refusal;
 use super::resources::TenantId;
@@ -13,7 +13,7 @@ pub const MAX_SESSIONS: usize = 1024;
 /// Maximum number of stores that a session has open.
 const MAX_OPEN_STORES: usize = 1024;
 
-/// What a session has told of its database.
+/// What a session has declared about its database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
     /// The database's name; empty when it has none.
@@ -26,20 +26,20 @@ pub struct Declared {
 #[derive(Debug)]
 pub struct Session {
     peer: u64,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// What it called itself.
+    /// The name that it gave for itself.
     pub name: Text,
     deadline: Nanos,
     /// Reading epoch of the oldest read.
     reading_epoch: u64,
     opened: BTreeSet<StoreId>,
-    /// Of which database it is, if it has told.
+    /// Its database, if it has declared one.
     declared: Option<Declared>,
 }
 
 impl Session {
-    /// Epochs in which it may read what was freed.
+    /// The epochs whose freed memory it may still read.
     pub fn reads(&self) -> Range<u64> {
         self.reading_epoch..u64::MAX
     }
@@ -98,7 +98,8 @@ impl Sessions {
         }
     }
 
-    /// Sets the epoch in which the session's oldest read began. Returns those that it has passed by that.
+    /// Sets the epoch in which the session's oldest read began. Returns the epochs that it passes by
+    /// this.
     pub fn announce(&mut self, id: SessionId, reading_epoch: u64) -> Range<u64> {
         let session = self.all.get_mut(&id);
         session.map_or(0..0, |session| std::mem::replace(&mut session.reading_epoch, reading_epoch)..reading_epoch)
@@ -120,25 +121,25 @@ impl Sessions {
         mine.map(|session| session.reading_epoch).min().unwrap_or(u64::MAX)
     }
 
-    /// Notes of which database the session is.
+    /// Notes the session's database.
     pub fn declare(&mut self, id: SessionId, declared: Declared) {
         if let Some(session) = self.all.get_mut(&id) {
             session.declared = Some(declared);
         }
     }
 
-    /// Of which database the session is, if it has told.
+    /// The session's database, if it has declared one.
     pub fn of_database(&self, id: SessionId) -> Option<&Declared> {
         self.all.get(&id)?.declared.as_ref()
     }
 
-    /// The sessions of a tenant that have told of which database they are, the oldest first.
+    /// The sessions of a tenant that have declared a database, the oldest first.
     pub fn declared(&self, tenant: TenantId) -> impl Iterator<Item = (SessionId, &Declared)> {
         let mine = self.all.iter().filter(move |(_, session)| session.tenant == tenant);
         mine.filter_map(|(&id, session)| Some((id, session.declared.as_ref()?)))
     }
 
-    /// What the session calls itself.
+    /// The name that the session gave for itself.
     pub fn name(&self, id: SessionId) -> Text {
         self.all.get(&id).map(|session| session.name.clone()).unwrap_or_default()
     }

@@ -1,13 +1,13 @@
 //! Tenants: who uses the node, what they have of it, and what they may have.
 //!
-//! Everything that a peer can make the node remember is counted here, for the tenant of its link, before it comes
-//! into being, and given back when it has gone. What a tenant has of extents is counted where they are.
+//! Everything that a peer can make the node remember is counted here for the tenant of its link. It is counted before
+//! it is created, and given back when it is gone. A tenant's extents are counted in `extents`.
 //!
 //! # The reserve
-//! The headroom and the extents kept for jobs are the *reserve*. Whoever takes an extent from it owes one, and repays
-//! with the next extent of its own that gets free. A tenant owes at most its share and its limit of memory, and for
-//! garbage collection no more than it has otherwise, because that is what it may collect. What it owes comes on top of
-//! its limit: else who has reached it could not collect. What all together owe is at most the reserve, so who is
+//! The headroom and the extents kept for jobs are the *reserve*. A tenant that takes an extent from it owes one, and
+//! repays with its next extent that becomes free. A tenant owes at most its share and its limit of memory. For garbage
+//! collection it owes no more than it has otherwise, because that is what it may collect. What it owes comes on top of
+//! its limit: otherwise a tenant at its limit could not collect. All together owe at most the reserve, so a tenant
 //! within its limit gets its own memory whatever others owe.
 
 use super::endpoints::Endpoints;
@@ -23,10 +23,10 @@ use std::sync::Arc;
 /// Most bytes of arguments and results that are kept for a tenant at a time: two of the longest arguments.
 const MAX_KEPT_BYTES: u64 = 2 * forebay_fabric::rpc::MAX_ARGUMENT_BYTES as u64;
 
-/// Endpoints of a tenant by default: with its links, three quarters of what a node has over TCP.
+/// Default for a tenant's endpoints: with its links, three quarters of the connections of a node over TCP.
 const MOST_ENDPOINTS: u64 = 512;
 
-/// Counts of a tenant's life, for whoever runs the node.
+/// Counts of a tenant's life, for the node's operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
     /// Calls answered, refusals included.
@@ -62,33 +62,33 @@ pub struct Figures {
 pub struct Tenant {
     /// Its name.
     pub name: Text,
-    /// Share of the node's time, beside those of the others.
+    /// The weight of its share of the node's time.
     pub weight: u32,
     /// What it may do.
     pub rights: TenantRights,
-    /// It was configured, and not made for an identity that came.
+    /// Whether it was configured, and not made for an identity that came.
     known: bool,
     /// What it may have.
     pub limits: Amounts,
-    /// What it has, but for extents and endpoints.
+    /// What it has, except extents and endpoints.
     pub used: Amounts,
     /// Its endpoints.
     pub endpoints: Arc<Endpoints>,
     /// What was counted.
     pub figures: Figures,
-    /// Counts what its sessions freed.
+    /// Its reading epoch, which advances as its sessions free memory.
     pub reading_epoch: u64,
     /// Outputs that were freed and may still be read.
     pub retired: Retired,
 }
 
 impl Tenant {
-    /// Whether those who need not prove who they are are of it.
+    /// Whether it is the tenant of those who need not prove who they are.
     fn is_trusted(&self) -> bool {
         self.name.as_str() == Identity::anonymous().as_str()
     }
 
-    /// It may have so much from now on.
+    /// Sets its limits.
     fn limit(&mut self, limits: Amounts) {
         self.endpoints.bound(limits.of(Resource::Endpoints));
         self.limits = limits;
@@ -110,7 +110,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// Those that are configured, of a node with this memory.
+    /// The configured tenants of a node with this memory.
     pub fn new(options: &TenantsOptions, extents: u64, extent_bytes: u64) -> Self {
         let mut tenants = Self {
             all: BTreeMap::new(),
@@ -126,7 +126,8 @@ impl Tenants {
         tenants
     }
 
-    /// Other limits, and perhaps other tenants, from now on. Who has more than it may keeps it, and gets no more.
+    /// Applies other limits, and perhaps other tenants, from now on. A tenant that has more than it may keeps it,
+    /// and gets no more.
     pub fn configure(&mut self, options: &TenantsOptions) {
         self.others = options.others;
         self.by_identity.clear();
@@ -146,7 +147,7 @@ impl Tenants {
         others.into_iter().for_each(|id| self.treat_as_other(id));
     }
 
-    /// A tenant that is not configured: what it may have and do.
+    /// Gives a tenant that is not configured the limits and rights of such tenants.
     fn treat_as_other(&mut self, id: TenantId) {
         let is_trusted = self.get(id).is_some_and(Tenant::is_trusted);
         let (extents, endpoints) = match is_trusted {
@@ -183,8 +184,9 @@ impl Tenants {
         self.find(identity) == Ok(id)
     }
 
-    /// The tenant of an identity, or the name of the one that is to be made. An identity that is listed is of that
-    /// tenant; any other one is a tenant by itself, and those who need not prove theirs are one together.
+    /// The tenant of an identity, or the name of the tenant to be made. A listed identity belongs to the tenant
+    /// that lists it. Any other identity is a tenant by itself, and those who need not prove theirs are one tenant
+    /// together.
     fn find(&self, identity: &Identity) -> Result<TenantId, Text> {
         let anonymous = Identity::anonymous();
         let listed = |identity: &Identity| self.by_identity.get(identity.as_str()).copied();
@@ -219,12 +221,12 @@ impl Tenants {
         id
     }
 
-    /// What may be had, with so many extents and endpoints where the limits name none.
+    /// The amounts for these limits, with `extents` and `endpoints` where the limits name none.
     fn amounts(&self, limits: &Limits, extents: u64, endpoints: u64) -> Amounts {
         let mut amounts = Amounts::default();
         for (resource, amount) in [
             (Resource::Extents, limits.memory_bytes.map_or(extents, |bytes| bytes / self.extent_bytes.max(1))),
-            // The share of the reserve depends on who else is there.
+            // The share of the reserve depends on the other tenants present.
             (Resource::Reserve, u64::MAX),
             (Resource::Links, limits.links.unwrap_or(256)),
             (Resource::Endpoints, limits.endpoints.unwrap_or(endpoints)),
@@ -242,7 +244,7 @@ impl Tenants {
         amounts
     }
 
-    /// Forgets a tenant that nothing is left of, unless it is configured.
+    /// Forgets a tenant of which nothing is left, unless it is configured.
     pub fn forget_if_idle(&mut self, id: TenantId) {
         let is_idle = |tenant: &Tenant| !tenant.known && tenant.used == Amounts::default() && tenant.retired.is_empty();
         if self.all.len() > MAX_TENANTS / 2
@@ -268,8 +270,8 @@ impl Tenants {
         self.all.iter().map(|(&id, tenant)| (id, tenant))
     }
 
-    /// Most extents that a tenant may owe of a reserve of `reserve`: an equal share of those who have sessions and
-    /// those who are listed. A stranger who is not listed leaves a share for another one, who may come later.
+    /// Most extents that a tenant may owe of a reserve of `reserve`: an equal share among those who have sessions
+    /// and those who are listed. A tenant that is not listed leaves a share for another one, which may come later.
     pub fn share_of(&self, reserve: u64, id: TenantId) -> u64 {
         let has_share = |tenant: &&Tenant| {
             tenant.used.of(Resource::Sessions) > 0 || tenant.known && tenant.limits.of(Resource::Extents) > 0
@@ -284,7 +286,7 @@ impl Tenants {
         self.owed
     }
 
-    /// How much more of a resource, but of extents, the tenant may have.
+    /// How much more of a resource (not extents) the tenant may have.
     pub fn left(&self, id: TenantId, resource: Resource) -> u64 {
         let left = |tenant: &Tenant| tenant.limits.of(resource).saturating_sub(tenant.used.of(resource));
         self.get(id).map_or(0, left)
@@ -298,14 +300,14 @@ impl Tenants {
         Ok(())
     }
 
-    /// The refusal for a limit that the tenant has reached, which asked for so much more.
+    /// The refusal for a limit that the tenant has reached when it asked for `asked` more.
     pub fn limit(&self, id: TenantId, resource: Resource, asked: u64) -> Refusal {
         let (tenant, most) =
             self.get(id).map(|tenant| (tenant.name.clone(), tenant.limits.of(resource))).unwrap_or_default();
         Refusal::Limit { tenant, resource, most, asked }
     }
 
-    /// The tenant has so much more of it.
+    /// Counts `more` of the resource for the tenant.
     pub fn take(&mut self, id: TenantId, resource: Resource, more: u64) {
         if let Some(tenant) = self.all.get_mut(&id) {
             *tenant.used.of_mut(resource) += more;
@@ -313,7 +315,7 @@ impl Tenants {
         }
     }
 
-    /// The tenant has so much less of it.
+    /// Counts `less` of the resource off the tenant's amount.
     pub fn give(&mut self, id: TenantId, resource: Resource, less: u64) {
         if let Some(tenant) = self.all.get_mut(&id) {
             let used = tenant.used.of_mut(resource);

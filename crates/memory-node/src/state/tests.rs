@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const SECOND: Nanos = 1_000_000_000;
 pub(super) const LEASE: Nanos = 10 * SECOND;
-/// The tenant of all who have not proven who they are, which is the first one here.
+/// The tenant of all who have not proven who they are. It is the first one here.
 const TENANT: TenantId = TenantId(1);
 pub(super) const EXTENT_BYTES: u64 = 64 << 10;
 
@@ -43,7 +43,7 @@ pub(super) fn text(text: &str) -> Text {
     Text::new(text).unwrap()
 }
 
-/// What is counted by tenant is what is there, and within its limits.
+/// Checks that the counts by tenant match what exists, and are within the limits.
 pub(super) fn check_tenants(state: &State) {
     for (id, tenant) in state.tenants.iter() {
         let is_own = |store: StoreId| state.directory.get(store).is_some_and(|store| store.tenant == id);
@@ -81,7 +81,7 @@ pub(super) fn check_tenants(state: &State) {
     }
 }
 
-/// A state with what surrounds it.
+/// A state and its surroundings.
 pub(super) struct World {
     pub(super) state: State,
     pub(super) now: Nanos,
@@ -154,7 +154,7 @@ impl World {
                     };
                     assert!(!self.keys.iter().any(other), "{extent} has two writers");
                 }
-                // Who asks for less keeps the key that it has.
+                // A session that asks for less keeps the key that it has.
                 *self.keys.entry((*session, extent)).or_default() |= writes;
             }
         }
@@ -218,7 +218,7 @@ impl World {
         session
     }
 
-    /// The link ends, and its keys with it.
+    /// Ends the link, and its keys with it.
     pub(super) fn cut(&mut self, peer: u64) {
         let gone = self.sessions.remove(&peer);
         self.keys.retain(|(session, _), _| Some(*session) != gone);
@@ -267,7 +267,8 @@ impl World {
         }
     }
 
-    /// Nobody holds more or less than what is counted for it, and a database what its sessions and stores do.
+    /// Checks that everybody holds exactly what is counted for it, and a database what its sessions and
+    /// stores hold.
     fn check_holders(&self) {
         let held = |is_held: &dyn Fn(Place) -> bool| {
             self.state.extents.iter().filter(|(_, found)| is_held(found.place())).count() as u64
@@ -319,7 +320,7 @@ impl World {
     }
 }
 
-/// Sessions of the links 1 and 2 that have opened a store, of which the first one owns a shard.
+/// Sessions of the links 1 and 2 that have opened a store. The first one owns a shard of it.
 fn shared_shard() -> (World, [SessionId; 2], ShardKey, Epoch) {
     let mut world = World::new(settings(8, 1, 1));
     let sessions = [1, 2].map(|peer| world.open(peer));
@@ -395,7 +396,7 @@ fn freed_memory_waits_for_its_readers() {
     assert_eq!(world.revoking.len(), 2);
     world.settle();
     assert_eq!(world.state.place(extents[0]), Some(Place::Free));
-    // A dead reader holds nobody up.
+    // A dead reader holds up nobody.
     let extents = world.lease(1, 1, Purpose::Flush).unwrap();
     world.call(1, AdoptExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
     world.call(2, MapExtents { session: reader, shard, write: true, extents: extents.clone() }).unwrap();
@@ -434,7 +435,8 @@ fn freed_outputs_are_looked_at_when_a_reader_passes_them() {
         world.call(peer, Renew { session, reading_epoch }).unwrap();
     };
     let began = park(&mut world, 1);
-    // Who passes nothing looks at nothing, and who passes something at what was freed meanwhile.
+    // A session that passes no epoch examines nothing; one that passes some examines what was freed
+    // meanwhile.
     let idle = visited(&mut || {
         (0..9).for_each(|_| renew(&mut world, 2, reader, began));
         (0..9).for_each(|_| renew(&mut world, 2, reader, 0));
@@ -445,7 +447,7 @@ fn freed_outputs_are_looked_at_when_a_reader_passes_them() {
     assert_eq!(world.state.outputs.count(shard) as u64, OUTPUTS - 1);
     assert_eq!(visited(&mut || renew(&mut world, 2, reader, u64::MAX)), OUTPUTS - 1);
     assert_eq!(world.state.outputs.count(shard), 0);
-    // A reader whose key is gone reads no more, and neither does one that has ended.
+    // A reader whose key is gone no longer reads, and neither does one that has ended.
     park(&mut world, 2);
     world.call(1, AcquireShard { session: writer, shard, takeover: true }).unwrap();
     let extent = world.state.extents.select(|found| found.is_held_by(reader))[0];
@@ -489,7 +491,7 @@ fn who_lapsed_in_a_shared_shard_is_a_reader_and_in_nobodys_way() {
     let map = MapExtents { session: new, shard, write: true, extents: extents.clone() };
     let all = extents.iter().map(|&extent| (extent, Rights::ALL)).collect();
     assert_eq!(world.call(2, map), Ok(Answer::Grant(new, all)));
-    // What was retired is not used again before it lets go.
+    // Retired memory is not used again before it releases its key.
     let oldest = |world: &mut World| {
         let Ok(Answer::Reply(bytes)) = world.call(2, PassReaders { session: new, reading_epoch: u64::MAX }) else {
             panic!("no epoch")

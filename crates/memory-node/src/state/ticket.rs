@@ -1,4 +1,4 @@
-//! Tickets and attempts that are there: see [`tickets`](super::tickets) for what happens to them.
+//! Existing tickets and attempts; see [`tickets`](super::tickets) for what happens to them.
 
 use super::outputs::JobId;
 use super::refusal::Refusal;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A job that others may run.
 #[derive(Debug)]
 pub struct Ticket {
-    /// Its owner's.
+    /// Its owner's session.
     pub session: SessionId,
     pub tenant: TenantId,
     pub shard: ShardKey,
@@ -18,16 +18,16 @@ pub struct Ticket {
     pub last: Option<u64>,
     /// That attempt's job, while it has not ended.
     pub running: Option<JobId>,
-    /// What it made, if it ended well, and the owner has not adopted or freed.
+    /// The outputs of that attempt, if it ended well, that the owner has neither adopted nor freed.
     pub made: BTreeSet<ExtentRange>,
 }
 
-/// An attempt that runs, or ends.
+/// An attempt that runs or is ending.
 #[derive(Debug)]
 pub struct Attempt {
     pub ticket: u64,
     pub number: u64,
-    /// Who runs it.
+    /// The session that runs it.
     pub session: SessionId,
     pub tenant: TenantId,
     pub keys: u64,
@@ -53,12 +53,12 @@ impl Tickets {
         found.filter(|(_, attempt)| is_this(attempt)).map(|(id, _)| id).ok_or(Refusal::JobFenced)
     }
 
-    /// Whether the keys of whoever writes it are being revoked.
+    /// Whether the keys of the session that runs the job are being revoked.
     pub fn is_ending(&self, job: JobId) -> bool {
         self.attempts.get(&job).is_some_and(|attempt| attempt.ended.is_some())
     }
 
-    /// The range is no output any more that a ticket would free.
+    /// Forgets a range, which a ticket will no longer free.
     pub fn forget(&mut self, shard: ShardKey, range: ExtentRange) {
         for ticket in self.all.values_mut().filter(|ticket| ticket.shard == shard) {
             ticket.made.remove(&range);

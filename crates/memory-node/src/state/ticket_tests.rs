@@ -1,4 +1,5 @@
-//! Tickets: who gets keys, until when, and what becomes of outputs; and random runs in which keys are revoked late.
+//! Tickets: who gets keys, until when, and what happens to outputs. Also random runs in which keys are revoked
+//! late.
 
 use super::tests::{check_tenants, settings, text};
 use super::*;
@@ -186,7 +187,7 @@ fn a_later_attempt_ends_the_earlier_one() {
     world.join(3, ticket, 7).unwrap();
     assert_eq!(world.allocate(2, ticket, 1).unwrap_err().kind(), ErrorKind::Fenced);
     assert_eq!(world.finish(2, ticket, 1, true).unwrap_err().kind(), ErrorKind::Fenced);
-    // Its memory is nobody else's before its keys are gone.
+    // Nobody else gets its memory before its keys are gone.
     let second = world.allocate(3, ticket, 7).unwrap();
     assert_ne!(first, second);
     for late in [1, 6, 7] {
@@ -196,7 +197,7 @@ fn a_later_attempt_ends_the_earlier_one() {
     assert_eq!(world.outputs(), 1);
     world.finish(3, ticket, 7, true).unwrap();
     world.settle();
-    // What has been made is freed too when another attempt joins before it is adopted.
+    // Outputs are also freed when another attempt joins before they are adopted.
     world.join(2, ticket, 8).unwrap();
     assert_eq!((world.outputs(), world.adopt(second).unwrap_err().kind()), (0, ErrorKind::Invalid));
     check_tenants(&world.state);
@@ -266,7 +267,7 @@ fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
     let attempt = Attempt { term: Term(0), number: 1 };
     let assigned = Letter::Message(Said { term: Term(0), name, attempt, body: Body::Assign { package } });
     assert_eq!((term, letters), (Term(0), vec![assigned]));
-    // A job of a memory node elsewhere is run there while that one says that it is idle.
+    // A job whose ticket is at another memory node runs there while that node says that it is idle.
     let package = Package { ticket: Ticket { node: 7, ..ticket }, ..package };
     let idle_elsewhere = Load { threads: 2, queue_limit: 4, ..Load::default() };
     let elsewhere = |number| NodeIdentity { node: number, incarnation: 1 };
@@ -283,7 +284,7 @@ fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
         });
         assert_eq!(said, expected, "job {job}");
     }
-    // Another term begins with nothing, and without one nobody schedules.
+    // Another term begins with nothing, and without a term nobody schedules.
     world.state.schedule(Some(Term(4)));
     assert_eq!(exchange(&mut world, 2, None).unwrap(), (Term(4), Vec::new()));
     world.state.schedule(None);
@@ -314,8 +315,8 @@ fn a_call_has_a_most_of_letters() {
     assert!(exchange(MAX_LETTERS).is_ok());
 }
 
-/// Whatever is called in whatever order, and however late keys are revoked: no memory is somebody else's while a key of
-/// an attempt opens it, and nothing is left in the end.
+/// Whatever is called in whatever order, and however late keys are revoked: no memory goes to another user while a key
+/// of an attempt opens it, and nothing is left in the end.
 #[test]
 fn random_runs() {
     for seed in 0..2000 {

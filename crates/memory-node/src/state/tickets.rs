@@ -49,7 +49,7 @@ impl State {
         Ok(Answer::Reply(TicketOpened { ticket: number }.encode()))
     }
 
-    /// Ends the owner's ticket. One that has ended already is no error.
+    /// Ends the owner's ticket. A ticket that has ended already is not an error.
     pub(super) fn close_ticket(&mut self, call: &CloseTicket) -> Result<Answer, Refusal> {
         self.check_owner(call.shard, call.session, call.epoch)?;
         let is_own = |ticket: &Ticket| ticket.session == call.session && ticket.shard == call.shard;
@@ -119,7 +119,7 @@ impl State {
         self.tenants.check(attempt.tenant, Resource::Keys, more)
     }
 
-    /// Counts keys of an attempt, which it has until it has ended.
+    /// Counts keys of an attempt, which has them until it has ended.
     fn take_keys(&mut self, job: JobId, more: u64) {
         if let Some(attempt) = self.tickets.attempts.get_mut(&job) {
             self.tenants.take(attempt.tenant, Resource::Keys, more);
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Begins to end an attempt. Its job does not go on from now.
+    /// Begins to end an attempt. Its job does not continue from now on.
     fn end_attempt(&mut self, job: JobId, well: bool) {
         let Some(attempt) = self.tickets.attempts.get_mut(&job).filter(|attempt| attempt.ended.is_none()) else {
             return;
@@ -136,7 +136,7 @@ impl State {
         self.commands.push(Command::EndKeys { job });
     }
 
-    /// No key of the attempt opens anything any more.
+    /// Finishes an attempt whose keys no longer open anything.
     pub fn keys_ended(&mut self, job: JobId) {
         let Some(attempt) = self.tickets.attempts.remove(&job) else { return };
         self.tenants.give(attempt.tenant, Resource::Keys, attempt.keys);
