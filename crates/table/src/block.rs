@@ -57,8 +57,8 @@ impl BlockBuilder {
         self.bytes.len() + 4 * self.restarts.len() + TRAILER_BYTES
     }
 
-    /// Appends an entry, which sorts after the last one. It shares `shared` bytes of its user key with that one's,
-    /// `last_key`.
+    /// Appends an entry, which sorts after the last one. It shares `shared` bytes of its user key with the last
+    /// entry's user key, `last_key`.
     #[inline]
     pub fn add(&mut self, entry: &IndexEntry<'_>, shared: usize, last_key: &[u8]) {
         let shared = if self.entries.is_multiple_of(self.restart_interval) {
@@ -267,7 +267,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         self.decode_at(offset)
     }
 
-    /// Decodes the entry at `offset`, before which is the current one.
+    /// Decodes the entry at `offset`, which follows the current one.
     #[inline]
     fn decode_at(&mut self, offset: usize) -> Result<()> {
         let before = self.current.take();

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// Maximum bytes of point and sparse index per entry.
 const POINT_BYTES: u64 = 8;
-/// Bytes that the builder holds for each segment, about: its use, and its ordinal.
+/// Approximate bytes that the builder holds for each segment: its use, and its ordinal.
 const HELD_PER_SEGMENT: usize = size_of::<SegmentUse>() + 2 * size_of::<(SegmentId, u32)>();
 
 /// Parameters of a table.
@@ -27,7 +27,7 @@ pub struct TableOptions {
     pub key_order: KeyOrder,
     /// Size at which an index block ends, in bytes.
     pub block_bytes: u32,
-    /// Number of entries from one key that is stored whole to the next.
+    /// Number of entries from one key that is stored whole to the next such key.
     pub restart_interval: u32,
     /// Parameters of the point index.
     pub point_index: PointIndexOptions,
@@ -151,8 +151,8 @@ impl TableBuilder {
         (self.image.len() + self.block.size_bytes() + points + segments) as u64 + self.sparse.held_bytes()
     }
 
-    /// Bytes that the builder holds more while it [finishes](TableBuilder::finish): the point index twice, and the starts
-    /// of its buckets three times.
+    /// Additional bytes that the builder holds while it [finishes](TableBuilder::finish): the point index twice, and the
+    /// starts of its buckets three times.
     #[must_use]
     pub const fn finishing_bytes(&self) -> u64 {
         let load = if self.options.point_index.load == 0 { 1 } else { self.options.point_index.load as u64 };

@@ -35,7 +35,7 @@ use forebay_base::{DecodeError, KeyOrder, Reader, Writer, checksum};
 
 const HEADER: FrameKind = FrameKind { what: "the header of a checkpoint", magic: *b"FBCH", version: 1 };
 const BLOCK: FrameKind = FrameKind { what: "a block of a checkpoint", magic: *b"FBCB", version: 1 };
-/// The same for blocks with entries that expire.
+/// As [`BLOCK`], for blocks with entries that expire.
 const EXPIRING_BLOCK: FrameKind = FrameKind { version: 2, ..BLOCK };
 const FOOTER: FrameKind = FrameKind { what: "the footer of a checkpoint", magic: *b"FBCF", version: 1 };
 const TRAILER: &str = "the end of a checkpoint";
@@ -147,8 +147,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// A section ends at this many bytes of blocks.
 const SECTION_BYTES: u64 = 32 << 20;
 
-/// Writes a whole checkpoint as a stream of bytes. What is to be written next is appended to a buffer of the caller's, who
-/// empties it.
+/// Writes a whole checkpoint as a stream of bytes. The next bytes are appended to a buffer of the caller, who empties it.
 #[derive(Debug)]
 pub struct StreamWriter {
     block: BlockWriter,
@@ -180,7 +179,7 @@ impl StreamWriter {
         if self.block.size_bytes() >= BLOCK_BYTES { self.end_block(out) } else { Ok(()) }
     }
 
-    /// Ends the checkpoint; its sections, and its length in bytes.
+    /// Ends the checkpoint. Returns its sections, and its length in bytes.
     ///
     /// # Errors
     /// As [`BlockWriter::finish`].

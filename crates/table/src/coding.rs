@@ -20,13 +20,13 @@
 //!  0–8   expiry in milliseconds since 1970, only if the flags say so
 //! ```
 //!
-//! An entry that shares nothing at its start does not depend on the entry before. For it, this is a put with number 0, of
-//! length 0, at the start of the segment with ordinal 0.
+//! An entry that shares nothing at its start does not depend on the entry before. For such an entry, the entry before
+//! counts as a put with number 0, of length 0, at the start of the segment with ordinal 0.
 //!
-//! So an entry of a run, whose records lie in the order of their keys, has neither an address nor, if all are of one size,
-//! a length.
+//! So an entry of a run, whose records are stored in the order of their keys, has no address, and no length if all records
+//! have the same size.
 //!
-//! **Version 1**, which is read and no longer written:
+//! **Version 1**, which is still read but no longer written:
 //!
 //! ```text
 //!  size  field
@@ -52,11 +52,11 @@ const SAME_LENGTH: u8 = 1 << 1;
 const SAME_SEGMENT: u8 = 1 << 2;
 const FOLLOWS: u8 = 1 << 3;
 const SAME_END: u8 = 1 << 4;
-/// Where the number of stored bytes of a key begins in a head, and its largest value.
+/// The first bit of a head that holds the number of stored bytes of a key, and the largest value there.
 const STORED_SHIFT: u32 = 5;
 const MANY: usize = 7;
 
-/// Maximum bytes behind a user key: kind and flags, four integers of variable length, and an expiry.
+/// Maximum bytes after a user key: kind and flags, four integers of variable length, and an expiry.
 const MAX_TAIL_BYTES: usize = 1 + 4 * MAX_VARINT_BYTES + 8;
 /// Bits of a tag below the sequence number.
 const SEQUENCE_SHIFT: u32 = 8;
@@ -64,13 +64,13 @@ const SEQUENCE_SHIFT: u32 = 8;
 /// How the entries of a block are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// Each by itself but for its key.
+    /// Each entry by itself, except its key.
     V1,
     /// Relative to the entry before.
     V2,
 }
 
-/// What stands before an entry that depends on none.
+/// The entry before an entry that depends on none.
 pub(crate) const ORIGIN: EntryTail = EntryTail {
     tag: Tag::new(SequenceNumber(0), Kind::Put, false),
     address: RecordAddress { ordinal: 0, offset_units: 0 },
@@ -145,7 +145,7 @@ pub(crate) fn encode(entry: &IndexEntry<'_>, shared: usize, key_before: &[u8], b
     out.extend_from_slice(tail.bytes.get(..tail.length).unwrap_or_default());
 }
 
-/// What stands behind a user key, until it is appended at once.
+/// What follows a user key, collected to be appended at once.
 struct Tail {
     bytes: [u8; MAX_TAIL_BYTES],
     length: usize,
@@ -227,7 +227,7 @@ fn finish(reader: &mut Reader<'_>, tag: Tag, address: RecordAddress, length: u32
     Ok(EntryTail { tag, address, length, expiry_ms })
 }
 
-/// Cuts the key behind what is shared, and appends the rest.
+/// Cuts the key after the shared bytes, and appends the rest.
 #[inline]
 fn extend_shared(key: &mut Vec<u8>, shared: usize, rest: &[u8]) -> Result<(), DecodeError> {
     if shared > key.len() || shared + rest.len() > MAX_KEY_BYTES {
@@ -253,14 +253,14 @@ const fn kind_of(tag: Tag) -> u8 {
     tag.word() as u8
 }
 
-/// Where a record begins that lies behind that of an entry.
+/// The start of the record that follows the record of `entry`.
 #[inline]
 const fn behind(entry: &EntryTail) -> RecordAddress {
     let RecordAddress { ordinal, offset_units } = entry.address;
     RecordAddress { ordinal, offset_units: offset_units + pad(entry.length as usize) as u64 / UNIT_BYTES }
 }
 
-/// A small number for a small difference of either sign.
+/// Encodes a small difference of either sign as a small number.
 const fn zigzag(difference: u64) -> u64 {
     difference << 1 ^ ((difference as i64) >> 63) as u64
 }
@@ -276,7 +276,7 @@ mod tests {
     use forebay_base::InternalKey;
     use proptest::prelude::*;
 
-    /// Encodes entries one behind the other, and returns the length of each.
+    /// Encodes entries one after the other, and returns the length of each.
     fn encode_all(entries: &[IndexEntry<'_>], out: &mut Vec<u8>) -> Vec<usize> {
         let (mut key, mut last) = (&[][..], ORIGIN);
         let mut lengths = Vec::new();
@@ -339,7 +339,7 @@ mod tests {
                 .map(|(user_key, sequence, kind, place, length, expiry_ms, goes_on)| {
                     let tag = Tag::new(SequenceNumber(*sequence), *kind, expiry_ms.is_some());
                     let tag = if *goes_on { tag.going_on() } else { tag };
-                    // Without a place of its own, its record lies behind the last one.
+                    // Without a place of its own, its record follows the last one.
                     let address = place.map_or(behind(&last), |(ordinal, offset_units)| RecordAddress { ordinal, offset_units });
                     let entry = IndexEntry {
                         key: InternalKey { user_key, tag }, address, length: *length, expiry_ms: *expiry_ms,

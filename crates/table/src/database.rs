@@ -1,7 +1,7 @@
-//! What the commits of a database on storage say: which database it is, which logs it needs, and its shards' versions.
+//! The contents of the commits of a database on storage: its identity, the logs that it needs, and its shards' versions.
 //!
-//! A commit is a snapshot or continues the one before (crate `storage`, the commit register). The first field tells: only a
-//! snapshot has it, and then the edits of shards are their whole versions. The body of a commit's frame "FBDC":
+//! A commit is a snapshot or continues the one before (crate `storage`, the commit register). The first field distinguishes
+//! them: only a snapshot has it, and then the edits of shards are their whole versions. The body of a commit's frame "FBDC":
 //!
 //! ```text
 //!   1   u128 number of the database, and its configuration (a store's, see `manifest`) after its length
@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 const COMMIT: FrameKind = FrameKind { what: "a commit of a database", magic: *b"FBDC", version: 1 };
 const ROOT: FrameKind = FrameKind { what: "the root of a shard on storage", magic: *b"FBDR", version: 1 };
 
-/// A log of a database on storage: the epoch of its writer, and which of this writer's logs it is.
+/// A log of a database on storage: the epoch of its writer, and the log's number among that writer's logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogName {
     /// The epoch.
@@ -39,7 +39,7 @@ pub struct LogName {
     pub serial: u64,
 }
 
-/// What a database is, for as long as it is.
+/// What stays the same during a database's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseIdentity {
     /// A random number.
@@ -48,12 +48,12 @@ pub struct DatabaseIdentity {
     pub config: StoreConfig,
 }
 
-/// How far the dropping of a checkpoint is.
+/// The progress of dropping a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropStage {
-    /// Whoever drops it looks whether it may be. Nothing is deleted yet.
+    /// The process that drops it checks whether it may. Nothing is deleted yet.
     Asked,
-    /// It is dropped, whoever owns the database: what is left of it is to be deleted.
+    /// It is dropped, even if the database changes its owner: what is left of it must be deleted.
     Decided,
 }
 
@@ -62,7 +62,7 @@ pub enum DropStage {
 pub struct DatabaseCommit {
     /// The database; set by a snapshot.
     pub identity: Option<DatabaseIdentity>,
-    /// The stores on memory nodes that the placements in memory are of.
+    /// The name of the stores on memory nodes to which placements in memory refer.
     pub memory_store: Option<String>,
     /// The logs that are needed, oldest first.
     pub logs: Option<Vec<LogName>>,

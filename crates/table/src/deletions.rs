@@ -1,4 +1,4 @@
-//! Range deletions over keys that come in order, as of a merge.
+//! Range deletions over keys that come in order, as in a merge.
 //!
 //! ```text
 //!            last key asked for
@@ -8,7 +8,7 @@
 //!                       ├─ 8 ─┤     waiting
 //! ```
 //!
-//! Each deletion is looked at a few times in all, however many keys there are and however many deletions.
+//! Each deletion is examined a few times in total, no matter how many keys and deletions there are.
 
 use crate::entry::RangeTombstone;
 use forebay_base::{KeyOrder, SequenceNumber};
@@ -19,9 +19,9 @@ use std::collections::BinaryHeap;
 #[derive(Debug)]
 pub struct DeletionSweep {
     order: KeyOrder,
-    /// Those that start behind the last key. The next one is the last of them.
+    /// Deletions that start after the last key; the next one is at the end.
     waiting: Vec<RangeTombstone>,
-    /// The others, but for those that are known to have ended.
+    /// The other deletions, except those that are known to have ended.
     started: BinaryHeap<Started>,
 }
 

@@ -54,7 +54,7 @@ pub enum Error {
         /// Bytes allowed.
         budget: u64,
     },
-    /// No operator has this name here.
+    /// This process knows no operator of this name.
     #[error("the merge operator {0:?} is not known here: register it under this name where the database is opened")]
     UnknownOperator(String),
     /// A built-in operator has this name.

@@ -109,7 +109,7 @@ impl FrameKind {
     }
 }
 
-/// Whether a reader may go on without a field that it does not know.
+/// Whether a reader may continue without a field that it does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Mandatory,

@@ -31,7 +31,7 @@
 //! unknown mandatory ones. Range deletions are a frame "FBrd": a varint count, then for each
 //! deletion the start and the end, each after its length (varint), and a u64 tag.
 //!
-//! Versions 1 and 2 differ in the index blocks alone, which tell their own.
+//! Versions 1 and 2 differ only in the index blocks, which carry their own version.
 //!
 //! Purpose and golden test: `docs/formats/table.md`.
 
@@ -71,8 +71,8 @@ pub fn ends_image(bytes: &[u8]) -> bool {
     bytes.ends_with(&MAGIC.to_le_bytes())
 }
 
-/// Where the tail of a whole image begins, as its footer says; `None` for bytes that do not end in a footer. Nothing is
-/// verified: that is done with the tail.
+/// The offset of the tail of a whole image, according to its footer; `None` for bytes that do not end in a footer.
+/// Nothing is verified here, because the tail is verified later.
 #[must_use]
 pub fn tail_offset(image: &[u8]) -> Option<usize> {
     let footer = image.last_chunk::<FOOTER_BYTES>()?;

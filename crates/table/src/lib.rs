@@ -1,9 +1,9 @@
 //! Tables, point indexes, merging, versions, and the jobs that make tables: bytes in, bytes out.
 //!
-//! A **table** is an index over records that lie in segments, not a copy of them (dLSM VI with the values left in
-//! place). Its image is one blob of remote memory ([`image`]). A compute node caches the image's tail: a point index
-//! that maps a key's hash to its record's address, and a sparse index for scans ([`CachedTable`]). Compaction merges
-//! indexes and moves records only to bring them back into key order ([`job`]).
+//! A **table** is an index over records in segments, not a copy of them (dLSM VI with the values left in place). Its
+//! image is one blob of remote memory ([`image`]). A compute node caches the image's tail: a point index that maps a
+//! key's hash to its record's address, and a sparse index for scans ([`CachedTable`]). Compaction merges indexes and
+//! moves records only to bring them back into key order ([`job`]).
 //!
 //! A **version** is the set of tables and segments of a shard. Version edits lead from one to the next ([`version`],
 //! [`version_edit`]). Addresses are logical, so moving a segment changes the version's segment map and no index.

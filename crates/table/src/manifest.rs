@@ -1,10 +1,10 @@
 //! The place of a shard's manifest, and the configuration of a store.
 //!
 //! A shard's manifest is a log of version edits ([`crate::version_edit`]) in one range of remote memory: first the
-//! whole version, then the changes. The shard's *root* gives that range and how much of it counts. The node that keeps
-//! the root replaces it as a whole. So a log has no torn end: the bytes within the root's length must be right, and the
-//! bytes after them do not count. Beside the log lies its *spare*, an equally long range that holds nothing. The next
-//! log is written there, however full the memory is.
+//! whole version, then the changes. The shard's *root* gives that range and how much of it is valid. The node that keeps the
+//! root replaces it as a whole. So a log has no torn end: the bytes within the root's length must be right, and the bytes
+//! after them do not count. The log has a *spare*, an equally long empty range. The next log is written there, however full
+//! the memory is.
 //!
 //! The body of a root's frame:
 //!
@@ -152,8 +152,8 @@ pub struct StoreConfig {
     pub part: Option<StorePart>,
     /// Number of copies of each shard.
     pub copies: u32,
-    /// Whoever creates the database is to finish it: it is whole once one of its stores says so or, in storage, a commit without
-    /// this.
+    /// Whether the database is still being created: it is complete once one of its stores says so or, in storage, a commit
+    /// without this flag exists.
     pub to_finish: bool,
 }
 
@@ -162,7 +162,7 @@ pub struct StoreConfig {
 pub struct StorePart {
     /// A number shared by all stores of the database and by no others.
     pub database: u64,
-    /// The place of this store's memory node, from 0. Shard `i` lies at place `i` modulo the number of nodes.
+    /// The place of this store's memory node, from 0. Shard `i` is at place `i` modulo the number of nodes.
     pub place: u32,
     /// Number of memory nodes, at least 2.
     pub nodes: u32,

@@ -1,4 +1,4 @@
-//! Which memory nodes hold the copies of a database's shards: what its register says (`docs/decisions/0036`).
+//! The content of a database's register: which memory nodes hold the copies of its shards (`docs/decisions/0036`).
 //!
 //! The body of the frame "FBMB":
 //!
@@ -9,8 +9,8 @@
 //!   4   behind 3, while the nodes that vote change (`docs/decisions/0065`): those that voted before, as in 2
 //! ```
 //!
-//! Without field 1 there is no database: it was dropped. With field 1 alone it is being created, and no node holds anything
-//! yet. All fields are mandatory. Programs before field 4 refuse a record that has it.
+//! Without field 1 there is no database: it was dropped. With only field 1 the database is being created, and no node holds
+//! anything yet. All fields are mandatory. Programs before field 4 refuse a record that has it.
 //!
 //! Purpose and golden test: `docs/formats/members.md`.
 
@@ -21,7 +21,7 @@ use forebay_base::{DecodeError, Reader, Writer};
 
 const MEMBERS: FrameKind = FrameKind { what: "the members of a database", magic: *b"FBMB", version: 1 };
 
-/// Says who voted before, and not who votes.
+/// The error for a record that names who voted before but not who votes.
 const NO_BALLOT: DecodeError = DecodeError::BadValue { what: "a field without the one before it", found: 4 };
 
 /// A memory node in one of its lives.
@@ -38,34 +38,35 @@ pub struct MemberNode {
 pub struct CopiedDatabase {
     /// A random number.
     pub database: u64,
-    /// Number of copies that there are to be.
+    /// The wanted number of copies.
     pub copies: u32,
     /// What all its owners agree on.
     pub config: StoreConfig,
 }
 
-/// What makes one record count and not another, where memory nodes are the register.
+/// Decides which record counts, where memory nodes are the register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ballot {
     /// The owner's epoch at the nodes that vote.
     pub epoch: u64,
-    /// Counts what the owner has written.
+    /// The number of the owner's write.
     pub write: u64,
     /// The nodes that vote.
     pub voters: Vec<MemberNode>,
-    /// Those that voted before, while that changes: more than half of them must have the record, too. Else empty.
+    /// While the voters change, the nodes that voted before; more than half of them must also have the record. Otherwise
+    /// empty.
     pub before: Vec<MemberNode>,
 }
 
 impl Ballot {
-    /// Whether a node votes, or did before.
+    /// Whether a node votes or voted before.
     #[must_use]
     pub fn names(&self, node: MemberNode) -> bool {
         self.voters.contains(&node) || self.before.contains(&node)
     }
 
-    /// Whether these nodes are enough to decide: more than half of those that vote and, while that changes, more than half of
-    /// those that voted before.
+    /// Whether these nodes are enough to decide: more than half of those that vote and, while the voters change, more than
+    /// half of those that voted before.
     #[must_use]
     pub fn is_decided_by(&self, nodes: &[MemberNode]) -> bool {
         let are_most = |of: &[MemberNode]| of.iter().filter(|voter| nodes.contains(voter)).count() * 2 > of.len();
@@ -78,9 +79,9 @@ impl Ballot {
 pub struct MembersRecord {
     /// The database; `None` when it was dropped.
     pub database: Option<CopiedDatabase>,
-    /// The members of each shard; empty while it is being created.
+    /// The members of each shard; empty while the database is being created.
     pub shards: Vec<Vec<MemberNode>>,
-    /// What makes it count, where memory nodes are the register.
+    /// Decides whether the record counts, where memory nodes are the register.
     pub ballot: Option<Ballot>,
 }
 

@@ -54,7 +54,7 @@ fn prefix(order: KeyOrder, direction: Direction, shared_bytes: usize, user_key: 
     if direction == Direction::Forward { prefix } else { !prefix }
 }
 
-/// The stream that comes next to the one that a merge stands on.
+/// The stream that comes next after the merge's current one.
 #[derive(Debug, Clone, Copy)]
 pub struct Rival {
     prefix: u64,
@@ -64,7 +64,7 @@ pub struct Rival {
 }
 
 impl Rival {
-    /// Whether entries of this key come before the rival's for certain.
+    /// Whether entries of this key certainly come before the rival's.
     #[inline]
     #[must_use]
     pub fn is_behind(&self, user_key: &[u8]) -> bool {
@@ -132,12 +132,12 @@ impl<S: SortedStream> Merge<S> {
         Ok(())
     }
 
-    /// Lets `work` move the stream that stands on the merge's current entry, by one entry or more: by as many as come
-    /// before its rival, of which there is none when no other stream has an entry. `work` leaves the stream on an entry
-    /// or at its end. `None` at the merge's end.
+    /// Lets `work` move the stream of the merge's current entry by one or more entries, as long as they come before its
+    /// rival. Without another stream that has an entry, there is no rival. `work` leaves the stream at an entry or at
+    /// its end. `None` at the merge's end.
     ///
     /// # Errors
-    /// What `work` gives; the merge is then at its end.
+    /// The error of `work`; the merge is then at its end.
     #[inline]
     pub fn with_first<T>(
         &mut self,
@@ -154,7 +154,7 @@ impl<S: SortedStream> Merge<S> {
         Ok(Some(done))
     }
 
-    /// The best of those that lost to the winner itself.
+    /// The best of the streams that lost directly to the winner.
     #[inline]
     fn rival(&self, first: usize) -> Rival {
         let (mut prefix, mut node) = (u64::MAX, (first + self.streams.len()) / 2);

@@ -1,8 +1,8 @@
-//! Merge operators: how operands that were written to a key become its value (`docs/decisions/0047`).
+//! Merge operators: how the operands written to a key become its value (`docs/decisions/0047`).
 //!
-//! An operand is a record of its own, so a merge is a write without a read. What it means is up to the operator of the
-//! database, which is known by its name: the database was created with the name, a job carries it, and who does not know it
-//! refuses the job.
+//! An operand is a record of its own, so a merge is a write without a read. The operator of the database decides what an
+//! operand means. It is known by its name: the database was created with the name, a job carries the name, and a runner
+//! that does not know the name refuses the job.
 //!
 //! ```text
 //!   newest ── operand ── operand ── operand ── value, deletion, or nothing
@@ -10,7 +10,7 @@
 //!             └──────────────── full ────────────┘
 //! ```
 //!
-//! Operators are functions of their arguments alone: reads, compactions at several nodes, and those after a crash must
+//! Operators are functions of only their arguments: reads, compactions at several nodes, and compactions after a crash must
 //! find the same value.
 
 use crate::error::{Error, Result};
@@ -22,22 +22,22 @@ use std::sync::Arc;
 const COUNTER: &str = "counter";
 /// Name of the operator whose last operand is the value.
 const LAST: &str = "last";
-/// Name of the operator that appends, and what its name begins with when there is a separator.
+/// Name of the operator that appends, and the start of its name when there is a separator.
 const APPEND: &str = "append";
 const APPEND_WITH: &str = "append:";
 
-/// Makes values of operands. Its results depend on its arguments alone.
+/// Makes values from operands. Its results depend only on its arguments.
 pub trait MergeOperator: Debug + Send + Sync {
-    /// Whether this is an operand. Others are refused when they are written.
+    /// Whether this is a valid operand. Invalid ones are refused when they are written.
     fn takes(&self, _operand: &[u8]) -> bool {
         true
     }
 
     /// The value of `key`: `operands`, oldest first and at least one, applied to the value that it had, if any. `None` when
-    /// that value is none that the operator knows. Reads fail then, and the operands are kept.
+    /// the operator does not understand that value. Then reads fail, and the operands are kept.
     fn full(&self, key: &[u8], value: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>>;
 
-    /// One operand that does what two of them do, one after the other; `None` when there is none.
+    /// One operand that has the same effect as `older` followed by `newer`; `None` when there is none.
     fn partial(&self, key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>>;
 }
 
@@ -47,18 +47,18 @@ pub trait MergeOperator: Debug + Send + Sync {
 /// |---|---|---|
 /// | `counter` | a signed integer of 8 bytes, little-endian | is added, wrapping around; without a value, to zero |
 /// | `append` | any bytes | goes to the end |
-/// | `append:` and a separator | any bytes | goes to the end, behind the separator unless there was no value |
+/// | `append:` and a separator | any bytes | goes to the end, after the separator unless there was no value |
 /// | `last` | any bytes | becomes the value |
 #[derive(Debug, Clone, Default)]
 pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
 
 impl MergeOperators {
-    /// Adds an operator under a name, in place of one that was registered so. All processes that open the database must mean
-    /// the same by it. Memory nodes and workers know the built-in operators only: compactions of a database with another
+    /// Adds an operator under a name, and replaces one of the same name. The name must mean the same in all processes that
+    /// open the database. Memory nodes and workers know only the built-in operators: compactions of a database with another
     /// one run at the compute node.
     ///
     /// # Errors
-    /// [`Error::BuiltInOperator`] for the names above, also with any separator; [`Error::Invalid`] for none.
+    /// [`Error::BuiltInOperator`] for the names above, also with any separator; [`Error::Invalid`] for an empty name.
     pub fn register(&mut self, name: &str, operator: Arc<dyn MergeOperator>) -> Result<&mut Self> {
         if name.is_empty() {
             return Err(Error::Invalid("a merge operator needs a name"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever neighbours are combined first, the value is the same.
+        /// The value is the same, no matter which neighbours are combined first.
         #[test]
         fn partial_merges_change_nothing(
             name in prop::sample::select(vec!["counter", "append", "append:-", "last"]),

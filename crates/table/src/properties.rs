@@ -47,8 +47,8 @@ pub struct SegmentUse {
     /// The segment.
     pub id: SegmentId,
     /// Whether the segment is a run that was gathered for a table (clustered): the table's records in it are in key
-    /// order. So they are in what a flush wrote in one piece ([`SegmentKind::Run`](crate::SegmentKind::Run)), which is
-    /// no such run: a flush's records go to many tables of the next levels.
+    /// order. A segment that a flush wrote in one piece ([`SegmentKind::Run`](crate::SegmentKind::Run)) is also in key
+    /// order, but is no such run: a flush's records go to many tables of the next levels.
     pub is_run: bool,
     /// Number of the table's entries whose records are in the segment.
     pub entries: u64,
@@ -176,7 +176,7 @@ impl TableProperties {
         upper.is_none_or(starts_before) && lower.is_none_or(|lower| self.ends_behind(lower))
     }
 
-    /// Whether the table may have an entry or a range deletion for `user_key` or for a later key.
+    /// Whether the table may have an entry or a range deletion for `user_key` or a later key.
     #[must_use]
     pub fn ends_behind(&self, user_key: &[u8]) -> bool {
         match self.key_order.compare(user_key, &self.largest.user_key) {

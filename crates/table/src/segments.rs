@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(SegmentInfo::decode(&mut Reader::new(&out)), Ok(info));
     }
 
-    /// What names it is sound: a newer build wrote it.
+    /// The bytes that name them are sound: a newer build wrote them.
     #[test]
     fn records_of_a_newer_build_are_no_damage() {
         let newer =

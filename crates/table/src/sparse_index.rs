@@ -133,7 +133,7 @@ impl SparseIndex {
         Some(self.slot(index)?.block)
     }
 
-    /// The block that holds the image's byte at `offset`; the number of blocks when it lies after them.
+    /// The block that holds the image's byte at `offset`; the number of blocks when the byte comes after them.
     #[must_use]
     pub fn block_at(&self, offset: u64) -> usize {
         let ends_before = |block: BlockAddress| block.offset + u64::from(block.length) <= offset;

@@ -277,7 +277,7 @@ impl Version {
         levels.flat_map(|(tables, level)| tables.iter().map(move |table| ((level, table.id), table))).collect()
     }
 
-    /// The segments that hold parts of the log of writes, in no order of their numbers.
+    /// The segments that hold parts of the log of writes, not in the order of their numbers.
     pub fn log_parts(&self) -> impl Iterator<Item = LogPart> {
         self.log_parts.iter().map(|(&segment, &last)| LogPart { segment, last })
     }

@@ -194,7 +194,7 @@ pub struct VersionEdit {
 
 /// A segment that holds a part of the log of writes: what was written to one memtable.
 ///
-/// The parts are in the order of their records' numbers. Which numbers a part has, its records say.
+/// The parts are in the order of their records' numbers. A part's records say which numbers it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPart {
     /// The segment, of kind [`MemtableBlock`](crate::SegmentKind::MemtableBlock).
@@ -204,7 +204,7 @@ pub struct LogPart {
 }
 
 impl VersionEdit {
-    /// What it says of a segment that it adds.
+    /// The edit's entry for a segment that it adds.
     pub fn added_segment(&mut self, id: SegmentId) -> Option<&mut SegmentInfo> {
         self.added_segments.iter_mut().find(|(added, _)| *added == id).map(|(_, info)| info)
     }

@@ -439,7 +439,7 @@ fn a_long_chain_is_merged_in_parts() {
     assert!(store.most_gathered <= 20 * 16, "{}", store.most_gathered);
 }
 
-/// Makes an operand of [`Swell::BYTES`] more than two have together, and counts how often.
+/// Makes an operand that is [`Swell::BYTES`] longer than two together, and counts how often.
 #[derive(Debug, Default)]
 struct Swell(AtomicUsize);
 
@@ -587,8 +587,8 @@ fn entries_of(made: &CompactionResult) -> Vec<u64> {
     made.tables.iter().map(|table| table.properties.entries()).collect()
 }
 
-/// A table of 64 MiB is one if its records have 400 bytes. If they are tiny, it ends where its index is as long as an index
-/// may be, whatever the job's owner wants.
+/// A table of 64 MiB is one if its records have 400 bytes. If they are tiny, the table ends where its index has its maximum
+/// length, whatever the job's owner wants.
 #[test]
 fn the_index_of_a_table_is_bounded() {
     let (mut store, job) = overlapping(160_000, 376);
@@ -604,11 +604,11 @@ fn the_index_of_a_table_is_bounded() {
     // The last one may be short.
     assert!(entries[..2].iter().all(|entries| (390_000..420_000).contains(entries)), "{entries:?}");
     assert!(store.most_held.working_bytes < 36 << 20, "{:?}", store.most_held);
-    // A run ends where as many records are noted as may be.
+    // A run ends once the maximum number of records is noted.
     assert_eq!(made.tables[0].properties.segments.len(), 2);
 }
 
-/// Residents end where they ended, also where it is their index that counts.
+/// Residents end where they ended before, also where their index determines the end.
 #[test]
 fn tables_of_tiny_records_keep_their_bounds() {
     let (mut store, job) = overlapping(600_000, 8);
@@ -623,8 +623,8 @@ fn tables_of_tiny_records_keep_their_bounds() {
     assert_eq!(entries_of(&again), before);
 }
 
-/// Where keys are long and values are not, an index is as long as its records. It fits into an extent all the same, of which
-/// a table is to take half.
+/// Where keys are long and values are short, an index is as long as its records. It still fits into an extent, of which a
+/// table should take half.
 #[test]
 fn an_index_of_long_keys_is_shorter_than_an_extent() {
     const TABLE_BYTES: u64 = 256 << 10;
@@ -650,17 +650,17 @@ fn an_index_of_long_keys_is_shorter_than_an_extent() {
     }
 }
 
-/// What a job holds that no limit bounds, it tells its runner before it holds it.
+/// A job tells its runner before it holds anything that no limit bounds.
 #[test]
 fn a_runner_refuses_what_is_too_much_for_it() {
     let refused = |store: &mut Store, job: &CompactionJob, most: u64| {
         (store.may_hold, store.most_held) = (most, Held::default());
         let error = run_compaction(job, store).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        // By a step more, at most, it would have held.
+        // It would have held at most a step more.
         assert!(store.most_held.bytes() < most + (2 << 20), "{:?}", store.most_held);
     };
-    // Versions of a key, all of which some snapshot sees, are in one table. So is what is merged within level 0.
+    // Versions of a key that some snapshot sees are all in one table. So is everything merged within level 0.
     let mut store = Store::new(KeyOrder::Bytewise);
     for _ in 0..200_000 {
         store.write(b"key", Kind::Put, b"value", None);
@@ -672,11 +672,11 @@ fn a_runner_refuses_what_is_too_much_for_it() {
     let (mut store, job) = overlapping(200_000, 8);
     let level0 = CompactionJob { output_level: 0, is_bottommost: false, ..job.clone() };
     refused(&mut store, &level0, 8 << 20);
-    // A table is named again and again: no part of it is read more often than there is room for.
+    // A table is named again and again: no part of it is read more often than there is room for it.
     let mut many = job;
     many.inputs = vec![many.inputs[0].clone(); 1000];
     refused(&mut store, &many, 8 << 20);
-    // Results add up, too, but for tails, which whoever runs the job may leave out.
+    // Results also add up, except tails, which the runner may leave out.
     let mut tables = CompactionJob { inputs: many.inputs[..1].to_vec(), ..many };
     tables.limits.table_entries = 10;
     refused(&mut store, &tables, 2 << 20);
@@ -687,7 +687,7 @@ fn a_runner_refuses_what_is_too_much_for_it() {
     assert!(tails.len() > 10 && tails.iter().sum::<usize>() <= 10_000, "{tails:?}");
 }
 
-/// Records as the input of a job: what is damaged or cut off is an error that says where, and nothing is made of it.
+/// Records as the input of a job: damaged or cut-off records give an error that says where, and no table.
 #[test]
 fn damaged_records_are_not_flushed() {
     let mut store = Store::new(KeyOrder::Bytewise);
@@ -710,7 +710,7 @@ fn damaged_records_are_not_flushed() {
     for wrong in [outside, neither, deeper] {
         assert!(matches!(run_compaction(&wrong, &mut store), Err(Error::Invalid(_))));
     }
-    // A runner that has less memory than the keys take refuses.
+    // A runner refuses if it has less memory than the keys take.
     store.may_hold = 100;
     assert!(matches!(run_compaction(&job, &mut store), Err(Error::Io { .. })));
 }

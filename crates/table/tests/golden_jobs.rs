@@ -98,7 +98,7 @@ fn golden_arguments() {
     assert_eq!(before, expected_before);
     assert_eq!(after, expected_after);
     assert_eq!(CompactionJob::decode(&bytes).as_ref(), Ok(&job));
-    // Of a flush, the records come last, before the checksum.
+    // In a flush, the records come last, before the checksum.
     let stretches = vec![RecordStretch { segment: SegmentId(9), offset: 8, length: 24 }];
     let flush = CompactionJob { inputs: Vec::new(), stretches, output_level: 0, upper: None, ..job };
     bytes.clear();

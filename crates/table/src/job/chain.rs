@@ -1,20 +1,21 @@
 //! Chains of operands: one record takes the place of several.
 //!
 //! The merge passes the operands of one key and stripe here, newest first, until the chain ends. What the operator makes of
-//! them is written as a new record under the newest operand's number: nobody who can read at all sees less than that.
+//! them is written as a new record under the newest operand's number: every reader that sees any of them sees the newest.
 //!
 //! | the chain ends | the new record |
 //! |---|---|
 //! | with a value that does not expire | the value, with the operands applied |
-//! | where the key was deleted or has expired, or where nothing older can be | the value that the operands have alone |
+//! | where the key was deleted or has expired, or where nothing older can exist | the value that the operands make by
+//! themselves |
 //! | with a value that will expire | one operand: what it applies to depends on when it is read |
 //! | otherwise: older links may be elsewhere | one operand |
 //!
-//! If the operator cannot do it, or the new record would be longer than a table or a value may be, the chain stays as it
-//! is.
+//! If the operator cannot combine them, or the new record would be longer than a table or a value may be, the chain stays
+//! unchanged.
 //!
-//! A part of a long chain is a chain of its own, so what a job holds does not grow with the chain. Each part but the
-//! oldest becomes one operand, and later compactions combine those.
+//! A part of a long chain is treated as a chain of its own, so what a job holds does not grow with the chain. Each part
+//! except the oldest becomes one operand, and later compactions combine those operands.
 
 use super::input::Io;
 use super::output::Output;
@@ -30,9 +31,9 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// A part of a chain has as many bytes as this many reads, at most.
+/// Most bytes of a part of a chain, in reads.
 const HELD_READS: usize = 16;
-/// A part of a chain has this many links at most.
+/// Most links of a part of a chain.
 const MOST_LINKS: usize = 1 << 16;
 /// Bytes that a link takes while a chain is merged, without its record.
 const LINK_BYTES: usize = size_of::<Linked>() + size_of::<GatherRead>() + 3 * size_of::<Cow<'_, [u8]>>();
@@ -89,49 +90,50 @@ impl Linked {
 pub(super) enum End {
     /// With a value, the last link.
     Value,
-    /// There is no value. The last link says so; it may have to be kept.
+    /// There is no value, as the last link says. That link may have to be kept.
     Nothing { is_kept: bool },
     /// Not here: the last link is an operand.
     Open,
-    /// The same, of a part: older links follow.
+    /// Not here, because this is only a part: older links follow.
     Part,
 }
 
-/// The links of one chain so far, or of a part of it; none outside of one.
+/// The links so far of one chain, or of a part of one; none outside a chain.
 #[derive(Debug)]
 pub(super) struct Chain {
     operator: Option<Arc<dyn MergeOperator>>,
-    /// Bytes of records in a part that has more than two.
+    /// Most bytes of records in a part that has more than two links.
     most_bytes: usize,
     key: Vec<u8>,
     links: Vec<Linked>,
-    /// Bytes of their records.
+    /// Bytes of the links' records.
     bytes: usize,
 }
 
-/// What takes the place of a chain.
+/// The record that replaces a chain.
 struct Made {
     kind: Kind,
     value: Vec<u8>,
 }
 
-/// What operands are together.
+/// The result of combining operands.
 enum Combined {
     One(Vec<u8>),
     /// The operator does not combine them.
     Apart,
-    /// More than a value may be, on the way to one.
+    /// An intermediate result was longer than a value may be.
     TooLong,
 }
 
 impl Chain {
-    /// No chain, of a job with this operator and these limits.
+    /// An empty chain for a job with this operator and these limits.
     pub fn new(operator: Option<Arc<dyn MergeOperator>>, limits: &JobLimits) -> Self {
         let most_bytes = (limits.read_bytes as usize).saturating_mul(HELD_READS).min(MAX_VALUE_BYTES);
         Self { operator, most_bytes, key: Vec::new(), links: Vec::new(), bytes: 0 }
     }
 
-    /// Whether an operand begins another part. Any two operands have a chance to become one.
+    /// Whether an operand begins another part. A part takes at least two operands, so any two have
+    /// a chance to become one.
     #[inline]
     pub fn is_full_for(&self, entry: &IndexEntry<'_>) -> bool {
         let is_long = self.bytes.saturating_add(pad(entry.length as usize)) > self.most_bytes;
@@ -161,7 +163,7 @@ impl Chain {
         self.bytes = 0;
         let last = if matches!(end, End::Open | End::Part) { None } else { links.pop() };
         let made = self.merged(&links, last, end, retention, target)?;
-        // What the last link says is part of a value that was made.
+        // If a value was made, it includes what the last link says.
         let is_last_kept = match (&made, end) {
             (Some(made), _) if made.kind == Kind::Put => false,
             (_, End::Nothing { is_kept }) => is_kept,
@@ -256,7 +258,8 @@ impl Chain {
             reads.push(GatherRead { address: link.address, length, destination });
             destination += length;
         }
-        // The records, and twice what becomes of them: what is combined, and of what.
+        // The records, and twice their results: the combined operands, and the operands that they
+        // were combined from.
         let held = destination.saturating_mul(3).saturating_add(links.len().saturating_mul(LINK_BYTES));
         target.output.hold(&mut target.io.borrow_mut(), held as u64)?;
         let mut bytes = vec![0; destination];

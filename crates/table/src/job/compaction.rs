@@ -1,16 +1,15 @@
 //! Compaction: merges the indexes of tables and, on request, brings records back into key order.
 //!
-//! A flush that runs elsewhere is a compaction, too: its input is records as they were written (see `records`), and what comes of
-//! it is one table of level 0.
+//! A flush that runs elsewhere is also a compaction: its input is records as they were written (see `records`), and its
+//! output is one table of level 0.
 //!
 //! Inputs are streamed in pieces of [`JobLimits::read_bytes`](super::JobLimits::read_bytes), or less where they are many. The
 //! job holds the index of an output table, and one batch of its records. It reads a record only to gather it, or to merge
 //! operands (see `chain`).
 //!
 //! A job bounds what it holds as far as it can: pieces of inputs are shorter, runs and tables end earlier (see `output`).
-//! What it holds all the same depends on its inputs: keys and blocks that are long, many inputs, many versions of a key, a
-//! merge within level 0. So it tells its runner before it holds more ([`JobIo::hold`]), and a runner that works for
-//! strangers refuses.
+//! Still, what it holds depends on its inputs: long keys and blocks, many inputs, many versions of a key, a merge within
+//! level 0. So it tells its runner before it holds more ([`JobIo::hold`]), and a runner that works for strangers may refuse.
 
 use super::chain::{Chain, End, Target};
 use super::input::{Bounds, Input, Io, TableStream};
@@ -30,7 +29,7 @@ use std::sync::Arc;
 /// Number of entries between two checks for cancellation.
 const CANCEL_INTERVAL: u64 = 4096;
 
-/// Runs a compaction where no merge operators are known but the built-in ones.
+/// Runs a compaction with only the built-in merge operators.
 ///
 /// # Errors
 /// As [`run_compaction_with`].
@@ -38,7 +37,7 @@ pub fn run_compaction(job: &CompactionJob, io: &mut dyn JobIo) -> Result<Compact
     run_compaction_with(job, &MergeOperators::default(), io)
 }
 
-/// Runs a compaction. A caller that takes a job from another process first checks that the segments that it names exist
+/// Runs a compaction. A caller that gets a job from another process first checks that the segments that the job names exist
 /// with the stated lengths, because buffer sizes depend on them.
 ///
 /// # Errors
@@ -71,7 +70,7 @@ pub fn run_compaction_with(
     merged(job, operator, &io, streams, own, shared_by_all(job))
 }
 
-/// Merges a job's inputs, which have these range deletions, and whose keys all share so many bytes.
+/// Merges a job's inputs, which have these range deletions, and whose keys all share their first `shared_bytes` bytes.
 fn merged<S: Input>(
     job: &CompactionJob,
     operator: Option<Arc<dyn MergeOperator>>,

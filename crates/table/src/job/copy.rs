@@ -1,8 +1,8 @@
-//! Arguments of a copy: segments of memory that are to be put into storage as they stand (O3-LSM 4.3).
+//! Arguments of a copy: segments of memory to be copied into storage unchanged (O3-LSM 4.3).
 //!
 //! A flush writes to memory. Where the database is on storage, its version counts only once storage has a copy of each new
-//! segment. Whoever reaches both can make the copies: then their bytes do not go over the compute node. A copy's name
-//! follows from its segment's number, so there is no result.
+//! segment. A process that reaches both can make the copies. Then their bytes do not pass through the compute node. A
+//! copy's name follows from its segment's number, so there is no result.
 //!
 //! ```text
 //!  frame "FBkj" (see `frame`), fields:

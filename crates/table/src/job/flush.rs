@@ -37,7 +37,7 @@ pub struct LocatedEntry<'a> {
 /// The result of a flush.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlushResult {
-    /// The table, to be written as it stands; `None` when the memtables were empty.
+    /// The table, to be written unchanged; `None` when the memtables were empty.
     pub table: Option<BuiltTable>,
     /// Bytes of records that were left out, by segment.
     pub dead: Vec<DeadBytes>,
@@ -72,7 +72,7 @@ impl Flush {
         Ok(Self { retention, builder, dead: BTreeMap::new(), counters: JobCounters::default() })
     }
 
-    /// Adds the next entry. Whether it stays: what nobody sees is left out.
+    /// Adds the next entry. Returns whether it is kept: an entry that nobody sees is left out.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an entry out of order or one that no record can have.

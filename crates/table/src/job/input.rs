@@ -18,12 +18,12 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of index blocks that all inputs together hold, unless single blocks are longer.
+/// Most bytes of index blocks that all inputs together hold, unless single blocks are longer.
 const MOST_CHUNKS_BYTES: u64 = 8 << 20;
-/// Bytes that what is known of a table takes for each byte of its encoded properties: a segment has 6 bytes there at least,
-/// and is held with what becomes of it.
+/// Bytes of memory that a table's properties take for each encoded byte: a segment has at least 6 bytes there, and is held
+/// together with its output state.
 const PROPERTIES_FACTOR: u64 = 20;
-/// The same of range deletions, which are held three times.
+/// The same factor for range deletions, which are held three times.
 const TOMBSTONES_FACTOR: u64 = 36;
 
 /// A job's I/O with its counters and budget, shared by its streams and its output.
@@ -61,13 +61,13 @@ impl<'a> Io<'a> {
         self.io.gather(reads, into)
     }
 
-    /// Tells the runner what the job holds, with `bytes` beside its inputs and its result.
+    /// Tells the runner what the job holds: its inputs, its result, and `bytes` more.
     pub fn hold(&mut self, bytes: u64) -> Result<()> {
         let working_bytes = self.inputs_bytes.saturating_add(bytes);
         self.io.hold(Held { working_bytes, result_bytes: self.result_bytes })
     }
 
-    /// The same, with so many more bytes that its inputs hold from now on.
+    /// As [`Io::hold`], with `more` bytes that its inputs hold from now on.
     pub fn hold_input(&mut self, more: u64) -> Result<()> {
         self.inputs_bytes = self.inputs_bytes.saturating_add(more);
         self.hold(0)
@@ -96,12 +96,12 @@ impl<'a> Io<'a> {
     }
 }
 
-/// A stream of index entries whose records lie somewhere.
+/// A stream of index entries that can locate their records.
 pub(super) trait Input: SortedStream<Error = Error> {
     /// The current entry; `None` at the end.
     fn entry(&self) -> Option<IndexEntry<'_>>;
 
-    /// Where the record of an entry of this stream lies.
+    /// The address of the record of an entry of this stream.
     fn locate(&self, entry: &IndexEntry<'_>) -> Result<LogicalAddress>;
 }
 
@@ -134,7 +134,7 @@ pub(super) struct TableStream<'a, 'io> {
     current: Option<EntryTail>,
 }
 
-/// Reads what a merge needs of a table's tail: the sparse index and the range deletions. The point index is not looked at.
+/// Reads what a merge needs of a table's tail: the sparse index and the range deletions, but not the point index.
 pub(super) fn read_tail(io: &mut Io<'_>, table: &TableMetadata) -> Result<(SparseIndex, Vec<RangeTombstone>)> {
     let image = table.image;
     let bytes = image.length.checked_sub(image.tail_offset);
@@ -168,8 +168,8 @@ pub(super) fn read_tail(io: &mut Io<'_>, table: &TableMetadata) -> Result<(Spars
 }
 
 impl<'a, 'io> TableStream<'a, 'io> {
-    /// A stream at the table's first entry within bounds, and the table's range deletions. It is one of `inputs`, each of
-    /// which holds a part of its blocks.
+    /// A stream at the table's first entry within bounds, and the table's range deletions. It is one of `inputs` inputs,
+    /// each of which holds a part of its blocks.
     pub fn open(
         io: &'a RefCell<Io<'io>>,
         table: &TableMetadata,
@@ -211,7 +211,7 @@ impl<'a, 'io> TableStream<'a, 'io> {
         Ok((stream, tombstones))
     }
 
-    /// Decodes the next entry. There is none after the last block or the upper bound.
+    /// Decodes the next entry. None follows after the last block or the upper bound.
     #[inline]
     fn step(&mut self) -> Result<()> {
         if self.entries.is_empty() && !self.enter_next_block()? {

@@ -1,4 +1,4 @@
-//! Jobs: compaction, flush and search as pure functions that run wherever the bytes are; and what a copy is of.
+//! Jobs: compaction, flush and search as pure functions that run wherever the bytes are; and the arguments of a copy.
 //!
 //! A job's arguments are complete, and its result names everything that it made. So a compute node, a memory node or a
 //! storage worker can run it through its own [`JobIo`]. A job installs nothing: its outputs belong to the attempt that
@@ -126,8 +126,8 @@ pub trait JobIo {
     /// [`Error::Io`](crate::Error::Io).
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Learns how many bytes the job is about to hold in the memory of whoever runs it. Called before they are, each time
-    /// that they may have grown by some.
+    /// Learns how many bytes the job is about to hold in its runner's memory. Called before the job holds them, each time
+    /// that they may have grown.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io), of kind `Unsupported` when they are more than the runner has for a job. The job then
@@ -136,8 +136,8 @@ pub trait JobIo {
         Ok(())
     }
 
-    /// Whether the result is to have another table's tail, which has so many bytes. A table without one is as good: its
-    /// owner reads it.
+    /// Whether the result should include another table's tail of this many bytes. A table without a tail is just as good:
+    /// its owner reads the tail.
     fn takes_tail(&mut self, _bytes: u64) -> bool {
         true
     }
@@ -146,7 +146,7 @@ pub trait JobIo {
     fn cancelled(&self) -> bool;
 }
 
-/// Bytes that a job holds in the memory of whoever runs it.
+/// Bytes that a job holds in its runner's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
     /// What it works with: parts of its inputs, the index of a table, records on their way.

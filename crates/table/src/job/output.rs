@@ -20,15 +20,14 @@
 //! | is in a resident with less left | `2 t` |
 //! | is not in a resident | `t` |
 //!
-//! The same holds for the bytes of index that it takes to build the table, with [`INDEX_BYTES`] or three quarters of `t`
-//! wanted: tables of tiny records are shorter, and nobody who runs a job has to hold an index that is as long as the job's
-//! owner likes. No index and no run is longer than `2 t`, which is an extent at most, even where keys are long and values
-//! are not.
+//! The same holds for the bytes of index that building the table takes, with [`INDEX_BYTES`] or three quarters of `t`
+//! wanted. So tables of tiny records are shorter, and the job's owner cannot make a runner hold an index of any length. No
+//! index and no run is longer than `2 t`, which is at most an extent, even where keys are long and values are short.
 //!
 //! A merge within level 0 gives one table, however large, because the tables are in order of their sequence numbers.
 //!
-//! So [`CompactionJob::most_outputs`] can say before how many segments there will be at most, where each finds a piece that is long
-//! enough, as in storage.
+//! So [`CompactionJob::most_outputs`] can tell in advance the maximum number of segments, where each finds a long enough
+//! piece, as in storage.
 
 use super::input::Io;
 use super::result::OutputTable;
@@ -46,22 +45,23 @@ use forebay_base::{InternalKey, LogicalAddress, MAX_VALUE_BYTES, Record, Segment
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Bytes of the shortest run or index at which a table ends for lack of memory.
+/// Shortest run or index, in bytes, at which a table ends because memory is short.
 pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
 /// Where memory is fragmented, a table's run is written in about this many pieces of equal length, so that one fits
 /// where another was freed. Pieces that shrink with the free memory would fragment it further, without end.
 pub const PIECES_OF_RUN: u64 = 16;
 
-/// Bytes of index that a table is to take while it is built: those of 64 MiB of records of 300 bytes.
+/// Bytes of index that a table should take while it is built: as for 64 MiB of records of 300 bytes.
 pub const INDEX_BYTES: u64 = 12 << 20;
 
-/// A run ends once records that were made for it have as many bytes as this many reads.
+/// A run ends once the records that were made for it have as many bytes as this many reads.
 const MADE_READS: usize = 16;
 /// A run ends after this many records, which are noted until then.
 const MOST_NOTED: usize = 1 << 18;
 /// The job tells its runner what it holds each time that this many bytes were added.
 const HOLD_STEP_BYTES: u64 = 1 << 20;
-/// Bytes that the result holds for each output table and segment, about, without keys, segments of the table and its tail.
+/// Approximate bytes that the result holds for each output table and segment, without keys, segments of the table and its
+/// tail.
 const RESULT_PART_BYTES: u64 = 512;
 
 /// A record to be gathered, or one that was made.
@@ -78,7 +78,7 @@ struct Noted {
 enum Origin {
     /// From an input.
     Address(LogicalAddress),
-    /// From what was made for the current run, at this offset.
+    /// From the records made for the current run, at this offset.
     Made(usize),
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Output<'a> {
     lower: Option<Vec<u8>>,
     pub tables: Vec<OutputTable>,
     pub segments: Vec<(SegmentId, SegmentInfo)>,
-    /// Their checksums, where other nodes make the same.
+    /// Checksums of the segments, where other nodes make the same.
     pub checksums: Vec<u32>,
     /// For each input, the remaining bytes of its records; `None` if it is not a resident.
     residents: Vec<Option<u64>>,
@@ -112,7 +112,7 @@ pub(super) struct Output<'a> {
     /// Memory for gathering.
     reads: Vec<GatherRead>,
     buffer: Vec<u8>,
-    /// The runner is told again once this many bytes are held.
+    /// Number of held bytes at which the runner is told again.
     hold_from: u64,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Output<'a> {
         self.builder.held_bytes() + (noted + self.made.len() + gathering) as u64
     }
 
-    /// Tells the runner what the job holds, and `more`, before that is held.
+    /// Tells the runner what the job holds, and `more` that it is about to hold.
     pub fn hold(&mut self, io: &mut Io<'_>, more: u64) -> Result<()> {
         let held = self.held_bytes().saturating_add(more);
         self.hold_from = held.saturating_add(HOLD_STEP_BYTES);
@@ -185,7 +185,7 @@ impl<'a> Output<'a> {
         self.note(entry, Origin::Address(address))
     }
 
-    /// Adds a record that is none of an input to the table's run.
+    /// Adds a record that comes from no input to the table's run.
     pub fn put(&mut self, io: &RefCell<Io<'_>>, record: &Record<'_>) -> Result<()> {
         let length = u32::try_from(record.length()).map_err(|_| Error::Invalid("a record is longer than 4 GiB"))?;
         let key = InternalKey { user_key: record.key, tag: record.tag };
@@ -216,8 +216,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Whether the run ends before `entry`: for lack of a longer piece of memory, or as records that were made or noted are
-    /// held until then.
+    /// Whether the run ends before `entry`: because no longer piece of memory is free, or because made or noted records are
+    /// held until the run ends.
     #[inline]
     fn is_run_full(&self, entry: &IndexEntry<'_>) -> bool {
         self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes
@@ -232,15 +232,15 @@ impl<'a> Output<'a> {
         let longest = self.longest_piece(io, wanted.saturating_mul(2));
         self.most_image_bytes = self.most_image_bytes.min(image_bytes(longest));
         self.most_run_bytes = match longest {
-            // Also of one key with many versions.
+            // Also for one key with many versions.
             u64::MAX => wanted.saturating_mul(2),
             _ => longest.min(wanted / PIECES_OF_RUN).max(LEAST_PIECE_BYTES),
         };
         Ok(())
     }
 
-    /// Bytes of the longest free piece; no limit if it is longer than any `wanted` length, or if other nodes make the same:
-    /// they have other pieces.
+    /// Bytes of the longest free piece; no limit if it is longer than any `wanted` length, or if other nodes make the same
+    /// output, because their pieces differ.
     fn longest_piece(&self, io: &mut Io<'_>, wanted: u64) -> u64 {
         if self.job.replica.is_some() {
             return u64::MAX;
@@ -267,7 +267,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Bytes at which the table ends before the current entry, where `wanted` are.
+    /// Bytes at which the table ends before the current entry, if `wanted` bytes are wanted.
     #[inline]
     fn most_bytes(&self, wanted: u64) -> u64 {
         if self.starts_resident {
@@ -385,9 +385,9 @@ impl<'a> Output<'a> {
 }
 
 impl CompactionJob {
-    /// Segments that the outputs have at most, if each may be as long as it is to be. Each table but the last is full, or ends
-    /// where a resident starts; each run but a table's last is full. A merge operator that makes more than it is given may make
-    /// more runs.
+    /// Maximum number of segments of the outputs, if each can have its wanted length. Each table except the last is full, or
+    /// ends where a resident starts. Each run except a table's last is full. A merge operator whose results are longer than
+    /// its operands may cause more runs.
     #[must_use]
     pub fn most_outputs(&self) -> u64 {
         let properties = || self.inputs.iter().map(|input| &input.table.properties);
@@ -408,18 +408,18 @@ impl CompactionJob {
     }
 }
 
-/// Bytes of index that a table is to take while it is built. What it becomes is not longer, but for a key in each level of
-/// it.
+/// Bytes of index that a table should take while it is built. The finished index is not longer, except for a key in each of
+/// its levels.
 fn wanted_index_bytes(limits: &JobLimits) -> u64 {
     INDEX_BYTES.min((limits.table_bytes / 4 * 3).max(LEAST_PIECE_BYTES))
 }
 
-/// Bytes of records that were made at which a run ends.
+/// Bytes of made records at which a run ends.
 fn most_made(limits: &JobLimits) -> usize {
     (limits.read_bytes as usize).saturating_mul(MADE_READS).min(MAX_VALUE_BYTES)
 }
 
-/// Maximum bytes of an index: it needs another piece once a run or another job has taken the longest.
+/// Maximum bytes of an index: the index needs another piece once a run or another job has taken the longest.
 fn image_bytes(longest: u64) -> u64 {
     match longest {
         u64::MAX => longest,
@@ -433,7 +433,7 @@ fn resident_bytes(job: &CompactionJob, input: &JobInput) -> Option<u64> {
     is_resident.then_some(input.table.properties.record_bytes)
 }
 
-/// An entry that a builder refuses came from an input, so the input is wrong, not the call.
+/// Turns a builder's refusal of an entry into an error of the input, because the entry came from there.
 fn blame_input(error: Error) -> Error {
     match error {
         Error::Invalid(detail) => Error::Inconsistent { what: "an index entry", detail },

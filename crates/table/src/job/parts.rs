@@ -57,7 +57,7 @@ pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) ->
     Ok(bounds.map(part).collect())
 }
 
-/// Divides numbers into `count` shares of the same length, one behind the other.
+/// Divides numbers into `count` consecutive shares of the same length.
 fn shares(numbers: &Range<u64>, count: u64) -> impl Iterator<Item = Range<u64>> {
     let (start, length) = (numbers.start, numbers.end.saturating_sub(numbers.start) / count);
     (0..count).map(move |share| start + share * length..start + (share + 1) * length)

@@ -6,8 +6,8 @@
 //!   merge      of all streams
 //! ```
 //!
-//! A note takes [`NOTE_BYTES`] and the key. No value is held for longer than the piece that it is in. Range deletions are set
-//! aside, and records that mean nothing are left out: neither is in an index.
+//! A note takes [`NOTE_BYTES`] and the key. No value is held longer than the piece that contains it. Range deletions are set
+//! aside, and records that do nothing are left out: an index holds neither.
 
 use super::input::{Input, Io};
 use super::{CompactionJob, RecordStretch};
@@ -22,49 +22,50 @@ use std::sync::Arc;
 
 /// Bytes of a note.
 const NOTE_BYTES: usize = size_of::<Note>();
-/// Bytes of an expiry, which stands before the key of a record that has one.
+/// Bytes of an expiry, which precedes the key of a record that expires.
 const EXPIRY_BYTES: usize = 8;
 /// A stream ends with this many notes, or bytes of keys.
 const MOST_NOTES: usize = 32 << 10;
 const MOST_KEY_BYTES: usize = 1 << 20;
-/// Bytes that the notes and keys of a stream take at most while they grow.
+/// Most bytes that the notes and keys of a stream take while they grow.
 const GROWING_BYTES: usize = 3 * (MOST_NOTES * NOTE_BYTES + MOST_KEY_BYTES + MAX_KEY_BYTES);
-/// Bytes of a piece, unless one record has more.
+/// Most bytes of a piece, unless one record is longer.
 const MOST_PIECE_BYTES: usize = 4 << 20;
-/// Range deletions are held three times, each with so many bytes beside its keys.
+/// Bytes that a range deletion takes besides its keys; it is held three times.
 const TOMBSTONE_BYTES: usize = 256;
 
 /// The entries of an index over a job's records, in order.
 #[derive(Debug)]
 pub(super) struct Records(Merge<RecordStream>);
 
-/// The same of some of the records.
+/// The entries over some of the records, in order.
 #[derive(Debug)]
 struct RecordStream {
-    /// Those of the job's records.
+    /// The segments of the job's records.
     segments: Arc<[SegmentId]>,
     keys: Vec<u8>,
     notes: Vec<Note>,
     next: usize,
 }
 
-/// What is known of a record.
+/// What a stream knows of a record.
 #[derive(Debug, Clone, Copy)]
 struct Note {
     /// The part of the key that decides most comparisons.
     prefix: u64,
     tag: Tag,
-    /// Where its key begins, and how long that is.
+    /// Where its key begins, and the key's length.
     key: u32,
     key_length: u32,
-    /// Its place: the segment's place among the segments, and units of bytes from its start.
+    /// Its place: the segment's position among the segments, and units of bytes from the segment's
+    /// start.
     ordinal: u32,
     units: u32,
     /// Bytes of the record without padding.
     length: u32,
 }
 
-/// The segments that a job's records lie in, each once. Where a segment stands here is its ordinal.
+/// The segments of a job's records, each once. A segment's position here is its ordinal.
 pub(super) fn record_segments(job: &CompactionJob) -> Vec<SegmentId> {
     let mut segments = Vec::new();
     for stretch in &job.stretches {
@@ -106,7 +107,7 @@ pub(super) fn open(io: &mut Io<'_>, job: &CompactionJob) -> Result<(Records, Vec
         }
     }
     streams.push(stream.sorted(io, job.key_order())?);
-    // As memtables have them.
+    // In the order that memtables use.
     tombstones.sort_by(|a: &RangeTombstone, b| {
         let starts = job.key_order().compare(&a.start, &b.start);
         starts.then_with(|| a.tag.sequence().cmp(&b.tag.sequence()))
@@ -136,7 +137,7 @@ impl RecordStream {
         Ok(self)
     }
 
-    /// Takes the record that the reader stands at, once it is verified. Returns what it deletes if that is a range.
+    /// Verifies and notes the record at the reader. Returns the range deletion if the record is one.
     fn note(
         &mut self,
         reader: &StretchReader<'_>,
@@ -192,9 +193,9 @@ impl Note {
 
 /// What comes next in a stretch.
 enum Found {
-    /// A record, of which all bytes are there.
+    /// A complete record.
     Record(RecordHeader),
-    /// So many bytes, at least, have to be read from here on.
+    /// At least this many bytes must be read from here on.
     Needs(usize),
     End,
 }
@@ -205,12 +206,12 @@ struct StretchReader<'s> {
     /// The last bytes read, and where they begin in the stretch.
     piece: &'s mut Vec<u8>,
     from: u64,
-    /// How many of them were looked at.
+    /// How many of these bytes were examined.
     at: usize,
 }
 
 impl StretchReader<'_> {
-    /// The bytes that were read and not looked at.
+    /// The bytes that were read but not yet examined.
     fn rest(&self) -> &[u8] {
         self.piece.get(self.at..).unwrap_or_default()
     }
@@ -248,7 +249,7 @@ impl StretchReader<'_> {
         }
     }
 
-    /// Reads so many bytes from here on, or all that are left.
+    /// Reads `bytes` bytes from here on, or all that are left.
     fn read(&mut self, io: &mut Io<'_>, bytes: usize) -> Result<()> {
         let bytes = bytes.min(self.left());
         io.hold((GROWING_BYTES + self.piece.capacity() + bytes) as u64)?;

@@ -62,11 +62,11 @@ pub struct JobInput {
 /// Records as they were written: a part of a memtable's block, in remote memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordStretch {
-    /// Where they lie.
+    /// Their segment.
     pub segment: SegmentId,
-    /// Where the first begins, in bytes from the segment's start.
+    /// Where the first record begins, in bytes from the segment's start.
     pub offset: u64,
-    /// Bytes of all, with padding.
+    /// Bytes of all records, with padding.
     pub length: u64,
 }
 
@@ -155,14 +155,14 @@ pub enum Residents {
     Rewrite,
 }
 
-/// How a job runs that other nodes run too, on copies of its inputs: its outputs depend on the arguments alone, so they are the
-/// same bytes everywhere (Tebis 3.3). It takes no account of free threads, nor of pieces of free memory: where no piece is
-/// long enough, it fails.
+/// How a job runs that other nodes also run, on copies of its inputs. Its outputs depend only on the arguments, so they are
+/// the same bytes everywhere (Tebis 3.3). The job ignores free threads and the pieces of free memory: where no piece is long
+/// enough, it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replica {
-    /// Number of parts that the job is cut into, at most.
+    /// Most parts into which the job is cut.
     pub parts: u8,
-    /// Whether the result is to have the tables' tails.
+    /// Whether the result includes the tables' tails.
     pub has_tails: bool,
 }
 

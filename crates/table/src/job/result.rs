@@ -96,13 +96,13 @@ pub struct CompactionResult {
     pub dead: Vec<DeadBytes>,
     /// Counters of the job.
     pub counters: JobCounters,
-    /// Of each of the segments the CRC32C of its bytes, if other nodes run the same job; else none.
+    /// The CRC32C of each segment's bytes, if other nodes run the same job; otherwise empty.
     pub checksums: Vec<u32>,
 }
 
 impl CompactionResult {
-    /// Whether another node, which ran the same job, made the same bytes. Where they lie, and which tails the results have, may
-    /// differ.
+    /// Whether another node, which ran the same job, made the same bytes. The places of the outputs, and the tails in the
+    /// results, may differ.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
         let tables = |result: &Self| {

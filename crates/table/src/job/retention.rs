@@ -11,10 +11,11 @@
 //! A record that has expired by the job's time hides what a deletion hides, and is dropped where a deletion is. The
 //! job's time is not later than that of any snapshot, so each snapshot still sees what had not expired by its time.
 //!
-//! An operand of a merge hides nothing: what follows it in its stripe is kept too, up to and including the entry that ends
-//! the **chain** of operands: a value, or what hides everything older. Whoever writes records anew makes one of a chain.
+//! An operand of a merge hides nothing: what follows it in its stripe is also kept, up to and including the entry that
+//! ends the **chain** of operands: a value, or what hides everything older. A job that writes records anew makes one
+//! record of a chain.
 //!
-//! Entries come in key order, so range deletions are swept along with them, those of each stripe by themselves.
+//! Entries come in key order, so range deletions are swept along with them, separately for each stripe.
 
 use crate::deletions::DeletionSweep;
 use crate::entry::{IndexEntry, RangeTombstone};
@@ -27,16 +28,16 @@ pub(super) struct Retention {
     snapshots: Vec<SequenceNumber>,
     is_bottommost: bool,
     expire_before_ms: u64,
-    /// The range deletions of each stripe; none at all where there is none.
+    /// The range deletions by stripe; empty if there are no range deletions.
     deletions: Vec<DeletionSweep>,
     /// The last entry's key and stripe.
     key: Vec<u8>,
     stripe: Option<usize>,
-    /// Whether it was an operand, so that the next one of the key and the stripe goes on with the chain.
+    /// Whether the last entry was an operand, so that the next one of the key and stripe continues the chain.
     in_chain: bool,
 }
 
-/// What an entry is to those who can still see it.
+/// The decision about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Whether it must be kept.
@@ -54,7 +55,7 @@ pub(super) enum Link {
     Further,
     /// The value that the operands apply to ends the chain.
     Value,
-    /// The end: there is no value, for this entry or what hides it deletes it.
+    /// The end: there is no value, because this entry, or what hides it, deletes the value.
     Nothing,
 }
 

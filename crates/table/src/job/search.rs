@@ -1,12 +1,12 @@
-//! Search: the newest records of keys in several tables at once, where the tables lie (O3-LSM 4.5).
+//! Search: finds the newest records of keys in several tables at once, where the tables are stored (O3-LSM 4.5).
 //!
 //! A compute node that does not hold the point indexes of some tables knows from their sparse indexes which block of each
-//! table has a key's entries. It names these blocks, newest table first, and where the tables' segments lie. Whoever holds
-//! the memory looks into one block after the other until one has an entry of the key that the read may see. It answers with
-//! the record when that is short, and with its address when it is long (adaptive inlining).
+//! table has a key's entries. It names these blocks, newest table first, and the places of the tables' segments. The node
+//! that holds the memory looks into one block after the other until it finds an entry of the key that the read may see. It
+//! answers with the record if that is short, and with the record's address if it is long (adaptive inlining).
 //!
-//! The function reads only what the arguments name, and believes none of it: blocks carry checksums, and every offset is
-//! checked where it is read. The caller verifies the record as it verifies one that it has read itself.
+//! The function reads only what the arguments name, and trusts none of it: blocks carry checksums, and every offset is
+//! checked where it is read. The caller verifies a returned record like one that it has read itself.
 //!
 //! ```text
 //!  arguments
@@ -94,7 +94,8 @@ pub struct SearchedKey {
 pub struct SearchJob {
     /// Order of the keys.
     pub key_order: KeyOrder,
-    /// The result holds records of at most so many bytes, and the addresses of longer ones.
+    /// Length of the longest record that the result includes, in bytes; of longer ones it has the
+    /// addresses.
     pub inline_bytes: u32,
     /// The tables.
     pub tables: Vec<SearchedTable>,
@@ -120,15 +121,15 @@ pub struct SearchHit {
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchResult {
-    /// Calls and jobs that waited where it ran.
+    /// Number of calls and jobs that waited where the search ran.
     pub waiting: u32,
-    /// What was found of each key.
+    /// What was found for each key.
     pub hits: Vec<Option<SearchHit>>,
 }
 
 /// The memory that a search reads.
 pub trait SearchIo {
-    /// Fills `into` with what begins at `place`.
+    /// Fills `into` with the bytes that begin at `place`.
     ///
     /// # Errors
     /// [`Error::Io`] for memory that the search may not read.
@@ -136,7 +137,7 @@ pub trait SearchIo {
 }
 
 impl SearchPlace {
-    /// What is `offset` bytes further on.
+    /// The place `offset` bytes further on.
     fn behind(self, offset: u64) -> Result<Self> {
         let beyond = Error::Inconsistent { what: WHAT, detail: "it names a place past the end of memory" };
         Ok(Self { extent: self.extent, offset: self.offset.checked_add(offset).ok_or(beyond)? })
@@ -153,14 +154,14 @@ impl SearchPlace {
 }
 
 impl SearchJob {
-    /// Bytes of the blocks that the search reads at most.
+    /// Most bytes of blocks that the search reads.
     #[must_use]
     pub fn block_bytes(&self) -> u64 {
         let blocks = self.keys.iter().flat_map(|key| &key.blocks);
         blocks.map(|searched| u64::from(searched.block.length)).sum()
     }
 
-    /// Bytes of the records that the result holds at most.
+    /// Most bytes of records that the result holds.
     #[must_use]
     pub fn record_bytes(&self) -> u64 {
         (self.keys.len() as u64).saturating_mul(self.inline_bytes.into())
@@ -296,7 +297,7 @@ pub(super) fn encode_tables(tables: &[SearchedTable], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes them.
+/// Decodes the tables of a search.
 pub(super) fn decode_tables(reader: &mut Reader<'_>) -> Decoded<Vec<SearchedTable>> {
     let mut tables = Vec::new();
     for _ in 0..read_count(reader, 3)? {
@@ -317,7 +318,7 @@ pub(super) fn encode_blocks(blocks: &[SearchedBlock], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes them; they are of so many tables.
+/// Decodes the blocks that a search looks into, which belong to `tables` tables.
 pub(super) fn decode_blocks(reader: &mut Reader<'_>, tables: usize) -> Decoded<Vec<SearchedBlock>> {
     let mut blocks = Vec::new();
     for _ in 0..read_count(reader, 3)? {
@@ -331,7 +332,8 @@ pub(super) fn decode_blocks(reader: &mut Reader<'_>, tables: usize) -> Decoded<V
     Ok(blocks)
 }
 
-/// Searches. The result takes at most `most_bytes`: records that do not fit are left out, and their addresses remain.
+/// Runs a search. The result takes at most `most_bytes`: records that do not fit are left out, but their addresses
+/// remain.
 ///
 /// # Errors
 /// Corruption of a block; errors of `io`; [`Error::Invalid`] when not even the addresses would fit.
@@ -356,7 +358,7 @@ pub fn run_search(job: &SearchJob, io: &mut dyn SearchIo, most_bytes: usize) -> 
     Ok(SearchResult { waiting: 0, hits })
 }
 
-/// The newest entry of the key up to its number.
+/// Finds the newest entry of the key up to its number.
 fn find(job: &SearchJob, key: &SearchedKey, io: &mut dyn SearchIo, buffer: &mut Vec<u8>) -> Result<Option<SearchHit>> {
     let target = InternalKey { user_key: &key.user_key, tag: Tag::seek(key.number) };
     for (block, searched) in (0u32..).zip(&key.blocks) {
@@ -373,7 +375,7 @@ fn find(job: &SearchJob, key: &SearchedKey, io: &mut dyn SearchIo, buffer: &mut 
     Ok(None)
 }
 
-/// Where a block begins.
+/// The place where a block begins.
 pub(super) fn image_of(tables: &[SearchedTable], searched: &SearchedBlock) -> Result<SearchPlace> {
     let missing = Error::Inconsistent { what: WHAT, detail: "a block is of a table that it does not name" };
     tables.get(searched.table as usize).ok_or(missing)?.image.behind(searched.block.offset)

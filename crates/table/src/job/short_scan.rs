@@ -1,12 +1,14 @@
-//! Short scan: the first entries from a key on, over several tables at once, where the tables lie (O3-LSM 4.5).
+//! Short scan: finds the first entries from a key on, over several tables at once, where the tables are stored (O3-LSM
+//! 4.5).
 //!
-//! A seek of a compute node reads an index block of each level, one level after the other, and then records. Whoever
-//! holds the memory merges the blocks instead, and answers with the records of the first few keys, or with their
-//! addresses where they are long. The compute node merges that with its memtables, and decides what range deletions and
-//! expiry hide.
+//! A seek of a compute node reads an index block of each level, one level after the other, and then records. Here the node
+//! that holds the memory merges the blocks, and answers with the records of the first few keys, or with their addresses
+//! where they are long. The compute node merges the answer with its memtables, and decides what range deletions and expiry
+//! hide.
 //!
-//! A source is a table of level 0, or what follows in the tables of a further level. It names the next few blocks. If they
-//! end before the source does, so does the answer, and the compute node goes on by itself behind the answer's last key.
+//! A source is a table of level 0, or what follows in the tables of another level. It names the next few blocks. If the
+//! blocks end before the source does, the answer also ends there, and the compute node continues by itself after the
+//! answer's last key.
 //!
 //! ```text
 //!  arguments
@@ -49,12 +51,12 @@ const VERSION: u8 = 1;
 /// Most entries of a short scan.
 pub const MAX_SCANNED_ENTRIES: u32 = 1024;
 
-/// A table of level 0, or the tables of a further level, from the scan's first key on.
+/// A table of level 0, or the tables of another level, from the scan's first key on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedSource {
     /// Its next blocks, in key order.
     pub blocks: Vec<SearchedBlock>,
-    /// It may have further entries behind them.
+    /// Whether it may have further entries after these blocks.
     pub goes_on: bool,
 }
 
@@ -63,9 +65,9 @@ pub struct ScannedSource {
 pub struct ShortScanJob {
     /// Order of the keys.
     pub key_order: KeyOrder,
-    /// The result holds records of at most so many bytes, and the addresses of longer ones.
+    /// Length of the longest record that the result includes, in bytes; of longer ones it has the addresses.
     pub inline_bytes: u32,
-    /// Entries that are wanted, at most [`MAX_SCANNED_ENTRIES`].
+    /// Number of entries wanted, at most [`MAX_SCANNED_ENTRIES`].
     pub most_entries: u32,
     /// The key to begin at.
     pub from: Vec<u8>,
@@ -73,12 +75,12 @@ pub struct ShortScanJob {
     pub number: SequenceNumber,
     /// The tables.
     pub tables: Vec<SearchedTable>,
-    /// What is merged.
+    /// The sources to merge.
     pub sources: Vec<ScannedSource>,
 }
 
-/// The newest entry of a key that the read may see. It sets a value, or is an operand of a merge, behind which the compute
-/// node goes on.
+/// The newest entry of a key that the read may see. It sets a value, or is an operand of a merge, after which the compute
+/// node continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedEntry {
     /// Position of its table in [`ShortScanJob::tables`].
@@ -110,23 +112,23 @@ pub enum ScannedBody {
 /// The result of a short scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShortScanResult {
-    /// Calls and jobs that waited where it ran.
+    /// Number of calls and jobs that waited where the scan ran.
     pub waiting: u32,
-    /// Nothing follows in any source.
+    /// Whether nothing follows in any source.
     pub is_whole: bool,
     /// The entries, in key order.
     pub entries: Vec<ScannedEntry>,
 }
 
 impl ShortScanJob {
-    /// Bytes of the blocks that the scan reads at most.
+    /// Most bytes of blocks that the scan reads.
     #[must_use]
     pub fn block_bytes(&self) -> u64 {
         let blocks = self.sources.iter().flat_map(|source| &source.blocks);
         blocks.map(|scanned| u64::from(scanned.block.length)).sum()
     }
 
-    /// Bytes of the records that the result holds at most.
+    /// Most bytes of records that the result holds.
     #[must_use]
     pub fn record_bytes(&self) -> u64 {
         u64::from(self.most_entries) * u64::from(self.inline_bytes)
@@ -262,7 +264,7 @@ impl ScannedEntry {
         Ok(Self { table, tag, address, length, body })
     }
 
-    /// Bytes that the entry takes in a result, at most.
+    /// Most bytes that the entry takes in a result.
     fn size_bytes(&self) -> usize {
         let body = match &self.body {
             ScannedBody::Record(record) => record.len(),
@@ -280,14 +282,15 @@ struct Stream<'j, 'i> {
     job: &'j ShortScanJob,
     io: &'j SharedIo<'i>,
     source: &'j ScannedSource,
-    /// Blocks of the source that were opened.
+    /// Number of the source's blocks that were opened.
     opened: usize,
     table: u32,
     entries: Option<BlockIterator<Vec<u8>>>,
 }
 
 impl Stream<'_, '_> {
-    /// Goes to the first entry of the next block, from `target` on if there is one; to none behind the last block.
+    /// Goes to the first entry of the next block, or to its first entry from `target` on; to none after the last
+    /// block.
     fn open(&mut self, target: Option<InternalKey<'_>>) -> Result<()> {
         self.entries = None;
         let Some(scanned) = self.source.blocks.get(self.opened) else { return Ok(()) };
@@ -337,7 +340,7 @@ impl SortedStream for Stream<'_, '_> {
     }
 }
 
-/// Scans. The result takes at most `most_bytes`.
+/// Runs a short scan. The result takes at most `most_bytes`.
 ///
 /// # Errors
 /// Corruption of a block; errors of `io`; [`Error::Invalid`] when not even an empty result has room.

@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<Group>() == 16);
 
 #[derive(Debug, Clone)]
 pub(super) enum Buckets {
-    /// Buckets of the last group that the index does not have are empty.
+    /// Groups of buckets. Surplus buckets of the last group are empty.
     Groups(Arc<[Group]>),
     /// As in the image.
     Positions(Arc<[u8]>),
@@ -82,7 +82,7 @@ impl Buckets {
         }
     }
 
-    /// Bytes that they take in memory.
+    /// Bytes that the positions take in memory.
     pub(super) fn size_bytes(&self) -> usize {
         match self {
             Self::Groups(groups) => size_of_val(&**groups),
@@ -119,7 +119,7 @@ mod tests {
         positions.iter().flat_map(|position| position.to_le_bytes()).collect()
     }
 
-    /// Checks that the ranges equal the image's, however they are kept.
+    /// Checks that the ranges equal the image's, in either representation.
     fn assert_same(positions: &[u32], is_grouped: bool) {
         let buckets = Buckets::new(&image(positions));
         assert_eq!(matches!(buckets, Buckets::Groups(_)), is_grouped, "{positions:?}");

@@ -34,7 +34,7 @@ pub(crate) struct PointEntry {
 const FEWEST_FINGERPRINT_BITS: u32 = 4;
 
 /// Appends the point index of `entries`. They may come in any order, except that the versions of
-/// one key come newest first. Each lies in the span of its segment.
+/// one key come newest first. Each is within the span of its segment.
 pub(crate) fn build(
     out: &mut Vec<u8>,
     spans: &[SegmentSpan],

@@ -233,7 +233,7 @@ impl PointIndex {
         self.buckets.line(bucket(hash, self.bucket_count))
     }
 
-    /// The bytes that it reads next.
+    /// The bytes that [`PointIndex::candidates`] reads next.
     #[inline]
     #[must_use]
     pub fn entries_bytes(&self, hash: u64) -> &[u8] {

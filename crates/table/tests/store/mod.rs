@@ -308,7 +308,7 @@ impl Store {
         self.version = self.version.apply(&edit).unwrap();
     }
 
-    /// So many records without padding, in a segment, and the job that flushes them.
+    /// `count` records without padding, in a segment, and the job that flushes them.
     pub fn records_to_flush(&mut self, count: u64) -> (SegmentId, CompactionJob) {
         (0..count).for_each(|number| self.put(format!("key{:02}", number % 40).as_bytes(), b"value"));
         self.written.clear();

@@ -8,7 +8,7 @@ use forebay_base::{ErrorKind, Kind, Record, SegmentId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Memory of one extent for each thing in it.
+/// Memory with one extent for each thing in it.
 #[derive(Default)]
 pub(in crate::job) struct Memory {
     pub(in crate::job) extents: BTreeMap<u32, Vec<u8>>,
@@ -41,7 +41,7 @@ impl Tables {
         Self { memory: Memory::default(), job, tables: Vec::new() }
     }
 
-    /// Adds a table of these records, in key order, behind 64 bytes that are not its.
+    /// Adds a table of these records, in key order, after 64 bytes that do not belong to it.
     pub(in crate::job) fn add(&mut self, records: &[Written<'_>]) {
         let number = self.job.tables.len() as u32;
         let options = TableOptions { block_bytes: 64, ..TableOptions::default() };
@@ -80,7 +80,7 @@ impl Tables {
         self.job.keys.push(SearchedKey { user_key: key.to_vec(), number, blocks });
     }
 
-    /// Runs what was asked, by way of its bytes.
+    /// Runs the search that was asked for, through its encoding.
     fn run(&mut self, most_bytes: usize) -> Result<SearchResult> {
         let mut arguments = Vec::new();
         self.job.encode(&mut arguments);
@@ -136,7 +136,8 @@ fn a_long_record_is_answered_by_its_address() {
     tables.memory.read(segment.behind(long.address.offset_units * UNIT_BYTES).unwrap(), &mut record).unwrap();
     assert_eq!(Record::decode(&record).unwrap().value, [7; 200]);
     assert!(value(&result.hits[1]).is_some());
-    // What has no room is answered by its address too, and what has none for that is refused.
+    // A record without room is also answered by its address. A search without room for the
+    // addresses is refused.
     let short = tables.run(3 * MAX_HIT_BYTES).unwrap();
     assert!(short.hits.iter().flatten().all(|hit| hit.record.is_none()));
     assert_eq!(tables.run(3 * MAX_HIT_BYTES - 1).unwrap_err().kind(), ErrorKind::Invalid);

@@ -6,7 +6,7 @@ use crate::sparse_index::BlockAddress;
 use forebay_base::{ErrorKind, Record};
 use proptest::prelude::*;
 
-/// A scan over all of the tables, each a source, which names so many of its blocks.
+/// A scan over all of the tables. Each is a source that names this many of its blocks.
 fn scan(tables: &Tables, from: &[u8], number: u64, most_entries: u32, blocks: usize) -> ShortScanJob {
     let number = SequenceNumber(number);
     let target = InternalKey { user_key: from, tag: Tag::seek(number) };
@@ -29,7 +29,8 @@ fn scan(tables: &Tables, from: &[u8], number: u64, most_entries: u32, blocks: us
     }
 }
 
-/// Runs it by way of its bytes. The keys and values that it finds, and whether nothing follows.
+/// Runs the scan through its encoding. Returns the keys and values that it finds, and whether
+/// nothing follows.
 fn run(tables: &mut Tables, job: &ShortScanJob, most_bytes: usize) -> (Vec<(Vec<u8>, usize)>, bool) {
     let mut arguments = Vec::new();
     job.encode(&mut arguments);
@@ -96,7 +97,7 @@ fn an_answer_ends_where_the_blocks_of_a_source_do() {
         from.push(0);
     }
     assert!(seen.iter().eq(&keys[10..]), "{seen:?}");
-    // Nor is it longer than there is room.
+    // Nor is the result longer than the room for it.
     let job = scan(&tables, &keys[0], 100, 1000, 100);
     let (short, is_whole) = run(&mut tables, &job, 500);
     assert!(!is_whole && short.len() < 10 && !short.is_empty());
