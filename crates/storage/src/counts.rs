@@ -1,6 +1,6 @@
-//! What is done to storage, counted where it passes: objects and their bytes, and syncs of a disk. It goes over the
-//! [link](crate::link) here. What fails because the place of the objects is not there is told from an object that is not there,
-//! and a read that finds nothing asks once more.
+//! Counts operations on storage as they pass: objects and their bytes, and syncs of a disk. The operations go over the
+//! [link](crate::link) here. A missing place for objects is distinguished from a missing object, and a read that finds
+//! nothing asks once more.
 
 use crate::disk::{Disk, DiskEntry, DiskFile};
 use crate::error::Result;
@@ -17,22 +17,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What was done to storage: monotonic counts of what succeeded, and of what was not deleted.
+/// What was done to storage: monotonic counts of successes, and of failed deletions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StorageCounts {
     /// Objects of which something was read: gets as a whole, and objects opened for ranges.
     pub objects_read: u64,
     /// Objects written: puts, and streamed objects that were finished.
     pub objects_written: u64,
-    /// Objects deleted, also those that were not there.
+    /// Objects deleted, including those that did not exist.
     pub objects_deleted: u64,
-    /// Deletions of objects that failed: what they were of takes room until somebody deletes it.
+    /// Failed deletions of objects: such an object takes room until somebody deletes it.
     pub failed_deletions: u64,
     /// Bytes of objects that were read.
     pub bytes_read: u64,
     /// Bytes of objects that were written.
     pub bytes_written: u64,
-    /// Syncs of files and of folders, those of logs too; none where there is no disk.
+    /// Syncs of files and of folders, including those of logs; zero where there is no disk.
     pub syncs: u64,
 }
 
@@ -66,7 +66,8 @@ fn add(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
-/// What a read finds. Where it finds nothing it asks once more: a service may say that by mistake.
+/// The result of a read. If it finds nothing it asks once more, because a service may say so by
+/// mistake.
 fn asked_twice<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
     match read() {
         Err(error) if error.kind() == ErrorKind::NotFound => read(),
@@ -79,13 +80,13 @@ fn asked_twice<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
 pub(crate) struct CountedObjects {
     pub(crate) objects: Arc<dyn ObjectStorage>,
     pub(crate) counters: Arc<Counters>,
-    /// None where the objects are files, which go over it themselves.
+    /// `None` where the objects are files, which go over the link themselves.
     pub(crate) link: Option<Arc<Link>>,
-    /// Of what is written.
+    /// The rank of writes.
     pub(crate) rank: Rank,
 }
 
-/// Waits until the link, if there is one, has carried so many bytes.
+/// Waits until the link, if there is one, has carried `bytes`.
 fn carry(link: Option<&Arc<Link>>, direction: Direction, rank: Rank, bytes: usize) {
     if let Some(link) = link {
         link.carry(direction, rank, bytes);

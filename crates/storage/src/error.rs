@@ -13,13 +13,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// |---|---|
 /// | `Invalid` | change the call |
 /// | `NotFound`, `AlreadyExists` | take it as an answer |
-/// | `Busy` | try again later; this attempt did nothing, but one that was made before it within the same call may have |
+/// | `Busy` | try again later; this attempt did nothing, but an earlier one within the same call may have |
 /// | `Unavailable`, `TimedOut`, `Io` | try again, knowing that a write may have taken effect ([`Error::is_undecided`]) |
-/// | `Full` | make room; reads go on, and what was refused can be tried again |
-/// | `AccessDenied` | mend credentials or permissions |
+/// | `Full` | make room; reads continue, and what was refused can be tried again |
+/// | `AccessDenied` | correct credentials or permissions |
 /// | `Fenced` | stop: another writer took over |
 /// | `Corrupt` | restore what is named |
-/// | `Closed` | open anew: a sync failed, and what it covered may be lost |
+/// | `Closed` | open again: a sync failed, and what it covered may be lost |
 /// | `Unsupported` | use a build or a back end that can |
 #[derive(Debug, Clone, thiserror::Error)]
 pub struct Error {
@@ -48,7 +48,7 @@ impl Error {
         self.kind
     }
 
-    /// The object, file or log that it is about.
+    /// The object, file or log that the error concerns.
     #[must_use]
     pub fn object(&self) -> &str {
         &self.object
@@ -60,7 +60,7 @@ impl Error {
         matches!(self.kind, ErrorKind::Busy | ErrorKind::Unavailable | ErrorKind::TimedOut)
     }
 
-    /// Whether a write that failed so may have taken effect, now or later.
+    /// Whether a write that failed with this error may have taken effect, or may later.
     #[must_use]
     pub const fn is_undecided(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Io)

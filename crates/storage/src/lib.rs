@@ -10,14 +10,14 @@
 //! ```
 //!
 //! - [`ObjectStorage`]: bytes under a name, written once, read by ranges. Its contract is in [`objects`].
-//! - [`SignedAccess`]: objects that somebody else has allowed to be read or written, by signed names.
-//! - [`NumberedObjects`]: objects that an owner writes once, and what earlier owners left of them.
-//! - [`CommitRegister`]: numbered commits, each made by claiming its number, so that of two writers one is fenced.
-//! - [`Log`]: frames in order, made durable in groups: in preallocated files where there is a [`Disk`], in numbered
-//!   objects elsewhere. Recovery seals a log first, so that its writer can acknowledge nothing any more.
+//! - [`SignedAccess`]: objects that another party allows this process to read or write, by signed names.
+//! - [`NumberedObjects`]: objects that an owner writes once, and those that earlier owners left behind.
+//! - [`CommitRegister`]: numbered commits. Each claims its number, so that of two writers one is fenced.
+//! - [`Log`]: frames in order, made durable in groups: in preallocated files where there is a [`Disk`], in numbered objects
+//!   elsewhere. Recovery seals a log first, so that its writer cannot acknowledge anything any more.
 //! - [`BlockObject`]: an object whose bytes are compressed in blocks and read by ranges, through a [`BlockCache`]
 //!   ([`blocks`]).
-//! - [`SimDisk`] and [`MemoryObjects`] are the same contracts in memory, with faults that a test plans by counting.
+//! - [`SimDisk`] and [`MemoryObjects`] keep the same contracts in memory, with faults that a test plans by counting.
 //!
 //! Everything blocks. The remote back ends have an asynchronous runtime of their own, which stays inside them; they are
 //! behind the features `s3`, `gs`, `az` and `hdfs`, and without those the crate pulls in little: compression, and a cache's policy.

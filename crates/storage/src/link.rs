@@ -1,5 +1,6 @@
-//! The link to storage. It carries as many bytes a second as it is told to, in each direction, so that a database leaves room
-//! on a network that others share. What goes to a log goes first: writers wait for it. Other transfers share what is left.
+//! The link to storage. It carries a set number of bytes a second in each direction, so that a database leaves room on a
+//! network that others share. Transfers to a log go first, because writers wait for them. Other transfers share what is
+//! left.
 
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, Nanos, SystemClock};
@@ -8,34 +9,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Shorter than this nobody waits: a sleep is not exact to less.
+/// Nobody waits for a shorter time than this: a sleep is not exact enough.
 const SHORTEST_WAIT: Duration = Duration::from_micros(100);
 
-/// Bytes of a transfer after which others have their turn.
+/// Bytes of a transfer after which other transfers have their turn.
 const TURN_BYTES: usize = 1 << 20;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToStorage,
     FromStorage,
 }
 
-/// Who goes before whom.
+/// The priority of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
-    /// What others wait for.
+    /// Transfers that others wait for.
     First,
-    /// All else.
+    /// All other transfers.
     Bulk,
 }
 
 /// When a direction will be free.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Of what goes first.
+    /// When transfers of rank [`Rank::First`] are done.
     first: Nanos,
-    /// Of all that was given to it.
+    /// When all transfers are done.
     all: Nanos,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// One without a limit.
+    /// A link without a limit.
     pub(crate) fn new() -> Self {
         Self::of_clock(SystemClock::shared())
     }
@@ -58,12 +59,12 @@ impl Link {
         Self { clock, bytes_per_second: AtomicU64::new(0), queues: Default::default() }
     }
 
-    /// From now on it carries so many bytes a second in each direction.
+    /// Sets the number of bytes a second that the link carries in each direction.
     pub(crate) fn limit(&self, bytes_per_second: Option<NonZeroU64>) {
         self.bytes_per_second.store(bytes_per_second.map_or(0, NonZeroU64::get), Ordering::Relaxed);
     }
 
-    /// Waits until so many bytes have arrived, behind those of their rank that were given to it before.
+    /// Waits until `bytes` have arrived, after earlier transfers of the same rank.
     pub(crate) fn carry(&self, direction: Direction, rank: Rank, bytes: usize) {
         let mut left = bytes;
         while left > 0 {
@@ -93,7 +94,7 @@ impl Link {
 
 #[cfg(test)]
 impl Link {
-    /// Has it be busy until then, as with a transfer that another thread waits for.
+    /// Makes the link busy until then, as with a transfer that another thread waits for.
     pub(crate) fn be_busy(&self, direction: Direction, until: Nanos) {
         lock(&self.queues[direction as usize]).all = until;
     }
@@ -111,7 +112,7 @@ mod tests {
         link.carry(Direction::ToStorage, Rank::Bulk, usize::MAX);
         assert_eq!(clock.now(), 0);
         link.limit(NonZeroU64::new(1_000_000));
-        // Nobody waits for 60 us, but whoever comes next waits for both.
+        // Nobody waits for 60 us, but the next caller waits for both.
         link.carry(Direction::ToStorage, Rank::Bulk, 60);
         assert_eq!(clock.now(), 0);
         link.carry(Direction::ToStorage, Rank::Bulk, 60);
@@ -132,7 +133,7 @@ mod tests {
         link.be_busy(Direction::ToStorage, 10_000_000_000);
         link.carry(Direction::ToStorage, Rank::First, 1_000_000);
         assert_eq!(clock.now(), 1_000_000_000);
-        // The others have waited for it.
+        // The others have waited for that transfer.
         link.carry(Direction::ToStorage, Rank::Bulk, 1_000_000);
         assert_eq!(clock.now(), 12_000_000_000);
     }

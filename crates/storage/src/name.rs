@@ -12,12 +12,12 @@ pub const MAX_NAME_BYTES: usize = 512;
 const DIGITS: usize = 20;
 
 /// The name of an object: parts joined by `/`. A part consists of ASCII letters, digits, `-`, `_`, `=` and `.`, and does
-/// not begin with a dot: such names mean the same on all back ends, and what begins with a dot is theirs.
+/// not begin with a dot: such names mean the same on all back ends. Names that begin with a dot belong to the back ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName(String);
 
 impl ObjectName {
-    /// What an object is known by in its blocks: no other object of the storage has the name.
+    /// The object's identity in its blocks: no other object of the storage has the name.
     #[must_use]
     pub fn identity(&self) -> u64 {
         let bytes = self.as_str().as_bytes();
@@ -62,7 +62,7 @@ impl ObjectName {
         number(self.after(prefix)?)
     }
 
-    /// What stands after `prefix/`.
+    /// The text after `prefix/`.
     #[must_use]
     pub fn after(&self, prefix: &Self) -> Option<&str> {
         self.0.strip_prefix(prefix.as_str())?.strip_prefix('/')
@@ -74,7 +74,7 @@ impl ObjectName {
         &self.0
     }
 
-    /// The folder that the name lies in; empty for a name of one part.
+    /// The folder of the name; empty for a name of one part.
     pub(crate) fn folder(&self) -> &str {
         self.0.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
@@ -86,7 +86,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// The number that `text` is, in as many digits as numbers of names have.
+/// Parses `text` as a number with as many digits as numbers in names have.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let is_number = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)

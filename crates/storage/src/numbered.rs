@@ -1,7 +1,7 @@
 //! Objects under numbers: tables, for instance. Each is written once, by the owner of an epoch, and never changed.
 //!
-//! A name is `prefix/EPOCH/NUMBER`. An owner that was taken over may still write under its own epoch, so it never meets an
-//! object of its successor, and what it left is garbage that the successor recognises by the epoch.
+//! A name is `prefix/EPOCH/NUMBER`. A deposed owner may still write, but under its own epoch. So it never touches an
+//! object of its successor, and the successor recognises its garbage by the epoch.
 
 use crate::error::Result;
 use crate::name::{ObjectName, number};
@@ -9,7 +9,7 @@ use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Which object: the epoch of its writer, and a number that this writer gave once.
+/// The number of an object: the epoch of its writer, and a number that this writer gave once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectNumber {
     /// The epoch.
@@ -19,7 +19,7 @@ pub struct ObjectNumber {
 }
 
 impl ObjectNumber {
-    /// That of an object whose name is `prefix/EPOCH/NUMBER`.
+    /// The number of an object whose name is `prefix/EPOCH/NUMBER`.
     #[must_use]
     pub fn of(name: &ObjectName, prefix: &ObjectName) -> Option<Self> {
         let (epoch, numbered) = name.after(prefix)?.split_once('/')?;
@@ -57,7 +57,7 @@ impl NumberedObjects {
         self.storage.put_once(&self.name(object)?, bytes)
     }
 
-    /// Begins an object whose bytes come one after the other. The caller sees to it that the number is new: an object that
+    /// Begins an object whose bytes come one after the other. The caller makes sure that the number is new: an object that
     /// has it is replaced.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl NumberedObjects {
         self.storage.writer(&self.name(object)?)
     }
 
-    /// Opens an object to be read by ranges.
+    /// Opens an object for reads by ranges.
     ///
     /// # Errors
     /// As for [`ObjectStorage::open`].
@@ -74,7 +74,7 @@ impl NumberedObjects {
         self.storage.open(&self.name(object)?)
     }
 
-    /// Deletes an object; one that is not there is fine.
+    /// Deletes an object; a missing one is fine.
     ///
     /// # Errors
     /// As for [`ObjectStorage::delete`].
@@ -92,8 +92,9 @@ impl NumberedObjects {
         Ok(listed.iter().filter_map(found).collect())
     }
 
-    /// The objects of epochs before `epoch`, the caller's own, that no version needs, with their sizes in bytes. Those of
-    /// its own epoch are its own to delete, as some are being written. Those of later epochs are not its own.
+    /// The objects of epochs before `epoch`, the caller's own, that no version needs, with their sizes in bytes. The
+    /// caller deletes those of its own epoch itself, because some are being written. Those of later epochs belong to
+    /// others.
     ///
     /// The caller must have claimed its epoch before it decides what is needed: no earlier owner can then commit a version
     /// that needs more. `is_needed` must also know what readers and checkpoints of older versions need.

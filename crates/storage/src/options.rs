@@ -7,7 +7,7 @@ use std::time::Duration;
 /// How storage is reached. The default is right for a directory.
 #[derive(Clone)]
 pub struct StorageOptions {
-    /// Whether a directory that is not there is created. Whoever only reads does not want that.
+    /// Whether to create a missing directory. A process that only reads does not want that.
     pub create_directory: bool,
     /// Layout of logs in files.
     pub file_log: FileLogOptions,
@@ -20,8 +20,9 @@ pub struct StorageOptions {
     /// How often a request that a remote store refused for the moment is sent again. None is begun after half of
     /// [`StorageOptions::operation_timeout`], so that the error says why.
     pub retries: usize,
-    /// Settings of the back end by name, beside those of the environment: for HDFS those of Hadoop's configuration, for
-    /// the others those of crate `object_store` (`aws_endpoint`, `google_service_account`, `azure_storage_account_key`, …).
+    /// Settings of the back end by name, in addition to those of the environment: for HDFS those of Hadoop's configuration,
+    /// for the others those of crate `object_store` (`aws_endpoint`, `google_service_account`, `azure_storage_account_key`,
+    /// …).
     pub settings: Vec<(String, String)>,
 }
 

@@ -6,21 +6,21 @@
 pub enum Bug {
     /// A commit replaces what has its number.
     CommitReplaces = 1,
-    /// A commit of one's own whose reply was lost is taken for another writer's.
+    /// The writer's own commit, whose reply was lost, is taken for another writer's.
     LostReplyFences,
-    /// Nobody looks whether a number is absent because it was pruned.
+    /// A writer does not check whether a number is absent because it was pruned.
     PrunedNumberIsFree,
     /// A frame is acknowledged when it is written, not when it is synced.
     AcknowledgedBeforeSync,
-    /// A sync that failed is done again, and believed.
+    /// A failed sync is repeated, and believed.
     FailedSyncIsRetried,
-    /// A writer does not look whether its log was sealed.
+    /// A writer does not check whether its log was sealed.
     SealIsNotSeen,
     /// A bad frame is a torn tail wherever it is.
     DamageIsTorn,
-    /// What is after a bad frame is read on from the next good one.
+    /// After a bad frame, reading continues at the next good one.
     HolesAreSkipped,
-    /// What is recovered is not made durable before it is told.
+    /// What is recovered is not made durable before it is returned.
     RecoveredIsNotSynced,
     /// A segment's name is used before it survives.
     FolderIsNotSynced,
@@ -28,7 +28,7 @@ pub enum Bug {
     ObjectIsNotSynced,
     /// An object is acknowledged before its name survives.
     NameIsNotSynced,
-    /// Of two that recover a log the later one decides where it ends.
+    /// Of two processes that recover a log, the later one decides where it ends.
     RecoveryReplaces,
     /// A segment whose frames reach the end of its file is taken for a torn one.
     CutIsTorn,

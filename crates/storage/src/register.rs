@@ -1,24 +1,25 @@
 //! The commit register: numbered commits, each made by claiming its number.
 //!
 //! A commit is an object whose name ends in its number, put only if it is absent. A writer's next commit claims the number
-//! after the last one that it knows. So of two writers one succeeds, and the other finds the number taken: it is *fenced*
-//! and never commits again. A writer that takes over *claims* the register by a commit of its own, which fences the writer before
-//! (however late that one wakes up), and gives it the next epoch.
+//! after the last one that it knows. So of two writers one succeeds. The other finds the number taken: it is *fenced* and
+//! never commits again. A writer that takes over *claims* the register by a commit of its own. The claim fences the previous
+//! writer (however late that one wakes up), and gives the new one the next epoch.
 //!
-//! A commit is a *snapshot* (the whole state) or an edit (what changed since). A reader begins at the last snapshot; what is
-//! before can be pruned. Two details make that exact:
+//! A commit is a *snapshot* (the whole state) or an edit (what changed since). A reader begins at the last snapshot;
+//! everything before it can be pruned. Two details make that exact:
 //!
-//! - **A number that was pruned is absent again.** A writer that slept meanwhile would claim it once more. So a writer looks,
-//!   after each claim, whether there is a higher number: what is pruned lies below a snapshot that is there, and the highest
-//!   commit is never deleted. Then its commit counts if the next one continues it. If that was pruned too, it may have counted
-//!   for whoever took over, and its writer is fenced in any case. A commit after which there is no higher number is the
-//!   highest, and was never pruned.
-//! - **A reply can be lost.** The number is taken, then, by this writer's own commit. It is recognised by its bytes: each
-//!   writer has a random number. A commit whose put failed in any other way may still arrive, so it is not withdrawn: the
-//!   next call puts the same bytes again before it does anything else ([`CommitRegister::settle`]).
+//! - **A pruned number is absent again.** A writer that slept meanwhile would claim it once more. So after each claim a
+//!   writer checks whether there is a higher number: pruned commits are below an existing snapshot, and the highest commit
+//!   is never deleted. If there is a higher number, the commit counts if the next one continues it. If the next one was also
+//!   pruned, the commit may have counted for the new owner, and its writer is fenced in any case. A commit without a higher
+//!   number is the highest, and was never pruned.
+//! - **A reply can be lost.** Then the number is taken by this writer's own commit. The writer recognises it by its bytes,
+//!   because each writer has a random number. A commit whose put failed in any other way may still arrive, so it is not
+//!   withdrawn: the next call puts the same bytes again before it does anything else ([`CommitRegister::settle`]).
 //!
-//! All of it rests on the condition of a put. A service that accepts it and ignores it would let two writers have one number, here and
-//! in logs. So a claim is put once more, which must be refused, before its writer does anything else.
+//! All of this depends on the condition of a put. A service that accepts the condition but ignores it would let two writers
+//! have one number, here and in logs. So a claim is put once more before its writer does anything else, and that put must be
+//! refused.
 //!
 //! ```text
 //!  offset  size  field
@@ -35,7 +36,7 @@
 //!  …       4     CRC-32 (ISO-HDLC) of all that precedes
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/commit.md`.
+//! Purpose and golden test: `docs/formats/commit.md`.
 
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
@@ -61,9 +62,9 @@ const CLAIM_ATTEMPTS: u32 = 100;
 /// What a commit says about those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitKind {
-    /// The whole state: what is before is not needed.
+    /// The whole state: earlier commits are not needed.
     Snapshot,
-    /// What changed since the commit before.
+    /// What changed since the previous commit.
     Edit,
 }
 
@@ -80,11 +81,11 @@ pub struct Commit {
     pub is_claim: bool,
     /// Random number of its writer.
     pub writer: u128,
-    /// What its writer wanted to say.
+    /// The writer's payload.
     pub payload: Bytes,
-    /// The checksum of the commit before.
+    /// The checksum of the previous commit.
     previous: u32,
-    /// Its own.
+    /// Its own checksum.
     checksum: u32,
 }
 
@@ -124,7 +125,7 @@ impl Commit {
         if magic != MAGIC {
             return bad("magic of a commit", magic.into());
         }
-        // It ends in it in any version.
+        // A commit of any version ends in its checksum.
         let covered = bytes.len().saturating_sub(CHECKSUM_BYTES);
         let checksum = Reader::new(bytes.get(covered..).unwrap_or_default()).u32()?;
         let before = bytes.get(..covered).unwrap_or_default();
@@ -159,16 +160,17 @@ impl Commit {
 pub struct History {
     /// The snapshot, and the edits after it.
     pub commits: Vec<Commit>,
-    /// The number of the oldest commit that is there; below that of the snapshot where some can be pruned, and zero where there is none.
+    /// The number of the oldest existing commit; below the snapshot's number if some can be pruned, and zero if there is
+    /// none.
     pub oldest: u64,
 }
 
 impl History {
-    /// Reads the register as it is, and changes nothing.
+    /// Reads the register, and changes nothing.
     ///
     /// # Errors
-    /// `Corrupt`, naming the commit that is damaged, missing, or does not continue the one before; `Unavailable`, naming one that is
-    /// listed, and not found all the same; `Unsupported`, naming one that a newer build made; those of the storage.
+    /// `Corrupt`, naming the commit that is damaged, missing, or does not continue the one before; `Unavailable`, naming one
+    /// that is listed but not found; `Unsupported`, naming one that a newer build made; those of the storage.
     pub fn read(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Self> {
         // Commits may be pruned while they are read; then there is a later snapshot.
         let mut newest_before = None;
@@ -253,29 +255,29 @@ fn read(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) -> Result
     Err(Error::corrupt(name.as_str(), format!("it holds commit {}", commit.number)))
 }
 
-/// The register as its owner has it.
+/// The register, for its owner.
 #[derive(Debug)]
 pub struct CommitRegister {
     storage: Arc<dyn ObjectStorage>,
     prefix: ObjectName,
     last: Commit,
-    /// A commit that may have been made; it is insisted on.
+    /// A commit that may have been made; the register insists on it.
     pending: Option<Commit>,
     is_fenced: bool,
 }
 
 impl CommitRegister {
-    /// Makes this writer the owner: reads the register and commits what `first` says of it, with the next epoch. The first
-    /// commit of all must be a snapshot. When another writer is faster, it is read again and `first` asked again. The writer
-    /// before is fenced when this has returned.
+    /// Makes this writer the owner: reads the register and commits what `first` returns for it, with the next epoch. The
+    /// very first commit must be a snapshot. When another writer is faster, reads the register and calls `first` again. The
+    /// previous writer is fenced when this has returned.
     ///
-    /// `writer` is a random number that no other writer has. Where a service judges conditions, it is asked whether it does
-    /// ([`ObjectStorage::check_conditions`]): one request.
+    /// `writer` is a random number that no other writer has. Where a service judges conditions, one request tests whether it
+    /// does ([`ObjectStorage::check_conditions`]).
     ///
     /// # Errors
     /// `Busy` when others were faster each time; `Invalid`; `Unsupported` when the service ignores conditions, and the claim counts;
-    /// those of [`History::read`] and of the storage. After an undecided
-    /// one the claim may have been made; the next claim goes on from there.
+    /// those of [`History::read`] and of the storage. After an undecided error the claim may have been made; the next claim
+    /// continues from there.
     pub fn claim(
         storage: Arc<dyn ObjectStorage>,
         prefix: &ObjectName,
@@ -309,7 +311,7 @@ impl CommitRegister {
         if checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported)
             && numbers(&*self.storage, &self.prefix)?.last() > Some(&self.last.number)
         {
-            // The number may have been free: whoever took over prunes. What lies there now is pruned by the next one.
+            // The number may have been free, because the new owner prunes. The next owner prunes the object that has it now.
             self.is_fenced = true;
             return Err(self.fenced());
         }
@@ -334,15 +336,15 @@ impl CommitRegister {
         self.last.base
     }
 
-    /// Commits; the commit's number. It counts, and survives, when this has returned.
+    /// Makes a commit, and returns its number. The commit counts, and survives, when this has returned.
     ///
-    /// A commit that failed, but for `Invalid` and `Fenced`, is not withdrawn: it may count, now or later, and
+    /// A commit that failed, except with `Invalid` and `Fenced`, is not withdrawn: it may count, now or later, and
     /// [`CommitRegister::settle`], or the next commit, insists on it.
     ///
     /// # Errors
-    /// `Fenced` when another writer took over: no later commit will have an effect. Nor has this one, unless whoever took over
-    /// found it, and pruned what could tell; `Invalid` for a payload above [`MAX_COMMIT_BYTES`]; `Corrupt` when it needs commits that
-    /// were deleted: it counts once they are back; those of the storage.
+    /// `Fenced` when another writer took over: no later commit will have an effect. Nor has this one, unless the new owner
+    /// found it, and pruned the evidence; `Invalid` for a payload above [`MAX_COMMIT_BYTES`]; `Corrupt` when it needs
+    /// commits that were deleted: it counts once they are back; those of the storage.
     pub fn commit(&mut self, kind: CommitKind, payload: Bytes) -> Result<u64> {
         self.settle()?;
         let next = following(Some(&self.last), &self.prefix, kind, false, self.last.writer, payload)?;
@@ -351,13 +353,13 @@ impl CommitRegister {
         Ok(self.last.number)
     }
 
-    /// Whether a commit failed and may count all the same.
+    /// Whether a failed commit may nevertheless count.
     #[must_use]
     pub const fn is_unsettled(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Insists on a commit that failed; does nothing when there is none. Afterwards it counts.
+    /// Insists on a failed commit; does nothing when there is none. Afterwards the commit counts.
     ///
     /// # Errors
     /// As for [`CommitRegister::commit`].
@@ -370,7 +372,7 @@ impl CommitRegister {
         match self.pending.take() {
             Some(pending) if counts != Standing::Refused => {
                 self.last = pending;
-                // The next commit would find out; it is known now.
+                // The next commit would find this out; it is known now.
                 self.is_fenced = counts == Standing::CountsAndFollowed;
                 Ok(())
             }
@@ -381,7 +383,7 @@ impl CommitRegister {
         }
     }
 
-    /// Looks whether this writer is the owner still, and whether its commits are there. Costs a list, and no commit.
+    /// Checks whether this writer is still the owner, and whether its commits exist. Costs a list, and no commit.
     ///
     /// # Errors
     /// `Corrupt` when commits from the last snapshot on were deleted, and nobody took over; as for [`CommitRegister::commit`].
@@ -397,7 +399,8 @@ impl CommitRegister {
         }
     }
 
-    /// Deletes the commits before the last snapshot, the oldest first; how many. What is not deleted now is later.
+    /// Deletes the commits before the last snapshot, the oldest first, and returns how many. A later call deletes what was
+    /// left.
     ///
     /// # Errors
     /// Those of the storage.
@@ -444,18 +447,18 @@ fn following(
     Ok(commit)
 }
 
-/// Where a commit stands when its number is taken.
+/// The standing of a commit whose number is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// It counts.
     Counts,
     /// It counts, and another writer has taken over since.
     CountsAndFollowed,
-    /// Another commit has the number, or had it; or it was followed by what was pruned since.
+    /// Another commit has the number, or had it; or the commits that followed it were pruned since.
     Refused,
 }
 
-/// Puts `commit`, if it is not there, and finds out whether it counts.
+/// Puts `commit` if it is absent, and finds out whether it counts.
 fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) -> Result<Standing> {
     let name = prefix.numbered(commit.number)?;
     let mode = if planted(Bug::CommitReplaces) { PutMode::Replace } else { PutMode::IfAbsent };
@@ -488,18 +491,19 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
     }
 }
 
-/// What a list of commits shows of one.
+/// What a list of commits shows about one commit.
 enum Seen {
-    /// It is the last one, and all that it needs is there.
+    /// It is the last one, and all that it needs exists.
     All,
-    /// A later one is there.
+    /// A later one exists.
     Followed,
     /// Somebody deleted it, or one that it needs.
     Gone,
 }
 
 fn look(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) -> Result<Seen> {
-    // A list is not of one moment: one that lacks what another writer pruned may lack that one's snapshot. The next has it.
+    // A list does not show one moment: a list without the commits that another writer pruned may also lack that writer's
+    // snapshot. The next list has it.
     for _ in 0..2 {
         let numbers = numbers(storage, prefix)?;
         if numbers.last().is_some_and(|last| *last > commit.number) {

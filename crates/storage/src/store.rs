@@ -1,4 +1,4 @@
-//! A place for a database's durable state: objects, and logs in files where there are files.
+//! A place for a database's durable state: objects, and logs, which are files where possible.
 
 use crate::counts::{CountedDisk, CountedObjects, Counters, StorageCounts};
 use crate::disk::{Disk, OsDisk};
@@ -14,11 +14,11 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where a database keeps what survives.
+/// Where a database keeps its durable state.
 #[derive(Debug, Clone)]
 pub struct Storage {
     objects: Arc<dyn ObjectStorage>,
-    /// The same, for logs.
+    /// The objects, for logs.
     logs: Arc<dyn ObjectStorage>,
     disk: Option<Arc<dyn Disk>>,
     counters: Arc<Counters>,
@@ -108,20 +108,19 @@ impl Storage {
         Self { objects, logs, disk, counters, link, options }
     }
 
-    /// This storage to be read. What is written lies in memory beside it, and ends with the result. Lists show what was
-    /// written there alone.
+    /// This storage for reading. Writes are kept in memory beside it, and end with the result. Lists show only those writes.
     #[must_use]
     pub fn layered(&self) -> Self {
         Self::of_objects(Arc::new(LayeredObjects::over(Arc::clone(&self.objects))), self.options.clone())
     }
 
-    /// From now on, this and all its clones together move at most so many bytes a second to the storage, and as many from it.
-    /// What goes to logs goes first, and the rest takes turns. `None` is no limit, as in the beginning.
+    /// From now on, this and all its clones together move at most this many bytes a second to the storage, and the same from
+    /// it. Transfers to logs go first, and the rest take turns. `None`, the default, is no limit.
     pub fn limit(&self, bytes_per_second: Option<NonZeroU64>) {
         self.link.limit(bytes_per_second);
     }
 
-    /// What was done through this and all its clones.
+    /// Counts of what was done through this and all its clones.
     #[must_use]
     pub fn counts(&self) -> StorageCounts {
         self.counters.counts()
@@ -133,23 +132,24 @@ impl Storage {
         &self.objects
     }
 
-    /// The directory of this machine that it is; none for other storage.
+    /// The directory of this machine that holds the storage; `None` for other storage.
     #[must_use]
     pub fn directory(&self) -> Option<PathBuf> {
         self.disk.as_ref().map(|disk| PathBuf::from(disk.describe())).filter(|path| path.is_dir())
     }
 
-    /// Whether logs are files: what was appended survives the end of the process before it is synced. In objects it is not
-    /// there before it is put.
+    /// Whether logs are files: what was appended survives the end of the process before it is synced. In objects it does not
+    /// exist before it is put.
     #[must_use]
     pub const fn has_log_files(&self) -> bool {
         self.disk.is_some()
     }
 
-    /// Begins a log under `name`, which no log ever had: an owner's epoch belongs into it. `log` is a random number.
+    /// Begins a log under `name`, which no log may ever have had: so the name should contain the owner's epoch. `log` is a
+    /// random number.
     ///
     /// # Errors
-    /// `AlreadyExists`, or `Fenced` once it is used, where there is or was one; those of the storage.
+    /// `AlreadyExists`, or `Fenced` once the log is used, where there is or was one; those of the storage.
     pub fn create_log(&self, name: &ObjectName, log: u64) -> Result<Arc<dyn Log>> {
         Ok(match &self.disk {
             Some(disk) => Arc::new(FileLog::create(Arc::clone(disk), name, log, self.options.file_log)?),
@@ -157,7 +157,7 @@ impl Storage {
         })
     }
 
-    /// Opens the log under `name` to be read. One that was never begun is empty.
+    /// Opens the log under `name` for reading. A log that was never begun is empty.
     ///
     /// # Errors
     /// `Corrupt`, naming the place where something that was durable is damaged; those of the storage.
@@ -165,7 +165,8 @@ impl Storage {
         open_log(&self.objects, self.disk.as_ref(), name, recovery)
     }
 
-    /// Checks that this build knows the version of the log under `name`, if it is there. Changes nothing, and finds no damage.
+    /// Checks that this build knows the version of the log under `name`, if the log exists. Changes nothing, and finds no
+    /// damage.
     ///
     /// # Errors
     /// `Unsupported`; those of the storage.
@@ -173,16 +174,16 @@ impl Storage {
         check_log(&self.objects, self.disk.as_ref(), name)
     }
 
-    /// Reads what is left of the log under `name`, segment by segment, whatever has happened to it; nothing for one that is
-    /// not there. Changes nothing.
+    /// Reads what is left of the log under `name`, segment by segment, whatever has happened to it; nothing for a log that
+    /// does not exist. Changes nothing.
     ///
     /// # Errors
-    /// Those of the storage, but for `Corrupt`.
+    /// Those of the storage, except `Corrupt`.
     pub fn rescue_log(&self, name: &ObjectName) -> Result<Vec<Rescued>> {
         rescue_log(&self.objects, self.disk.as_ref(), name)
     }
 
-    /// Deletes a log that was recovered and is not needed any more, but for its seal.
+    /// Deletes a log that was recovered and is no longer needed, except its seal.
     ///
     /// # Errors
     /// Those of the storage. Call again.
@@ -204,7 +205,7 @@ mod tests {
     use bytes::Bytes;
     use forebay_env::{Clock, ManualClock};
 
-    /// The second time, the folder is there and its sync succeeds.
+    /// The second time, the folder exists and its sync succeeds.
     #[test]
     fn no_log_begins_in_a_folder_whose_sync_failed() {
         let disk = SimDisk::new();
@@ -213,7 +214,7 @@ mod tests {
             storage.create_log(&logs.numbered(serial).unwrap(), 7).map(drop).map_err(|error| error.kind())
         };
         let storage = Storage::of_disk(Arc::new(disk.clone()), 1, StorageOptions::default());
-        // Three folders are made, and after each the one that it lies in is synced.
+        // Three folders are made, and after each its parent is synced.
         disk.fail_at(disk.steps() + 5, DiskFault::Refused(ErrorKind::Io));
         assert_eq!(create(&storage, 1), Err(ErrorKind::Io));
         assert_eq!(create(&storage, 1), Err(ErrorKind::Closed));
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(create(&again, 2), Ok(()));
     }
 
-    /// Each byte goes over the link once, also those of objects that are files.
+    /// Each byte goes over the link once, including those of objects that are files.
     #[test]
     fn a_limited_storage_takes_its_time() {
         let clock = Arc::new(ManualClock::new());

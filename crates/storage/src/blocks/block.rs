@@ -12,10 +12,10 @@
 //!  …       4     CRC-32 (ISO-HDLC) of all that precedes
 //! ```
 //!
-//! A block needs no other to be read, and says where it belongs. The checksum has another polynomial than those of
-//! records and tables, which a stored block ends in.
+//! A block can be read without any other, and says where it belongs. Its checksum uses another polynomial than
+//! those of records and tables, because a stored block may end in one of those.
 //!
-//! What it is for, and which test pins it: `docs/formats/block-object.md`.
+//! Purpose and golden test: `docs/formats/block-object.md`.
 
 use super::compression::{Codec, Compressor, decompress};
 use forebay_base::{DecodeError, Reader, Writer, envelope_checksum};
@@ -25,14 +25,14 @@ const WHAT: &str = "a block of an object";
 const HEADER_BYTES: usize = 24;
 const TRAILER_BYTES: usize = 4;
 
-/// Which block, of which object.
+/// A block's number and the identity of its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub identity: u64,
     pub number: u32,
 }
 
-/// Appends the block that has these bytes. Returns how long it is.
+/// Appends the block that has these bytes. Returns its length.
 pub(super) fn encode(place: Place, bytes: &[u8], compressor: &mut Compressor, out: &mut Vec<u8>) -> u32 {
     let start = out.len();
     let (codec, payload) = compressor.compress(bytes);
@@ -49,13 +49,13 @@ pub(super) fn encode(place: Place, bytes: &[u8], compressor: &mut Compressor, ou
     (out.len() - start) as u32
 }
 
-/// Length of a block with so long a payload.
+/// Length of a block with a payload of this length.
 pub(super) const fn stored_bytes(payload: usize) -> usize {
     HEADER_BYTES + payload + TRAILER_BYTES
 }
 
-/// The bytes of the block at `place`, which has `length` of them, from what is stored of it: a part of that, if they are
-/// stored as they are.
+/// Decodes the `length` bytes of the block at `place` from its stored form. Borrows them from `stored` if they are
+/// stored uncompressed.
 pub(super) fn decode(place: Place, length: usize, stored: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     let (covered, crc) = stored.split_last_chunk::<TRAILER_BYTES>().ok_or(DecodeError::Truncated {
         offset: 0,
@@ -122,7 +122,7 @@ mod tests {
         let lz4 = [&header(64, 12, 1)[..], &[0x1f, b'a', 1, 0, 38, 0x60], b"aaaaaa"].concat();
         let found = block(Compression::Lz4, &[b'a'; 64]);
         assert_eq!(found[..found.len() - 4], lz4);
-        // Bytes of Zstandard may differ between its versions; what they stand for may not.
+        // Bytes of Zstandard may differ between its versions; what they decode to may not.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x40, 0x45, 0, 0, 0x10, b'a', b'a', 1, 0, 0x93, 0, 0x16];
         let zstd = [&header(64, frame.len() as u8, 2)[..], &frame, &[0x9e, 0x6f, 0x53, 0x5d]].concat();
         assert_eq!(*decode(PLACE, 64, &zstd).unwrap(), [b'a'; 64]);

@@ -10,7 +10,7 @@ use crate::objects::ObjectReader;
 use forebay_env::thread;
 use std::sync::Arc;
 
-/// What is read first of an object: the directory of one of about 64 MiB.
+/// Bytes of an object's end that are read first: enough for the directory of an object of about 64 MiB.
 const FIRST_TAIL_BYTES: u64 = 16 << 10;
 
 /// See the module.
@@ -21,7 +21,7 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// A cache in which nothing is.
+    /// An empty cache.
     ///
     /// # Errors
     /// When the operating system refuses a thread.
@@ -29,7 +29,7 @@ impl BlockCache {
         Self::over(options, None)
     }
 
-    /// The same, over a floor that is asked before the storage.
+    /// As [`BlockCache::new`], over a floor that is asked before the storage.
     ///
     /// # Errors
     /// As [`BlockCache::new`].
@@ -66,7 +66,7 @@ impl BlockCache {
         Ok(self.open_as(reader, name, directory))
     }
 
-    /// The same of an object whose directory is known, because it was just written. Takes no request.
+    /// As [`BlockCache::open`], for an object whose directory is known because it was just written. Takes no request.
     pub fn open_as(
         &self,
         reader: Arc<dyn ObjectReader>,
@@ -91,12 +91,12 @@ impl BlockCache {
         Err(Error::corrupt(name, "the object's footer changed while it was read"))
     }
 
-    /// Has the floor below let go of half of what it has.
+    /// Makes the floor below release half of what it holds.
     pub fn shrink_below(&self) {
         self.shared.shrink_below();
     }
 
-    /// What it has done so far.
+    /// Counts of what the cache has done so far.
     #[must_use]
     pub fn counts(&self) -> BlockCacheCounts {
         self.shared.counts()
@@ -107,7 +107,7 @@ impl Drop for BlockCache {
     fn drop(&mut self) {
         self.shared.close();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }

@@ -13,8 +13,8 @@ const LEVELS: RangeInclusive<u8> = 1..=22;
 /// The level that Zstandard's authors made the default.
 const DEFAULT_LEVEL: u8 = 3;
 
-/// How the blocks of an object are compressed. A block that does not shrink by an eighth is stored as it is: it would cost
-/// time at each read for next to nothing.
+/// How the blocks of an object are compressed. A block that does not shrink by an eighth is stored uncompressed: it would
+/// cost time at each read for little gain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
     /// Not at all.
@@ -59,7 +59,7 @@ fn unknown(text: &str) -> Error {
     Error::new(ErrorKind::Invalid, "compress", text, detail)
 }
 
-/// What a block's payload is. The numbers are part of the format.
+/// How a block's payload is encoded. The numbers are part of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Codec {
@@ -99,7 +99,7 @@ impl fmt::Debug for Compressor {
 
 impl Compressor {
     /// # Errors
-    /// `Invalid` for a level that there is not.
+    /// `Invalid` for a level that does not exist.
     pub fn new(compression: Compression) -> Result<Self> {
         let method = match compression {
             Compression::None => Method::None,
@@ -113,7 +113,7 @@ impl Compressor {
         Ok(Self { method, buffer: Vec::new() })
     }
 
-    /// What stands for `bytes` in an object: their compressed form, or themselves.
+    /// The stored form of `bytes`: compressed, or unchanged.
     pub fn compress<'a>(&'a mut self, bytes: &'a [u8]) -> (Codec, &'a [u8]) {
         let most = bytes.len() - bytes.len() / 8;
         let (codec, length) = match &mut self.method {
@@ -135,11 +135,11 @@ impl Compressor {
 }
 
 thread_local! {
-    /// Making one takes longer than decompressing a block.
+    /// Kept, because making one takes longer than decompressing a block.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// The bytes that `payload` stands for, if these are exactly `length`.
+/// The bytes that `payload` decodes to, if there are exactly `length`.
 pub(super) fn decompress(codec: Codec, payload: &[u8], length: usize) -> Option<Cow<'_, [u8]>> {
     match codec {
         Codec::Stored => (payload.len() == length).then_some(Cow::Borrowed(payload)),
@@ -155,7 +155,7 @@ pub(super) fn decompress(codec: Codec, payload: &[u8], length: usize) -> Option<
     }
 }
 
-/// So many bytes, if `fill` fills all of them.
+/// `length` bytes, if `fill` fills all of them.
 fn filled<'a>(length: usize, fill: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Cow<'a, [u8]>> {
     let mut out = vec![0; length];
     (fill(&mut out) == Some(length)).then_some(Cow::Owned(out))

@@ -1,6 +1,6 @@
-//! What lies where in a block object.
+//! The directory of a block object: where each part is stored.
 //!
-//! An object is its blocks, one behind the other, then the directory, then the footer:
+//! An object consists of its blocks, one after the other, then the directory, then the footer:
 //!
 //! ```text
 //!  directory, at the end of the last block
@@ -23,7 +23,7 @@
 //!  8       4     CRC32C of the bytes before
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/block-object.md`.
+//! Purpose and golden test: `docs/formats/block-object.md`.
 
 use super::block::stored_bytes;
 use super::options::{BlockOptions, MAX_ABOUT_BYTES};
@@ -69,7 +69,7 @@ impl BlockDirectory {
         self.length
     }
 
-    /// Length of each block but the last, in bytes before compression.
+    /// Length of each block except the last, in bytes before compression.
     #[must_use]
     pub const fn block_bytes(&self) -> u32 {
         self.block_bytes
@@ -87,7 +87,7 @@ impl BlockDirectory {
         self.ends.len() as u32
     }
 
-    /// Bytes that a directory takes in memory, about.
+    /// Approximate bytes that a directory takes in memory.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.about.len() + self.ends.len() * size_of::<u64>()
@@ -151,8 +151,8 @@ impl BlockDirectory {
         out.put_u32(crc);
     }
 
-    /// Decodes the directory of an object of `object_bytes`, whose last bytes are `tail`. When it begins before them:
-    /// how many bytes from the object's end are needed.
+    /// Decodes the directory of an object of `object_bytes`, whose last bytes are `tail`. If the directory begins
+    /// before `tail`: returns how many bytes from the object's end are needed.
     pub(super) fn decode(tail: &[u8], object_bytes: u64) -> Result<Result<Self, usize>, DecodeError> {
         let bad = |what, found| Err(DecodeError::BadValue { what, found });
         let (before, footer) = tail.split_last_chunk::<FOOTER_BYTES>().ok_or(DecodeError::Truncated {

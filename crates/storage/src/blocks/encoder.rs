@@ -1,4 +1,4 @@
-//! Bytes become a block object: bytes in, bytes out.
+//! Encodes a block object: bytes in, bytes out.
 
 use super::block::{Place, encode};
 use super::compression::Compressor;
@@ -18,7 +18,8 @@ pub struct BlockEncoder {
 }
 
 impl BlockEncoder {
-    /// An encoder of the object `identity`, a number that whoever reads it knows, of which the writer says `about`.
+    /// An encoder of the object `identity`, a number that its readers know. `about` is what the writer says of the
+    /// object.
     ///
     /// # Errors
     /// `Invalid` for a block length or level that is not allowed, or too long an `about`.
@@ -64,7 +65,7 @@ impl BlockEncoder {
         Ok(())
     }
 
-    /// Adds to `out` what is left of the object, and returns what lies where in it.
+    /// Adds the rest of the object to `out`, and returns its directory.
     ///
     /// # Errors
     /// As for [`BlockEncoder::add`].

@@ -1,4 +1,4 @@
-//! One request for blocks that lie side by side in an object, and who waits for it.
+//! One request for adjacent blocks of an object, and the threads that wait for it.
 //!
 //! ```text
 //!              claim                     complete
@@ -7,7 +7,7 @@
 //!      └── given up by all who wanted it ─────────────▸ done (cancelled)
 //! ```
 //!
-//! Whoever claims it carries it out: a thread of the cache, or the first who waits for it.
+//! The thread that claims it carries it out: a thread of the cache, or the first that waits for it.
 
 use super::block::{Place, decode};
 use super::directory::BlockDirectory;
@@ -23,9 +23,9 @@ use std::sync::{Arc, PoisonError};
 /// An object that is read through the cache.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// What the cache knows it by.
+    /// Its number in the cache.
     pub id: u64,
-    /// What errors call it.
+    /// Its name in errors.
     pub name: String,
     pub reader: Arc<dyn ObjectReader>,
     pub directory: BlockDirectory,
@@ -43,9 +43,9 @@ pub(super) struct Fetch {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// How many blocks of it are wanted, each once for each who wants it.
+    /// How many blocks of it are wanted; a block counts once for each caller that wants it.
     wanted: usize,
-    /// Threads that wait for it. To wake nobody would cost a system call too.
+    /// Number of threads that wait for it: even a wake-up of nobody costs a system call.
     waiting: usize,
 }
 
@@ -63,13 +63,13 @@ impl Fetch {
         Self { object, blocks, state: Mutex::new(state), done: Condvar::new() }
     }
 
-    /// One more wants a block of it.
+    /// Counts one more caller that wants a block of it.
     pub fn want(&self) {
         lock(&self.state).wanted += 1;
     }
 
-    /// One who wanted a block of it does not any more. Whether it was cancelled, because nobody does and nobody has begun
-    /// it.
+    /// Counts one caller less that wants a block of it. Returns whether the request was cancelled, because nobody wants a
+    /// block and nobody has begun the request.
     pub fn give_up(&self) -> bool {
         let mut state = lock(&self.state);
         state.wanted = state.wanted.saturating_sub(1);
@@ -86,7 +86,7 @@ impl Fetch {
         matches!(lock(&self.state).stage, Stage::Waiting)
     }
 
-    /// Whether the caller is to carry it out.
+    /// Claims the request. Returns whether the caller must carry it out.
     pub fn claim(&self) -> bool {
         let mut state = lock(&self.state);
         let is_waiting = matches!(state.stage, Stage::Waiting);
@@ -96,7 +96,7 @@ impl Fetch {
         is_waiting
     }
 
-    /// How many bytes the request asks for.
+    /// The number of bytes that the request asks for.
     pub fn stored_bytes(&self) -> u64 {
         self.blocks.clone().map(|block| length(&self.object.directory.place_of(block))).sum()
     }
@@ -115,7 +115,7 @@ impl Fetch {
         Ok(Bytes::from(stored))
     }
 
-    /// The blocks, from what is stored of them.
+    /// Decodes the blocks from their stored form.
     pub fn decode(&self, stored: Bytes) -> Result<Vec<Bytes>> {
         let directory = &self.object.directory;
         let mut rest = stored;
@@ -131,14 +131,14 @@ impl Fetch {
             Ok(match decoded {
                 Cow::Owned(bytes) => Bytes::from(bytes),
                 Cow::Borrowed(part) if is_one => block.slice_ref(part),
-                // Who holds one block of several is not to hold all of them.
+                // A holder of one block must not keep the memory of all of them.
                 Cow::Borrowed(part) => Bytes::copy_from_slice(part),
             })
         };
         self.blocks.clone().map(block).collect()
     }
 
-    /// Tells those who wait what came of it.
+    /// Gives the waiting threads the result.
     pub fn complete(&self, blocks: Result<Vec<Bytes>>) {
         let mut state = lock(&self.state);
         state.stage = Stage::Done(blocks);
@@ -149,7 +149,7 @@ impl Fetch {
         }
     }
 
-    /// Waits until it is done, and returns a block of it.
+    /// Waits until the request is done, and returns a block of it.
     pub fn wait(&self, block: u32) -> Result<Bytes> {
         let mut state = lock(&self.state);
         loop {

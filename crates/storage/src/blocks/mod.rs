@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A range is asked for ([`BlockObject::ask`]), begun and waited for later, so that several requests are in flight and a
-//! reader works while the next range is on its way. Whoever waits for a request that no thread has begun carries it out itself:
-//! a single read costs no change of threads, and a cache without threads works like one with them.
+//! reader works while the next range is on its way. A thread that waits for a request that no thread has begun carries it
+//! out itself. So a single read costs no change of threads, and a cache without threads works like one with them.
 
 mod block;
 mod cache;

@@ -11,25 +11,25 @@ use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// See the module. Any number of threads may read at once. What it holds of the object is its directory.
+/// See the module. Any number of threads may read at once. It holds only the object's directory.
 #[derive(Debug)]
 pub struct BlockObject {
     cache: Arc<Shared>,
     object: Arc<Object>,
 }
 
-/// A range that was asked for. What of it is not in the cache is requested when somebody waits for it, or before, by
-/// [`Asked::begin`]. Dropped without being waited for, it is given up: what nobody else wants of it, and nobody has begun,
-/// is not read.
+/// A range that was asked for. Its blocks that are not in the cache are requested when somebody waits for the range, or
+/// earlier by [`Asked::begin`]. If it is dropped without a wait, it is given up: requests that nobody else wants, and nobody
+/// has begun, are not made.
 #[derive(Debug)]
 pub struct Asked {
     cache: Arc<Shared>,
     object: Arc<Object>,
     range: Range<u64>,
-    /// The next of the blocks that are wanted.
+    /// The next wanted block.
     block: u32,
     wanted: smallvec::IntoIter<[Wanted; 2]>,
-    /// The requests that nobody else made, and nobody has begun.
+    /// The requests that this range made, and that nobody has begun.
     new: Vec<Arc<Fetch>>,
 }
 
@@ -38,7 +38,7 @@ impl BlockObject {
         Self { cache, object }
     }
 
-    /// What lies where in it.
+    /// The object's directory.
     #[must_use]
     pub fn directory(&self) -> &BlockDirectory {
         &self.object.directory
@@ -47,7 +47,7 @@ impl BlockObject {
     /// Asks for a range of the bytes before compression.
     ///
     /// # Errors
-    /// `Corrupt` when the object ends before: whoever asks knows its length.
+    /// `Corrupt` when the object ends before the range does: the caller knows its length.
     pub fn ask(&self, range: Range<u64>) -> Result<Asked> {
         let Object { name, directory, .. } = &*self.object;
         let blocks = directory.blocks_of(&range).ok_or_else(|| {
@@ -60,8 +60,8 @@ impl BlockObject {
         Ok(Asked { cache, object, range, block: first, wanted: wanted.into_iter(), new })
     }
 
-    /// Reads as many bytes as `out` has, from `offset`: with no request when they are in the cache, and with one when none of
-    /// them is (and one is long enough).
+    /// Fills `out` with bytes from `offset`. Makes no request when they are in the cache, and one when none of them is (and
+    /// one request is long enough).
     ///
     /// # Errors
     /// As for [`BlockObject::ask`]; `Corrupt` when a block is damaged; those of
@@ -70,7 +70,7 @@ impl BlockObject {
         self.read_many(&mut [ReadRequest { offset, out }])
     }
 
-    /// Reads several ranges. What the cache does not have is asked for at the same time.
+    /// Reads several ranges. Requests what the cache does not have at the same time.
     ///
     /// # Errors
     /// As for [`BlockObject::read_at`]; some ranges may have been read.
@@ -86,9 +86,9 @@ impl BlockObject {
         requests.iter_mut().zip(all).try_for_each(|(request, asked)| asked.wait(request.out))
     }
 
-    /// The object as it is stored, from its first byte to its last, in pieces of about so many bytes. Each block of a piece is
-    /// verified before the piece is handed out, and the last piece is the directory. The cache is not used. The iterator
-    /// must not be used further after an error.
+    /// The object in its stored form, from its first byte to its last, in pieces of about `piece_bytes`. Each block of a
+    /// piece is verified before the piece is handed out, and the last piece is the directory. The cache is not used. The
+    /// iterator must not be used further after an error.
     ///
     /// # Errors
     /// Of an item: `Corrupt` when a block is damaged; those of [`ObjectReader::read_at`](crate::ObjectReader::read_at).
@@ -123,15 +123,15 @@ impl Asked {
         &self.range
     }
 
-    /// Has the cache's threads bring what is not there, with as many requests in flight as there are threads.
+    /// Makes the cache's threads fetch what is missing, with as many requests in flight as there are threads.
     pub fn begin(&mut self) {
         self.cache.begin(std::mem::take(&mut self.new));
     }
 
-    /// Waits for the range, and fills `out` with it, which has as many bytes.
+    /// Waits for the range, and fills `out` with it; both have the same length.
     ///
     /// # Errors
-    /// As for [`BlockObject::read_at`]; `Invalid` when `out` has not as many bytes.
+    /// As for [`BlockObject::read_at`]; `Invalid` when `out` has another length.
     pub fn wait(mut self, out: &mut [u8]) -> Result<()> {
         if out.len() as u64 != length(&self.range) {
             let detail = format!("{} bytes were asked for, and {} are to be filled", length(&self.range), out.len());
@@ -144,7 +144,7 @@ impl Asked {
             let here = self.object.directory.bytes_of(self.block);
             let part = start.max(here.start)..end.min(here.end);
             let part = bytes.get((part.start - here.start) as usize..(part.end - here.start) as usize);
-            // A block was decoded to as many bytes as the directory says.
+            // A block was decoded to the number of bytes that the directory says.
             let part = part.unwrap_or_default();
             let (filled, after) = std::mem::take(&mut rest).split_at_mut(part.len());
             filled.copy_from_slice(part);

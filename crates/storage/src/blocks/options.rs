@@ -13,7 +13,7 @@ pub const MAX_ABOUT_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockOptions {
     /// Bytes of a block before compression: a power of two from [`MIN_BLOCK_BYTES`] to [`MAX_BLOCK_BYTES`]. Longer blocks
-    /// shrink more; a point read brings and decompresses at least one.
+    /// shrink more; a point read fetches and decompresses at least one.
     pub block_bytes: u32,
     /// How blocks are compressed.
     pub compression: Compression,
@@ -26,13 +26,13 @@ impl Default for BlockOptions {
 }
 
 impl BlockOptions {
-    /// Whether objects may be written like this.
+    /// Whether objects may be written with these options.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         Self::allows(self.block_bytes)
     }
 
-    /// Whether blocks may have so many bytes.
+    /// Whether blocks may have `block_bytes` bytes.
     pub(super) const fn allows(block_bytes: u32) -> bool {
         block_bytes.is_power_of_two() && block_bytes >= MIN_BLOCK_BYTES && block_bytes <= MAX_BLOCK_BYTES
     }

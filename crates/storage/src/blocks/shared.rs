@@ -1,16 +1,16 @@
 //! What a block cache, its threads and its objects share: the blocks that are held, and the requests for those that are
 //! not.
 //!
-//! Which blocks stay is up to crate `quick_cache`, whose policy (S3-FIFO's kin) keeps what is read again when a scan passes
-//! through. A block that is on its way is asked for once: whoever wants it meanwhile waits for the same request.
+//! Crate `quick_cache` decides which blocks stay. Its policy (related to S3-FIFO) keeps what is read again when a scan
+//! passes through. A block that is on its way is requested once: callers that want it meanwhile wait for the same request.
 //!
 //! Invariants:
 //!
-//! 1. A block is held before its request leaves `under_way` (unless the budget has no room for it). Who finds it in
-//!    neither, under the lock of `under_way`, is the only one to ask for it.
+//! 1. A block is held before its request leaves `under_way` (unless the budget has no room for it). A caller that finds it
+//!    in neither, under the lock of `under_way`, is the only one to request it.
 //! 2. A request in `under_way` is wanted by somebody, or was begun: nobody waits for one that nobody will carry out.
 //! 3. The lock of `under_way` is taken before a request's own. No lock is held during a request.
-//! 4. Nobody waits for somebody who asks the floor below: what that takes may depend on other work of the engine.
+//! 4. Nobody waits for a caller that asks the floor below: how long that takes may depend on other work of the engine.
 
 use super::fetch::{Fetch, Object};
 use super::floor::{LowerFloor, MOST_BLOCKS};
@@ -29,11 +29,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-/// What the cache needs for a block beside its bytes, about.
+/// Approximate bytes that the cache needs for a block besides its content.
 const ENTRY_BYTES: u64 = 64;
-/// A part of the cache with a lock of its own has at least so many bytes.
+/// Fewest bytes of a part of the cache with a lock of its own.
 const LEAST_SHARD_BYTES: u64 = 8 << 20;
-/// Parts of the cache with a lock of their own, at most.
+/// Most parts of the cache with a lock of their own.
 const MOST_SHARDS: u64 = 16;
 /// Bytes of a block, for an estimate of how many there will be.
 const TYPICAL_BLOCK_BYTES: u64 = 16 << 10;
@@ -41,11 +41,11 @@ const TYPICAL_BLOCK_BYTES: u64 = 16 << 10;
 /// Settings of a block cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCacheOptions {
-    /// Bytes of blocks that are held, at most. With 0 nothing is held.
+    /// Most bytes of blocks that are held. With 0 nothing is held.
     pub capacity_bytes: u64,
-    /// Threads that carry out requests ahead of need: how many requests are in flight beside those of callers.
+    /// Threads that carry out requests ahead of need: how many requests are in flight besides those of callers.
     pub threads: usize,
-    /// Bytes of one request, at most, but for one block. More at once are several requests.
+    /// Most bytes of one request, unless a single block is longer. A longer range takes several requests.
     pub request_bytes: u64,
 }
 
@@ -58,15 +58,15 @@ impl Default for BlockCacheOptions {
 /// What a block cache has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockCacheCounts {
-    /// Blocks that were there when they were wanted.
+    /// Blocks that were in the cache when they were wanted.
     pub hits: u64,
-    /// Blocks that were asked for.
+    /// Blocks that had to be requested.
     pub misses: u64,
-    /// Blocks that were on their way already when they were wanted.
+    /// Blocks that were already on their way when they were wanted.
     pub joined: u64,
-    /// Blocks that were asked for and came from the floor below.
+    /// Requested blocks that came from the floor below.
     pub below_hits: u64,
-    /// Blocks that the floor below was asked for in vain.
+    /// Requested blocks that the floor below did not have.
     pub below_misses: u64,
     /// Requests to the storage for blocks.
     pub requests: u64,
@@ -95,7 +95,7 @@ impl Weighter<BlockKey, Bytes> for ByBytes {
     }
 }
 
-/// Its hasher has no random key, so that a simulation runs twice alike. Nobody outside chooses keys.
+/// The hasher has no random key, so that a simulation runs twice alike. No outsider chooses keys.
 type Blocks = Cache<BlockKey, Bytes, ByBytes, FxBuildHasher>;
 
 /// A block that is wanted.
@@ -107,7 +107,7 @@ pub(super) enum Wanted {
     OnItsWay(Arc<Fetch>),
 }
 
-/// The blocks of a range. Most ranges are a record's, which lies in one block or two.
+/// The blocks of a range. Most ranges are records, which are in one block or two.
 pub(super) type AllWanted = SmallVec<[Wanted; 2]>;
 
 type Found = SmallVec<[Option<Wanted>; 2]>;
@@ -189,8 +189,8 @@ impl Shared {
         }
     }
 
-    /// Finds blocks of an object. Those that are neither here nor on their way are to be asked for: they are in the
-    /// requests that come second, which nobody has begun.
+    /// Finds blocks of an object. Blocks that are neither here nor on their way are in the returned requests, which
+    /// nobody has begun: the caller has to make them.
     #[inline]
     pub(super) fn find(&self, object: &Arc<Object>, blocks: Range<u32>) -> (AllWanted, Vec<Arc<Fetch>>) {
         let mut found: Found = blocks.clone().map(|block| self.held(object, block)).collect();
@@ -212,7 +212,7 @@ impl Shared {
         let mut under_way = lock(&self.under_way);
         let (mut hits, mut others) = (0, 0);
         for (block, found) in blocks.clone().zip(found.iter_mut()).filter(|(_, found)| found.is_none()) {
-            // It may have come since.
+            // It may have arrived since.
             *found = under_way.get(&key(block)).map(joined).or_else(|| self.held(object, block));
             match found {
                 Some(Wanted::Here(_)) => hits += 1,
@@ -240,7 +240,7 @@ impl Shared {
         new
     }
 
-    /// Requests for blocks, ascending: one for those that lie side by side, as long as it is short enough.
+    /// Makes requests for ascending blocks: one for adjacent blocks, as long as it is short enough.
     fn requests(&self, object: &Arc<Object>, blocks: impl Iterator<Item = u32>) -> Vec<Arc<Fetch>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         for block in blocks {
@@ -258,7 +258,7 @@ impl Shared {
         runs.into_iter().map(|run| Arc::new(Fetch::new(Arc::clone(object), run))).collect()
     }
 
-    /// Has the cache's threads carry out requests, if it has any.
+    /// Makes the cache's threads carry out requests, if the cache has threads.
     pub(super) fn begin(&self, fetches: Vec<Arc<Fetch>>) {
         if self.options.threads > 0 && !fetches.is_empty() {
             lock(&self.queue).waiting.extend(fetches);
@@ -266,7 +266,7 @@ impl Shared {
         }
     }
 
-    /// A block that is wanted, when it is here.
+    /// Waits for a wanted block, and returns it.
     pub(super) fn wait(&self, wanted: Wanted, block: u32) -> Result<Bytes> {
         match wanted {
             Wanted::Here(bytes) => Ok(bytes),
@@ -277,7 +277,7 @@ impl Shared {
         }
     }
 
-    /// A block is not wanted any more.
+    /// Gives up a block that is no longer wanted.
     pub(super) fn give_up(&self, wanted: &Wanted) {
         let Wanted::OnItsWay(fetch) = wanted else { return };
         let mut under_way = lock(&self.under_way);
@@ -289,7 +289,8 @@ impl Shared {
     /// Carries out a request, unless somebody else does.
     fn carry_out(&self, fetch: &Arc<Fetch>) {
         let below = self.below.as_deref().filter(|_| fetch.blocks.len() <= MOST_BLOCKS);
-        // It is not claimed yet, so nobody waits for an answer of the floor but who asks it: several may.
+        // The request is not claimed yet, so only the thread that asks the floor waits for its answer.
+        // Several threads may ask.
         let brought = below.filter(|_| fetch.is_waiting()).and_then(|below| read_below(below, fetch));
         if !fetch.claim() {
             return;
@@ -320,7 +321,7 @@ impl Shared {
         }
     }
 
-    /// The blocks of a request from the storage, and what is stored of them.
+    /// Reads the blocks of a request from the storage. Returns them decoded and in their stored form.
     fn read_storage(&self, fetch: &Fetch) -> Result<(Vec<Bytes>, Bytes)> {
         add(&self.requests, 1);
         add(&self.requested_bytes, fetch.stored_bytes());
@@ -332,7 +333,7 @@ impl Shared {
         self.below.iter().for_each(|below| below.let_go());
     }
 
-    /// A number that no other object has here.
+    /// A number that no other object of this cache has.
     pub(super) fn next_object(&self) -> u64 {
         self.next_object.fetch_add(1, Ordering::Relaxed)
     }
@@ -347,7 +348,7 @@ impl Shared {
         self.has_work.notify_all();
     }
 
-    /// What a thread of the cache does, until the cache is closed.
+    /// The work of a thread of the cache, until the cache is closed.
     pub(super) fn work(&self) {
         let mut queue = lock(&self.queue);
         while !queue.is_closed {
@@ -364,20 +365,21 @@ impl Shared {
     }
 }
 
-/// The blocks of a request from the floor below; `None` when it does not have all of them, undamaged.
+/// Reads the blocks of a request from the floor below; `None` when it does not have all of them
+/// undamaged.
 fn read_below(below: &dyn LowerFloor, fetch: &Fetch) -> Option<Vec<Bytes>> {
     let stored = below.bring(fetch.object.id, fetch.blocks.clone(), fetch.stored_bytes() as usize)?;
-    // What is damaged is not there.
+    // A damaged block counts as missing.
     fetch.decode(Bytes::from(stored)).ok()
 }
 
-/// A block of a request that was made.
+/// A wanted block of a request that is under way.
 fn joined(fetch: &Arc<Fetch>) -> Wanted {
     fetch.want();
     Wanted::OnItsWay(Arc::clone(fetch))
 }
 
-/// Takes a request's blocks out of those that are under way.
+/// Removes a request's blocks from those that are under way.
 fn forget(under_way: &mut HashMap<BlockKey, Arc<Fetch>>, fetch: &Arc<Fetch>) {
     for block in fetch.blocks.clone() {
         under_way.remove(&BlockKey { object: fetch.object.id, block });

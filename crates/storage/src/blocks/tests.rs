@@ -21,7 +21,7 @@ const fn options(compression: Compression) -> BlockOptions {
     BlockOptions { block_bytes: BLOCK_BYTES, compression }
 }
 
-/// Bytes of which blocks shrink, and do not, in turns.
+/// Bytes whose blocks alternately shrink and do not.
 fn sample(length: usize) -> Vec<u8> {
     let noise = |i: usize| {
         let mixed = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -40,7 +40,7 @@ fn encoded(compression: Compression, about: &[u8], bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An object in memory that notes what is read of it, and lets no read return while it is shut.
+/// An object in memory that records reads, and lets no read return while it is shut.
 #[derive(Debug, Default)]
 struct Watched {
     bytes: Vec<u8>,
@@ -184,7 +184,7 @@ fn an_error_names_object_and_block() {
     let error = object.read_at(0, &mut [0; 2000]).unwrap_err();
     assert_eq!(error.object(), "object");
     assert!(error.to_string().contains("block 1 of the object is damaged"), "{error}");
-    // What is whole is read all the same.
+    // Undamaged blocks are still read.
     assert_eq!(read(&object, 0..1024), sample(1024));
 }
 
@@ -197,13 +197,13 @@ fn a_read_brings_exactly_the_blocks_it_needs_with_one_request() {
     let stored = u64::from(BLOCK_BYTES) + 28;
     assert_eq!(read(&opened, 2100..2200), bytes[2100..2200]);
     assert_eq!(object.reads(), [(2 * stored, 3 * stored)]);
-    // Over a boundary, of which one side is there.
+    // Across a boundary; one side is in the cache.
     assert_eq!(read(&opened, 3000..3100), bytes[3000..3100]);
     assert_eq!(object.reads(), [(3 * stored, 4 * stored)]);
     assert_eq!(read(&opened, 2048..4096), bytes[2048..4096]);
     assert!(read(&opened, 7000..7000).is_empty());
     assert_eq!(object.reads(), []);
-    // Around what is there.
+    // Around what is in the cache.
     assert_eq!(read(&opened, 1000..6000), bytes[1000..6000]);
     assert_eq!(object.reads(), [(0, 2 * stored), (4 * stored, 6 * stored)]);
     let counts = cache.counts();
@@ -469,7 +469,7 @@ proptest! {
     }
 }
 
-/// A floor that keeps what it is given, and says what it was asked for.
+/// A floor that keeps what it is given, and records what it was asked for.
 #[derive(Debug, Default)]
 struct Cellar {
     blocks: Mutex<std::collections::BTreeMap<(u64, u32), Vec<u8>>>,
@@ -567,7 +567,7 @@ fn what_is_damaged_below_is_read_from_the_storage_again() {
     assert_eq!(cache.counts().below_hits, 0);
 }
 
-/// A floor that needs the same block to bring it, as where one thread does other work while it waits.
+/// A floor that needs the same block to return it, as when one thread does other work while it waits.
 #[derive(Debug, Default)]
 struct Winding {
     object: Mutex<Option<Arc<BlockObject>>>,

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::objects::ObjectWriter;
 use bytes::Bytes;
 
-/// Bytes that are handed to the storage at once, about.
+/// Approximate bytes that are handed to the storage at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Writes a block object as a stream: no more than a piece of it is held here.
@@ -19,7 +19,7 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Begins the object `identity`, of which the writer says `about`, with `writer`.
+    /// Begins the object `identity` with `writer`. `about` is what the writer says of the object.
     ///
     /// # Errors
     /// As for [`BlockEncoder::new`].
@@ -30,7 +30,7 @@ impl BlockWriter {
     /// Adds bytes.
     ///
     /// # Errors
-    /// As for [`ObjectWriter::write`]: there will be no object then.
+    /// As for [`ObjectWriter::write`]; then no object is made.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         for part in bytes.chunks(PIECE_BYTES) {
             self.encoder.add(part, &mut self.piece)?;
@@ -41,7 +41,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Makes the object of what was written. Without it there is none.
+    /// Makes the object from what was written. Without this call there is no object.
     ///
     /// # Errors
     /// As for [`ObjectWriter::finish`].

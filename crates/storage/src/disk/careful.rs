@@ -1,7 +1,7 @@
-//! A disk that does not rely on a folder of which a sync failed.
+//! A disk that does not rely on a folder whose sync failed.
 //!
-//! What was created there may be gone after a power failure, while later syncs succeed. So nothing more is created in such a
-//! folder, and no sync of it succeeds, until the storage is opened again.
+//! Entries created there may be gone after a power failure, although later syncs succeed. So nothing more is created in such
+//! a folder, and no sync of it succeeds, until the storage is opened again.
 
 use super::{Disk, DiskEntry, DiskFile};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct CarefulDisk {
     disk: Arc<dyn Disk>,
-    /// Folders of which a sync failed.
+    /// Folders whose sync failed.
     broken: Mutex<HashSet<String>>,
 }
 

@@ -1,13 +1,14 @@
-//! What the crate needs of a file system, so that the same code runs on a real one and on one that loses power.
+//! What the crate needs from a file system, so that the same code runs on a real one and on a simulated one that loses
+//! power.
 //!
-//! The contract is what POSIX leaves open, no more:
+//! The contract promises only what POSIX leaves certain:
 //!
 //! - What was written to a file survives a power failure once [`DiskFile::sync`] has returned, and so does its length.
 //! - An entry of a folder (created, renamed, linked, removed) survives once [`Disk::sync_folder`] of that folder has returned.
 //! - Whatever was not synced survives in part, in any order. Entries change one by one: after a power failure a rename may
 //!   show both names or neither.
-//! - [`Disk::link`] and [`Disk::create`] are the atomic ones: one of several callers creates the name.
-//! - After a failed sync of a file nothing is known about what it covered; a later sync that succeeds says nothing about it.
+//! - [`Disk::link`] and [`Disk::create`] are atomic: one of several callers creates the name.
+//! - After a failed sync of a file nothing is known about what it covered; a later successful sync says nothing about that.
 //!
 //! Paths are relative to the disk's root; parts are joined by `/`.
 
@@ -37,7 +38,7 @@ pub struct DiskEntry {
 
 /// A file system below some root.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// What errors and logs call it.
+    /// Its name in errors and logs.
     fn describe(&self) -> String;
 
     /// Creates a file for reading and writing.
@@ -52,34 +53,34 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `NotFound`, `AccessDenied`, `Io`.
     fn open(&self, path: &str, writes: bool) -> Result<Arc<dyn DiskFile>>;
 
-    /// Whether a file or folder of this name is there.
+    /// Whether a file or folder of this name exists.
     ///
     /// # Errors
     /// `AccessDenied`, `Io`.
     fn exists(&self, path: &str) -> Result<bool>;
 
-    /// Gives a file another name, which it takes away from the file that has it.
+    /// Renames a file. If another file has the new name, that file loses it.
     ///
     /// # Errors
     /// `NotFound`, `AccessDenied`, `Io`.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Gives a file another name beside its own.
+    /// Gives a file a second name.
     ///
     /// # Errors
     /// `AlreadyExists` when some file has the name, `NotFound`, `AccessDenied`, `Io`.
     fn link(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Takes a name from a file; a file without names is gone when it is not open.
+    /// Removes a name of a file; a file without names is gone once it is not open.
     ///
     /// # Errors
     /// `NotFound`, `AccessDenied`, `Io`.
     fn remove(&self, path: &str) -> Result<()>;
 
-    /// Creates a folder; one that is there is fine.
+    /// Creates a folder; an existing one is fine.
     ///
     /// # Errors
-    /// `NotFound` for the folder that it is to lie in, `Full`, `AccessDenied`, `Io`.
+    /// `NotFound` for its parent folder, `Full`, `AccessDenied`, `Io`.
     fn make_folder(&self, path: &str) -> Result<()>;
 
     /// The entries of a folder by name. The root is the empty path.
@@ -103,7 +104,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// `Full`, `Io`: some of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes bytes from several places, one behind the other, at `offset`. Where that can be done, nothing is copied before.
+    /// Writes bytes from several places, one after the other, at `offset`. Where possible, without copying them first.
     ///
     /// # Errors
     /// As [`DiskFile::write_at`].
@@ -112,7 +113,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         self.write_at(offset, &bytes)
     }
 
-    /// Reads at `offset` until `out` is full or the file ends; the number of bytes read.
+    /// Reads at `offset` until `out` is full or the file ends; returns the number of bytes read.
     ///
     /// # Errors
     /// `Io`.
@@ -124,13 +125,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// `Io`.
     fn length(&self) -> Result<u64>;
 
-    /// Makes the file at least so long, with zeros, and keeps the room on the disk where it can.
+    /// Makes the file at least `length_bytes` long, with zeros, and reserves the room on the disk where possible.
     ///
     /// # Errors
     /// `Full`, `Io`.
     fn reserve(&self, length_bytes: u64) -> Result<()>;
 
-    /// Cuts the file off after so many bytes.
+    /// Cuts the file off after `length_bytes`.
     ///
     /// # Errors
     /// `Io`.
@@ -142,22 +143,22 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// `Io`: then nothing is known about what was written since the last sync.
     fn sync(&self) -> Result<()>;
 
-    /// Takes the file for this handle, until it is closed or its process ends, however that happens. False where another handle
-    /// has it, or its name is gone.
+    /// Locks the file for this handle, until the handle is closed or its process ends in any way. False where another handle
+    /// has the file, or its name is gone.
     ///
     /// # Errors
-    /// `Unsupported` where files cannot be taken, `Io`.
+    /// `Unsupported` where files cannot be locked, `Io`.
     fn take(&self) -> Result<bool>;
 
-    /// Says that others wait for what is written to the file, so it goes before what is written to other files.
+    /// Says that others wait for writes to the file, so they go before writes to other files.
     fn go_first(&self) {}
 
     /// Says that nobody will read the file soon, so memory need not hold what was synced of it.
     fn let_cool(&self) {}
 }
 
-/// Creates a folder and those that it lies in, and makes them survive a power failure, also where they were there before: an
-/// earlier process may have ended between creating and syncing them.
+/// Creates a folder and its parents, and makes them survive a power failure. Existing ones are also synced: an earlier
+/// process may have ended between creating and syncing them.
 pub(crate) fn make_folders(disk: &dyn Disk, folder: &str) -> Result<()> {
     let ends = folder.match_indices('/').map(|(end, _)| end).chain([folder.len()]);
     let mut parent = "";
@@ -170,7 +171,7 @@ pub(crate) fn make_folders(disk: &dyn Disk, folder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes a file; one that is not there is fine.
+/// Removes a file; a missing one is fine.
 pub(crate) fn remove_if_there(disk: &dyn Disk, path: &str) -> Result<()> {
     match disk.remove(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -178,7 +179,7 @@ pub(crate) fn remove_if_there(disk: &dyn Disk, path: &str) -> Result<()> {
     }
 }
 
-/// The entries of a folder; none where there is no folder.
+/// The entries of a folder; none if the folder does not exist.
 pub(crate) fn list_if_there(disk: &dyn Disk, folder: &str) -> Result<Vec<DiskEntry>> {
     match disk.list(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),

@@ -12,9 +12,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A write from this length on is begun to be brought to the device at once. The sync after it then waits for what is left, and the
-/// device works meanwhile: 1.9 GB a second in place of 0.6 to 1.1, for half of the processor time (a log of frames of a
-/// mebibyte, synced each 64 MiB).
+/// A write of at least this length begins to go to the device at once. The device works meanwhile, and the later sync waits
+/// only for the rest: 1.9 GB a second in place of 0.6 to 1.1, for half of the processor time (a log of frames of a mebibyte,
+/// synced each 64 MiB).
 const BEGUN_AT_ONCE_BYTES: usize = 256 << 10;
 
 /// The files below a folder of a local file system.
@@ -24,37 +24,37 @@ pub struct OsDisk {
 }
 
 impl OsDisk {
-    /// The files below `root`, which is created if it is not there.
+    /// The files below `root`, which is created if it does not exist.
     ///
     /// # Errors
-    /// `AccessDenied`, `Full`, `Invalid` when it is no folder, `Io`.
+    /// `AccessDenied`, `Full`, `Invalid` when it is not a folder, `Io`.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
         let disk = Self { root: root.into() };
         let failed = |cause: &io::Error| Error::io("open", disk.describe(), cause);
         let missing: Vec<&Path> = disk.root.ancestors().take_while(|path| !path.exists()).collect();
         let parent_of = |path: &Path| path.parent().filter(|parent| !parent.as_os_str().is_empty()).map(Path::to_owned);
         let parents: Vec<PathBuf> = missing.into_iter().map(|path| parent_of(path).unwrap_or(".".into())).collect();
-        // The root's own name must survive too. Where it could not, nothing is created.
+        // The root's own name must also survive. Where it could not, nothing is created.
         if let Some(parent) = parents.last() {
             readable(parent)?;
         }
         match std::fs::create_dir_all(&disk.root) {
             Ok(()) => {}
-            // What has the name is no folder.
+            // The name belongs to something that is not a folder.
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return disk.checked(),
             Err(cause) => return Err(failed(&cause)),
         }
-        // What was there before is not synced here.
+        // Folders that existed before are not synced here.
         for parent in parents {
             File::open(parent).and_then(|folder| folder.sync_all()).map_err(|cause| failed(&cause))?;
         }
         disk.checked()
     }
 
-    /// The files below `root`, which is there.
+    /// The files below `root`, which must exist.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` when it is no folder; `AccessDenied`, `Io`.
+    /// `NotFound`; `Invalid` when it is not a folder; `AccessDenied`, `Io`.
     pub fn open_existing(root: impl Into<PathBuf>) -> Result<Self> {
         let disk = Self { root: root.into() };
         match disk.root.metadata() {
@@ -86,7 +86,7 @@ impl OsDisk {
     }
 }
 
-/// Checks that what is in a folder can be seen and synced, before something is created there.
+/// Checks that a folder's entries can be listed and synced, before something is created there.
 fn readable(folder: &Path) -> Result<()> {
     File::open(folder).map(drop).map_err(|cause| {
         let detail =
@@ -169,11 +169,11 @@ impl OsFile {
         move |cause| Error::io(operation, &self.path, &cause)
     }
 
-    /// Has a long write begin to reach the device.
+    /// Makes a long write begin to go to the device.
     fn begin(&self, offset: u64, length: usize) {
         if length >= BEGUN_AT_ONCE_BYTES {
-            // The advice also lets go of pages, but not of those that are on their way to the device. Where the system does not
-            // take it, the sync does all.
+            // The advice also drops pages from memory, but not those that are on their way to the device. Where the system
+            // ignores it, the sync does everything.
             let _ = fadvise(&self.file, offset, NonZeroU64::new(length as u64), Advice::DontNeed);
         }
     }
@@ -228,7 +228,8 @@ impl DiskFile for OsFile {
         }
         match fallocate(&self.file, FallocateFlags::empty(), length, length_bytes - length) {
             Ok(()) => Ok(()),
-            // Not every file system can. Then a write may find the disk full, and says so.
+            // Not every file system can reserve room. Then a write may find the disk full, and
+            // reports that.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file.set_len(length_bytes).map_err(self.failed("reserve")),
             Err(cause) => Err(self.failed("reserve")(cause.into())),
         }
@@ -240,7 +241,7 @@ impl DiskFile for OsFile {
 
     fn take(&self) -> Result<bool> {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever had it before may have removed it.
+            // A previous holder may have removed the file.
             Ok(()) => self.file.metadata().map(|metadata| metadata.nlink() > 0).map_err(self.failed("take")),
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
@@ -251,7 +252,7 @@ impl DiskFile for OsFile {
     }
 
     fn let_cool(&self) {
-        // The system may keep it all the same.
+        // The system may keep it in memory nevertheless.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 

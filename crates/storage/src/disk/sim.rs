@@ -1,7 +1,7 @@
 //! A file system in memory that loses power, and fails where it is told to.
 //!
-//! Handles share the files; each has its own count of operations (its *steps*), by which faults and its end are planned. So
-//! a process that is killed is a handle that ends at a step, a process that hangs and wakes up is an older handle, and
+//! Handles share the files. Each handle has its own count of operations (its *steps*), by which faults and its end are
+//! planned. So a killed process is a handle that ends at a step, a process that hangs and wakes up is an older handle, and
 //! [`SimDisk::lose_power`] replaces the files by one of the images that the contract of [`super`] allows.
 
 use super::{Disk, DiskEntry, DiskFile};
@@ -15,20 +15,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What goes wrong at a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskFault {
-    /// Nothing is done, and an error returned.
+    /// Nothing is done, and an error is returned.
     Refused(ErrorKind),
-    /// All is done, and an error returned all the same.
+    /// Everything is done, but an error is returned.
     Reported(ErrorKind),
-    /// Half of the bytes are written, and an error returned. Like `Refused` where nothing is written.
+    /// Half of the bytes are written, and an error is returned. Like `Refused` where nothing is written.
     Half(ErrorKind),
-    /// The sync of a file fails, and what it was to make durable never will be, unless it is written again: as Linux marks
-    /// pages clean whose writing failed. Like `Refused` elsewhere: entries of folders are journalled.
+    /// The sync of a file fails, and the bytes that it covered never become durable unless they are written again, because
+    /// Linux marks pages clean after a failed write. Like `Refused` elsewhere: entries of folders are journalled.
     Lost,
-    /// A sync succeeds and has done nothing: a device that lies. No code survives that; it is here to test tests.
+    /// A sync succeeds but has done nothing: a device that lies. No code survives that; it exists to test the tests.
     Lie,
 }
 
-/// A handle on files in memory, which those that [`SimDisk::handle`] makes of it share.
+/// A handle on files in memory. Handles made by [`SimDisk::handle`] share the files.
 #[derive(Debug, Clone)]
 pub struct SimDisk {
     files: Arc<Mutex<Files>>,
@@ -50,7 +50,7 @@ impl Plan {
     }
 }
 
-/// What happens elsewhere while a handle is at a step.
+/// Code that runs elsewhere while a handle is at a step.
 type Interrupt = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for Plan {
@@ -63,9 +63,9 @@ impl std::fmt::Debug for Plan {
 struct Files {
     nodes: BTreeMap<u64, Node>,
     next: u64,
-    /// Files that a handle has taken, and its plan, which says whether it has ended.
+    /// Files that handles have locked, each with the handle's plan, which says whether the handle has ended.
     taken: BTreeMap<u64, Arc<Mutex<Plan>>>,
-    /// How many bytes files can have in all, in blocks.
+    /// Total bytes that files can have, in whole blocks.
     room: Option<u64>,
 }
 
@@ -105,7 +105,7 @@ impl FileChange {
         }
     }
 
-    /// This change as those that a disk makes one by one.
+    /// Splits this change into those that a disk makes one by one.
     fn pieces(&self, piece_bytes: u64) -> Vec<Self> {
         let Self::Write(offset, bytes) = self else { return vec![self.clone()] };
         let mut pieces = Vec::new();
@@ -124,7 +124,7 @@ impl Node {
         Self::Folder { entries: Entries::new(), durable: Entries::new(), pending: Vec::new() }
     }
 
-    /// Makes all that is pending durable.
+    /// Makes everything pending durable.
     fn sync(&mut self) {
         match self {
             Self::Folder { durable, pending, .. } => {
@@ -141,7 +141,7 @@ impl Node {
         }
     }
 
-    /// What is left after a power failure.
+    /// Keeps what is left after a power failure.
     fn lose_power(&mut self, random: &mut Random) {
         match self {
             Self::Folder { entries, durable, pending } => {
@@ -169,7 +169,7 @@ fn apply_entry(entries: &mut Entries, (name, node): &EntryChange) {
     };
 }
 
-/// Those of `changes` that reached the disk: all, none, the first few, or any.
+/// The `changes` that reached the disk: all, none, the first few, or any.
 fn survivors<T>(mut changes: Vec<T>, random: &mut Random) -> Vec<T> {
     match random.below(5) {
         0 => changes.clear(),
@@ -180,7 +180,7 @@ fn survivors<T>(mut changes: Vec<T>, random: &mut Random) -> Vec<T> {
     changes
 }
 
-/// An operation, as far as faults know it.
+/// An operation, as faults distinguish it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Write,
@@ -213,7 +213,7 @@ impl SimDisk {
         Self { files: Arc::clone(&self.files), plan: Arc::default() }
     }
 
-    /// A copy of the disk as it is, what is not synced included.
+    /// A copy of the disk as it is, including what is not synced.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let files = lock(&self.files);
@@ -221,7 +221,8 @@ impl SimDisk {
         Self { files: Arc::new(Mutex::new(files)), plan: Arc::default() }
     }
 
-    /// This handle ends before its operation number `step`, counted from zero: that one and all later ones fail and do nothing.
+    /// Makes this handle end before its operation number `step`, counted from zero: that one and all later ones fail and do
+    /// nothing.
     pub fn end_at(&self, step: u64) {
         lock(&self.plan).ends_at = Some(step);
     }
@@ -231,7 +232,7 @@ impl SimDisk {
         lock(&self.plan).faults.insert(step, fault);
     }
 
-    /// Nothing that was planned for this handle goes wrong any more.
+    /// Cancels all faults that were planned for this handle.
     pub fn mend(&self) {
         lock(&self.plan).faults.clear();
     }
@@ -241,8 +242,8 @@ impl SimDisk {
         lock(&self.plan).interrupt = Some((step, Box::new(interrupt)));
     }
 
-    /// Has the disk have room for so many bytes beside those that are there, for all handles; `None`: for as many as one likes. Files
-    /// take whole blocks, and names take nothing.
+    /// Leaves room for `bytes` more on the disk, for all handles; `None` for no limit. Files take whole blocks, and names
+    /// take nothing.
     pub fn leave_room(&self, bytes: Option<u64>) {
         let mut files = lock(&self.files);
         files.room = bytes.map(|bytes| files.taken_bytes().saturating_add(bytes));
@@ -254,7 +255,7 @@ impl SimDisk {
         lock(&self.plan).steps
     }
 
-    /// Syncs of files, of those operations, that did what they are for.
+    /// How many of those operations were syncs of files that took effect.
     #[must_use]
     pub fn file_syncs(&self) -> u64 {
         lock(&self.plan).syncs
@@ -267,7 +268,7 @@ impl SimDisk {
         files.taken.clear();
     }
 
-    /// Changes one byte of a file, on the disk as well: rot.
+    /// Changes one byte of a file, also on the disk: rot.
     ///
     /// # Errors
     /// `NotFound`.
@@ -282,7 +283,7 @@ impl SimDisk {
         Ok(())
     }
 
-    /// Counts a step. The fault that it meets; an error when the handle has ended.
+    /// Counts a step. Returns the fault that the step meets, and an error when the handle has ended.
     fn step(&self, object: &str) -> Result<Option<DiskFault>> {
         let mut plan = lock(&self.plan);
         let step = plan.steps;
@@ -298,7 +299,8 @@ impl SimDisk {
         Ok(plan.faults.get(&step).copied())
     }
 
-    /// One operation: `work`, unless a fault says otherwise; `partly` is what is done where it is done in part.
+    /// Carries out one operation: `work`, unless a fault says otherwise; `partly` is done where the operation is done in
+    /// part.
     fn operate<T>(
         &self,
         object: &str,
@@ -323,7 +325,7 @@ impl SimDisk {
         self.operate(object, Step::Other, |_| Ok(()), work)
     }
 
-    /// A sync of the node that `find` finds.
+    /// Syncs the node that `find` finds.
     fn sync_node(&self, object: &str, kind: Step, find: impl Fn(&Files) -> Result<u64>) -> Result<()> {
         let lies = {
             let plan = lock(&self.plan);
@@ -365,7 +367,7 @@ impl Files {
         }
     }
 
-    /// Changes an entry of the folder that `path` lies in.
+    /// Changes an entry of the folder that contains `path`.
     fn set(&mut self, path: &str, node: Option<u64>) -> Result<()> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let folder_node = self.existing(folder)?;
@@ -408,7 +410,7 @@ impl Files {
         files.iter().map(|node| length(node).next_multiple_of(BLOCK_BYTES)).sum()
     }
 
-    /// Checks that there is room for a file to have so many bytes.
+    /// Checks that there is room for a file to have `length` bytes.
     fn check_room(&self, node: u64, length: u64) -> Result<()> {
         let Some(Node::File { content, .. }) = self.nodes.get(&node) else { return Ok(()) };
         let [before, after] = [content.len() as u64, length].map(|length| length.next_multiple_of(BLOCK_BYTES));
@@ -568,7 +570,7 @@ impl DiskFile for SimFile {
         self.disk.simply(&self.path, |files| files.change(self.node, FileChange::Truncate(length_bytes)))
     }
 
-    /// No step: it comes with the one that opened the file.
+    /// Not a step: it belongs to the one that opened the file.
     fn take(&self) -> Result<bool> {
         let mut files = lock(&self.disk.files);
         if files.taken.get(&self.node).is_some_and(|holder| !lock(holder).has_ended()) {
@@ -597,7 +599,7 @@ mod tests {
         Some(bytes)
     }
 
-    /// What files `a` and `b` hold after power failures of many seeds.
+    /// The contents of files `a` and `b` after power failures of many seeds.
     fn images(prepare: impl Fn(&SimDisk)) -> Vec<[Option<Vec<u8>>; 2]> {
         let mut images: Vec<_> = (0..400)
             .map(|seed| {

@@ -10,32 +10,32 @@
 //! ```
 //!
 //! A frame is written to the page cache when it is appended, so it survives the end of the process, and with the step that
-//! covers it (`fdatasync`) a power failure. A sync that failed is never repeated: the kernel may have dropped what it could
-//! not write. The log says `Closed` from then on, and its writer begins another one with what was not acknowledged.
+//! covers it (`fdatasync`) a power failure. A failed sync is never repeated: the kernel may have dropped what it could not
+//! write. The log returns `Closed` from then on, and its writer begins another log with what was not acknowledged.
 //!
 //! # What is missing is noticed
 //!
-//! The last segment always has room behind its last frame. The room is synced before a frame is written there, and so is a
-//! segment's first room before anything relies on the segment. The next segment begins when the one before is synced. Only when
-//! it has begun for good, the one before is cut off behind its last frame, and that is synced before anything is written to the
-//! next one. So a file whose frames reach its end was followed by another one, or has been cut: where it is the last one,
-//! something that may have been durable is missing. What a power failure leaves of a segment that was about to begin is no
-//! segment yet, and the one before still has its room.
+//! The last segment always has room after its last frame. The room is synced before a frame is written there, and a
+//! segment's first room is synced before anything relies on the segment. The next segment begins once the previous one is
+//! synced. Only after it has begun durably is the previous one cut off after its last frame, and that cut is synced before
+//! anything is written to the next segment. So a file whose frames reach its end was followed by another one, or has been
+//! cut. If it is the last one, something that may have been durable is missing. What a power failure leaves of a segment
+//! that was about to begin is not a segment yet, and the previous one still has its room.
 //!
 //! # Recovery
 //!
-//! Recovery copies the last whole frames to a file of its own: those of which no later frame says that they were durable. So a tail
-//! that was cut stays cut, what is read is on the disk (also if the sync of an earlier process failed), and a writer that still has
-//! the old file open changes nothing. What is before stays in the segment where it is, and the file of recovery follows it: no writer
-//! touches what was durable. So it takes as much room as was written since the last sync but one. Of several processes that recover
-//! at the same time the first one decides where the log ends.
+//! Recovery copies to a file of its own the last whole frames: those that no later frame declares durable. So a tail that
+//! was cut stays cut, what is read is on the disk (even if the sync of an earlier process failed), and a writer that still
+//! has the old file open changes nothing. Earlier frames stay in their segment, and the file of recovery follows it: no
+//! writer touches what was durable. So recovery takes as much room as was written since the last sync but one. Of several
+//! processes that recover at the same time, the first one decides where the log ends.
 //!
 //! ```text
 //!    00000000000000000007.log   [ frames that were durable )[ frames, a torn one, zeros
 //!    end, segment 8                                         [ the same frames, room
 //! ```
 //!
-//! Builds before copied all of the last segment, under its own number.
+//! Earlier builds copied all of the last segment, under its own number.
 //!
 //! Layout of the bytes: `docs/formats/log.md`.
 
@@ -55,7 +55,7 @@ use forebay_env::sync::{Mutex, MutexGuard, lock};
 use std::io::IoSlice;
 use std::sync::Arc;
 
-/// A payload that is shorter is written as one piece with what stands before it. A longer one goes to the file from where it lies.
+/// A shorter payload is written as one piece with what precedes it. A longer one goes to the file without a copy.
 const COPIED_BYTES: usize = 16 << 10;
 const SEAL: &str = "seal";
 const END: &str = "end";
@@ -65,13 +65,13 @@ const END: &str = "end";
 pub struct FileLogOptions {
     /// A segment ends where the next frame would make it longer than this, in bytes.
     pub segment_bytes: u64,
-    /// A segment's file is at least so long, and its length a multiple of this. It is doubled where it does not suffice: that
-    /// takes a sync.
+    /// A segment's file is at least this long, and its length is a multiple of this. Where it does not suffice, the length
+    /// is doubled, which takes a sync.
     pub reserve_bytes: u64,
 }
 
 impl FileLogOptions {
-    /// Length of a file with room behind `end`.
+    /// Length of a file with room after `end`.
     fn length_over(&self, end: u64) -> u64 {
         let least = end.saturating_add(ALIGNMENT as u64);
         least.next_multiple_of(self.reserve_bytes.max(1)).min(self.segment_bytes.max(least))
@@ -98,11 +98,11 @@ pub struct FileLog {
 #[derive(Debug)]
 struct Writer {
     active: Segment,
-    /// Segments before, the oldest first: number, and where it ends.
+    /// Earlier segments, the oldest first: number and end.
     full: Vec<(u64, Position)>,
     end: Position,
     counts: LogCounts,
-    /// Why the log is of no more use.
+    /// Why the log is unusable.
     broken: Option<Error>,
     scratch: Vec<u8>,
 }
@@ -117,25 +117,24 @@ struct Segment {
 }
 
 impl Segment {
-    /// Where in the file a position is.
+    /// The offset of a position in the file.
     const fn offset(&self, position: Position) -> u64 {
         position.saturating_sub(self.start).saturating_add(SEGMENT_HEADER_BYTES as u64)
     }
 }
 
 impl FileLog {
-    /// Begins a log in `folder`, in which there is none. `log` is a random number. When this has returned, the log is there
-    /// for good.
+    /// Begins a log in `folder`, which must have none. `log` is a random number. When this has returned, the log survives.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is one; `Fenced` when its recovery has begun; `Full`, `AccessDenied`, `Io`.
+    /// `AlreadyExists` when the folder has a log; `Fenced` when its recovery has begun; `Full`, `AccessDenied`, `Io`.
     pub fn create(disk: Arc<dyn Disk>, folder: &ObjectName, log: u64, options: FileLogOptions) -> Result<Self> {
         let folder = folder.as_str().to_owned();
         make_folders(&*disk, &folder)?;
         let header = SegmentHeader { is_seal: false, log, number: 1, start: 0 };
         let path = segment_path(&folder, header.number);
         let active = begin_segment(&*disk, &folder, disk.create(&path)?, header, &options)
-            // So that it can be tried again where there was no room.
+            // So that the call can be tried again where there was no room.
             .map_err(|(error, _)| remove_if_there(&*disk, &path).err().unwrap_or(error))?;
         refuse_sealed(&*disk, &folder)?;
         let writer = Writer {
@@ -149,13 +148,13 @@ impl FileLog {
         Ok(Self { disk, folder, log, options, writer: Mutex::new(writer), group: Group::default() })
     }
 
-    /// Makes what was appended durable; up to where.
+    /// Makes what was appended durable. Returns up to where.
     fn step(&self) -> Result<Position> {
         let (file, end) = {
             let writer = self.usable()?;
             (Arc::clone(&writer.active.file), writer.end)
         };
-        // What is in segments before the active one was synced before that began.
+        // Earlier segments were synced before the active one began.
         let synced = if planted(Bug::AcknowledgedBeforeSync) { Ok(()) } else { file.sync() };
         synced
             .and_then(|()| refuse_sealed(&*self.disk, &self.folder))
@@ -171,7 +170,7 @@ impl FileLog {
         }
     }
 
-    /// Nothing is appended or acknowledged any more.
+    /// Makes the log unusable: nothing is appended or acknowledged any more.
     fn break_off(&self, error: Error) -> Error {
         lock(&self.writer).break_off(&self.folder, error)
     }
@@ -182,27 +181,28 @@ impl FileLog {
         let number = writer.active.number.saturating_add(1);
         let header = SegmentHeader { is_seal: false, log: self.log, number, start: writer.end };
         let path = segment_path(&self.folder, number);
-        // Where that fails, nothing was begun, and it can be tried again.
+        // If this fails, nothing was begun, and it can be tried again.
         let file = self.disk.create(&path).or_else(|error| match error.kind() {
-            // This writer left it, and nothing is in it. Nobody else begins segments of its log.
+            // This writer left the file, and it is empty. Nobody else begins segments of this log.
             ErrorKind::AlreadyExists => remove_if_there(&*self.disk, &path).and_then(|()| self.disk.create(&path)),
             _ => Err(error),
         })?;
         let next = match begin_segment(&*self.disk, &self.folder, file, header, &self.options) {
             Ok(next) => next,
             Err((error, lost_nothing)) => {
-                // A power failure must not bring it back: this segment may get more frames, and would seem to end before.
+                // A power failure must not bring the file back: this segment may get more frames, and would seem to end
+                // before them.
                 let away = remove_if_there(&*self.disk, &path).and_then(|()| self.disk.sync_folder(&self.folder));
                 let goes_on = lost_nothing && away.is_ok();
                 return Err(if goes_on { error } else { writer.break_off(&self.folder, error) });
             }
         };
-        // From now on the log does not end in this one.
+        // From now on the log does not end in the full segment.
         let full = Arc::clone(&writer.active.file);
         let closed = full.truncate(writer.active.offset(writer.end)).and_then(|()| full.sync());
         closed.map_err(|error| writer.break_off(&self.folder, error))?;
         writer.full.push((writer.active.number, writer.end));
-        // Only a recovery reads it.
+        // Only a recovery reads the full segment.
         full.let_cool();
         writer.active = next;
         Ok(())
@@ -227,14 +227,15 @@ impl Writer {
         error
     }
 
-    /// Makes room in the active segment for a frame that ends at offset `after`, and for what comes behind it.
+    /// Makes room in the active segment for a frame that ends at offset `after`, and for what follows.
     fn make_room(&mut self, folder: &str, after: u64, options: &FileLogOptions) -> Result<()> {
         if after < self.active.reserved {
             return Ok(());
         }
         let doubled = self.active.reserved.saturating_mul(2).min(options.segment_bytes);
         let reserved = reserve(&*self.active.file, doubled, after, options)?;
-        // A frame that reaches the end of its file was cut off there, and not torn by a power failure.
+        // So a frame that reaches the end of its file is known to be cut off there, and not torn by a
+        // power failure.
         if !planted(Bug::RoomIsNotSynced) {
             self.active.file.sync().map_err(|error| self.break_off(folder, error))?;
         }
@@ -276,7 +277,7 @@ impl Log for FileLog {
         let after = writer.active.offset(writer.end).saturating_add(frame_bytes(payload.len()) as u64);
         let room = writer.make_room(&self.folder, after, &self.options);
         room.and_then(|()| writer.write(header, payload)).map_err(|error| match error.kind() {
-            // The next frame is written over what was written of this one.
+            // The next frame overwrites what was written of this one.
             ErrorKind::Full => error,
             _ => writer.break_off(&self.folder, error),
         })
@@ -331,8 +332,8 @@ fn segment_path(folder: &str, number: u64) -> String {
     path_in(folder, &format!("{number:020}{LOG}"))
 }
 
-/// Begins a segment in a file that was created. It survives with its first room when this has returned. An error comes with whether
-/// it can be tried again with another file: no sync failed but for want of room.
+/// Begins a segment in a new file. When this has returned, the segment survives with its first room. An error comes with a
+/// flag that says whether another file can be tried: true if no sync failed except because there was no room.
 fn begin_segment(
     disk: &dyn Disk,
     folder: &str,
@@ -349,8 +350,8 @@ fn begin_segment(
     Ok(Segment { file, number: header.number, start: header.start, reserved })
 }
 
-/// Gives a file room behind `end`: `wanted` bytes in all if they are more than a step, on a disk that is nearly full a step, or
-/// what has to be there. Returns how long the file is.
+/// Gives a file room after `end`: `wanted` bytes in all if that is more than a step; on a nearly full disk, a step, or only
+/// what is needed. Returns the file's length.
 fn reserve(file: &dyn DiskFile, wanted: u64, end: u64, options: &FileLogOptions) -> Result<u64> {
     let (step, least) = (options.length_over(end), end.saturating_add(ALIGNMENT as u64));
     let reserve = |length| file.reserve(length).map(|()| length);
@@ -365,8 +366,8 @@ fn refuse_sealed(disk: &dyn Disk, folder: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Fenced, "sync", folder, "another writer has recovered the log: stop writing"))
 }
 
-/// Paths of a log's segments, ascending, each with where it ends if what recovery wrote begins there. That follows the segments
-/// before it, and stands in for the others.
+/// Paths of a log's segments, ascending, each with its end if the file of recovery begins there. That file follows the
+/// segments before it, and replaces the others.
 pub(super) fn segment_files(disk: &dyn Disk, folder: &str) -> Result<Vec<(String, Option<Position>)>> {
     let end = path_in(folder, END);
     let mut numbers = source::files(disk, folder)?;
@@ -390,8 +391,9 @@ fn header_bytes(disk: &dyn Disk, path: &str) -> Result<[u8; SEGMENT_HEADER_BYTES
     Ok(bytes)
 }
 
-/// Deletes a log but for its seal. Nobody reads it any more: what it had is elsewhere. The last segment goes last, once the others are
-/// away for good: without it, what a power failure brings back would look like a log that was cut off.
+/// Deletes a log except its seal. Nobody reads the log any more: its contents are elsewhere. The last segment is deleted
+/// last, once the others are durably gone. Without it, what a power failure brings back would look like a log that was cut
+/// off.
 ///
 /// # Errors
 /// Those of the disk. Call again.
@@ -406,12 +408,12 @@ pub(super) fn delete(disk: &dyn Disk, folder: &str) -> Result<()> {
         remove_if_there(disk, &path_in(folder, name))?;
     }
     let Some(last) = last else { return Ok(()) };
-    // What was trimmed, too.
+    // Trimmed segments must also be durably gone.
     disk.sync_folder(folder)?;
     remove_if_there(disk, &path_in(folder, &last))
 }
 
-/// Opens the log in `folder` to be read.
+/// Opens the log in `folder` for reading.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Result<LogReader> {
     if recovery == Recovery::Seal {
         make_folders(&*disk, folder)?;
@@ -427,11 +429,11 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     let (object, last, cut) = match recovery {
         Recovery::Look => last.cut(),
         Recovery::Seal if last.is_end => {
-            // Another process may have given it its name a moment ago.
+            // Another process may have given the file its name a moment ago.
             disk.sync_folder(folder)?;
             last.cut()
         }
-        // Of several that recover the log the first one says where it ends.
+        // Of several processes that recover the log, the first one decides where it ends.
         Recovery::Seal if finish(&*disk, folder, &last.scan)? => last.cut(),
         Recovery::Seal => {
             let gone = || Error::corrupt(path_in(folder, END), "it was there a moment ago");
@@ -441,7 +443,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     let mut parts = Vec::new();
     let mut next = last.header;
     let numbers = source::files(&*disk, folder)?;
-    // The longest row of segments up to the last one: those before a gap were trimmed, and came back.
+    // The longest gapless run of segments up to the last one: those before a gap were trimmed, and came back.
     for number in numbers.into_iter().rev().skip_while(|number| *number >= last.header.number) {
         if number.checked_add(1) != Some(next.number) {
             break;
@@ -458,10 +460,11 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     Ok(LogReader::new(Source::Files(disk, folder.to_owned()), parts, Some((object, last)), cut))
 }
 
-/// The last segment of a log whose writer may go on; `None` when the log never began.
+/// The last segment of a log whose writer may continue; `None` when the log never began.
 ///
-/// Folder and segment are not read at one moment. So a frame that was written meanwhile may be missing where a later one says
-/// that it was durable, or a segment that began meanwhile. It is there when both are read again: damage is what is found twice.
+/// Folder and segment are not read at one moment. So a frame written meanwhile may seem to be missing although a later one
+/// says that it was durable, and so may a segment that began meanwhile. A second read of both finds it: only what is found
+/// twice is damage.
 fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     let mut found = None;
     loop {
@@ -477,7 +480,7 @@ fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
 fn look(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     let end = path_in(folder, END);
     if disk.exists(&end)? {
-        // It was synced before it got its name.
+        // The file was synced before it got its name.
         let last =
             found(disk, &end, true)?.ok_or_else(|| Error::corrupt(&end, "it is cut off, or its header is damaged"))?;
         return if last.scan.bad.is_some() { Err(last.scan.damage(&end)) } else { last.checked().map(Some) };
@@ -490,7 +493,7 @@ fn look(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     if newest == 1 {
         return Ok(None);
     }
-    // It never began. Then the log ends in the one before, which was kept until it had.
+    // This segment never began. Then the log ends in the previous one, which is kept until the next has begun.
     let before = segment_path(folder, newest - 1);
     match numbers.pop() {
         Some(number) if number == newest - 1 => match found(disk, &before, false)? {
@@ -501,7 +504,7 @@ fn look(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     }
 }
 
-/// The last segment of a log as it was found.
+/// The last segment of a log, as found.
 struct Last {
     scan: Scan,
     /// Whether recovery wrote it.
@@ -511,7 +514,7 @@ struct Last {
 }
 
 impl Last {
-    /// Checks that what is missing at its end was never durable.
+    /// Checks that anything missing at its end was never durable.
     fn checked(self) -> Result<Self> {
         self.scan.check_tail(&self.path)?;
         if self.scan.is_full && !planted(Bug::CutIsTorn) {
@@ -524,7 +527,7 @@ impl Last {
         Ok(self)
     }
 
-    /// Its name, the segment, and what is cut of it.
+    /// Its name, the segment, and what is cut from it.
     fn cut(self) -> (String, Scan, Option<Cut>) {
         let cut = self.scan.bad.as_ref().map(|cause| Cut {
             object: self.path.clone(),
@@ -539,7 +542,8 @@ impl Last {
 /// A segment that may be the last one; `None` when it never began.
 ///
 /// # Errors
-/// `Corrupt` when its header is damaged: frames are written when the header is synced; `Unsupported` when a newer build wrote it.
+/// `Corrupt` when its header is damaged: frames are written only after the header is synced; `Unsupported` when a newer
+/// build wrote it.
 fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Option<Last>> {
     let bytes = read_file(disk, path)?;
     let frames = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
@@ -550,16 +554,16 @@ fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Option<Last>> {
         Err(cause) if cause.kind() == ErrorKind::Unsupported || frames.iter().any(|byte| *byte != 0) => {
             Err(Error::decode(path, &cause))
         }
-        // What was not synced: there is no room, or no header.
+        // Not synced: there is no room, or no header.
         _ => Ok(None),
     }
 }
 
-/// Writes what is kept of the end of the log, of whose last segment this is left: from now on the log ends there. False when another
-/// process did so first.
+/// Writes what is kept of the end of the log; `scan` is what is left of its last segment. From now on the log ends there.
+/// False when another process did so first.
 fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
     let mut header = scan.header;
-    // What a frame says was durable survives where it is, and its writer goes on behind it.
+    // What a frame declares durable survives where it is, and its writer continues after it.
     if scan.durable > header.start {
         let none_left = || Error::corrupt(folder, "no number is left for another segment");
         header.number = header.number.checked_add(1).ok_or_else(none_left)?;
@@ -578,7 +582,7 @@ fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
     let written = file.write_at(0, &bytes);
     let synced = if planted(Bug::RecoveredIsNotSynced) { written } else { written.and_then(|()| file.sync()) };
     synced.map_err(|error| {
-        // What failed takes no room. If it stays all the same, it is of no other harm.
+        // A failed file must take no room. If it stays nevertheless, it does no other harm.
         drop(remove_if_there(disk, &new));
         let detail =
             || format!("the end of a log is written anew before it goes on: make room for {} bytes", bytes.len());
@@ -595,16 +599,17 @@ fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
     Ok(is_first)
 }
 
-/// A file for what is kept of the end of the log, which no other process writes. What interrupted recoveries left is removed.
+/// Creates a file for what is kept of the end of the log, which no other process writes. Removes what interrupted recoveries
+/// left.
 fn create_new(disk: &dyn Disk, folder: &str) -> Result<(String, Arc<dyn DiskFile>)> {
     let mut attempt = 0u64;
     loop {
         let path = path_in(folder, &format!("{END}-{attempt}.new"));
         match disk.create(&path) {
             Ok(file) => match file.take() {
-                // Another recovery took it for a left one, and removes it.
+                // Another recovery took the file for an abandoned one, and removes it.
                 Ok(false) => {}
-                // Where files cannot be taken, those that are left stay.
+                // Where files cannot be locked, abandoned ones stay.
                 Err(error) if error.kind() != ErrorKind::Unsupported => return Err(error),
                 _ => return Ok((path, file)),
             },
@@ -616,7 +621,7 @@ fn create_new(disk: &dyn Disk, folder: &str) -> Result<(String, Arc<dyn DiskFile
                         drop(left);
                         continue;
                     }
-                    // One that is under way, or was a moment ago.
+                    // The file of a recovery that is under way, or was a moment ago.
                     Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
                         return Err(error);
                     }

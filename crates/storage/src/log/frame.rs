@@ -1,4 +1,4 @@
-//! What a log consists of: segments of frames, the same in files and in objects.
+//! The format of a log: segments of frames, the same in files and in objects.
 //!
 //! A segment begins with a header of 40 bytes:
 //!
@@ -14,8 +14,8 @@
 //!  36      4     zero
 //! ```
 //!
-//! Behind it are frames, each beginning at a multiple of eight bytes. The *position* of a frame is the length of all frames
-//! of the log before it, so in a segment it lies at offset 40 + position - position of the segment's first frame.
+//! Frames follow, each beginning at a multiple of eight bytes. The *position* of a frame is the length of all frames of the
+//! log before it, so in a segment the frame is at offset 40 + position - position of the segment's first frame.
 //!
 //! ```text
 //!  offset  size  field
@@ -32,7 +32,7 @@
 //!  56            payload, and zeros up to a multiple of eight bytes
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/log.md`.
+//! Purpose and golden test: `docs/formats/log.md`.
 
 use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
@@ -40,7 +40,7 @@ use bytes::Bytes;
 use forebay_base::{DecodeError, Reader, Writer, checksum, envelope_checksum};
 use std::ops::Range;
 
-/// Where in a log: bytes of frames before.
+/// A place in a log: the bytes of frames before it.
 pub type Position = u64;
 
 /// Largest payload of a frame, in bytes.
@@ -48,7 +48,7 @@ pub const MAX_FRAME_BYTES: usize = 256 << 20;
 
 pub(super) const SEGMENT_HEADER_BYTES: usize = 40;
 pub(super) const FRAME_HEADER_BYTES: usize = 56;
-/// Frames begin at multiples of so many bytes.
+/// Frames begin at multiples of this many bytes.
 pub(super) const ALIGNMENT: usize = 8;
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"FBLS");
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"FBLF");
@@ -115,28 +115,28 @@ impl SegmentHeader {
 pub struct Frame {
     /// Where it begins.
     pub position: Position,
-    /// Whatever its writer means by it: which shard, for instance.
+    /// A number with a meaning for its writer only: for instance, a shard.
     pub stream: u32,
-    /// Whatever its writer means by it: the first sequence number, for instance.
+    /// A number with a meaning for its writer only: for instance, the first sequence number.
     pub mark: u64,
     /// Its bytes.
     pub payload: Bytes,
 }
 
 impl Frame {
-    /// Where it ends, and the next one begins.
+    /// The position where it ends and the next one begins.
     #[must_use]
     pub const fn end(&self) -> Position {
         self.position.saturating_add(frame_bytes(self.payload.len()) as u64)
     }
 }
 
-/// Bytes of a frame with so long a payload.
+/// Bytes of a frame with a payload of this length.
 pub(super) const fn frame_bytes(payload: usize) -> usize {
     FRAME_HEADER_BYTES + payload.next_multiple_of(ALIGNMENT)
 }
 
-/// How many zeros follow the payload in its frame.
+/// The number of zeros that follow the payload in its frame.
 pub(super) const fn padding(payload: &[u8]) -> usize {
     payload.len().next_multiple_of(ALIGNMENT) - payload.len()
 }
@@ -158,7 +158,7 @@ impl FrameHeader {
         out.resize(out.len() + padding(payload), 0);
     }
 
-    /// Appends what stands before the payload in the frame. After it come [`padding`] zeros.
+    /// Appends what precedes the payload in the frame. [`padding`] zeros follow the payload.
     pub fn encode_before(&self, payload: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u32(FRAME_MAGIC);
@@ -175,7 +175,7 @@ impl FrameHeader {
         out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes the header at the front of `bytes`; the payload's length and checksum beside it.
+    /// Decodes the header at the front of `bytes`, with the payload's length and checksum.
     fn decode(bytes: &[u8]) -> std::result::Result<(Self, usize, u32), DecodeError> {
         let mut reader = Reader::new(bytes);
         let magic = reader.u32()?;
@@ -205,11 +205,11 @@ pub(super) struct Scan {
     pub frames: Vec<Frame>,
     /// Where the last good frame ends.
     pub end: Position,
-    /// What is wrong with the bytes after; `None` when there are none, or zeros only.
+    /// What is wrong with the bytes after that; `None` when there are none, or only zeros.
     pub bad: Option<DecodeError>,
-    /// Up to where some frame, also one after a bad one, says that the log was durable.
+    /// The furthest position that any frame, even one after a bad one, declares durable.
     pub durable: Position,
-    /// Whether the bytes end right behind the last frame, or within one: there is no room for more.
+    /// Whether the bytes end right after the last frame, or within one: there is no room for more.
     pub is_full: bool,
 }
 
@@ -218,8 +218,8 @@ impl Scan {
         Self { header, frames: Vec::new(), end: header.start, bad: None, durable: 0, is_full: false }
     }
 
-    /// Scans a segment whose header is damaged: the first whole frame says what stood there, but for the segment's number.
-    /// `None` when no frame is whole.
+    /// Scans a segment whose header is damaged: the first whole frame says what the header held, except the segment's
+    /// number. `None` when no frame is whole.
     pub fn without_header(segment: &Bytes) -> Option<Self> {
         let mut offsets = (SEGMENT_HEADER_BYTES..segment.len()).step_by(ALIGNMENT);
         let mut scan = offsets.find_map(|offset| {
@@ -255,7 +255,7 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Goes on behind the first bad frame, from one whole frame to the next, whatever is between them.
+    /// Continues after the first bad frame, from one whole frame to the next, whatever is between them.
     pub fn go_on(&mut self, segment: &Bytes) {
         let mut offset = self.end.saturating_sub(self.header.start) as usize + SEGMENT_HEADER_BYTES;
         while offset < segment.len() {
@@ -269,8 +269,8 @@ impl Scan {
         }
     }
 
-    /// Leaves out frames from `end` on, where the next segment begins: one that was written although its writer was told that
-    /// there was no room, and then went on there.
+    /// Leaves out frames from `end` on, where the next segment begins. Such a frame was written although its writer was told
+    /// that there was no room, so the writer continued in the next segment.
     pub fn end_at(&mut self, end: Position) {
         let kept = self.frames.partition_point(|frame| frame.position < end);
         if let Some(first) = self.frames.get(kept) {
@@ -291,7 +291,7 @@ impl Scan {
         }
         let mut reader = Reader::new(bytes.get(FRAME_HEADER_BYTES..).unwrap_or_default());
         let found = envelope_checksum(reader.bytes(length)?);
-        // With its padding, or the next frame could not be appended.
+        // With its padding; otherwise the next frame could not be appended.
         let padding = reader.bytes(length.next_multiple_of(ALIGNMENT) - length)?;
         if found != expected {
             return Err(DecodeError::BadChecksum { what: "a frame's payload", expected, found });
@@ -305,7 +305,7 @@ impl Scan {
         Ok((frame, header.durable))
     }
 
-    /// Whether a frame begins at `offset` that goes on behind the end of the segment, as far as can be seen of it.
+    /// Whether a frame begins at `offset` that continues beyond the end of the segment, as far as its bytes show.
     fn is_cut_at(&self, segment: &Bytes, offset: usize) -> bool {
         let bytes = segment.get(offset..).unwrap_or_default();
         if let Ok((header, length, _)) = FrameHeader::decode(bytes) {
@@ -322,7 +322,7 @@ impl Scan {
             && begins(16..24, &self.position_at(offset).to_le_bytes())
     }
 
-    /// The first bad frame is at `offset`. Finds out what frames after it say was durable.
+    /// Finds out what frames after the first bad frame, at `offset`, declare durable.
     fn look_further(&mut self, segment: &Bytes, offset: usize, cause: DecodeError) {
         let rest = segment.get(offset..).unwrap_or_default();
         if rest.iter().all(|byte| *byte == 0) {
@@ -352,9 +352,10 @@ impl Scan {
 
     /// Checks that what is missing at the end was never durable: that the tail is torn, and not damaged.
     ///
-    /// A frame that is written after a sync says so. So where a later frame says that the bad one was durable, it was
-    /// acknowledged, and damage has struck; else its sync had not returned, and nobody was told of it. (When no frame was
-    /// written after the last group that was synced, damage in that group cannot be told from a torn write.)
+    /// A frame that is written after a sync says so. So if a later frame declares the bad one durable, the bad one was
+    /// acknowledged and has been damaged. Otherwise its sync had not returned, and nobody was told that it was durable.
+    /// (When no frame was written after the last synced group, damage in that group cannot be distinguished from a torn
+    /// write.)
     pub fn check_tail(&self, object: &str) -> Result<()> {
         if self.durable <= self.end || planted(Bug::DamageIsTorn) {
             return Ok(());
@@ -433,7 +434,7 @@ mod tests {
         }
     }
 
-    /// Each flip of a bit of the header, and then of the first frame too.
+    /// Each flip of a bit of the header, and then also of the first frame.
     #[test]
     fn frames_behind_a_damaged_header_are_found() {
         let payloads = |bytes: Vec<u8>| {

@@ -1,10 +1,10 @@
-//! Group commit: of several threads that wait for durability one makes the next step, for all.
+//! Group commit: of several threads that wait for durability, one makes the next step for all.
 
 use super::frame::Position;
 use crate::error::{Error, Result};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 
-/// How far a log is durable, and who is making more of it so.
+/// How far a log is durable, and whether a thread is making more of it durable.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     state: Mutex<State>,
@@ -15,7 +15,7 @@ pub(super) struct Group {
 struct State {
     durable: Position,
     is_led: bool,
-    /// Steps that failed, and how the last of them did.
+    /// Number of failed steps, and the error of the last one.
     failures: u64,
     error: Option<Error>,
     steps: u64,
@@ -27,15 +27,15 @@ impl Group {
         lock(&self.state).durable
     }
 
-    /// Steps that were made, and calls that waited for one of another thread.
+    /// Number of steps made, and of calls that waited for another thread's step.
     pub fn counts(&self) -> (u64, u64) {
         let state = lock(&self.state);
         (state.steps, state.waits)
     }
 
-    /// Returns when the log is durable up to `position`, which was appended. `step` makes more of it durable, all that was
-    /// appended before if it can, and says up to where; it is called by one thread at a time. When it fails, so do all
-    /// who are waiting.
+    /// Returns when the log is durable up to `position`, which was appended. `step` makes more of it durable (if it can,
+    /// all that was appended before) and returns up to where. One thread at a time calls it. When it fails, all waiting
+    /// threads fail.
     pub fn reach(&self, position: Position, step: impl Fn() -> Result<Position>) -> Result<()> {
         let mut state = lock(&self.state);
         let failures = state.failures;

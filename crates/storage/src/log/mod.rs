@@ -1,25 +1,25 @@
 //! Logs: frames in order, made durable in groups.
 //!
 //! A log has one writer (any number of its threads). [`Log::append`] gives a frame its position; [`Log::sync`] returns when
-//! everything up to a position is durable, and all who wait share one sync, or one put. What is acknowledged by it is there
-//! when the log is recovered, all before it too, and nothing that was not appended.
+//! everything up to a position is durable, and all waiting threads share one sync, or one put. A recovered log contains
+//! everything that was acknowledged, everything before that, and nothing that was not appended.
 //!
 //! | kept in | by | one step of a group is | after an error of a step |
 //! |---|---|---|---|
 //! | files | [`FileLog`] | `fdatasync` of a preallocated file | the log is of no more use: begin another one |
 //! | objects | [`ObjectLog`] | a put of the next number, if absent | the next step puts the same bytes again |
 //!
-//! A segment (a file, an object) is deleted as a whole when all of it is trimmed.
+//! A segment (a file, an object) is deleted as a whole once all of it is trimmed.
 //!
-//! **Recovery seals.** A writer that takes over recovers the log of the one before, which may only be slow. So recovery first
-//! makes sure that this writer acknowledges nothing any more, and then reads. In a folder a file `seal` does that: a writer
-//! looks for it after each sync, so what it acknowledged was synced before the seal was there. In objects the seal takes
-//! the next number. A seal stays when a log is deleted: a writer that slept meanwhile could begin the log anew, and
-//! acknowledge what nobody will read. The writer itself can delete its log without a trace ([`Log::discard`]).
+//! **Recovery seals.** A writer that takes over recovers the log of the previous writer, which may only be slow. So recovery
+//! first makes sure that the previous writer acknowledges nothing any more, and then reads. In a folder a file `seal` does
+//! that: a writer looks for it after each sync, so what it acknowledged was synced before the seal existed. In objects the
+//! seal takes the next number. A seal stays when a log is deleted: otherwise a writer that slept meanwhile could begin the
+//! log anew, and acknowledge what nobody will read. The writer itself can delete its log without a trace ([`Log::discard`]).
 //!
-//! **A torn tail is cut.** The last frames may be there in part. Recovery keeps the longest prefix of whole frames and
-//! makes it survive before it tells of it. Damage to what was durable is an error, which names the place; how the two are
-//! told apart is said at [`frame`].
+//! **A torn tail is cut.** The last frames may be incomplete. Recovery keeps the longest prefix of whole frames and makes it
+//! survive before it returns it. Damage to what was durable is an error that names the place. Module [`frame`] says how the
+//! two are distinguished.
 
 mod file;
 pub mod frame;
@@ -37,7 +37,7 @@ pub use reader::{Cut, LogReader, Recovery};
 pub use rescue::Rescued;
 pub use writer::{Log, LogCounts};
 
-/// Most bytes that stay of a log that was deleted: its seal.
+/// Most bytes that remain of a deleted log: its seal.
 pub const SEAL_BYTES: u64 = frame::SEGMENT_HEADER_BYTES as u64;
 
 use crate::disk::Disk;
@@ -47,7 +47,7 @@ use crate::objects::ObjectStorage;
 use forebay_base::ErrorKind;
 use std::sync::Arc;
 
-/// Opens a log to be read, in files where there is a disk.
+/// Opens a log for reading, in files where there is a disk.
 pub(crate) fn open_log(
     objects: &Arc<dyn ObjectStorage>,
     disk: Option<&Arc<dyn Disk>>,
@@ -60,8 +60,8 @@ pub(crate) fn open_log(
     }
 }
 
-/// Checks that this build knows the version of a log. Costs the header of two segments: one writer made all but the last,
-/// which a recovery may have made. Damage is found by whoever opens it.
+/// Checks that this build knows the version of a log. Reads the headers of two segments: one writer made all but the
+/// last, which a recovery may have made. Damage is found only when the log is opened.
 pub(crate) fn check_log(
     objects: &Arc<dyn ObjectStorage>,
     disk: Option<&Arc<dyn Disk>>,
@@ -104,7 +104,7 @@ pub(crate) fn rescue_log(
     }
 }
 
-/// Deletes a log that was recovered, but for its seal.
+/// Deletes a recovered log, except its seal.
 pub(crate) fn delete_log(
     storage: &Arc<dyn ObjectStorage>,
     disk: Option<&Arc<dyn Disk>>,

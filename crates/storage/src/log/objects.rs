@@ -6,12 +6,13 @@
 //!  prefix/00000000000000000009    the seal
 //! ```
 //!
-//! The first segment is put when the log begins, without frames. Frames are collected in memory. A step of a group puts all of them as the next number, if absent, so a segment is as
-//! large as what came while the put before was under way. A frame that was not acknowledged does not survive the process.
+//! The first segment is put when the log begins, without frames. Frames are collected in memory. A step of a group puts all
+//! of them as the next number, if absent, so a segment is as large as what came while the previous put was under way. A
+//! frame that was not acknowledged does not survive the process.
 //!
-//! One put is under way at a time. If it fails, its bytes are put again under the same number by the next step, so a
-//! reply that was lost is recognised, and what arrives late is what was to be there. If other bytes have the number, it
-//! is the seal of somebody who took over.
+//! One put is under way at a time. If it fails, its bytes are put again under the same number by the next step, so a lost
+//! reply is recognised, and a put that arrives late brings the right bytes. If other bytes have the number, they are the
+//! seal of a new owner.
 //!
 //! Layout of the bytes: `docs/formats/log.md`.
 
@@ -32,7 +33,7 @@ use std::sync::Arc;
 /// How a log in objects is laid out.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectLogOptions {
-    /// When so many bytes wait, the next append puts them first.
+    /// When this many bytes wait, the next append puts them first.
     pub buffer_bytes: usize,
 }
 
@@ -60,7 +61,7 @@ struct Writer {
     end: Position,
     number: u64,
     pending: Option<Pending>,
-    /// Segments that are there, the oldest first: number, and where it ends.
+    /// Existing segments, the oldest first: number and end.
     put: Vec<(u64, Position)>,
     counts: LogCounts,
     broken: Option<Error>,
@@ -75,11 +76,11 @@ struct Pending {
 }
 
 impl ObjectLog {
-    /// Begins a log whose objects' names begin with `prefix`, where there is none. `log` is a random number. When this has
-    /// returned, the log is there for good.
+    /// Begins a log whose objects' names begin with `prefix`, where no log may exist. `log` is a random number. When this
+    /// has returned, the log survives.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is one, or its seal; those of the storage.
+    /// `AlreadyExists` when there is a log, or its seal; those of the storage.
     pub fn create(
         storage: Arc<dyn ObjectStorage>,
         prefix: &ObjectName,
@@ -130,7 +131,7 @@ impl ObjectLog {
 }
 
 impl Writer {
-    /// What is to be put now: what was before and failed, or all that waits.
+    /// Takes what has to be put now: an earlier put that failed, or all that waits.
     fn take(&mut self, log: u64) -> Pending {
         let (buffer, number, end) = (&mut self.buffer, &mut self.number, self.end);
         let take = || {
@@ -189,7 +190,7 @@ impl Log for ObjectLog {
     fn trim(&self, position: Position) -> Result<u64> {
         let old: Vec<u64> = {
             let writer = lock(&self.writer);
-            // The last one says which number is next.
+            // The last segment says which number is next.
             let older = writer.put.split_last().map_or(&[][..], |(_, older)| older);
             older.iter().take_while(|(_, end)| *end <= position).map(|(number, _)| *number).collect()
         };
@@ -218,7 +219,7 @@ pub(super) fn segments(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Resu
     numbers(storage, prefix)?.into_iter().map(name).collect()
 }
 
-/// Deletes the objects of a log, the oldest first, but for one.
+/// Deletes the objects of a log, the oldest first, except the number `but`.
 pub(super) fn delete(storage: &dyn ObjectStorage, prefix: &ObjectName, but: Option<u64>) -> Result<()> {
     for (number, _) in numbers(storage, prefix)? {
         if Some(number) != but {
@@ -236,10 +237,10 @@ pub(super) struct Sealed {
     before: Vec<(u64, u64)>,
 }
 
-/// Puts the log's seal after its last segment, if it is not there.
+/// Puts the log's seal after its last segment, if the log has none.
 ///
-/// No frames are read. A seal, like a log without frames, is no longer than a header, so what is longer is a segment, and the
-/// seal belongs behind it, or behind what was put since.
+/// No frames are read. A seal, like a log without frames, is no longer than a header. So a longer object is a segment, and
+/// the seal belongs after it, or after what was put since.
 pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Sealed> {
     let mut before = numbers(storage, prefix)?;
     if let Some((number, size)) = before.last().copied()
@@ -271,7 +272,7 @@ pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<S
     }
 }
 
-/// Reads the header of a segment, or the seal, and its size; `None` when it is not found.
+/// Reads the header of a segment or the seal, and the object's size; `None` when it is not found.
 fn read_header(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) -> Result<Option<(SegmentHeader, u64)>> {
     let name = prefix.numbered(number)?;
     let found = match storage.get(&name) {
@@ -283,8 +284,8 @@ fn read_header(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) ->
     Ok(Some((header, found.len() as u64)))
 }
 
-/// The segments of a log, ascending, with their sizes: those that were `listed`, before the seal that was found or put, if one was. A list
-/// is not of one moment, so what is missing is missing in two of them.
+/// The segments of a log, ascending, with their sizes: those that were `listed`, up to the seal if one was found or put. A
+/// list does not show one moment, so a segment counts as missing only if two lists lack it.
 fn listed_again(
     storage: &dyn ObjectStorage,
     prefix: &ObjectName,
@@ -300,8 +301,7 @@ fn listed_again(
     Ok(again)
 }
 
-/// Checks that the segment before a seal is among those that are there: the last one is never trimmed, and the last one to be
-/// deleted.
+/// Checks that the segment before a seal exists: the last one is never trimmed, and is deleted last.
 fn check_before(prefix: &ObjectName, seal: u64, before: &[(u64, u64)]) -> Result<()> {
     let last = seal.saturating_sub(1);
     if before.last().is_some_and(|(number, _)| *number != last) {
@@ -310,7 +310,7 @@ fn check_before(prefix: &ObjectName, seal: u64, before: &[(u64, u64)]) -> Result
     Ok(())
 }
 
-/// Checks that a segment is the one that its name says.
+/// Checks that a segment has the number that its name says.
 fn check_number(name: &ObjectName, header: &SegmentHeader, number: u64) -> Result<()> {
     if header.number == number {
         return Ok(());
@@ -318,7 +318,7 @@ fn check_number(name: &ObjectName, header: &SegmentHeader, number: u64) -> Resul
     Err(Error::corrupt(name.as_str(), format!("it is segment {}", header.number)))
 }
 
-/// Opens the log of `prefix` to be read.
+/// Opens the log of `prefix` for reading.
 pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recovery: Recovery) -> Result<LogReader> {
     let source = Source::Objects(Arc::clone(&storage), prefix.clone());
     let (listed, seal) = match recovery {
@@ -337,14 +337,15 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
     let mut expected = None;
     while let Some((number, size)) = listed.pop() {
         if expected.is_some_and(|expected| expected != number) {
-            // Those before a gap were trimmed, and this one came back: its put was asked for twice, and the first arrived late.
+            // Segments before a gap were trimmed, and this one came back: its put was requested twice, and the first request
+            // arrived late.
             break;
         }
         let name = prefix.numbered(number)?;
         match &last {
             None => {
                 let Some(bytes) = source.read(number, name.as_str())? else {
-                    // All that was listed is deleted.
+                    // All listed segments are deleted.
                     return open(storage, prefix, recovery);
                 };
                 let scan = Scan::new(&bytes).map_err(|cause| Error::decode(name.as_str(), &cause))?;
@@ -352,7 +353,7 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 if scan.header.is_seal {
                     check_before(prefix, number, &listed)?;
                 } else {
-                    // An object is there as a whole.
+                    // An object exists as a whole.
                     let length = size.saturating_sub(SEGMENT_HEADER_BYTES as u64);
                     if scan.end.saturating_sub(scan.header.start) != length {
                         return Err(scan.damage(name.as_str()));
@@ -362,7 +363,7 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
             }
             Some((_, scan)) => {
                 let end = parts.last().map_or(scan.header.start, |part| part.start);
-                // An object is there as a whole, so its size says where it begins. Whoever reads it sees whether that is so.
+                // An object exists as a whole, so its size says where it begins. Its reader checks that.
                 let start = size.checked_sub(SEGMENT_HEADER_BYTES as u64).and_then(|bytes| end.checked_sub(bytes));
                 let start = start.ok_or_else(|| {
                     let detail = format!("it has {size} bytes, and the next one begins at position {end}");

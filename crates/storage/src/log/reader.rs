@@ -9,9 +9,10 @@ use std::ops::Range;
 /// What opening a log for reading does to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Its writer acknowledges nothing any more, and what is read survives: for a writer that takes over.
+    /// For a writer that takes over: the log's writer acknowledges nothing any more, and what is read
+    /// survives.
     Seal,
-    /// Nothing: for inspection. Its writer may go on.
+    /// For inspection: changes nothing. The log's writer may continue.
     Look,
 }
 
@@ -33,16 +34,16 @@ pub struct Cut {
 pub struct LogReader {
     source: Source,
     log: u64,
-    /// All segments but the last.
+    /// All segments except the last.
     parts: Vec<Part>,
-    /// Name and frames of the last one; `None` when the log never began.
+    /// Name and frames of the last segment; `None` when the log never began.
     last: Option<(String, Vec<Frame>)>,
     begin: Position,
     end: Position,
     cut: Option<Cut>,
 }
 
-/// A segment that is whole: it ends where the next one begins.
+/// A complete segment: it ends where the next one begins.
 #[derive(Debug)]
 pub(super) struct Part {
     pub number: u64,
@@ -52,7 +53,7 @@ pub(super) struct Part {
 }
 
 impl LogReader {
-    /// The last segment comes with its name. Without one the log never began.
+    /// Makes a reader. `last` is the last segment with its name; without it, the log never began.
     pub(super) fn new(source: Source, parts: Vec<Part>, last: Option<(String, Scan)>, cut: Option<Cut>) -> Self {
         let span = |(_, last): &(String, Scan)| (last.header.log, last.header.start, last.end);
         let (log, start, end) = last.as_ref().map_or((0, 0, 0), span);
@@ -60,13 +61,13 @@ impl LogReader {
         Self { source, log, parts, last: last.map(|(object, last)| (object, last.frames)), begin, end, cut }
     }
 
-    /// Where the log began when it was opened: what is before was trimmed. A caller that needs more has lost it.
+    /// Where the log began when it was opened: everything before was trimmed. A caller that needs more has lost it.
     #[must_use]
     pub const fn begin(&self) -> Position {
         self.begin
     }
 
-    /// Where it ends: all that was acknowledged is before.
+    /// Where it ends: everything acknowledged is before this.
     #[must_use]
     pub const fn end(&self) -> Position {
         self.end
@@ -91,7 +92,7 @@ impl LogReader {
         self.parts.get(index).map_or(last_start..self.end, |part| part.start..part.end)
     }
 
-    /// The name of a segment's file or object, counted from zero; empty for one that is not there.
+    /// The name of a segment's file or object, counted from zero; empty for one that does not exist.
     #[must_use]
     pub fn object(&self, index: usize) -> &str {
         let last = self.last.as_ref().filter(|_| index == self.parts.len());
@@ -99,7 +100,8 @@ impl LogReader {
         object.map_or("", String::as_str)
     }
 
-    /// The frames of a segment, counted from zero; none for one that is not there, or was trimmed since the log was opened.
+    /// The frames of a segment, counted from zero; none for one that does not exist, or was trimmed since the log was
+    /// opened.
     ///
     /// # Errors
     /// `Corrupt`, naming the place; those of the storage.
@@ -127,8 +129,8 @@ impl LogReader {
     }
 }
 
-/// What is damaged of these segments, the newest first. Where segments of objects lie follows from the sizes of those after
-/// them. So of several that do not fit, the newest one is the one that was changed.
+/// The damage of these segments, the newest first. The positions of segments in objects follow from the sizes of later
+/// ones. So of several segments that do not fit, the newest is the one that was changed.
 pub(super) fn damage_after<'p>(
     mut newest_first: impl Iterator<Item = &'p Part>,
     source: &Source,
@@ -155,7 +157,7 @@ impl Part {
         header.log == log && header.number == self.number && !header.is_seal
     }
 
-    /// Checks that the segment that is there is this one.
+    /// Checks that the segment found is this one.
     pub fn check(&self, header: &SegmentHeader, log: u64) -> Result<()> {
         let Self { number, start, object, .. } = self;
         if self.is_of(header, log) && header.start == *start {

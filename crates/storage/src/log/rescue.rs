@@ -1,5 +1,5 @@
-//! Reading what is left of a log that is damaged: every segment on its own, and every whole frame of it, also those behind
-//! damage. Changes nothing, and seals nothing.
+//! Reads what is left of a damaged log: every segment on its own, and every whole frame of it, even after damage. Changes
+//! nothing, and seals nothing.
 
 use super::file;
 use super::frame::{Frame, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
@@ -21,13 +21,13 @@ pub struct Rescued {
     pub log: u64,
     /// Where it begins in the log.
     pub start: Position,
-    /// Whether it is what ends a log that was recovered.
+    /// Whether it is the seal of a recovered log.
     pub is_seal: bool,
     /// Its whole frames.
     pub frames: Vec<Frame>,
-    /// Whether there are bytes behind the last whole frame that are no frame, or, in the last file, no room.
+    /// Whether bytes that are not a frame follow the last whole frame, or the last file has no room after it.
     pub ends_torn: bool,
-    /// What is wrong with it. At the end of the last segment it may be a torn write, which nobody was told of.
+    /// What is wrong with it. At the end of the last segment it may be a torn write that was never acknowledged.
     pub damage: Option<Error>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn of_files(disk: &dyn Disk, folder: &str) -> Result<Vec<Rescued>> {
     Ok(parts)
 }
 
-/// The bytes of a segment up to where it ends, if the next one says where that is.
+/// The bytes of a segment up to its end, if the next one says where that is.
 fn cut(bytes: &Bytes, ends_at: Option<Position>) -> Bytes {
     let length = ends_at.and_then(|end| {
         let before = end.checked_sub(SegmentHeader::decode(bytes).ok()?.start)?;
@@ -52,7 +52,7 @@ fn cut(bytes: &Bytes, ends_at: Option<Position>) -> Bytes {
 }
 
 impl Rescued {
-    /// Where in it its last whole frame ends.
+    /// The offset where its last whole frame ends.
     fn offset_of_end(&self) -> u64 {
         let end = self.frames.last().map_or(self.start, Frame::end);
         end.saturating_sub(self.start).saturating_add(SEGMENT_HEADER_BYTES as u64)
@@ -90,7 +90,7 @@ fn read(object: &str, bytes: Bytes) -> Result<Rescued> {
         Err(_) if bytes.iter().all(|byte| *byte == 0) => {}
         Err(cause) => {
             rescued.damage = Some(Error::decode(object, &cause));
-            // Of another version nothing is known.
+            // Nothing is known of another version.
             let scan = (cause.kind() != ErrorKind::Unsupported).then(|| Scan::without_header(&bytes)).flatten();
             if let Some(scan) = scan {
                 (rescued.log, rescued.start, rescued.frames) = (scan.header.log, scan.header.start, scan.frames);

@@ -1,4 +1,4 @@
-//! Where the segments of a log lie, and which of them are there.
+//! Where the segments of a log are stored, and which of them exist.
 
 use crate::disk::{Disk, list_if_there, read_file};
 use crate::error::Result;
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use forebay_base::ErrorKind;
 use std::sync::Arc;
 
-/// How the name of a segment's file ends.
+/// Suffix of the name of a segment's file.
 pub(super) const LOG: &str = ".log";
 
-/// Where the segments of a log lie.
+/// Where the segments of a log are stored.
 #[derive(Debug)]
 pub(super) enum Source {
     /// In files of a folder.
@@ -22,13 +22,14 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Reads a segment that was there. `None` when it was trimmed since.
+    /// Reads a segment that existed. `None` when it was trimmed since.
     ///
-    /// A read that does not find it does not tell that alone, as a service may say so by mistake. One that is trimmed is not listed
-    /// either. Another one before it may be: a put of it was asked for twice, and the first arrived late.
+    /// A read that does not find the segment does not prove that, because a service may say so by mistake. A trimmed segment
+    /// is also absent from the list. An earlier segment may be listed: its put was requested twice, and the first request
+    /// arrived late.
     ///
     /// # Errors
-    /// `Unavailable` when it is listed, and not found all the same.
+    /// `Unavailable` when it is listed but not found.
     pub fn read(&self, number: u64, object: &str) -> Result<Option<Bytes>> {
         match self.get(object) {
             Err(error) if error.kind() == ErrorKind::NotFound && !planted(Bug::NotFoundIsTrimmed) => {}

@@ -9,7 +9,8 @@ use crate::store::Storage;
 use forebay_base::{ErrorKind, checksum};
 use std::sync::Arc;
 
-/// A frame may be written although its writer is told that the disk is full. What it has then comes once, from the next segment.
+/// A frame may be written although its writer is told that the disk is full. Then its content occurs once, from the next
+/// segment.
 #[test]
 fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
     let disk = Arc::new(SimDisk::new());
@@ -32,7 +33,7 @@ fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
     }
 }
 
-/// A file is made longer by much at a time. On a disk that has no room for that, it is made longer by as much as it has to be.
+/// A file is normally made much longer at a time. On a disk without room for that, it is made only as long as needed.
 #[test]
 fn a_disk_that_is_nearly_full_takes_what_fits() {
     let options = FileLogOptions { segment_bytes: 4096, reserve_bytes: 512 };
@@ -87,7 +88,8 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
     assert_eq!(went_on, [1, 2, 3]);
 }
 
-/// Who looks reads the first frame before it is written, and the second one when that says that the first is durable.
+/// A reader reads the place of the first frame before that frame is written, and the second frame once it says that the
+/// first is durable.
 #[test]
 fn what_is_written_while_somebody_looks_is_no_damage() {
     let disk = SimDisk::new();
@@ -105,7 +107,7 @@ fn what_is_written_while_somebody_looks_is_no_damage() {
     let first = disk.handle();
     assert_eq!(look(&first).unwrap().len(), 2);
 
-    // What a reader finds that was too early for the first frame.
+    // What a reader finds that came too early for the first frame.
     let flip = |disk: &SimDisk| disk.flip("log/00000000000000000001.log", SEGMENT_HEADER_BYTES as u64 + 60, 1).unwrap();
     flip(&disk);
     assert_eq!(look(&disk.handle()).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -115,7 +117,7 @@ fn what_is_written_while_somebody_looks_is_no_damage() {
     assert_eq!(look(&handle).unwrap().len(), 2);
 }
 
-/// A log in files of several segments, and all that was appended to it is durable.
+/// Makes a log in files of several segments, whose contents are all durable.
 fn log_of_segments(disk: &SimDisk, name: &ObjectName) {
     let options = FileLogOptions { segment_bytes: 2048, reserve_bytes: 512 };
     let log = FileLog::create(Arc::new(disk.handle()), name, 7, options).unwrap();
@@ -126,8 +128,8 @@ fn log_of_segments(disk: &SimDisk, name: &ObjectName) {
     assert_eq!(log.segments(), 5);
 }
 
-/// Files that are missing at the end of a log, and such that are shorter than they were, down to nothing: all is read, or
-/// damage is found.
+/// Files at the end of a log are missing, or shorter than they were, down to nothing: everything is read, or damage is
+/// found.
 #[test]
 fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
     let whole = SimDisk::new();
@@ -136,7 +138,7 @@ fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
     let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
     let path = |number: u64| format!("log/{number:020}.log");
     let length = |disk: &SimDisk, path: &str| disk.open(path, false).unwrap().length().unwrap();
-    // By recovery, what is left of a log of which `harm` was done: marks, or an error.
+    // What recovery finds of a log after `harm`: marks, or an error.
     let read = |harm: &dyn Fn(&SimDisk)| {
         [Recovery::Look, Recovery::Seal].map(|recovery| {
             let disk = whole.duplicate();
@@ -159,11 +161,11 @@ fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
         assert!(found == [Ok(70); 2] || found == [Err(ErrorKind::Corrupt); 2], "cut to {length} bytes: {found:?}");
         whole_reads += usize::from(found[0].is_ok());
     }
-    // Where nothing is cut but room.
+    // Where only room is cut.
     assert!(whole_reads > 0 && whole_reads < 512, "{whole_reads} of {whole_length} lengths");
 }
 
-/// A log is deleted, by its writer or after a recovery, and the power fails: what comes back is none, or can be read.
+/// A log is deleted, by its writer or after a recovery, and the power fails. What comes back is no log, or can be read.
 #[test]
 fn what_comes_back_of_a_deleted_log_is_no_damage() {
     let name = ObjectName::new("log").unwrap();
@@ -188,7 +190,7 @@ fn what_comes_back_of_a_deleted_log_is_no_damage() {
     assert!(came_back > 20, "{came_back}");
 }
 
-/// Recovery takes room for what was not known to be durable, and for no more. Whoever recovers it again finds the same.
+/// Recovery takes room only for what was not known to be durable. A second recovery finds the same.
 #[test]
 fn what_was_durable_is_not_copied_by_recovery() {
     let name = ObjectName::new("log").unwrap();
@@ -211,7 +213,7 @@ fn what_was_durable_is_not_copied_by_recovery() {
         let all: Vec<_> = (0..40 + unsynced).collect();
         assert_eq!(marks(&disk, Recovery::Look), all);
         assert_eq!(marks(&disk, Recovery::Seal), all);
-        // A writer that slept goes on in its file.
+        // A writer that slept continues in its file.
         log.append(0, 99, &[9; 1000]).unwrap();
         assert_eq!(log.sync(log.end()).unwrap_err().kind(), ErrorKind::Fenced);
         // The last frame that was synced says how far the log was durable before.
@@ -233,7 +235,7 @@ fn what_was_durable_is_not_copied_by_recovery() {
     }
 }
 
-/// Recoveries that end at any step leave one file at most. What is left at last is another name of the end of the log.
+/// Recoveries that end at any step leave at most one file. What is left at last is another name of the end of the log.
 #[test]
 fn what_interrupted_recoveries_leave_does_not_pile_up() {
     let disk = SimDisk::new();
@@ -278,7 +280,7 @@ fn a_recovered_end_that_is_cut_off_is_noticed() {
     }
 }
 
-/// A log of two frames, each in an object of its own behind the first one, and its name.
+/// A log of two frames, each in an object of its own after the first object, and the log's name.
 fn two_objects() -> (Arc<dyn ObjectStorage>, ObjectName) {
     let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
     let name = ObjectName::new("log").unwrap();
@@ -290,7 +292,7 @@ fn two_objects() -> (Arc<dyn ObjectStorage>, ObjectName) {
     (objects, name)
 }
 
-/// Requests take long. A seal that is there already is read to be known as one.
+/// Requests take long. An existing seal is read to be recognised.
 #[test]
 fn each_segment_is_asked_for_once() {
     let (objects, name) = two_objects();
@@ -302,7 +304,7 @@ fn each_segment_is_asked_for_once() {
     }
 }
 
-/// An object of a sealed log is gone, of which the seal's number tells.
+/// An object of a sealed log is gone, as the seal's number shows.
 #[test]
 fn the_last_object_of_a_sealed_log_is_missed() {
     let (objects, name) = two_objects();
@@ -313,7 +315,8 @@ fn the_last_object_of_a_sealed_log_is_missed() {
     }
 }
 
-/// A segment was put by two requests, as the first got no reply. That one arrives when the log was trimmed.
+/// A segment was put by two requests, because the first got no reply. The first arrives after the log was
+/// trimmed.
 #[test]
 fn a_trimmed_segment_that_comes_back_is_no_damage() {
     let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
@@ -345,7 +348,7 @@ fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
     assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// Where the others lie follows from its size, so they do not fit either.
+/// The positions of the others follow from its size, so they do not fit either.
 #[test]
 fn damage_in_objects_is_told_of_the_one_that_was_changed() {
     let name = ObjectName::new("log").unwrap();
@@ -359,7 +362,8 @@ fn damage_in_objects_is_told_of_the_one_that_was_changed() {
     // The first one has no frames.
     let whole: Vec<_> = (1..7).map(|number| objects.get(&name.numbered(number).unwrap()).unwrap()).collect();
     let long = [&whole[3][..], &[1; 100]].concat();
-    // Cut in a frame, and behind none; and one that makes the others begin before the log does.
+    // Cut within a frame, and before any frame; and one that makes the others begin before the log
+    // does.
     for (number, bytes) in [(3, whole[2].slice(..80)), (4, whole[3].slice(..SEGMENT_HEADER_BYTES)), (4, long.into())] {
         let changed = name.numbered(number).unwrap();
         shared.put(&changed, bytes, PutMode::Replace).unwrap();
@@ -389,7 +393,7 @@ fn of_version_2(header: &[u8]) -> Vec<u8> {
     newer
 }
 
-/// Also one that holds no frame yet, which with a damaged header never began.
+/// Also a log that holds no frame yet; with a damaged header it would never have begun.
 #[test]
 fn a_log_of_a_newer_build_is_no_damaged_one() {
     let name = ObjectName::new("log").unwrap();
@@ -429,7 +433,7 @@ fn a_log_of_a_newer_build_in_objects_is_no_damaged_one() {
     assert_eq!(kind(open_log(&objects, None, &name, Recovery::Look).map(drop)), ErrorKind::Unsupported);
 }
 
-/// Nobody loses the frames of a segment whose header is damaged, and what is behind them is told.
+/// The frames of a segment whose header is damaged are not lost, and what follows them is reported.
 #[test]
 fn a_segment_with_a_damaged_header_is_rescued() {
     let (objects, name) = two_objects();

@@ -7,8 +7,8 @@ use std::fmt;
 
 /// A log that is being written.
 pub trait Log: Send + Sync + fmt::Debug {
-    /// Appends a frame; the position after it. It is not durable yet: in a file it survives the end of the process, and in
-    /// objects nothing. `stream` and `mark` are given back with it.
+    /// Appends a frame, and returns the position after it. The frame is not durable yet: in a file it survives the end of
+    /// the process, in objects it survives nothing. Readers get `stream` and `mark` with it.
     ///
     /// # Errors
     /// `Invalid` for a payload above [`MAX_FRAME_BYTES`]; `Full`, after which the same call can be tried again; and those of
@@ -26,20 +26,20 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Where the log ends: the position of the next frame.
     fn end(&self) -> Position;
 
-    /// Up to where it is known to be durable.
+    /// The position up to which it is known to be durable.
     fn durable(&self) -> Position;
 
-    /// How many files or objects it consists of, which a recovery has to read.
+    /// The number of its files or objects, which a recovery has to read.
     fn segments(&self) -> usize;
 
-    /// Why nothing can be appended or acknowledged any more; `None` while the log is of use. After any other error the
-    /// same call can be made again.
+    /// Why nothing can be appended or acknowledged any more; `None` while the log is usable. After any other error the same
+    /// call can be made again.
     fn failure(&self) -> Option<Error>;
 
-    /// Deletes segments that end at or before `position`, the oldest first, but for the last one; how many.
+    /// Deletes segments that end at or before `position`, the oldest first, except the last one. Returns how many.
     ///
     /// # Errors
-    /// Those of the storage. What was not deleted is with the next call.
+    /// Those of the storage. The next call deletes what was left.
     fn trim(&self, position: Position) -> Result<u64>;
 
     /// Deletes the log. Its writer must have ended: no other thread appends.
@@ -48,7 +48,7 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Those of the storage.
     fn discard(&self) -> Result<()>;
 
-    /// What was done so far.
+    /// Counts of what was done so far.
     fn counts(&self) -> LogCounts;
 }
 
@@ -59,9 +59,9 @@ pub struct LogCounts {
     pub frames: u64,
     /// Bytes of them, with headers.
     pub bytes: u64,
-    /// Syncs or puts, also those that failed.
+    /// Syncs or puts, including failed ones.
     pub groups: u64,
-    /// Calls of [`Log::sync`] that waited for another thread's.
+    /// Calls of [`Log::sync`] that waited for another thread's step.
     pub waits: u64,
 }
 

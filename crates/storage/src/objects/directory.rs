@@ -7,11 +7,11 @@
 //! ```
 //!
 //! An object is written to a file of its own, synced, and only then given its name: by a link, which fails where the name is
-//! taken, or by a rename, which takes it. Then the folder is synced. So a name leads to a whole object or to none, and an
-//! error anywhere leaves at most a file in `.tmp`. Whoever writes such a file has taken it ([`DiskFile::take`]), so what a process
-//! left that is no more can be told from what is being written, by whomever.
+//! taken, or by a rename, which takes it over. Then the folder is synced. So a name leads to a whole object or to none, and
+//! an error anywhere leaves at most a file in `.tmp`. The writer of such a file has locked it ([`DiskFile::take`]), so files
+//! left by a dead process can be distinguished from those that some process is writing.
 //!
-//! A folder whose sync failed is not written to any more (see [`CarefulDisk`]).
+//! Nothing more is written to a folder whose sync failed (see [`CarefulDisk`]).
 
 use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, Unfinished, has_failed, too_short};
 use crate::disk::{CarefulDisk, Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
@@ -53,7 +53,7 @@ impl DirectoryObjects {
         Self { inner: Arc::new(Inner { disk, nonce, count, known }) }
     }
 
-    /// The disk, for what else is to lie there. It relies on no folder on which the objects do not.
+    /// The disk, for other files there. It relies on no folder on which the objects do not.
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
         &self.inner.disk
     }
@@ -63,7 +63,7 @@ impl DirectoryObjects {
         for entry in list_if_there(&**disk, folder)? {
             let path = path_in(folder, &entry.name);
             match entry.length_bytes {
-                // What is not a name was not put here by this crate, or is not an object.
+                // A file without a valid name was not put here by this crate, or is not an object.
                 Some(size_bytes) => {
                     out.extend(ObjectName::new(path).ok().map(|name| ObjectInfo { name, size_bytes }));
                 }
@@ -79,7 +79,7 @@ impl DirectoryObjects {
 }
 
 impl Inner {
-    /// Makes sure that a folder is there and survives.
+    /// Makes sure that a folder exists and survives.
     fn make(&self, folder: &str) -> Result<()> {
         if lock(&self.known).contains(folder) {
             return Ok(());
@@ -96,16 +96,16 @@ impl Inner {
             let path = format!("{TEMPORARY}/{:0NONCE_DIGITS$x}-{count}", self.nonce);
             let file = self.disk.create(&path)?;
             match file.take() {
-                // A sweep came before, and removes it.
+                // A sweep was faster, and removes it.
                 Ok(false) => {}
-                // Where files cannot be taken, a sweep leaves all of them.
+                // Where files cannot be locked, a sweep leaves all of them.
                 Err(error) if error.kind() != ErrorKind::Unsupported => return Err(error),
                 _ => return Ok((path, file)),
             }
         }
     }
 
-    /// Files that nobody writes, taken, with their paths.
+    /// Files that nobody writes, locked, with their paths.
     fn unfinished(&self) -> Result<Vec<(String, Arc<dyn DiskFile>)>> {
         let mut found = Vec::new();
         for entry in list_if_there(&*self.disk, TEMPORARY)?.into_iter().filter(|entry| is_temporary(&entry.name)) {
@@ -130,7 +130,7 @@ impl Inner {
                 if let Err(error) = &linked
                     && error.kind() == ErrorKind::AlreadyExists
                 {
-                    // The caller will act on what has the name, so that must survive.
+                    // The caller will act on the object that has the name, so that object must survive.
                     self.disk.sync_folder(folder)?;
                 }
                 linked?;
@@ -140,7 +140,7 @@ impl Inner {
     }
 }
 
-/// Whether a file in [`TEMPORARY`] has such a name as [`Inner::temporary`] gives. Others were not put there by this crate.
+/// Whether a file in [`TEMPORARY`] has a name as [`Inner::temporary`] gives it. Others were not put there by this crate.
 fn is_temporary(name: &str) -> bool {
     let is_of = |text: &str, radix| !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
     name.split_once('-')
@@ -181,7 +181,7 @@ impl ObjectStorage for DirectoryObjects {
     }
 
     fn let_cool(&self, name: &ObjectName) {
-        // An object that is gone, or cannot be opened, takes no memory that this could give back.
+        // An object that is gone, or cannot be opened, takes no memory that this could free.
         if let Ok(file) = self.inner.disk.open(name.as_str(), false) {
             file.let_cool();
         }
@@ -267,7 +267,7 @@ impl ObjectWriter for FileWriter {
             self.file.sync()?;
         }
         self.inner.publish(&self.path, &self.name, self.mode)?;
-        // A rename has taken the temporary name away already.
+        // A rename has already removed the temporary name.
         self.is_named = self.mode == PutMode::Replace;
         Ok(())
     }
@@ -354,7 +354,7 @@ mod tests {
         let [one, other] = [objects(1), objects(2)];
         let mut writer = one.writer(&name()).unwrap();
         writer.write(Bytes::from_static(b"one")).unwrap();
-        // What a process left that was killed, and what somebody else has put there.
+        // A file that a killed process left, and files that somebody else has put there.
         let killed = "00000000000000ff-3";
         let foreign = ["left", "notes-2", "0000000000000001-", "0000000000000001-1.bak"];
         for name in foreign.into_iter().chain([killed]) {

@@ -1,6 +1,6 @@
-//! Objects to be read, and what is written beside them in memory.
+//! Objects for reading, with writes kept in memory beside them.
 //!
-//! What is listed is what was written here, so a register or a log that begins here knows of none below.
+//! Lists show only what was written here, so a register or a log that begins here sees none below.
 
 use super::{MemoryObjects, ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode};
 use crate::error::Result;
@@ -21,7 +21,8 @@ impl LayeredObjects {
         Self { written: MemoryObjects::new(), below }
     }
 
-    /// Where an object is to be read. A back end may open an object without looking whether it is there.
+    /// The layer from which to read an object. A back end may open an object without checking whether it
+    /// exists.
     fn layer(&self, name: &ObjectName) -> Result<&dyn ObjectStorage> {
         match self.written.size(name) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(&*self.below),

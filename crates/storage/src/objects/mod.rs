@@ -2,21 +2,22 @@
 //!
 //! What every back end keeps, and the conformance suite (`testing/storage`) checks:
 //!
-//! - An object is there as a whole or not at all, at every moment and after every failure.
+//! - An object exists as a whole or not at all, at every moment and after every failure.
 //! - When [`ObjectStorage::put`] or [`ObjectWriter::finish`] has returned, the object survives what the back end survives (a
 //!   power failure for a directory; what the service promises for the others).
-//! - Of several that put an object [`PutMode::IfAbsent`] at most one succeeds, ever, while nobody deletes it. This is the only
-//!   compare-and-swap that all back ends keep, and all that [`crate::CommitRegister`] and [`crate::Log`] need. A service may accept
-//!   the condition and ignore it. So whoever begins to write asks it ([`ObjectStorage::check_conditions`]), unless the make of
-//!   the back end leaves no doubt ([`ObjectStorage::keeps_conditions`]).
-//! - A name that is reported as taken survives. So does one that is listed, if it was there before the list began.
-//! - A read, a list, sees every write that returned before it began.
-//! - Only reads say `NotFound`. Where a write or a list fails because a bucket or a folder is not there, that is `Unavailable`:
-//!   [`crate::Storage`] sees to it.
-//! - A read that does not find an object is right about it, but for once: a service may answer so by mistake, or for a moment. So
-//!   [`crate::Storage`] asks a second time, and what would be lost by such an answer is known by another one as well: a list, or an
-//!   object that is only there if this one is.
-//! - A write whose error is undecided ([`crate::Error::is_undecided`]) has happened, or not, or happens later.
+//! - Of several puts of an object with [`PutMode::IfAbsent`], at most one ever succeeds while nobody deletes it. This is the
+//!   only compare-and-swap that all back ends keep, and all that [`crate::CommitRegister`] and [`crate::Log`] need. A
+//!   service may accept the condition and ignore it. So a process that begins to write tests the service
+//!   ([`ObjectStorage::check_conditions`]), unless the kind of back end leaves no doubt
+//!   ([`ObjectStorage::keeps_conditions`]).
+//! - A name that is reported as taken survives. So does a listed name, if it existed before the list began.
+//! - A read or a list sees every write that returned before it began.
+//! - Only reads say `NotFound`. Where a write or a list fails because a bucket or a folder does not exist,
+//!   [`crate::Storage`] makes that `Unavailable`.
+//! - A read that does not find an object may be wrong once: a service may answer so by mistake, or for a moment. So
+//!   [`crate::Storage`] asks a second time. Where such an answer would lose data, a second source confirms it: a list, or an
+//!   object that exists only if this one does.
+//! - A write whose error is undecided ([`crate::Error::is_undecided`]) has happened, or has not, or happens later.
 
 mod directory;
 mod layered;
@@ -55,7 +56,7 @@ pub enum PutMode {
     IfAbsent,
 }
 
-/// What a list says of an object.
+/// An object in a list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectInfo {
     /// Its name.
@@ -75,7 +76,7 @@ pub struct ReadRequest<'a> {
 
 /// A store of objects. Calls block; any number of threads may call at once.
 pub trait ObjectStorage: Send + Sync + fmt::Debug {
-    /// What errors and logs call it: a URL without secrets.
+    /// Its name in errors and logs: a URL without secrets.
     fn describe(&self) -> String;
 
     /// Writes an object.
@@ -84,11 +85,11 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// `AlreadyExists` where the mode says so; `Full`, `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()>;
 
-    /// Writes an object. One that has these bytes already is fine: a reply may have been lost.
+    /// Writes an object. An existing object with the same bytes is fine: a reply may have been lost.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is another one; `Unavailable` when the name was taken and nothing has it: another put of it may
-    /// be under way; those of [`ObjectStorage::put`].
+    /// `AlreadyExists` when there is another one; `Unavailable` when the name was reported as taken but no object has it:
+    /// another put of it may be under way; those of [`ObjectStorage::put`].
     fn put_once(&self, name: &ObjectName, bytes: Bytes) -> Result<()> {
         match self.put(name, bytes.clone(), PutMode::IfAbsent) {
             Err(taken) if taken.kind() == ErrorKind::AlreadyExists => match self.get(name) {
@@ -100,12 +101,12 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
         }
     }
 
-    /// Whether the make of the back end is enough to know that [`PutMode::IfAbsent`] is kept: a link of a directory, a rename of
-    /// HDFS. A service that is asked by HTTP may ignore a header that it does not know.
+    /// Whether the kind of back end guarantees that [`PutMode::IfAbsent`] is kept, like a link of a directory or a rename of
+    /// HDFS. A service over HTTP may ignore a header that it does not know.
     fn keeps_conditions(&self) -> bool;
 
-    /// Makes sure that [`PutMode::IfAbsent`] is kept, by one more such put of what was put just now. Asks nothing where the back
-    /// end keeps it by its make.
+    /// Makes sure that [`PutMode::IfAbsent`] is kept, by one more such put of what was just put. Makes no request where the
+    /// kind of back end guarantees it.
     ///
     /// # Errors
     /// `Unsupported` when the name was not taken: the condition was ignored, or somebody has deleted the object meanwhile, which
@@ -125,8 +126,8 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
         }
     }
 
-    /// Begins an object whose bytes come one after the other; one of the same name will be replaced. It is there when
-    /// [`ObjectWriter::finish`] has returned.
+    /// Begins an object whose bytes come one after the other; an object of the same name will be replaced. The object exists
+    /// once [`ObjectWriter::finish`] has returned.
     ///
     /// # Errors
     /// As for [`ObjectStorage::put`].
@@ -138,7 +139,7 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// `NotFound`, `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
     fn get(&self, name: &ObjectName) -> Result<Bytes>;
 
-    /// Opens an object to be read by ranges. An object that is not there is reported here, or by the first read.
+    /// Opens an object for reads by ranges. A missing object is reported here, or by the first read.
     ///
     /// # Errors
     /// As for [`ObjectStorage::get`].
@@ -150,8 +151,8 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// As for [`ObjectStorage::get`].
     fn size(&self, name: &ObjectName) -> Result<u64>;
 
-    /// Deletes an object; one that is not there is fine. It may come back after a power failure, until a list of its folder has
-    /// not shown it.
+    /// Deletes an object; a missing one is fine. The object may come back after a power failure, until a list of its folder
+    /// has not shown it.
     ///
     /// # Errors
     /// `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
@@ -163,11 +164,11 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>>;
 
-    /// Signs names, so that whoever is given the URLs may do to these objects what `permit` says, for so long, and needs no rights
-    /// of its own ([`SignedAccess`]). One for each name, in the same order.
+    /// Signs names, so that the holder of the URLs may do to these objects what `permit` says, for `lifetime`, and needs no
+    /// rights of its own ([`SignedAccess`]). Returns one URL for each name, in the same order.
     ///
     /// # Errors
-    /// `Unsupported` where names cannot be signed: in a directory, on HDFS, without a key. Those of whoever has the key.
+    /// `Unsupported` where names cannot be signed: in a directory, on HDFS, without a key. Those of the holder of the key.
     fn sign(&self, permit: Permit, names: &[ObjectName], lifetime: Duration) -> Result<Vec<SignedUrl>> {
         let _ = (permit, names, lifetime);
         Err(Error::new(ErrorKind::Unsupported, "sign", self.describe(), "names cannot be signed here"))
@@ -178,8 +179,8 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
         let _ = name;
     }
 
-    /// What writes left that ended before they were whole, where it can be told apart from what somebody is writing. Services
-    /// do not show it; a rule of the bucket removes it. On HDFS it stays: files beside the object, whose names begin with a dot.
+    /// What incomplete writes left behind, where it can be distinguished from what somebody is writing. Services do not show
+    /// it; a rule of the bucket removes it. On HDFS it stays: files beside the object, whose names begin with a dot.
     ///
     /// # Errors
     /// As for [`ObjectStorage::list`].
@@ -187,7 +188,8 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// Removes what [`ObjectStorage::unfinished`] finds; how many. Writes that are under way go on, whoever's they are.
+    /// Removes what [`ObjectStorage::unfinished`] finds, and returns how many. Writes that are under way in any process
+    /// continue.
     ///
     /// # Errors
     /// As for [`ObjectStorage::delete`].
@@ -196,10 +198,10 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     }
 }
 
-/// What is left of a write that ended before it was whole. No object's name leads to it.
+/// What is left of an incomplete write. No object's name leads to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
-    /// Where it lies.
+    /// Its path.
     pub path: String,
     /// Bytes of it.
     pub bytes: u64,
@@ -213,7 +215,7 @@ pub trait ObjectWriter: Send + fmt::Debug {
     /// As for [`ObjectStorage::put`]: then there will be no object, and later calls fail with `Closed`.
     fn write(&mut self, bytes: Bytes) -> Result<()>;
 
-    /// Makes the object of what was written. Without it there is none.
+    /// Makes the object from what was written. Without this call there is no object.
     ///
     /// # Errors
     /// As for [`ObjectStorage::put`].
@@ -222,14 +224,13 @@ pub trait ObjectWriter: Send + fmt::Debug {
 
 /// An object that is being read; any number of threads may read at once.
 pub trait ObjectReader: Send + Sync + fmt::Debug {
-    /// Reads as many bytes as `out` has, from `offset`.
+    /// Fills `out` with bytes from `offset`.
     ///
     /// # Errors
-    /// `Corrupt` when the object ends before: sizes are known by those who read. `NotFound`, and others as for
-    /// [`ObjectStorage::get`].
+    /// `Corrupt` when the object ends before: readers know sizes. `NotFound`, and others as for [`ObjectStorage::get`].
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
-    /// Reads several ranges, at the same time where that is of use.
+    /// Reads several ranges, at the same time where that helps.
     ///
     /// # Errors
     /// As for [`ObjectReader::read_at`]; some ranges may have been read.
@@ -252,19 +253,19 @@ pub(crate) fn too_short(name: &str, offset: u64, wanted: usize) -> Error {
     )
 }
 
-/// The error of a put that found its name taken, where nothing has the name.
+/// The error of a put that found its name taken although no object has the name.
 pub(crate) fn taken_by_nothing(taken: Error) -> Error {
     taken.meaning(ErrorKind::Unavailable, "the name was taken, and now nothing has it: a put may be under way")
 }
 
-/// The error for an object that a list shows, and that a read, also a second one, does not find.
+/// The error for an object that a list shows but two reads do not find.
 pub(crate) fn listed_and_not_found(name: &ObjectName) -> Error {
     let detail = "a list shows it, and a read says that it is not there: the storage contradicts itself. Try again later, and if that \
                   goes on, ask whoever runs the storage for the object";
     Error::new(ErrorKind::Unavailable, "get", name.as_str(), detail)
 }
 
-/// An error of what is no read: the object is not what is missing.
+/// Converts an error of an operation other than a read: what is missing is not the object.
 pub(crate) fn no_place(error: Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound => error.meaning(

@@ -2,9 +2,9 @@
 //!
 //! The library is asynchronous; its runtime is private (`runtime`).
 //!
-//! Requests that a service refuses for the moment are sent again by the library, within bounds ([`StorageOptions`]). A put
-//! whose reply was lost is so repeated, and the repetition may find its own object: `AlreadyExists` then, which the layers
-//! above tell from another writer's by its bytes.
+//! The library repeats requests that a service refuses for the moment, within bounds ([`StorageOptions`]). So it also
+//! repeats a put whose reply was lost, and the repetition may find its own object. The result is then `AlreadyExists`; the
+//! layers above compare bytes to distinguish it from another writer's object.
 
 use super::runtime::Runtime;
 use super::services::{Service, service};
@@ -40,10 +40,10 @@ pub struct RemoteObjects {
 #[derive(Debug)]
 struct Inner {
     service: Arc<dyn ObjectStore>,
-    /// The same, where it can sign names.
+    /// The same service, where it can sign names.
     signer: Option<Arc<dyn Signer>>,
     keeps_conditions: bool,
-    /// What names are put after; empty, or ends in `/`.
+    /// The text that precedes names; empty, or ends in `/`.
     prefix: String,
     url: String,
     timeout: Duration,
@@ -75,7 +75,7 @@ fn names_a_place(authority: &str) -> bool {
     !authority.is_empty() && authority.bytes().all(is_of_names)
 }
 
-/// Why there is no service. Nobody was asked yet, so it lies in the settings.
+/// The error when there is no service. No request was made yet, so the settings are wrong.
 fn of_settings(url: &str, cause: &object_store::Error) -> Error {
     let error = converted("open", url, cause);
     match error.kind() {
@@ -304,8 +304,8 @@ impl RemoteWriter {
 }
 
 impl RemoteWriter {
-    /// What it means that an upload is not there when it is to be completed: that was done before, and the reply lost, if the
-    /// object is there as it was written.
+    /// Interprets a missing upload when it should be completed. If the object exists as it was written, it was completed
+    /// before, and the reply was lost.
     fn completed_before(&self, not_found: Error) -> Result<()> {
         match self.objects.size(&self.name) {
             Ok(size) if size == self.length => Ok(()),
@@ -377,13 +377,13 @@ fn converted(operation: &'static str, object: &str, cause: &object_store::Error)
     Error::new(kind, operation, object, text)
 }
 
-/// Whether a service refused a request because another on the same name is under way. S3 says so by the status 409, of which the
-/// library makes an object that is there.
+/// Whether a service refused a request because another one for the same name is under way. S3 says so by status 409, which
+/// the library takes for an existing object.
 fn is_conflict(text: &str) -> bool {
     ["ConditionalRequestConflict", "OperationAborted"].iter().any(|code| text.contains(code))
 }
 
-/// The library gives what the service said as text only.
+/// The library returns the service's answer only as text.
 fn kind_of_text(text: &str) -> ErrorKind {
     const KINDS: [(&[&str], ErrorKind); 5] = [
         // HDFS: quotas, and no DataNode with room.

@@ -1,5 +1,5 @@
-//! The asynchronous runtime of a remote back end. It has one thread, lives here and is seen by nobody: a call hands its future to
-//! the runtime and blocks until the answer comes, so it may be made from any thread, also one of another runtime.
+//! The asynchronous runtime of a remote back end. It has one thread and is private to this module. A call hands its future
+//! to the runtime and blocks until the answer comes, so it may be made from any thread, even one of another runtime.
 
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
@@ -19,10 +19,10 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    /// The runtime of what is at `url`.
+    /// The runtime for the service at `url`.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system starts no thread.
     pub(super) fn new(url: &str) -> Result<Self> {
         let failed = |cause| Error::io("open", url, &cause);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
@@ -38,13 +38,13 @@ impl Runtime {
         Ok(Self { handle, _stop: stop })
     }
 
-    /// Where a library may run futures of its own.
+    /// A handle with which a library may run futures of its own.
     #[cfg(feature = "hdfs")]
     pub(super) fn handle(&self) -> tokio::runtime::Handle {
         self.handle.clone()
     }
 
-    /// Runs `work`, and waits for it, at most for `timeout`.
+    /// Runs `work`, and waits for it for at most `timeout`.
     ///
     /// # Errors
     /// `TimedOut`; `Unavailable` when the work ended without an answer.

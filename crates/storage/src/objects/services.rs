@@ -6,12 +6,12 @@ use object_store::signer::Signer;
 use object_store::{ObjectStore, Result};
 use std::sync::Arc;
 
-/// A service that can be asked.
+/// A service that takes requests.
 pub(super) struct Service {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// The same, where it can sign names without asking for each.
+    /// The same service, where it can sign names without a request for each.
     pub(super) signer: Option<Arc<dyn Signer>>,
-    /// Whether it keeps conditions by its make ([`ObjectStorage::keeps_conditions`](super::ObjectStorage::keeps_conditions)).
+    /// Whether its kind guarantees conditions ([`ObjectStorage::keeps_conditions`](super::ObjectStorage::keeps_conditions)).
     pub(super) keeps_conditions: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn service(
     options: &StorageOptions,
     runtime: &Runtime,
 ) -> Result<Option<Service>> {
-    // The name node refuses to rename a file to a name that is taken.
+    // The name node refuses to rename a file to a name that exists.
     let by_rename = |store| Some(Service { store, signer: None, keeps_conditions: true });
     match scheme {
         #[cfg(feature = "s3")]
@@ -41,7 +41,7 @@ pub(super) fn service(
     }
 }
 
-/// Services that are reached by HTTP. Each takes settings from the environment, and those of the options before them.
+/// Services that are reached by HTTP. Each takes settings from the environment; those of the options take precedence.
 #[cfg(feature = "http")]
 mod http {
     use super::{Arc, ObjectStore, Result, Service, Signer, StorageOptions};
@@ -53,7 +53,7 @@ mod http {
     fn by_http<S: ObjectStore + Signer>(service: S, signs: bool) -> Service {
         let store = Arc::new(service);
         let signer = signs.then(|| Arc::clone(&store) as Arc<dyn Signer>);
-        // Whoever answers may not know the header that carries the condition.
+        // The service may not know the header that carries the condition.
         Service { store, signer, keeps_conditions: false }
     }
 
@@ -72,7 +72,7 @@ mod http {
         for key in [Key::Endpoint, Key::S3Endpoint] {
             check_endpoint(builder.get_config_value(&key))?;
         }
-        // Headers that ask for encryption would have to be sent by whoever follows a signed name.
+        // The user of a signed name would have to send the headers that ask for encryption.
         let encryption: Key = "aws_server_side_encryption".parse()?;
         let is_plain = builder.get_config_value(&encryption).is_none();
         let signs = is_plain && !is_on(builder.get_config_value(&Key::SkipSignature));
@@ -112,7 +112,7 @@ mod http {
         Err(object_store::Error::Generic { store: "S3", source: detail.into() })
     }
 
-    /// When the library tries again: it stops early enough to say why, before the operation itself is given up. A pause
+    /// When the library retries. It stops early enough to say why, before the operation itself is given up. A pause
     /// that began in the first half of the operation's time ends in its third quarter.
     fn retry(options: &StorageOptions) -> RetryConfig {
         let defaults = BackoffConfig::default();
@@ -131,7 +131,7 @@ mod http {
     ) -> Result<B> {
         // The cryptography of TLS is the process's, and ring's unless somebody chose another before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // One setting: options of the client as a whole would take the place of those of the environment.
+        // A single setting: setting the client's options as a whole would replace those of the environment.
         let timeout = format!("{}ms", options.request_timeout.as_millis());
         let builder = with(builder, client(ClientConfigKey::Timeout), timeout);
         let mut settings = options.settings.iter();

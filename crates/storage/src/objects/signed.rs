@@ -1,11 +1,11 @@
-//! Objects that somebody else has allowed to be read or written, by signed names: URLs that are good for one method on one object
-//! until a moment that they say. Whoever has them needs no rights of its own.
+//! Objects that another party allows this process to read or write, by signed names: URLs that are valid for one method on
+//! one object until a stated time. Their holder needs no rights of its own.
 //!
-//! The signer is a back end ([`ObjectStorage::sign`]): S3, Google's and Azure's stores can. What is here is the other side, an
-//! [`ObjectStorage`] that knows these names and no others.
+//! The signer is a back end ([`ObjectStorage::sign`]): S3, Google's and Azure's stores can sign. This module is the other
+//! side, an [`ObjectStorage`] that knows only these names.
 //!
 //! - A URL is a secret. No error, log or debug output shows one: [`SignedUrl`].
-//! - An object is put with one request, when it is complete, as its length must be known. Its bytes are held until then.
+//! - An object is put with one request once it is complete, because its length must be known. Its bytes are held until then.
 //! - A list, a deletion and a condition have no signed names: they are refused as `Unsupported`.
 
 use super::signed_name::{Permit, Requests, SignedUrl};
@@ -22,13 +22,14 @@ use std::sync::Arc;
 /// Longest object that is put by a signed name, in bytes: what S3 takes with one request.
 const MAX_PUT_BYTES: usize = 5 << 30;
 
-/// Which signed names are followed.
+/// Which signed names may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Follow {
-    /// Those with `https`. A name with `http` shows its signature to the network, and may lead to what answers whoever is near.
+    /// Those with `https`. A name with `http` shows its signature to the network, and may lead to a service that answers
+    /// anybody nearby.
     #[default]
     Https,
-    /// Those with `http` too.
+    /// Also those with `http`.
     Http,
 }
 
@@ -42,7 +43,7 @@ impl Follow {
 /// Signed names by what they are called.
 type Names = BTreeMap<ObjectName, SignedUrl>;
 
-/// What it takes to follow signed names, for any number of jobs at once.
+/// The client for signed names, for any number of jobs at once.
 #[derive(Debug, Clone)]
 pub struct SignedAccess {
     requests: Arc<dyn Requests>,
@@ -51,10 +52,10 @@ pub struct SignedAccess {
 }
 
 impl SignedAccess {
-    /// Prepares to follow signed names. Of the options, the times count, and how often a request is sent again.
+    /// Prepares to use signed names. Of the options, only the times and the number of retries count.
     ///
     /// # Errors
-    /// `Unsupported` for a build without the features `s3`, `gs` and `az`; when the system gives no thread.
+    /// `Unsupported` for a build without the features `s3`, `gs` and `az`; when the system starts no thread.
     pub fn open(follow: Follow, options: StorageOptions) -> Result<Self> {
         #[cfg(feature = "http")]
         return Ok(Self { requests: Arc::new(super::signed_http::HttpRequests::new(&options)?), follow, options });
@@ -65,10 +66,10 @@ impl SignedAccess {
         }
     }
 
-    /// Storage that has these objects alone.
+    /// Storage that has only these objects.
     ///
     /// # Errors
-    /// `Unsupported` for a URL that is not to be followed.
+    /// `Unsupported` for a URL that may not be used.
     pub fn storage(
         &self,
         reads: impl IntoIterator<Item = (ObjectName, SignedUrl)>,

@@ -1,9 +1,9 @@
 //! The requests of signed names, by HTTP: a range is a GET, an object is a PUT.
 //!
-//! The size of an object comes with its first byte, as a name that is signed for GET is not for HEAD.
+//! The size of an object comes with its first byte, because a name that is signed for GET is not valid for HEAD.
 //!
-//! A request that was refused for the moment, or got no answer, is sent again within the bounds of [`StorageOptions`]. It says
-//! the same each time, so it does no harm that it may have been carried out.
+//! A request that was refused for the moment, or got no answer, is sent again within the bounds of [`StorageOptions`]. The
+//! request is the same each time, so it does no harm if it has already been carried out.
 
 use super::runtime::Runtime;
 use super::signed_name::{Requests, SignedUrl};
@@ -19,11 +19,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the first pause before a request is sent again takes. Each is twice as long as the one before.
+/// The first pause before a request is sent again. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Bytes of an object that is put for which a request, and its repetitions, get as much time as for another request.
+/// For each this many bytes of an object that is put, the request and its repetitions get the time of one other request.
 const TIMED_BYTES: u64 = 8 << 20;
-/// How much is read of what says why a request was refused, in bytes.
+/// Most bytes that are read of the reason for a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -41,7 +41,7 @@ enum Request {
     Put(Bytes),
 }
 
-/// Why there is no answer: what the caller must do, and what is known.
+/// Why there is no answer: what the caller must do, and the details.
 #[derive(Debug)]
 struct Failure {
     kind: ErrorKind,
@@ -59,7 +59,7 @@ struct Answer {
 }
 
 impl Request {
-    /// How many times as long as others it may take.
+    /// The factor by which this request may take longer than others.
     fn times(&self) -> u32 {
         match self {
             Self::Get(_) => 1,
@@ -125,7 +125,8 @@ struct Sender {
     client: Client,
     /// How often a request is sent again.
     retries: usize,
-    /// How long after the first time, and how long each time takes at most: of a request that is not long.
+    /// For a request that is not long: how long after the first attempt another may begin, and the longest
+    /// time of each attempt.
     patience: Duration,
     request_timeout: Duration,
 }
@@ -160,7 +161,7 @@ impl Sender {
                 (sent, Some(StatusCode::PARTIAL_CONTENT), length)
             }
             Request::Put(bytes) => {
-                // Azure asks for the header; nobody else knows it.
+                // Azure requires the header; other services do not know it.
                 let sent = self.client.request(Method::PUT, url.secret()).header("x-ms-blob-type", "BlockBlob");
                 (sent.body(bytes.clone()), None, MAX_REFUSAL_BYTES)
             }
@@ -178,7 +179,7 @@ impl Sender {
     }
 }
 
-/// Of what the service sends, at most so many bytes.
+/// At most `most_bytes` of what the service sends.
 async fn body(response: &mut Response, most_bytes: usize) -> std::result::Result<Bytes, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(piece) = response.chunk().await? {
@@ -191,12 +192,12 @@ async fn body(response: &mut Response, most_bytes: usize) -> std::result::Result
     Ok(body.freeze())
 }
 
-/// Bytes of the object of which a response has a part.
+/// Size of the whole object of which a response carries a part.
 fn size_of_whole(response: &Response) -> Option<u64> {
     response.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
 }
 
-/// What an error of the library says, without the URL.
+/// The message of an error of the library, without the URL.
 fn told(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -217,7 +218,7 @@ fn no_answer(error: reqwest::Error) -> Failure {
     Failure { kind, is_passing: kind != ErrorKind::Invalid, detail: told(error) }
 }
 
-/// What a refusal means. Of its text only the service's code is kept: the rest may repeat the signature.
+/// Interprets a refusal. Keeps only the service's code of its text: the rest may repeat the signature.
 fn refused(status: StatusCode, said: &str) -> Failure {
     let code = said.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
     let code = code.map_or("", |(code, _)| code);

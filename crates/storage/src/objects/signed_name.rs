@@ -1,4 +1,4 @@
-//! A signed name: what it allows, and the requests by which that is done.
+//! A signed name: what it allows, and the requests that do it.
 
 use crate::error::Result;
 use bytes::Bytes;
@@ -14,7 +14,8 @@ pub enum Permit {
     Write,
 }
 
-/// A URL by which whoever has it may do one thing to one object, for a while. What is shown of it is not enough for that.
+/// A URL whose holder may do one thing to one object, for a limited time. The part that is shown in logs is not enough
+/// for that.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignedUrl(String);
 
@@ -31,7 +32,7 @@ impl SignedUrl {
         &self.0
     }
 
-    /// The secret, for whoever sends it on.
+    /// The secret, to be passed on.
     #[must_use]
     pub fn into_secret(self) -> String {
         self.0
@@ -44,7 +45,7 @@ impl fmt::Debug for SignedUrl {
     }
 }
 
-/// The requests that signed names allow. `object` is what errors call it.
+/// The requests that signed names allow. `object` is its name in errors.
 pub(super) trait Requests: Send + Sync + fmt::Debug {
     /// Reads ranges, none of them empty, at the same time.
     fn read(&self, object: &str, url: &SignedUrl, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>>;

@@ -1,8 +1,9 @@
 //! Objects in memory: the back end `memory:`, and the simulated object store.
 //!
-//! Handles share the objects; each has its own count of operations (its *steps*), by which faults and its end are planned.
-//! A service does not lose what it acknowledged; what goes wrong is on the way: requests and replies are lost, and a
-//! request may arrive late, after its sender has given up. One that ignores conditions is there as well, to be refused.
+//! Handles share the objects. Each handle has its own count of operations (its *steps*), by which faults and its end are
+//! planned. A service does not lose what it acknowledged. Faults happen on the way: requests and replies are lost, and a
+//! request may arrive late, after its sender has given up. There is also a service that ignores conditions, which must be
+//! refused.
 
 use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, not_found, too_short};
 use crate::error::{Error, Result};
@@ -15,18 +16,18 @@ use std::collections::BTreeMap;
 /// What goes wrong at a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectFault {
-    /// Nothing is done, and an error returned.
+    /// Nothing is done, and an error is returned.
     Refused(ErrorKind),
-    /// All is done, and the reply lost: `TimedOut`.
+    /// Everything is done, and the reply is lost: `TimedOut`.
     ReplyLost,
-    /// The caller gets `TimedOut`. What it asked for is done when so many more operations, of all handles, have been done.
+    /// The caller gets `TimedOut`. The request is carried out after this many more operations of all handles.
     Late(u64),
 }
 
-/// Who judges the condition of a put.
+/// The party that judges the condition of a put.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Judge {
-    /// This process, so nobody has to be asked.
+    /// This process, so no test is needed.
     #[default]
     Memory,
     /// A service, which heeds it.
@@ -35,7 +36,7 @@ enum Judge {
     Nobody,
 }
 
-/// A handle on objects in memory, which those that [`MemoryObjects::handle`] makes of it share.
+/// A handle on objects in memory. Handles made by [`MemoryObjects::handle`] share the objects.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryObjects {
     shared: Arc<Mutex<Shared>>,
@@ -62,7 +63,7 @@ struct Plan {
     interrupt: Option<(u64, Interrupt)>,
 }
 
-/// What happens elsewhere while a handle is at a step.
+/// Code that runs elsewhere while a handle is at a step.
 type Interrupt = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for Plan {
@@ -94,7 +95,7 @@ impl Shared {
         Ok(())
     }
 
-    /// One more operation is done: what is due arrives.
+    /// Counts one more operation, and carries out late requests that are due.
     fn tick(&mut self) {
         self.done += 1;
         let (due, later) = std::mem::take(&mut self.late).into_iter().partition(|(at, _)| *at <= self.done);
@@ -113,13 +114,13 @@ impl MemoryObjects {
         Self::default()
     }
 
-    /// No objects, as a service keeps them that heeds conditions, and is asked whether it does.
+    /// No objects, in a service that heeds conditions and is tested for that.
     #[must_use]
     pub fn of_service() -> Self {
         Self::judged_by(Judge::Service)
     }
 
-    /// No objects, as a service keeps them that accepts conditions and ignores them.
+    /// No objects, in a service that accepts conditions but ignores them.
     #[must_use]
     pub fn of_careless_service() -> Self {
         Self::judged_by(Judge::Nobody)
@@ -136,13 +137,14 @@ impl MemoryObjects {
         Self { shared: Arc::clone(&self.shared), plan: Arc::default() }
     }
 
-    /// A copy of the objects as they are, with what arrives late.
+    /// A copy of the objects as they are, with requests that will arrive late.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self { shared: Arc::new(Mutex::new(lock(&self.shared).clone())), plan: Arc::default() }
     }
 
-    /// This handle ends before its operation number `step`, counted from zero: that one and all later ones fail and do nothing.
+    /// Makes this handle end before its operation number `step`, counted from zero: that one and all later ones fail and do
+    /// nothing.
     pub fn end_at(&self, step: u64) {
         lock(&self.plan).ends_at = Some(step);
     }
@@ -157,7 +159,7 @@ impl MemoryObjects {
         lock(&self.plan).interrupt = Some((step, Box::new(interrupt)));
     }
 
-    /// Refuses all deletions, of all handles, as a service does whose credentials do not allow them. `None`: allows them again.
+    /// Refuses all deletions by all handles, like a service whose credentials do not allow them. `None` allows them again.
     pub fn refuse_deletions(&self, kind: Option<ErrorKind>) {
         lock(&self.shared).undeletable = kind;
     }
@@ -181,7 +183,7 @@ impl MemoryObjects {
         Ok(())
     }
 
-    /// Counts a step; the fault that it meets.
+    /// Counts a step. Returns the fault that the step meets.
     fn step(&self, object: &str) -> Result<Option<ObjectFault>> {
         let mut plan = lock(&self.plan);
         let step = plan.steps;

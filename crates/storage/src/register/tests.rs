@@ -90,7 +90,7 @@ fn a_writer_that_slept_does_not_take_a_pruned_number() {
         second.prune().unwrap();
         assert_eq!(commit(&mut first, "late").unwrap_err().kind(), ErrorKind::Fenced);
         commit(&mut second, "b").unwrap();
-        // What it left does no harm, and goes with the next pruning.
+        // What it left does no harm, and the next pruning removes it.
         assert_eq!(payloads(&storage), ["all", "b"]);
         second.commit(CommitKind::Snapshot, Bytes::from_static(b"all")).unwrap();
         second.prune().unwrap();
@@ -106,13 +106,13 @@ fn a_lost_reply_is_recognised() {
         storage.fail_at(storage.steps(), fault);
         let error = commit(&mut register, "a").unwrap_err();
         assert!(error.is_undecided() && register.is_unsettled(), "{error}");
-        // The next one insists on the one before.
+        // The next commit insists on the previous one.
         assert_eq!(commit(&mut register, "b").unwrap(), 3);
         assert_eq!(payloads(&storage), ["claim of 1", "a", "b"]);
     }
 }
 
-/// As where a service answers that another put of the name is under way.
+/// As when a service answers that another put of the name is under way.
 #[test]
 fn a_number_that_is_taken_by_nothing_does_not_fence() {
     let storage = MemoryObjects::new();
@@ -233,7 +233,7 @@ fn a_service_that_ignores_conditions_is_refused() {
         let text = error.to_string();
         assert!(text.contains("memory:") && text.contains("If-None-Match"), "{text}");
     }
-    // To read needs no condition.
+    // Reading needs no condition.
     assert_eq!(payloads(&storage), ["claim of 1", "claim of 2"]);
 }
 
@@ -260,6 +260,6 @@ fn a_claim_that_was_pruned_is_no_condition_ignored() {
     let register = claim(&storage, 1).unwrap();
     assert_eq!((register.epoch(), register.last()), (3, 4));
     assert_eq!(payloads(&storage), ["all", "claim of 1"]);
-    // It was put again, and is no harm.
+    // It was put again, and does no harm.
     assert_eq!(register.prune().unwrap(), 1);
 }
