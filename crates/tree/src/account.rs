@@ -1,4 +1,4 @@
-//! What a tree's memory is used for.
+//! The use of a tree's memory.
 
 use crate::class::{Block, CHUNK_BYTES, Class, LIST_BYTES, SHELVES};
 use crate::layout::word_at;
@@ -8,18 +8,17 @@ use crate::word::Address;
 use crate::{Error, TreeClient};
 use std::sync::Arc;
 
-/// What the memory of a tree at all its nodes is used for.
+/// The use of a tree's memory at all its nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeMemory {
     /// Bytes that were ever used.
     pub used_bytes: u64,
-    /// Of these, bytes that are free, or retired, for any client to use.
+    /// Of these, bytes that are free or retired, for any client to use.
     pub free_bytes: u64,
 }
 
 impl TreeMemory {
-    /// Bytes of nodes, values and superblocks, of what clients have in stock for themselves, and of what clients that
-    /// died took along.
+    /// Bytes of nodes, values and superblocks, of clients' own stocks, and of what was lost with clients that died.
     #[must_use]
     pub const fn live_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.free_bytes)
@@ -27,8 +26,8 @@ impl TreeMemory {
 }
 
 impl TreeClient {
-    /// Counts the memory of the tree. It reads the lists of all free blocks; what others do meanwhile may be
-    /// counted or not.
+    /// Counts the memory of the tree. Reads the lists of all free blocks. Concurrent changes may or may not be
+    /// counted.
     ///
     /// # Errors
     /// [`Error`].
@@ -41,7 +40,7 @@ impl TreeClient {
         Ok(sum)
     }
 
-    /// Bytes of the tree's memory that were ever used, at all its nodes: one read of each.
+    /// Bytes of the tree's memory that were ever used, at all its nodes: one read for each.
     ///
     /// # Errors
     /// [`Error`].
@@ -55,7 +54,7 @@ impl TreeClient {
         Ok(sum)
     }
 
-    /// Where the next chunk is taken: the extent's index, and the chunk in it.
+    /// The place of the next chunk to be taken: the extent's index, and the chunk in it.
     pub(crate) fn cursor(&mut self, node: usize) -> Result<(u64, u64), Error> {
         let memory = &self.tree().memory;
         let in_extent = memory.node(node)?.client.extent_bytes() / CHUNK_BYTES;

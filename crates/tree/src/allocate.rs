@@ -10,12 +10,12 @@ use forebay_env::sync::lock;
 use forebay_memory_client::Error as MemoryError;
 use std::sync::Arc;
 
-/// Unreachable blocks that are retired together.
+/// Number of unreachable blocks that are retired together.
 const UNREACHABLE: usize = 32;
 
 impl Drop for TreeClient {
-    /// Retires what it has not yet. The last client of a process hands over all its blocks. Where that fails, they are
-    /// lost as if the process had died.
+    /// Retires the remaining unreachable blocks. The last client of a process hands over all its blocks. If that
+    /// fails, they are lost as if the process had died.
     fn drop(&mut self) {
         let is_last = self.tree().remove_client();
         let _ = self.retire_all().and_then(|()| if is_last { self.hand_over_stock() } else { Ok(()) });
@@ -34,9 +34,8 @@ impl TreeClient {
         Ok(block)
     }
 
-    /// Takes the blocks that a change of structure is about to need, so that it does not find too late that there is
-    /// no memory: what it has frozen would stay frozen. Those that it does not use are given back when the operation
-    /// ends.
+    /// Takes the blocks that a change of structure is about to need. Otherwise the change could run out of memory
+    /// midway, and what it has frozen would stay frozen. Unused blocks are given back when the operation ends.
     pub(crate) fn reserve(&mut self, needs: impl IntoIterator<Item = (usize, Class)>) -> Result<(), Error> {
         let mut taken = Vec::new();
         let reserved = needs.into_iter().try_for_each(|(node, class)| {
@@ -79,7 +78,7 @@ impl TreeClient {
         }
     }
 
-    /// Takes whole chunks, that follow each other, by moving the cursor.
+    /// Takes consecutive whole chunks by moving the cursor.
     pub(crate) fn take_chunks(&mut self, node: usize, chunks: u64) -> Result<Address, Error> {
         let tree = Arc::clone(self.tree());
         let memory = tree.memory.node(node)?;
@@ -112,7 +111,7 @@ impl TreeClient {
             return Ok(());
         }
         if self.listed_extent(node, index + 1)?.is_none() {
-            // Who loses the race for the place takes the next one: a shared extent is never lost.
+            // The loser of a race for the place takes the next place: a shared extent is never lost.
             let word = u64::from(memory.lease(&*tree.options.clock)?.0) + 1;
             let mut place = index + 1;
             loop {
@@ -137,7 +136,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Remembers to retire a block that cannot be reached any more.
+    /// Queues a block that cannot be reached any more, to be retired.
     pub(crate) fn retire(&mut self, block: Block) -> Result<(), Error> {
         if planted(Bug::ReuseTooEarly) {
             return self.give_back(block);
@@ -147,7 +146,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Retires what cannot be reached any more: wipes the generations of nodes first, all in one batch.
+    /// Retires the blocks that cannot be reached any more. First wipes the generations of nodes, all in one batch.
     fn retire_all(&mut self) -> Result<(), Error> {
         self.free_displaced()?;
         let tree = Arc::clone(self.tree());
@@ -180,15 +179,15 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Retires, and hands over, where it is much. Between operations only.
+    /// Retires and hands over blocks if there are many. Only between operations.
     pub(crate) fn tidy(&mut self) -> Result<(), Error> {
         self.retire_all().map_err(|error| self.judged(error))?;
         self.within_read(Self::hand_over_full)
     }
 
-    /// Retires and hands over all that can be, asks the readers how far they are, and so brings what nobody reads
-    /// nearer to being used again. It takes three calls, with every other session renewed in between, until what was
-    /// retired is free.
+    /// Retires and hands over all blocks that it can, and asks the readers how far they are. So blocks that nobody
+    /// reads come nearer to reuse. It takes three calls, with every other session renewed in between, until retired
+    /// blocks are free.
     ///
     /// # Errors
     /// [`Error`].

@@ -1,6 +1,6 @@
 //! Loading sorted input into an empty tree: leaves and inner nodes are written bottom-up, and one
-//! compare-and-swap of the root makes them the tree. If the tree is not empty then, or the input is refused,
-//! they are given back.
+//! compare-and-swap of the root makes them the tree. If the tree is not empty by then, or the input is
+//! refused, they are given back.
 
 use crate::class::{Block, Class};
 use crate::freeze::Item;
@@ -9,15 +9,15 @@ use crate::layout::{INNER_SLOTS, InnerSlot, block_image, decode_block, inner_ima
 use crate::word::{Address, Child, ValueWord};
 use crate::{Error, TreeClient};
 
-/// Children of an inner node that is loaded: some slots stay free.
+/// Children of a loaded inner node: some slots stay free.
 const CHILDREN: usize = INNER_SLOTS * 3 / 4;
 
 impl TreeClient {
-    /// Loads keys in ascending order into the tree, which is empty and which nobody else uses yet.
+    /// Loads keys in ascending order into the tree, which must be empty and used by nobody else yet.
     /// Returns how many there were.
     ///
     /// # Errors
-    /// Of kind `Invalid` when the keys do not ascend or the tree is not empty: nothing was loaded then.
+    /// Of kind `Invalid` when the keys do not ascend or the tree is not empty: then nothing was loaded.
     pub fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         sorted: impl IntoIterator<Item = (K, V)>,
@@ -26,7 +26,7 @@ impl TreeClient {
             client.loading = Some(Vec::new());
             let loaded = client.load_sorted(sorted.into_iter());
             let taken = client.loading.take().unwrap_or_default();
-            // What is still under way to a block may land in it.
+            // Operations that are still under way may land in a block.
             if loaded.is_err() && !client.verbs.left_something() {
                 taken.into_iter().try_for_each(|block| client.give_back(block))?;
             }
@@ -74,7 +74,7 @@ impl TreeClient {
             nodes = self.load_level(level, &nodes)?;
         }
         let Some(new) = nodes.first() else { return Err(not_empty()) };
-        // What is taken from here on is known to others, and so may all of it be.
+        // From here on, others may know any block that is taken.
         let taken = self.loading.take().unwrap_or_default();
         self.freeze_inner(root)?;
         let empty = match self.see_leaf(leaf, root)? {
@@ -114,7 +114,8 @@ impl TreeClient {
         Ok(InnerSlot { prefix: low.prefix(), rest: self.separator_rest(node, low)?, child })
     }
 
-    /// The second word of a slot for a separator like that of another slot: each has a block of its own.
+    /// The second word of a slot whose separator equals that of another slot: each slot has a block of
+    /// its own.
     fn copy_separator(&mut self, node: usize, rest: u64) -> Result<u64, Error> {
         let block = self.read_blocks(&[Address::from_bits(rest)])?.into_iter().next().unwrap_or_default();
         self.separator_rest(node, &Separator::new(decode_block(&block)?.0))

@@ -1,17 +1,17 @@
-//! Inner nodes as clients remember them.
+//! The cache of inner nodes.
 //!
-//! What is remembered may be out of date, and is never wrong: it was the content of a node at one
-//! moment, and a leaf that is not frozen is the right one for its range, whatever has become of the
-//! inner nodes above it. So an operation that finds its leaf frozen, or gone, reads the leaf's parent
-//! anew and need not start at the root.
+//! A cached node may be out of date, but is never wrong: it was the content of a node at one moment. A
+//! leaf that is not frozen is the right one for its range, whatever has happened to the inner nodes above
+//! it. So an operation that finds its leaf frozen, or gone, reads the leaf's parent again and need not
+//! start at the root.
 
 use crate::cached_node::{CachedNode, Entry, Table};
 use crate::key::{Key, Separator, prefix_of};
 use crate::word::Child;
 use std::sync::Arc;
 
-/// How many of ascending words are below a bound: first by blocks, then in the one where it is, so that no
-/// load waits for more than one other.
+/// Counts how many of the ascending words are below a bound. First searches by blocks, then within the
+/// block of the bound, so that no load waits for more than one other.
 #[inline]
 fn count_first(words: &[u64], is_below: impl Fn(u64) -> bool) -> usize {
     let count = |words: &[u64]| words.iter().filter(|&&word| is_below(word)).count();
@@ -20,24 +20,24 @@ fn count_first(words: &[u64], is_below: impl Fn(u64) -> bool) -> usize {
     whole * BLOCK + count(rest.get(..BLOCK).unwrap_or(rest))
 }
 
-/// Words that a search looks at together.
+/// Number of words that a search examines together.
 const BLOCK: usize = 16;
-/// Nodes of a piece at most.
+/// Most nodes of a piece.
 const PIECE: usize = 128;
 
-/// Some nodes of a level, that follow each other.
+/// Some consecutive nodes of a level.
 #[derive(Debug, Clone, Default)]
 struct Piece {
     /// The first words of their lower bounds.
     lows: Vec<u64>,
-    /// Those of their upper bounds; the highest word where there is none.
+    /// The first words of their upper bounds; the highest word where there is none.
     highs: Vec<u64>,
     /// Their children.
     tables: Vec<Table>,
     nodes: Vec<Arc<CachedNode>>,
 }
 
-/// The nodes of a level in order. They do not overlap; there may be gaps between them.
+/// The nodes of a level, in order. They do not overlap, but may have gaps between them.
 #[derive(Debug, Clone, Default)]
 struct Level {
     /// The first word of each piece.
@@ -45,11 +45,11 @@ struct Level {
     pieces: Vec<Piece>,
 }
 
-/// A node's piece, and its place there.
+/// The index of a node's piece, and of the node in it.
 type Position = (usize, usize);
 
 impl Piece {
-    /// How many nodes begin at a key or before it.
+    /// The number of nodes that begin at a key or before it.
     #[inline]
     fn count_up_to(&self, prefix: u64, key: &[u8]) -> usize {
         let count = count_first(&self.lows, |low| low <= prefix);
@@ -109,7 +109,7 @@ impl Level {
         self.pieces.get(piece)?.nodes.get(index)
     }
 
-    /// The place behind another one; the first if there is none.
+    /// The position after another one; without one, the first.
     fn behind(&self, position: Option<Position>) -> Option<Position> {
         let next = match position {
             None => (0, 0),
@@ -147,7 +147,7 @@ impl Level {
         Some(node)
     }
 
-    /// Puts a node in its place. None that is there overlaps it.
+    /// Inserts a node at its place. It overlaps no other node there.
     fn insert(&mut self, node: Arc<CachedNode>) {
         let (at, index) = match self.position(node.low.prefix(), &node.low.to_vec()) {
             Some((at, index)) => (at, index + 1),
@@ -173,7 +173,7 @@ impl Level {
         self.note_first(at);
     }
 
-    /// Puts a node in the place of another of the same range; returns that.
+    /// Replaces a node by another of the same range. Returns the replaced one.
     fn exchange(&mut self, (piece, index): Position, node: Arc<CachedNode>) -> Option<Arc<CachedNode>> {
         let piece = self.pieces.get_mut(piece)?;
         *piece.tables.get_mut(index)? = node.table();
@@ -191,22 +191,22 @@ impl Level {
 /// The inner nodes that the clients of a process share.
 #[derive(Debug, Clone)]
 pub struct Cache {
-    /// From the leaves' parents up.
+    /// The levels, from the leaves' parents up.
     levels: Vec<Level>,
     bytes: usize,
     budget: usize,
-    /// Behind this node of the lowest level is the next one to go.
+    /// The next node to be forgotten follows this one in the lowest level.
     hand: Separator,
 }
 
-/// What became of a child.
+/// What happened to a child.
 #[derive(Debug)]
 pub enum Change<'a> {
-    /// It is another one now.
+    /// It was replaced by another one.
     Replaced(Child),
-    /// It is two.
+    /// It was split in two.
     Split(Child, &'a Entry),
-    /// It became part of the one before it.
+    /// It became part of the child before it.
     Merged,
 }
 
@@ -236,8 +236,8 @@ impl Cache {
         self.levels.first()?.child(prefix, key)
     }
 
-    /// The leaves that cover keys, where they are known. What is far is loaded for all keys at once: a step of
-    /// a search is made for each before the next one is, which waits for what it loaded.
+    /// The leaves that cover keys, where they are known. Cache misses overlap: each step of the search is made
+    /// for all keys before the next step, which waits for the lines that it loaded.
     pub fn leaves(&self, keys: &[Key<'_>]) -> Vec<Option<Child>> {
         let Some(level) = self.levels.first() else { return vec![None; keys.len()] };
         let table = |key: &Key<'_>| {
@@ -259,7 +259,7 @@ impl Cache {
         leaves
     }
 
-    /// Remembers a node instead of all that overlap it.
+    /// Inserts a node in place of all that overlap it.
     pub fn insert(&mut self, node: Arc<CachedNode>) {
         let place = usize::from(node.level).saturating_sub(1);
         if self.levels.len() <= place {
@@ -281,8 +281,8 @@ impl Cache {
         }
     }
 
-    /// Takes note of what became of a child of a node that was remembered: what else is remembered of the
-    /// node stays. Forgets the node when something else is remembered in its place.
+    /// Records what happened to a child of a cached node; the rest of the node stays. Forgets the node if
+    /// something else is cached in its place.
     pub fn change(&mut self, parent: &CachedNode, old: Child, change: Change<'_>) {
         if let Some(level) = self.levels.get_mut(usize::from(parent.level).saturating_sub(1))
             && let Some(position) = level.position(parent.low.prefix(), &parent.low.to_vec())
@@ -305,7 +305,7 @@ impl Cache {
         }
     }
 
-    /// Forgets nodes until the budget is kept: leaves' parents in turn, then what is above.
+    /// Forgets nodes until the budget is kept: leaves' parents in turn, then higher nodes.
     fn shrink(&mut self) {
         while self.bytes > self.budget {
             let Some(level) = self.levels.iter_mut().find(|level| !level.pieces.is_empty()) else { return };

@@ -1,17 +1,17 @@
-//! An inner node as clients remember it.
+//! An inner node in the cache.
 //!
-//! A search loads as few cache lines that depend on each other as it can: it compares the first words
-//! of separators only, looks at the first one of each block before it looks into one block, and finds
-//! the child beside its separator. Whole separators are compared where first words are the same.
+//! A search loads as few dependent cache lines as possible. It compares only the first words of
+//! separators, examines the first word of each block before it looks into one block, and finds the
+//! child beside its separator. It compares whole separators only where first words are the same.
 
 use crate::key::Separator;
 use crate::layout::INNER_SLOTS;
 use crate::word::Child;
 use std::sync::Arc;
 
-/// Routes that a search looks at together.
+/// Number of routes that a search examines together.
 const BLOCK: usize = 8;
-/// Blocks of a node but the first.
+/// Blocks of a node except the first.
 const PIVOTS: usize = INNER_SLOTS.div_ceil(BLOCK) - 1;
 
 /// A child and the first word of its separator.
@@ -21,10 +21,11 @@ pub struct Route {
     pub child: Child,
 }
 
-/// A node's children, as a search wants them.
+/// A node's children, laid out for a search.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// The words of the first route of each block but the first; the highest word where there is none.
+    /// The first words of the first route of each block except the first; the highest word where there
+    /// is none.
     pivots: [u64; PIVOTS],
     routes: Arc<[Route]>,
 }
@@ -34,12 +35,12 @@ pub struct Table {
 pub struct CachedNode {
     pub node: Child,
     pub level: u8,
-    /// What it covers, from here ...
+    /// The lower bound of its range.
     pub low: Separator,
-    /// ... up to here.
+    /// The upper bound of its range.
     pub high: Option<Separator>,
     routes: Arc<[Route]>,
-    /// All separators, if any but the first has another length than eight bytes.
+    /// All separators, if any except the first has a length other than eight bytes.
     separators: Vec<Separator>,
     slots: Vec<u8>,
 }
@@ -49,19 +50,19 @@ pub struct CachedNode {
 pub struct Entry {
     pub separator: Separator,
     pub child: Child,
-    /// The slot where the node has it.
+    /// Its slot in the node.
     pub slot: usize,
 }
 
 impl Table {
     /// The last child whose separator's first word is below that of a key. `None` when there is none, or
-    /// when the next one's is the same: then [`CachedNode::route`] decides.
+    /// when the next child's word equals the key's: then [`CachedNode::route`] decides.
     #[inline]
     pub fn child_below(&self, prefix: u64) -> Option<Child> {
         self.child_in(self.block(prefix), prefix)
     }
 
-    /// The block where a search goes on.
+    /// The block where a search continues.
     #[inline]
     pub fn block(&self, prefix: u64) -> usize {
         self.pivots.iter().filter(|&&pivot| pivot <= prefix).count()
@@ -89,7 +90,7 @@ impl CachedNode {
         Self { node, level, low, high, routes, separators, slots }
     }
 
-    /// Its children as a search wants them.
+    /// Its children, laid out for a search.
     pub fn table(&self) -> Table {
         let mut pivots = [u64::MAX; PIVOTS];
         let firsts = self.routes.iter().step_by(BLOCK).skip(1);
@@ -111,12 +112,12 @@ impl CachedNode {
         self.low.is_lowest() && self.high.is_none()
     }
 
-    /// Which child covers a key of the node's range.
+    /// The index of the child that covers a key of the node's range.
     pub fn route(&self, prefix: u64, key: &[u8]) -> usize {
         let below = self.routes.partition_point(|route| route.low < prefix);
         let same = self.routes.get(below..).unwrap_or_default().iter().take_while(|route| route.low == prefix).count();
         let begun = if self.separators.is_empty() {
-            // One of eight bytes, and the first of all, which begins at the key or before it.
+            // A separator of eight bytes, and the very first one, begin at the key or before it.
             if key.len() >= 8 { same } else { same.min(usize::from(below == 0)) }
         } else {
             let same = self.separators.get(below..below + same).unwrap_or_default();
@@ -129,7 +130,7 @@ impl CachedNode {
         self.routes.get(index).map(|route| route.child)
     }
 
-    /// Where it has a child.
+    /// The index of a child.
     pub fn index_of(&self, child: Child) -> Option<usize> {
         self.routes.iter().position(|route| route.child == child)
     }
@@ -153,8 +154,8 @@ impl CachedNode {
         if index + 1 < self.len() { Some(self.separator(index + 1)) } else { self.high.clone() }
     }
 
-    /// The same node with another child in a place, and perhaps one more behind it. What is remembered of
-    /// the other children stays true: the range of a child does not change while it lives.
+    /// The same node with another child at an index, and perhaps one more after it. The other children
+    /// stay valid: the range of a child does not change while it lives.
     pub fn with_child(&self, index: usize, child: Child, behind: Option<&Entry>) -> Option<Self> {
         if behind.is_some_and(|entry| self.separators.is_empty() && entry.separator.length() != 8) {
             return None;
@@ -172,7 +173,7 @@ impl CachedNode {
         Some(self.with(routes, separators, slots))
     }
 
-    /// The same node without a child that became part of the one before it.
+    /// The same node without a child that became part of the child before it.
     pub fn without(&self, index: usize) -> Option<Self> {
         if index == 0 || index >= self.len() {
             return None;

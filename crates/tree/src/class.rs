@@ -1,4 +1,4 @@
-//! Sizes of blocks, and how many of a size are handed over together. See `docs/formats/tree.md`.
+//! Sizes of blocks, and how many of one size are handed over together. See `docs/formats/tree.md`.
 
 use crate::Error;
 use crate::key::SEEDS;
@@ -13,19 +13,19 @@ pub const CHUNK_HEADER_BYTES: u64 = UNIT_BYTES;
 pub const LIST_BYTES: usize = 512;
 /// Bytes of a list before its entries.
 pub const LIST_HEADER_BYTES: usize = 16;
-/// Blocks that are handed over together at most.
+/// Most blocks that are handed over together.
 pub const MOST_IN_BATCH: usize = (LIST_BYTES - LIST_HEADER_BYTES) / 8;
-/// Lists that are handed over together at least: to hand over some takes one, and to get some retires one.
+/// Fewest lists that are handed over together: handing over a batch takes a list, and getting a batch retires one.
 const FEWEST_LISTS: usize = 8;
-/// Classes that a superblock has room for.
+/// Number of classes for which a superblock has room.
 pub const SHELVES: usize = 96;
 /// Most chunks of a block: an extent has at most `1 << 26` units.
 const MOST_CHUNKS: u64 = 1 << 16;
 
-/// What blocks of a size are for. Blocks of a class never become another's.
+/// The size and purpose of a block. A block never changes its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A leaf of so many buckets.
+    /// A leaf of this many buckets.
     Leaf(usize),
     Inner,
     /// Value words of a leaf that is being replaced.
@@ -34,7 +34,7 @@ pub enum Class {
     List,
     /// A block of `64 << n` bytes.
     Block(u32),
-    /// A block of so many whole chunks.
+    /// A block of this many whole chunks.
     Large(u64),
 }
 
@@ -51,8 +51,8 @@ impl Class {
         }
     }
 
-    /// The class that a block of this one is taken from where an extent holds so many chunks for a block: sizes of
-    /// large blocks are few, so that they are used again.
+    /// The class from which a block of this class is taken, where an extent has room for `most_chunks` chunks.
+    /// Large blocks have few sizes, so that they can be used again.
     pub fn rounded(self, most_chunks: u64) -> Self {
         match self {
             Self::Large(chunks) => Self::Large(large_chunks(chunks).min(most_chunks).max(chunks)),
@@ -96,7 +96,8 @@ impl Class {
         })
     }
 
-    /// Which of the superblock's shelves is the class's. Large blocks of nearly the same size share one.
+    /// The index of the class's shelf in the superblock. Large blocks of nearly the same size share a
+    /// shelf.
     pub fn shelf(self) -> usize {
         match self {
             Self::Leaf(buckets) => buckets,
@@ -123,7 +124,7 @@ impl Class {
     }
 }
 
-/// How memory is cut up, and how much of it this process hands over together.
+/// How memory is divided, and how much of it this process hands over together.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     pub geometry: Geometry,
@@ -139,8 +140,8 @@ impl Cut {
     }
 }
 
-/// Which of the sizes of large blocks so many chunks are: up to 8 chunks one each, above that four up to twice as
-/// many, so that at most a fifth is waste.
+/// The index of the large-block size for this many chunks. There is one size for each number up to 8 chunks, and
+/// above that four sizes per doubling, so that at most a fifth is wasted.
 fn large_size(chunks: u64) -> usize {
     let chunks = large_chunks(chunks.clamp(1, MOST_CHUNKS));
     if chunks < 8 {
@@ -150,13 +151,13 @@ fn large_size(chunks: u64) -> usize {
     8 + 4 * (power as usize - 3) + ((chunks >> (power - 2)) as usize - 4)
 }
 
-/// The chunks of the smallest size that has as many.
+/// The chunks of the smallest size that has at least this many.
 fn large_chunks(chunks: u64) -> u64 {
     let grain = 1 << chunks.ilog2().saturating_sub(2);
     if chunks < 8 { chunks } else { chunks.next_multiple_of(grain) }
 }
 
-/// A block's class, and its address.
+/// A block's class and address.
 #[cfg(feature = "planted")]
 pub type BlockName = (u64, u64);
 
@@ -171,7 +172,7 @@ pub struct Block {
 impl Block {
     const GENERATION_BIT: u32 = 44;
 
-    /// The block with its next generation whose hash function is this one.
+    /// The block with the next of its generations that has this hash function.
     pub fn seeded(self, seed: u32) -> Self {
         let later = std::iter::successors(Some(self.generation), |&generation| Some(next_generation(generation)));
         let seeded = later.take(2 * SEEDS as usize).find(|generation| generation % SEEDS == seed);
@@ -184,7 +185,7 @@ impl Block {
         (self.class.number(), self.at.bits())
     }
 
-    /// The block when it is used again.
+    /// The block with the generation of its next use.
     pub fn next(self) -> Self {
         Self { generation: next_generation(self.generation), ..self }
     }
@@ -245,7 +246,8 @@ mod tests {
         for chunks in 1..=MOST_CHUNKS {
             let rounded = large_chunks(chunks);
             assert!(rounded >= chunks && (rounded - chunks) * 5 <= rounded, "{chunks} {rounded}");
-            // One that does not fit into an extent when it is rounded has the same shelf, alone.
+            // A class that does not fit into an extent when rounded has the same shelf without
+            // rounding.
             assert_eq!(Class::Large(chunks).shelf(), Class::Large(rounded).shelf());
         }
     }

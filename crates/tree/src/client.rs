@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 /// Times that an operation starts over before it gives up.
 const PATIENCE: u32 = 100_000;
-/// Bytes that are read of a block whose length is not known.
+/// Bytes that are read first of a block whose length is unknown.
 const FIRST_READ_BYTES: u64 = 512;
 /// Displaced blocks whose classes are looked up together.
 const DISPLACED: usize = 64;
-/// New reading epochs of a node after which a cache is thrown away, so that no generation comes round while a
-/// child word is remembered: memory is used again at most once an epoch of its node, and skips generations until
-/// one has the seed that it should.
+/// Number of new reading epochs of a node after which a cache is dropped. So no generation repeats while a child
+/// word is cached: memory is used again at most once per epoch of its node, and skips generations until one has
+/// the right seed.
 const CACHE_EPOCHS: u64 = 1024;
 const _: () = assert!(CACHE_EPOCHS * (SEEDS as u64 + 4) < MAX_GENERATION as u64);
 
@@ -33,30 +33,30 @@ pub struct TreeClient {
     tree: Arc<Tree>,
     pub(crate) verbs: Verbs,
     readers: Vec<Reader>,
-    /// The last puts that found their key absent, one a bit.
+    /// The last puts, one bit each: whether the put found its key absent.
     pub(crate) absent: u8,
-    /// The last swaps of values that were lost to others, one a bit.
+    /// The last swaps of values, one bit each: whether the swap was lost to another client.
     pub(crate) lost: u32,
-    /// Blocks that were displaced, whose class is not known.
+    /// Displaced blocks whose class is unknown.
     displaced: Vec<Address>,
-    /// Blocks that are to be retired.
+    /// Blocks to be retired.
     pub(crate) unreachable: Vec<Block>,
     /// Blocks that were taken for a change of structure before it began.
     pub(crate) reserved: Vec<Block>,
-    /// While a tree is loaded: the blocks that were taken for it, which nobody else knows.
+    /// While a tree is loaded: the blocks taken for it, which nobody else knows.
     pub(crate) loading: Option<Vec<Block>>,
     classes: HashMap<u64, Class>,
     pub(crate) untidy: bool,
-    /// The last change left its bucket without a live slot.
+    /// Whether the last change left its bucket without a live slot.
     pub(crate) bucket_emptied: bool,
 }
 
-/// What came of reading an inner node.
+/// The result of reading an inner node.
 enum Loaded {
     Node(Arc<CachedNode>),
     /// It is being replaced.
     Frozen,
-    /// It is no node any more, or another one.
+    /// It is no longer a node, or is another one.
     Gone,
 }
 
@@ -93,14 +93,13 @@ impl TreeClient {
         sum
     }
 
-    /// For tests: calls `hook` before each one-sided operation. Where it returns false the client
-    /// stops, as if its process had died there: this call and all later ones fail until there is
-    /// another hook.
+    /// For tests: calls `hook` before each one-sided operation. If the hook returns false, the client stops as if its
+    /// process had died there: this call and all later ones fail until there is another hook.
     pub fn set_hook(&mut self, hook: Option<Hook>) {
         self.verbs.set_hook(hook);
     }
 
-    /// Runs an operation as a read of memory that others may free, and tidies up behind it.
+    /// Runs an operation as a read of memory that others may free, and tidies up afterwards.
     #[inline]
     pub(crate) fn reading<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         let result = self.within_read(operation);
@@ -124,8 +123,8 @@ impl TreeClient {
         while let Some(block) = self.reserved.pop() {
             let _ = self.give_back(block);
         }
-        // What was posted and is not known to have ended may land as long as the session lives: nothing
-        // that it may hit is used again until then.
+        // A posted operation that is not known to have ended may land as long as the session lives. Until the session
+        // ends, no memory that it may hit is used again.
         match result.is_err() && self.verbs.left_something() {
             true => self.readers.iter().for_each(Reader::abandon),
             false => self.readers.iter().for_each(Reader::end),
@@ -133,7 +132,8 @@ impl TreeClient {
         result.map_err(|error| self.judged(error))
     }
 
-    /// The meaning of a failure. A key that opens nothing was taken back because its session ended, and the node knows.
+    /// The meaning of a failure. A key that opens nothing was revoked because its session ended, and the node confirms
+    /// that.
     #[cold]
     pub(crate) fn judged(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::AccessDenied {
@@ -143,7 +143,7 @@ impl TreeClient {
         renewals.find(|ended| ended.kind() == ErrorKind::Fenced).map_or(error, Error::from)
     }
 
-    /// Counts a fresh start of an operation, and gives way now and then.
+    /// Counts a restart of an operation, and yields now and then.
     pub(crate) fn again(attempt: &mut u32) -> Result<(), Error> {
         *attempt += 1;
         if *attempt > PATIENCE {
@@ -210,7 +210,7 @@ impl TreeClient {
 
     /// Reads whole blocks in one batch, or two when some are long.
     pub(crate) fn read_blocks(&mut self, blocks: &[Address]) -> Result<Vec<Vec<u8>>, Error> {
-        // Not beyond the chunk: it may be the extent's last.
+        // Not beyond the chunk, which may be the extent's last.
         let first = |at: &Address| (*at, (CHUNK_BYTES - at.offset() % CHUNK_BYTES).min(FIRST_READ_BYTES) as usize);
         let mut read = self.read_all(&blocks.iter().map(first).collect::<Vec<_>>())?;
         let mut longer = Vec::new();
@@ -251,8 +251,8 @@ impl TreeClient {
         }
     }
 
-    /// The inner node of a level that covers a key: as remembered, or, if `fresh`, as it is now and not
-    /// frozen. `None` when the tree is not that high.
+    /// The inner node of a level that covers a key: from the cache, or, if `fresh`, as it is now and
+    /// not frozen. `None` when the tree is not that high.
     pub(crate) fn inner(&mut self, key: &[u8], level: u8, fresh: bool) -> Result<Option<Arc<CachedNode>>, Error> {
         let prefix = prefix_of(key);
         let mut attempt = 0;
@@ -289,7 +289,7 @@ impl TreeClient {
             };
             match self.load(node, level, low, high)? {
                 Loaded::Node(node) => return Ok(Some(node)),
-                // It is frozen, or is a union whose range its parent does not show yet.
+                // The node is frozen, or is a union whose range its parent does not show yet.
                 Loaded::Frozen if attempt > 1 => self.replace_inner(key, level, node)?,
                 Loaded::Gone if attempt > 1 && is_near_mark => self.replace_inner(key, level, node)?,
                 Loaded::Frozen | Loaded::Gone => {}
@@ -298,7 +298,7 @@ impl TreeClient {
         }
     }
 
-    /// The root and its level; as it is now if `fresh`.
+    /// The root and its level; read anew if `fresh`.
     pub(crate) fn root(&mut self, fresh: bool) -> Result<(Child, u8), Error> {
         if let Some(known) = self.tree.known_root()
             && !fresh
@@ -320,8 +320,8 @@ impl TreeClient {
         }
     }
 
-    /// Reads an inner node twice until both reads agree: words never become again what they were, so
-    /// what was read was the node's content at the moment between.
+    /// Reads an inner node repeatedly until two reads agree. Words never return to an earlier value,
+    /// so what was read was the node's content at the moment between the two reads.
     pub(crate) fn read_inner(&mut self, node: Child) -> Result<Vec<u8>, Error> {
         let from = self.tree.memory.resolve(node.address(), 0)?;
         let at = node.address().node();
@@ -362,7 +362,7 @@ impl TreeClient {
         Ok(entries)
     }
 
-    /// Reads an inner node and remembers it.
+    /// Reads an inner node and caches it.
     fn load(&mut self, node: Child, level: u8, low: Separator, high: Option<Separator>) -> Result<Loaded, Error> {
         let bytes = self.read_inner(node)?;
         if inner_level(&bytes, node) != Some(level) {
@@ -375,7 +375,8 @@ impl TreeClient {
         let Some(first) = entries.first() else { return Err(Error::corrupt("an inner node without children")) };
         let high_is_above = high.as_ref().is_none_or(|high| entries.last().is_some_and(|last| last.separator < *high));
         if first.separator != low || !high_is_above {
-            // The bounds are of another node that had this place: they come from a parent that is gone.
+            // The bounds belong to another node that had this place: they come from a parent that is
+            // gone.
             return Ok(Loaded::Gone);
         }
         let node = Arc::new(CachedNode::new(node, level, low, high, entries));
@@ -383,13 +384,13 @@ impl TreeClient {
         Ok(Loaded::Node(node))
     }
 
-    /// Remembers to free a block that this client displaced.
+    /// Queues a block that this client displaced, to be freed.
     pub(crate) fn displace(&mut self, block: Address) {
         self.displaced.push(block);
         self.untidy = self.untidy || self.displaced.len() >= DISPLACED;
     }
 
-    /// Frees displaced blocks: their chunks say of what class they are.
+    /// Frees displaced blocks; their chunks say which class they have.
     pub(crate) fn free_displaced(&mut self) -> Result<(), Error> {
         while let Some(&at) = self.displaced.last() {
             let class = self.class_of(at)?;

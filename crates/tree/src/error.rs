@@ -13,17 +13,17 @@ pub enum Error {
     /// The fabric failed. Whether an operation that writes took effect is unknown.
     #[error(transparent)]
     Fabric(#[from] forebay_fabric::Error),
-    /// An argument or an option is wrong; says what would be right.
+    /// An argument or an option is wrong; the text says what would be right.
     #[error("{0}")]
     Invalid(String),
-    /// What is in remote memory is not what a client of this version wrote there.
+    /// Remote memory does not contain what a client of this version wrote there.
     #[error("the tree is corrupt: {0}")]
     Corrupt(String),
     /// The tree of this name is being created: try later. If its creator died, [`Tree::destroy`](crate::Tree::destroy)
     /// frees the name.
     #[error("the tree {0} is being created; if its creator died, destroy it")]
     Unfinished(String),
-    /// Other clients changed the same place again and again: try later.
+    /// Other clients kept changing the same place: try later.
     #[error("the operation gave way to others {0} times")]
     Contended(u32),
     /// A test stopped the client here.
@@ -45,7 +45,7 @@ impl Error {
         }
     }
 
-    /// Whether no memory is left: the node says so, or this process knows.
+    /// Whether no memory is left, as the node says or this process knows.
     pub(crate) fn is_full(&self) -> bool {
         self.kind() == ErrorKind::Full
     }

@@ -1,5 +1,5 @@
-//! For tests that try every schedule: processes that can begin again where they were, and an account of all
-//! blocks. Only with the feature `planted`: two processes with the same free blocks would destroy a tree.
+//! For tests that try every schedule: processes that can begin again from where they were, and an account of all
+//! blocks. Only with the feature `planted`, because two processes with the same free blocks would destroy a tree.
 
 use crate::class::{BlockName, CHUNK_BYTES, Class};
 use crate::layout::inner_slots;
@@ -8,8 +8,8 @@ use crate::word::{Address, Child, Value};
 use crate::{Error, Tree, TreeClient};
 
 impl Tree {
-    /// From now on the readers of all nodes answer this: the reading epoch that ended, and the oldest that anybody
-    /// reads in.
+    /// Makes the readers of all nodes answer this from now on: the reading epoch that ended, and the oldest in
+    /// which anybody reads.
     #[must_use]
     pub fn with_readers(self: std::sync::Arc<Self>, answer: (u64, u64)) -> std::sync::Arc<Self> {
         let tree = self.fork();
@@ -17,14 +17,14 @@ impl Tree {
         tree
     }
 
-    /// Blocks of this class that are handed over together, and blocks of a chunk.
+    /// For a class: how many blocks are handed over together, and how many a chunk has.
     #[must_use]
     pub fn class_sizes(&self, class: u64) -> Option<(usize, usize)> {
         let class = Class::from_number(class)?;
         Some((self.memory.cut.in_batch(class), class.in_chunk(&self.memory.cut.geometry) as usize))
     }
 
-    /// What this process has; not what its clients are about to retire.
+    /// The blocks that this process has, without those that its clients are about to retire.
     #[must_use]
     pub fn stock(&self) -> Vec<BlockName> {
         self.memory.nodes.iter().flat_map(|node| node.stock()).collect()
@@ -32,7 +32,7 @@ impl Tree {
 }
 
 impl TreeClient {
-    /// Takes a batch of each class that a small tree needs, so that no operation has to.
+    /// Takes a batch of each class that a small tree needs, so that no operation has to take one.
     ///
     /// # Errors
     /// Of kind `Full`.
@@ -46,7 +46,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Gets a batch of a class for the process, whatever it has.
+    /// Gets a batch of a class for the process, even if it has some.
     ///
     /// # Errors
     /// [`Error`].
@@ -55,7 +55,7 @@ impl TreeClient {
         self.within_read(|client| client.refill(0, class))
     }
 
-    /// Hands over a batch of a class of what the process has.
+    /// Hands over a batch of a class from the process's stock.
     ///
     /// # Errors
     /// [`Error`].
@@ -77,7 +77,7 @@ impl TreeClient {
         self.within_read(|client| client.advance(0))
     }
 
-    /// All blocks of all chunks that anybody took.
+    /// All blocks of all chunks that were ever taken.
     ///
     /// # Errors
     /// Of kind `Corrupt` when a chunk is not of any class.
@@ -97,7 +97,8 @@ impl TreeClient {
                         Address::new(node, extent, chunk * CHUNK_BYTES).ok_or_else(|| Error::corrupt("a chunk"))?;
                     let number = self.read_word(node, tree.memory.resolve(at, 0)?)?;
                     if number == 0 {
-                        // Its client died before it said so, or it was too little for a large block.
+                        // The client died before it wrote the class, or the chunk was left over
+                        // because it was too small for a large block.
                         chunk += 1;
                         continue;
                     }
@@ -113,7 +114,7 @@ impl TreeClient {
         Ok(all)
     }
 
-    /// All blocks that any process may take: on stacks, and in chunks that are being cut up.
+    /// All blocks that any process may take: on stacks, and in chunks that are being divided.
     ///
     /// # Errors
     /// Of kind `Corrupt` when a list of free blocks is not one.

@@ -2,8 +2,9 @@
 //!
 //! Each word that an operation may compare and swap is swapped for its frozen form. A value of eight
 //! bytes leaves no room for that, so it is first written to a staging block, and its word becomes the
-//! block's address. From then on nobody changes the word again, so whoever finds a node partly frozen
-//! can freeze the rest: the content of a node whose words are all frozen is the same for everybody.
+//! block's address. From then on nobody changes the word again. So any client that finds a node partly
+//! frozen can freeze the rest: the content of a node whose words are all frozen is the same for
+//! everybody.
 
 use crate::class::{Block, Class};
 use crate::key::{Key, Separator, prefix_of};
@@ -18,10 +19,10 @@ use crate::{Error, TreeClient};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A key and its value word, as it was before it was frozen.
+/// A key and its value word before it was frozen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The key's bytes, in the form that orders quickly and has no memory of its own up to eight bytes.
+    /// The key's bytes, in a form that compares quickly and needs no allocation up to eight bytes.
     pub key: Separator,
     pub word: u64,
     pub value: ValueWord,
@@ -32,12 +33,12 @@ pub struct Item {
 pub struct SeenLeaf {
     pub leaf: Child,
     words: Vec<SlotWords>,
-    /// What was in it, in no order, but for keys that were just being written.
+    /// What was in it, in no order, without keys that were just being written.
     pub items: Vec<Item>,
     is_torn: bool,
-    /// Its header says what becomes of a mark beside it.
+    /// Whether its header decides about a mark beside it.
     pub names_a_mark: bool,
-    /// Its parent has a slot left.
+    /// Whether its parent has a free slot.
     pub has_parent_room: bool,
 }
 
@@ -64,7 +65,7 @@ impl SeenLeaf {
     }
 }
 
-/// Leaves out what is not below a bound. Returns whether there was something.
+/// Removes what is not below a bound. Returns whether there was anything to remove.
 pub fn cut(items: &mut Vec<Item>, upper: Option<&Separator>) -> bool {
     let count = items.len();
     items.retain(|item| upper.is_none_or(|upper| *upper > item.key));
@@ -80,7 +81,7 @@ pub fn staging_class(mut values: impl Iterator<Item = ValueWord>) -> Option<Clas
 struct Staging {
     block: Block,
     values: Vec<u8>,
-    /// Some word of the leaf names it.
+    /// Whether some word of the leaf names it.
     used: bool,
 }
 
@@ -103,14 +104,14 @@ impl TreeClient {
             .collect()
     }
 
-    /// Reads a whole leaf; `None` when it is one no more.
+    /// Reads a whole leaf; `None` when it is no longer a leaf.
     pub(crate) fn read_leaf(&mut self, leaf: Child) -> Result<Option<Vec<u8>>, Error> {
         let geometry = self.tree().memory.cut.geometry;
         let read = self.read_all(&[(leaf.address(), geometry.leaf_bytes(leaf.buckets()))])?;
         Ok(read.into_iter().next().filter(|bytes| self.is_leaf(bytes, leaf)))
     }
 
-    /// Whether the bytes are those of this leaf, in every bucket.
+    /// Whether the bytes belong to this leaf, in every bucket.
     pub(crate) fn is_leaf(&self, bytes: &[u8], leaf: Child) -> bool {
         let geometry = self.tree().memory.cut.geometry;
         let generation =
@@ -118,7 +119,8 @@ impl TreeClient {
         leaf_merged(bytes, leaf).is_some() && (0..leaf.buckets()).all(generation)
     }
 
-    /// Reads a leaf that is about to be frozen; `None` when it was replaced and is gone, or its parent is.
+    /// Reads a leaf that is about to be frozen; `None` when it was replaced and is gone, or its parent is
+    /// gone.
     pub(crate) fn see_leaf(&mut self, leaf: Child, parent: Child) -> Result<Option<SeenLeaf>, Error> {
         let leaf_bytes = self.tree().memory.cut.geometry.leaf_bytes(leaf.buckets());
         let pieces = [(leaf.address(), leaf_bytes), (parent.address(), HEADER_BYTES + 8)];
@@ -149,7 +151,7 @@ impl TreeClient {
             }
             staging => staging.map(|Staging { block, values, .. }| (block.at, values)),
         };
-        // Where every swap found what had been read, that was the content of the leaf; but for a key word
+        // If every swap found what had been read, that was the content of the leaf, except a key word
         // that was read before it was written.
         if is_ours && !is_torn {
             return Ok(Some(Contents { items, staging: own.into_iter().map(|(at, _)| at).collect() }));
@@ -159,8 +161,8 @@ impl TreeClient {
         self.contents(leaf, &bytes, own).map(Some)
     }
 
-    /// Freezes the words of a leaf, which are as they were read, and become what they are then. Returns
-    /// whether this client froze all of them, and found all as they were read.
+    /// Freezes the words of a leaf. `words` are as they were read, and are updated to what they become.
+    /// Returns whether this client froze all of them, and found all of them as they were read.
     fn freeze_words(
         &mut self,
         leaf: Child,
@@ -181,7 +183,7 @@ impl TreeClient {
             }
             let late = planted(Bug::StageTooLate);
             let mut written = if any_full && !late { self.stage(words, staging)? } else { None };
-            // A fence would hold back the first swap only.
+            // A fence would delay only the first swap.
             if let Some(written) = written.take_if(|written| !self.verbs.is_ordered() || written.node() != node) {
                 self.verbs.done(written)?;
             }
@@ -232,7 +234,7 @@ impl TreeClient {
         Ok(Some(self.verbs.post_write(block.at.node(), to, values)?))
     }
 
-    /// What is in the bytes of a leaf that is frozen.
+    /// The contents of a frozen leaf, from its bytes.
     fn contents(&mut self, leaf: Child, bytes: &[u8], own: Option<(Address, Vec<u8>)>) -> Result<Contents, Error> {
         let mut words = self.slot_words(bytes, leaf);
         if let Some((_, value)) = words.iter().find(|(_, value)| value.frozen().is_none()) {
@@ -242,8 +244,8 @@ impl TreeClient {
         Ok(Contents { items: self.items(&words)?, staging })
     }
 
-    /// A leaf as it was before it was frozen; `None` when it is not in its parent any more, or is merging. For who
-    /// reads, and has no memory to replace it.
+    /// A leaf as it was before it was frozen; `None` when it is no longer in its parent, or is merging. For
+    /// readers, when there is no memory to replace the leaf.
     pub(crate) fn leaf_before_freezing(&mut self, key: &[u8], leaf: Child) -> Result<Option<LeafBefore>, Error> {
         let Some(mut bytes) = self.read_leaf(leaf)? else { return Ok(None) };
         let mut words = self.slot_words(&bytes, leaf);
@@ -251,14 +253,15 @@ impl TreeClient {
         for (index, (_, value)) in words.iter().enumerate() {
             put_word(&mut bytes, self.value_offset(index), value.0);
         }
-        // A frozen word is the key's value for as long as the leaf is in its parent. So the parent is read last.
+        // A frozen word is the key's value as long as the leaf is in its parent, so the parent is read last.
         let parent = self.inner(key, 1, true)?.ok_or_else(|| Error::corrupt("a tree without a root"))?;
         let index = parent.route(prefix_of(key), key);
         let is_there = !leaf.is_merging() && parent.child(index) == Some(leaf);
         Ok(is_there.then(|| LeafBefore { bytes, high: parent.upper(index) }))
     }
 
-    /// Makes frozen words what they were. Returns the staging blocks that they name, of which one may be `own`.
+    /// Restores frozen words to their earlier form. Returns the staging blocks that they name; one may be
+    /// `own`.
     fn thaw(&mut self, words: &mut [SlotWords], own: Option<(Address, Vec<u8>)>) -> Result<Vec<Address>, Error> {
         let mut staged: BTreeSet<Address> = BTreeSet::new();
         for (_, value) in words.iter() {
@@ -282,7 +285,7 @@ impl TreeClient {
         Ok(staging)
     }
 
-    /// The items of slots, whose words are not frozen.
+    /// The items of slots whose words are not frozen.
     fn items(&mut self, words: &[SlotWords]) -> Result<Vec<Item>, Error> {
         let mut items = Vec::with_capacity(words.len());
         let mut records = Vec::new();

@@ -1,13 +1,13 @@
 //! Replacing and merging inner nodes.
 //!
-//! An inner node that is full is [frozen](crate::freeze) and replaced by one or two without dead entries, as a leaf is.
-//! One that has few children merges with a neighbour, as leaves do. The right one's child word is marked in their
+//! A full inner node is [frozen](crate::freeze) and replaced by one or two nodes without dead entries, like a leaf. An
+//! inner node with few children merges with a neighbour, as leaves do. The right one's child word is marked in their
 //! parent, and both are frozen. Then the left one's child word is swapped for a node whose header decides about the
 //! mark. If both fit into one node, that node is the union, and the mark becomes a dead entry. If they grew meanwhile
-//! and do not fit, it is a copy of the left one that refuses, and the mark becomes a copy of the right one. While a
-//! node is marked, or its right neighbour is, a client that would replace it completes the merge instead. What a frozen
-//! node holds above its upper bound in the parent is its right half's, which was entered already. A root with one child
-//! is replaced by that child.
+//! and do not fit, that node is a copy of the left one that refuses, and the mark becomes a copy of the right one.
+//! While a node or its right neighbour is marked, a client that would replace the node completes the merge instead.
+//! What a frozen node holds above its upper bound in the parent belongs to its right half, which was entered already. A
+//! root with one child is replaced by that child.
 
 use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};
@@ -22,10 +22,10 @@ use crate::word::Child;
 use crate::{Error, TreeClient};
 use std::sync::Arc;
 
-/// Children of a new inner node at most, so that it can take some more.
+/// Most children of a new inner node, so that it can take some more.
 const INNER_FILL: usize = INNER_SLOTS * 2 / 3;
 
-/// Children of a union at most.
+/// Most children of a union.
 const MOST_TOGETHER: usize = INNER_SLOTS * 5 / 6;
 
 /// A child and its separator.
@@ -34,12 +34,12 @@ type Member = (Separator, InnerSlot);
 /// What was in a frozen inner node.
 struct Members {
     list: Vec<Member>,
-    /// It held more, which is its right half's and is in the parent already.
+    /// Whether it held more, which belongs to its right half and is already in the parent.
     was_split: bool,
 }
 
 impl TreeClient {
-    /// Replaces an inner node, which is full or frozen, or completes the merge that it is part of.
+    /// Replaces a full or frozen inner node, or completes the merge that it is part of.
     pub(crate) fn replace_inner(&mut self, key: &[u8], level: u8, node: Child) -> Result<(), Error> {
         // Somebody else may have replaced it long ago.
         self.tree().cache_write().forget_at(level, key);
@@ -60,8 +60,8 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Takes the blocks of the node or nodes that an inner node is about to be replaced by. False when its parent has
-    /// no room for one more.
+    /// Takes the blocks of the node or nodes that are about to replace an inner node. False when its parent has no
+    /// room for one more.
     fn reserve_inner(&mut self, place: &Place) -> Result<bool, Error> {
         let members = self.see_members(place.child, place.upper().as_ref())?;
         let Some((separator, _)) = members.right().first() else {
@@ -76,13 +76,13 @@ impl TreeClient {
         self.reserve_nodes(2).map(|()| true)
     }
 
-    /// Takes the blocks of so many inner nodes.
+    /// Takes the blocks of `count` inner nodes.
     fn reserve_nodes(&mut self, count: usize) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         self.reserve((0..count).map(|behind| (tree.upcoming_node(behind), Class::Inner)))
     }
 
-    /// Freezes an inner node; what of it is below a bound, in order. `None` when it is gone.
+    /// Freezes an inner node. Returns its members below a bound, in order; `None` when the node is gone.
     fn freeze_members(&mut self, node: Child, upper: Option<&Separator>) -> Result<Option<Members>, Error> {
         match self.freeze_inner(node)? {
             Some(bytes) => self.members(&bytes, upper).map(Some),
@@ -90,7 +90,7 @@ impl TreeClient {
         }
     }
 
-    /// What of an inner node that is not frozen yet is below a bound, in order; nothing when it is gone.
+    /// The members below a bound of an inner node that is not frozen yet, in order; none when the node is gone.
     fn see_members(&mut self, node: Child, upper: Option<&Separator>) -> Result<Members, Error> {
         let bytes = self.read_inner(node)?;
         match inner_level(&bytes, node) {
@@ -99,7 +99,7 @@ impl TreeClient {
         }
     }
 
-    /// What of an inner node's bytes is below a bound, in order.
+    /// The members below a bound in an inner node's bytes, in order.
     fn members(&mut self, bytes: &[u8], upper: Option<&Separator>) -> Result<Members, Error> {
         let slots: Vec<InnerSlot> = inner_slots(bytes).collect();
         let entries = self.entries(bytes)?;
@@ -142,8 +142,8 @@ impl TreeClient {
         self.swing_inner(place, left, Child::EMPTY, change).map(drop)
     }
 
-    /// Writes an inner node and swaps the child word of a place to it, which retires the old one. Returns
-    /// whether this client did.
+    /// Writes an inner node and swaps the child word of a place to it, which retires the old node.
+    /// Returns whether this client did so.
     fn swing_inner<'a>(
         &mut self,
         place: &Place,
@@ -183,7 +183,7 @@ impl TreeClient {
             (_, [(separator, first), ..]) => {
                 let (lower, low) = self.write_inner(level, left, Child::EMPTY)?;
                 let (upper, high) = self.write_inner(level, right, Child::EMPTY)?;
-                // Its own block, if it is long: each slot's separator ends with the slot.
+                // A long separator gets a block of its own: each slot's separator ends with the slot.
                 let rest = self.separator_rest(lower.at.node(), separator)?;
                 let below = left.first().map_or(InnerSlot { prefix: 0, rest: 0, child: low }, |(_, slot)| *slot);
                 let members = [
@@ -205,7 +205,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Takes the blocks of the node or nodes that a root is about to be replaced by.
+    /// Takes the blocks of the node or nodes that are about to replace a root.
     fn reserve_root(&mut self, node: Child) -> Result<(), Error> {
         let members = self.see_members(node, None)?;
         let Some((separator, _)) = members.right().first() else {
@@ -215,8 +215,8 @@ impl TreeClient {
         self.reserve_nodes(3)
     }
 
-    /// Merges an inner node that has few children with a neighbour, if that has few as well or if it has
-    /// but one itself; then what is above. Returns whether anything changed.
+    /// Merges an inner node that has few children with a neighbour, if the neighbour also has few or the
+    /// node has only one. Then continues with the level above. Returns whether anything changed.
     pub(crate) fn merge_inner(&mut self, key: &[u8], node: &CachedNode) -> Result<bool, Error> {
         if node.is_root() {
             if node.len() == 1 && node.level > 1 {
@@ -230,7 +230,7 @@ impl TreeClient {
             if !self.merge_inner(key, &parent)? {
                 return Ok(false);
             }
-            // Now it has a neighbour, or is the root.
+            // Now the node has a neighbour, or is the root.
             match self.inner(key, node.level + 1, true)? {
                 Some(other) if other.len() > 1 => parent = other,
                 _ => return Ok(true),
@@ -280,7 +280,7 @@ impl TreeClient {
         if left.child.is_merging() {
             return self.finish_inner_merge(&left.before_mark()?, left);
         }
-        // The marked node may be one that says what becomes of a mark beside it.
+        // The marked node's own header may decide about a mark beside it.
         if let Some(next) = marked.mark_behind() {
             self.resolve_inner_mark(marked, &next)?;
         }
@@ -301,7 +301,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Ends a mark if its left neighbour's header says what becomes of it. Returns whether it does.
+    /// Ends a mark if its left neighbour's header decides about it. Returns whether it does.
     fn resolve_inner_mark(&mut self, left: &Place, marked: &Place) -> Result<bool, Error> {
         let header = self.read_all(&[(left.child.address(), HEADER_BYTES + 8)])?;
         let decision = header.first().and_then(|bytes| inner_merged(bytes, left.child.plain()));
@@ -341,13 +341,13 @@ impl TreeClient {
 }
 
 impl Members {
-    /// Those that make the right node, if there is one.
+    /// The members of the right node, if there is one.
     fn right(&self) -> &[Member] {
         self.list.get(self.middle()..).unwrap_or_default()
     }
 
-    /// How many make the left node; all if they are few, or if their right half is in the parent already. A
-    /// child that is merging stays beside its left neighbour.
+    /// How many members the left node gets: all if there are few, or if their right half is already in the
+    /// parent. A merging child stays beside its left neighbour.
     fn middle(&self) -> usize {
         let count = self.list.len();
         if self.was_split || count <= INNER_FILL {

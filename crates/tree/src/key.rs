@@ -1,9 +1,9 @@
-//! Keys and separators: how they are ordered, the word by which a leaf finds a key, and the bucket where. See
+//! Keys and separators: their order, the word by which a leaf finds a key, and the key's bucket. See
 //! `docs/formats/tree.md`.
 
 use std::cmp::Ordering;
 
-/// Hash functions of leaves: a leaf's generation says which one is its.
+/// Number of hash functions of leaves: a leaf's generation says which one it uses.
 pub const SEEDS: u32 = 8;
 /// Longest key, bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
@@ -13,7 +13,7 @@ pub const MAX_KEY_BYTES: usize = 4096;
 pub struct Key<'a> {
     pub bytes: &'a [u8],
     pub word: u64,
-    /// The word is a hash: key and value lie together in a record.
+    /// Whether the word is a hash: then key and value are together in a record.
     pub is_long: bool,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// A key word, mixed: what it takes to find its bucket that is the same for all leaves.
+/// Mixes a key word: the part of finding its bucket that is the same for all leaves.
 #[inline]
 pub fn mixed(word: u64) -> u64 {
     let mixed = (word ^ (word >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -35,8 +35,8 @@ pub fn mixed(word: u64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-/// The bucket of a [`mixed`] key word in a leaf of so many buckets and of this generation, which modulo
-/// [`SEEDS`] is the leaf's hash function.
+/// The bucket of a [`mixed`] key word in a leaf of `buckets` buckets. The generation modulo [`SEEDS`] is
+/// the leaf's hash function.
 #[inline]
 pub fn bucket_of(mixed: u64, buckets: usize, generation: u32) -> usize {
     let seed = u64::from(generation % SEEDS + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -44,7 +44,8 @@ pub fn bucket_of(mixed: u64, buckets: usize, generation: u32) -> usize {
     (((hash >> 32) * buckets as u64) >> 32) as usize
 }
 
-/// The first eight bytes of a key as a number, padded with zeros: ordered as the keys are, but for ties.
+/// The first eight bytes of a key as a number, padded with zeros: ordered like the keys, except for
+/// ties.
 #[inline]
 pub fn prefix_of(bytes: &[u8]) -> u64 {
     if let Some(first) = bytes.first_chunk::<8>() {
@@ -86,7 +87,7 @@ impl Separator {
         Self::new(key.get(..=common).unwrap_or(key))
     }
 
-    /// As [`Separator::between`], of two keys.
+    /// As [`Separator::between`], for two keys.
     pub fn between_keys(below: &Self, key: &Self) -> Self {
         match &key.long {
             Some(long) => Self::between(below.bytes(&mut [0; 8]), long),
@@ -106,7 +107,7 @@ impl Separator {
         self.length == 0
     }
 
-    /// The bytes, in `buffer` if they are few.
+    /// The bytes; uses `buffer` if there are at most eight.
     pub fn bytes<'a>(&'a self, buffer: &'a mut [u8; 8]) -> &'a [u8] {
         match &self.long {
             Some(long) => long,
@@ -121,7 +122,7 @@ impl Separator {
         self.bytes(&mut [0; 8]).to_vec()
     }
 
-    /// How it stands to a key.
+    /// Compares the separator with a key.
     #[inline]
     pub fn compare(&self, prefix: u64, key: &[u8]) -> Ordering {
         self.prefix.cmp(&prefix).then_with(|| match (&self.long, key.len()) {

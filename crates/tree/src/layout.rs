@@ -1,4 +1,4 @@
-//! What nodes and blocks look like in remote memory. All words are little-endian. See
+//! The layout of nodes and blocks in remote memory. All words are little-endian. See
 //! `docs/formats/tree.md`.
 //!
 //! ```text
@@ -19,11 +19,11 @@
 //!            16  key, value
 //! ```
 //!
-//! A node whose control words have the generation [`NO_GENERATION`] is no node any more.
+//! A node whose control words have the generation [`NO_GENERATION`] is no longer a node.
 //!
-//! Only aligned words are atomic; what is read is a set of words, each of which was there at some
-//! moment of the read. An empty slot of a leaf has a key word that belongs to another bucket, so
-//! that a reader never takes it for its key.
+//! Only aligned words are atomic: a read returns a set of words, each of which was there at some moment of
+//! the read. An empty slot of a leaf has a key word that belongs to another bucket, so a reader never takes
+//! it for its key.
 
 use crate::key::{Key, SEEDS, bucket_of, mixed};
 use crate::planted::{Bug, planted};
@@ -43,9 +43,9 @@ pub const INNER_SLOT_BYTES: usize = 24;
 pub const INNER_BYTES: usize = HEADER_BYTES + 8 + INNER_SLOTS * INNER_SLOT_BYTES;
 /// Most slots of a bucket.
 pub const MAX_SLOTS: usize = 15;
-/// Most buckets of a leaf, also of one that merges or unlucky hashes made.
+/// Most buckets of a leaf, even one made by merges or unlucky hashes.
 pub const MAX_BUCKETS: usize = 15;
-/// Fewest: with one, no key word would belong to another bucket.
+/// Fewest buckets of a leaf: with only one, no key word would belong to another bucket.
 pub const MIN_BUCKETS: usize = 2;
 /// The generation of memory that holds no node.
 pub const NO_GENERATION: u32 = u32::MAX;
@@ -84,12 +84,12 @@ impl Control {
         (self.0 >> 32) as u32
     }
 
-    /// Slots that were reserved; may be more than there are.
+    /// Number of reserved slots; may exceed the number of slots.
     pub const fn reserved(self) -> usize {
         (self.0 & (Self::CONDITIONAL - 1)) as usize
     }
 
-    /// Whether a value of the bucket was, or is about to be, swapped on condition of what it was.
+    /// Whether a value of the bucket was, or is about to be, swapped on condition of its old value.
     pub const fn is_conditional(self) -> bool {
         self.0 & Self::CONDITIONAL != 0
     }
@@ -99,18 +99,19 @@ impl Control {
     }
 }
 
-/// How leaves are cut. All clients of a tree agree on it.
+/// The geometry of leaves. All clients of a tree agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Slots of a bucket.
     pub slots: usize,
     /// Buckets of a leaf before it is split.
     pub most_buckets: usize,
-    /// How full a new leaf is at most, percent.
+    /// Maximum fill of a new leaf, percent.
     pub fill_percent: usize,
 }
 
-/// How a leaf's keys are spread: a function of the keys, so that all who make the leaf agree.
+/// How a leaf's keys are spread. It is a function of the keys, so all clients that make the leaf
+/// agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub buckets: usize,
@@ -121,7 +122,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// With the hash function whose fullest bucket has the fewest of these mixed key words.
+    /// The shape with the hash function whose fullest bucket has the fewest of these mixed key words.
     fn most_even(words: &[u64], buckets: usize) -> Self {
         let fullest = |seed: u32| {
             let mut counts = [0; MAX_BUCKETS];
@@ -151,7 +152,7 @@ impl Geometry {
         self.bucket_offset(bucket) + 8 + 16 * slot
     }
 
-    /// Keys that a new leaf of the most buckets holds.
+    /// Keys that a new leaf with the most buckets holds.
     pub const fn most_keys(&self) -> usize {
         self.slots * self.most_buckets * self.fill_percent / 100
     }
@@ -174,7 +175,7 @@ impl Geometry {
         shapes.min_by_key(|shape| shape.fullest).filter(|shape| shape.fullest <= self.slots)
     }
 
-    /// The image of a new leaf. The entries fit: [`Geometry::shape_for`] said so.
+    /// The image of a new leaf. The entries must fit, according to [`Geometry::shape_for`].
     pub fn leaf_image(
         &self,
         buckets: usize,
@@ -213,12 +214,12 @@ pub fn bucket_offset_of(geometry: &Geometry, leaf: Child, word: u64) -> usize {
     geometry.bucket_offset(leaf.bucket_of(word))
 }
 
-/// A leaf's header: its merged word, if the bytes are those of this leaf.
+/// The merged word in a leaf's header, if the bytes belong to this leaf.
 pub fn leaf_merged(bytes: &[u8], leaf: Child) -> Option<Child> {
     (word_at(bytes, 0) == header(0, leaf.buckets(), leaf.generation())).then(|| Child(word_at(bytes, 8)))
 }
 
-/// The level of an inner node, if the bytes are those of that node.
+/// The level of an inner node, if the bytes belong to that node.
 pub fn inner_level(bytes: &[u8], node: Child) -> Option<u8> {
     let level = (word_at(bytes, 0) >> 16) as u8;
     let control = Control(word_at(bytes, HEADER_BYTES));
@@ -226,7 +227,7 @@ pub fn inner_level(bytes: &[u8], node: Child) -> Option<u8> {
     (same && level > 0).then_some(level)
 }
 
-/// An inner node's merged word, if the bytes are those of that node.
+/// An inner node's merged word, if the bytes belong to that node.
 pub fn inner_merged(bytes: &[u8], node: Child) -> Option<Child> {
     inner_level(bytes, node).map(|_| Child(word_at(bytes, 8)))
 }
@@ -234,7 +235,7 @@ pub fn inner_merged(bytes: &[u8], node: Child) -> Option<Child> {
 /// Where a key is in a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// The bucket is another generation's.
+    /// The bucket belongs to another generation.
     Stale,
     /// In this slot, live or dead, not frozen.
     At(usize, ValueWord),
@@ -267,8 +268,8 @@ impl<'a> Bucket<'a> {
         slots.chunks_exact(16).map(|slot| (word_at(slot, 0), ValueWord(word_at(slot, 8))))
     }
 
-    /// Finds a key. A long key is found by its hash: the record decides. Slots before `from` are not
-    /// looked at.
+    /// Finds a key. A long key is found by its hash; then the record decides. Slots before `from`
+    /// are skipped.
     #[inline]
     pub fn find(&self, key: &Key<'_>, generation: u32, from: usize) -> Found {
         if self.control().generation() != generation && !planted(Bug::MissingGeneration) {
@@ -277,7 +278,7 @@ impl<'a> Bucket<'a> {
         let mut any_thawed = false;
         for (slot, (word, value)) in self.slots().enumerate() {
             if word == key.word && slot >= from {
-                // An eight-byte key never has a record, and only it leaves a dead slot behind.
+                // An eight-byte key never has a record, and only such a key leaves a dead slot.
                 let is_dead = value == ValueWord::DEAD;
                 let is_candidate = if key.is_long { value.is_record() } else { value.is_live() && !value.is_record() };
                 if is_candidate && value.is_frozen() {

@@ -1,23 +1,23 @@
 //! An ordered index that lives in memory nodes and that any number of clients read and write at once by
-//! one-sided operations (Dolphin): nobody owns it.
+//! one-sided operations (Dolphin). Nobody owns it.
 //!
-//! Inner nodes route by separators and are remembered by clients; leaves hold keys and values in hashed
-//! buckets, so that a get reads one bucket of one leaf. There are no locks: every change is decided by
-//! one compare-and-swap of an aligned word, and whoever meets a structure change that is not complete
-//! completes it. The protocol, with its invariants and why each interleaving and each death of a client
-//! is safe, is in `docs/concepts/shared-tree.md`.
+//! Inner nodes route by separators, and clients cache them. Leaves hold keys and values in hashed
+//! buckets, so a get reads one bucket of one leaf. There are no locks. One compare-and-swap of an
+//! aligned word decides every change, and a client that meets an incomplete structure change completes
+//! it. The protocol, with its invariants and why each interleaving and each death of a client is safe,
+//! is in `docs/concepts/shared-tree.md`.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `word`, `layout`, `key` | what the words and nodes look like |
+//! | `word`, `layout`, `key` | the layout of words and nodes |
 //! | `verbs`, `client` | one-sided operations; finding the leaf of a key |
 //! | `operate` | get, put, insert, update, compare-and-set, delete |
 //! | `freeze`, `replace`, `inner` | splits, merges, growth |
 //! | `scan`, `bulk`, `verify` | ranges, loading sorted input, checking every invariant |
-//! | `fork`, `planted` | what only tests use |
-//! | `class`, `memory`, `allocate` | remote memory: what it is cut into, and what a process has of it |
-//! | `shelf`, `stacks`, `account` | free blocks that all processes share, and when they are used again |
-//! | `cache`, `cached_node` | what clients remember |
+//! | `fork`, `planted` | code that only tests use |
+//! | `class`, `memory`, `allocate` | remote memory: how it is divided, and what a process holds of it |
+//! | `shelf`, `stacks`, `account` | free blocks that all processes share, and when they are reused |
+//! | `cache`, `cached_node` | what clients cache |
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! The tree's memory: superblocks, chunks, and what this process has of it. See `docs/formats/tree.md`.
+//! The tree's memory: superblocks, chunks, and what this process holds of it. See `docs/formats/tree.md`.
 //!
 //! Each node of the tree has a store of the tree's name with one shared shard. The first chunk of
 //! its first extent is its superblock; the others are handed out by fetch-and-add on the cursor.
-//! A chunk holds blocks of one class for ever, so that a late fetch-and-add of a client that still
-//! believes in a node that is gone finds a control word.
+//! A chunk holds blocks of one class for ever. So a late fetch-and-add by a client that still uses a node that
+//! is gone hits a control word.
 //!
 //! ```text
 //! superblock   0  SUPERBLOCK | 8 child word of the root | 16 cursor: extent's index 32 | chunk 32
@@ -14,11 +14,11 @@
 //!             64  blocks
 //! ```
 //!
-//! A block that nobody can reach any more is *retired*: first its generation is wiped, if it has one,
-//! then it waits until every session has ended the reads that it had begun before. So a reader either
-//! began before the block was retired, and then nobody uses it again until the reader ends, or it
-//! began after, and then finds no generation there. It waits in remote memory: see [`stacks`](crate::stacks). A
-//! process keeps at most a batch of free blocks of a class, and less than a batch of retired ones.
+//! A block that nobody can reach any more is *retired*: first its generation is wiped, if it has one; then it
+//! waits until every session has ended the reads that it had begun before. A reader that began before the block
+//! was retired is safe, because nobody uses the block again until the reader ends. A reader that began later
+//! finds no generation there. It waits in remote memory: see [`stacks`](crate::stacks). A process keeps at most
+//! a batch of free blocks of a class, and less than a batch of retired ones.
 
 use crate::class::{Block, CHUNK_BYTES, Class, Cut, MOST_IN_BATCH};
 use crate::layout::Geometry;
@@ -42,7 +42,7 @@ pub const ROOT_OFFSET: u64 = 8;
 pub const CURSOR_OFFSET: u64 = 16;
 /// Offset of the list of extents.
 pub const EXTENTS_OFFSET: u64 = 4096;
-/// Extents of a tree at a node at most.
+/// Most extents of a tree at a node.
 pub const MAX_EXTENTS: u64 = (CHUNK_BYTES - EXTENTS_OFFSET) / 8;
 /// How often, and how long, a lease waits for memory that is being cleaned.
 const LEASE_ATTEMPTS: u32 = 2000;
@@ -56,9 +56,9 @@ const CONFIG_VERSION: u8 = 1;
 /// Blocks of a class that only this process knows.
 #[derive(Debug, Clone, Default)]
 struct Stock {
-    /// May be used: a batch at most.
+    /// Blocks that may be used: at most a batch.
     free: Vec<Block>,
-    /// Retired, or too many. Handed over as soon as they are a batch.
+    /// Retired or surplus blocks. Handed over once they fill a batch.
     retired: Vec<Block>,
 }
 
@@ -66,15 +66,15 @@ struct Stock {
 #[derive(Debug, Clone, Default)]
 struct Blocks {
     of: BTreeMap<Class, Stock>,
-    /// Retired while no memory was left for a list, each with the reading epoch that must have passed, as soon as
-    /// that is known.
+    /// Blocks retired while no memory was left for a list, each with the reading epoch that must pass, once that is
+    /// known.
     held: Vec<(Option<u64>, Block)>,
-    /// Bytes handed over, or taken in new chunks, since the readers were last asked how far they are.
+    /// Bytes handed over, or taken in new chunks, since the readers were last asked for their progress.
     moved_bytes: u64,
 }
 
 impl Blocks {
-    /// Adds blocks that may be used: what is more than a batch is to be handed over. Returns whether there is such.
+    /// Adds blocks that may be used. Blocks beyond a batch become ones to hand over. Returns whether there are any.
     fn add(&mut self, blocks: impl IntoIterator<Item = Block>, cut: &Cut) -> bool {
         let mut is_much = false;
         for block in blocks {
@@ -94,11 +94,11 @@ pub struct NodeMemory {
     pub store: StoreHandle,
     pub superblock: ExtentId,
     blocks: Mutex<Blocks>,
-    /// Extents that this tree has mapped, one a bit.
+    /// Extents that this tree has mapped, one bit each.
     mapped: Box<[AtomicU64]>,
     /// Held while extents are leased.
     pub growing: Mutex<()>,
-    /// What a test answers for the readers.
+    /// The answer that a test gives for the readers.
     #[cfg(feature = "planted")]
     answer: Mutex<Option<(u64, u64)>>,
 }
@@ -115,7 +115,7 @@ pub struct Memory {
 pub struct Config {
     pub geometry: Geometry,
     pub nodes: usize,
-    /// Which of the nodes this is.
+    /// The index of this node among the tree's nodes.
     pub node: usize,
     pub superblock: ExtentId,
 }
@@ -151,7 +151,7 @@ pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<ExtentId, Error
     for _ in 0..LEASE_ATTEMPTS {
         match client.lease(1, Purpose::Flush) {
             Err(error) if error.kind() == ErrorKind::Busy => {
-                // What this session announces may be what the node waits for.
+                // The node may be waiting for this session's announcement.
                 client.renew()?;
                 clock.sleep(LEASE_PAUSE);
             }
@@ -188,7 +188,7 @@ impl NodeMemory {
         let bit = 1 << (extent.0 % 64);
         let word = self.mapped.get(extent.0 as usize / 64).ok_or_else(|| Error::corrupt(format!("{extent}")))?;
         if word.load(Ordering::Relaxed) & bit == 0 {
-            // The session may know a key of an earlier store: it is asked for anew.
+            // The session may know a key of an earlier store, so it asks for a new one.
             self.client.map(self.shard(), &[extent])?;
             word.fetch_or(bit, Ordering::Relaxed);
         }
@@ -202,28 +202,28 @@ impl NodeMemory {
         Ok(extent)
     }
 
-    /// A block that is free here.
+    /// Takes a block that is free here.
     pub fn take(&self, class: Class) -> Option<Block> {
         lock(&self.blocks).of.get_mut(&class)?.free.pop()
     }
 
-    /// Adds blocks that this process may use. Returns whether some are to be handed over.
+    /// Adds blocks that this process may use. Returns whether some must be handed over.
     pub fn add(&self, blocks: impl IntoIterator<Item = Block>, cut: &Cut) -> bool {
         lock(&self.blocks).add(blocks, cut)
     }
 
-    /// Gives back a block that nobody else ever knew. So its generation is as good as new: only epochs use them up.
+    /// Gives back a block that nobody else ever knew. So its generation can be used: only epochs use up generations.
     pub fn give_back(&self, block: Block, cut: &Cut) {
         self.add([block], cut);
     }
 
-    /// Retires a block that cannot be reached any more. Its generation is wiped already.
+    /// Retires a block that cannot be reached any more, and whose generation is wiped already.
     pub fn retire(&self, block: Block) {
         lock(&self.blocks).of.entry(block.class).or_default().retired.push(block.next());
     }
 
-    /// Takes blocks to be handed over, if there is a batch of a class; if `all`, fewer will do, but of lists: handing over
-    /// takes some.
+    /// Takes blocks to hand over, if there is a batch of a class. If `all`, fewer also suffice, except of lists, because
+    /// handing over needs some.
     pub fn take_batch(&self, all: bool, cut: &Cut) -> Option<Vec<Block>> {
         let mut blocks = lock(&self.blocks);
         let least = |class: Class| if all && class != Class::List { 1 } else { cut.in_batch(class) };
@@ -242,14 +242,14 @@ impl NodeMemory {
         }
     }
 
-    /// Makes everything that may be used something to be handed over, but for lists: handing over takes some.
+    /// Marks all usable blocks to be handed over, except lists, because handing over needs some.
     pub fn retire_free(&self) {
         for (_, stock) in lock(&self.blocks).of.iter_mut().filter(|(class, _)| **class != Class::List) {
             stock.retired.append(&mut stock.free);
         }
     }
 
-    /// Takes lists, all but one that may be used: that is the list of the others.
+    /// Takes lists, but leaves a usable one, which becomes the list of the taken ones.
     pub fn take_lists(&self) -> Option<Vec<Block>> {
         let mut blocks = lock(&self.blocks);
         let Stock { free, retired } = blocks.of.get_mut(&Class::List)?;
@@ -281,7 +281,8 @@ impl NodeMemory {
         Ok(self.client.pass_readers()?)
     }
 
-    /// Asks the readers how far they are: returns the reading epoch that ended, and the oldest that anybody reads in.
+    /// Asks the readers for their progress. Returns the reading epoch that ended, and the oldest in which anybody
+    /// reads.
     pub fn pass_readers(&self) -> Result<(u64, u64), Error> {
         let mut held = std::mem::take(&mut lock(&self.blocks).held);
         let passed = self.ask_readers();
@@ -292,7 +293,7 @@ impl NodeMemory {
             let is_read = |epoch: Option<u64>| epoch.is_none_or(|epoch| epoch >= oldest);
             let free: Vec<Block> = held.iter().filter(|(epoch, _)| !is_read(*epoch)).map(|&(_, block)| block).collect();
             held.retain(|&(epoch, _)| is_read(epoch));
-            // There may be more of them than a batch: they are used before they are handed over.
+            // There may be more than a batch: they are used before they are handed over.
             free.into_iter().for_each(|block| blocks.of.entry(block.class).or_default().free.push(block));
         }
         blocks.held.extend(held);
@@ -316,7 +317,7 @@ impl NodeMemory {
         }
     }
 
-    /// From now on the readers answer this.
+    /// Makes the readers answer this from now on.
     pub fn answer_for_readers(&self, answer: (u64, u64)) {
         *lock(&self.answer) = Some(answer);
     }
@@ -331,7 +332,7 @@ impl NodeMemory {
         taken
     }
 
-    /// What this process has here.
+    /// The blocks that this process has here.
     pub fn stock(&self) -> Vec<crate::class::BlockName> {
         let blocks = lock(&self.blocks);
         let stocks = blocks.of.values().flat_map(|stock| stock.free.iter().chain(&stock.retired));

@@ -1,15 +1,15 @@
 //! Operations on one key.
 //!
-//! A get reads the key's bucket. A write reads it too, and then swaps the value word of the key's slot
-//! if the key has one: that decides. Otherwise it writes the key into a slot that it reserved by
-//! fetch-and-add before it read the bucket, and swaps the slot's empty word for the value. A reserved
-//! slot is used only when all slots before it are: used by others, or spent here. So a key never has
-//! two slots, and its slot's value word alone says what its value is.
+//! A get reads the key's bucket. A write also reads it. If the key has a slot, the write swaps that
+//! slot's value word, and the swap decides. Otherwise the write uses a slot that it reserved by
+//! fetch-and-add before it read the bucket: it writes the key there, and swaps the slot's empty word for
+//! the value. A reserved slot is used only when all earlier slots are used by others, or spent here. So a
+//! key never has two slots, and its slot's value word alone determines its value.
 //!
-//! A swap that fails returns what is there: another value is a new start from that value, a frozen word
-//! means that the leaf is being replaced. A word that was swapped is never swapped again by the same
-//! call, so no operation is applied twice. A blind write that lost to another write may stand just before
-//! that one, and need not start again: see [`TreeClient::change_slot`].
+//! A failed swap returns what is there. If that is another value, the write starts again from that value.
+//! If it is a frozen word, the leaf is being replaced. A call never swaps a word again after a successful
+//! swap, so no operation is applied twice. A blind write that lost to another write may be ordered just
+//! before that one, and need not start again: see [`TreeClient::change_slot`].
 
 use crate::class::{Block, Class};
 use crate::freeze::LeafBefore;
@@ -20,7 +20,7 @@ use crate::word::{Child, Value, ValueWord};
 use crate::{Error, TreeClient};
 use forebay_fabric::Slot;
 
-/// Keys whose buckets are read in one batch at most.
+/// Most keys whose buckets are read in one batch.
 const KEYS_AT_ONCE: usize = 1024;
 
 /// What a write does.
@@ -42,57 +42,59 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Whether it replaces any value there is.
+    /// Whether it replaces any value.
     fn is_blind(self) -> bool {
         matches!(self, Self::Put(_) | Self::Update(_))
     }
 
-    /// Whether it makes a key that is absent.
+    /// Whether it creates an absent key.
     fn creates(self) -> bool {
         matches!(self, Self::Put(_) | Self::Insert(_))
     }
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     /// The key had a value, which was replaced or deleted.
     Replaced,
-    /// The key had a value, which was replaced, and what replaced it was at once.
+    /// The key had a value, which was replaced, and the new value was overwritten at once.
     Overwritten,
     /// The key had none, and has one now.
     Created,
-    /// Nothing was done: the key had a value (insert), none (update, delete), or another (swap).
+    /// Nothing was done: the key had a value (insert), no value (update, delete), or another value
+    /// (swap).
     Refused,
 }
 
-/// A new value: a word, or a block that is written with the swap that makes it known.
+/// A new value: a word, or a block that is written in the same batch as the swap that publishes it.
 struct Prepared {
     word: ValueWord,
     block: Option<(Block, Vec<u8>)>,
     written: bool,
 }
 
-/// What a swap of a value word came to.
+/// The result of a swap of a value word.
 enum Swapped {
     Done,
-    /// It was this word instead.
+    /// The word was this one instead.
     Other(ValueWord),
-    /// It was another word, and no value of the bucket has been swapped on condition of what it was.
+    /// The word was another one, and no value of the bucket has been swapped on condition of its old
+    /// value.
     Overtaken(ValueWord),
 }
 
-/// A swap of a slot's value word, and what goes with it in one batch.
+/// A swap of a slot's value word, and the operations that go with it in one batch.
 #[derive(Debug, Clone, Copy)]
 struct Swap {
     slot: usize,
     old: ValueWord,
     new: ValueWord,
-    /// The key word that is written before.
+    /// The key word to write before the swap.
     key_word: Option<u64>,
-    /// A slot that was reserved for nothing, and is spent.
+    /// A reserved slot that is not needed, to be spent.
     spare: Option<usize>,
-    /// The bucket's control word is read behind it.
+    /// Whether to read the bucket's control word after the swap.
     watch: bool,
 }
 
@@ -102,7 +104,7 @@ impl Swap {
     }
 }
 
-/// A bucket that was read, with the slot that was reserved.
+/// A bucket that was read, with the reserved slot.
 struct ReadBucket {
     leaf: Child,
     offset: usize,
@@ -111,7 +113,7 @@ struct ReadBucket {
 }
 
 impl TreeClient {
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// [`Error`].
@@ -120,7 +122,7 @@ impl TreeClient {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Puts the value of a key into `value`, instead of what was there. False when there is none.
+    /// Replaces the content of `value` by the value of a key. False when the key has none.
     ///
     /// # Errors
     /// As [`TreeClient::get`].
@@ -130,7 +132,7 @@ impl TreeClient {
         self.reading(|client| client.look_up(&key, value))
     }
 
-    /// The values of several keys, whose buckets are read in one batch.
+    /// Returns the values of several keys, whose buckets are read in one batch.
     ///
     /// # Errors
     /// As [`TreeClient::get`].
@@ -247,7 +249,7 @@ impl TreeClient {
         (bucket_offset_of(geometry, leaf, key.word), geometry.bucket_bytes())
     }
 
-    /// A value that is in its word. False when it is not.
+    /// Decodes a value that is within its word. False when it is not.
     #[inline]
     pub(crate) fn decode_small(&self, word: ValueWord, value: &mut Vec<u8>) -> bool {
         match word.value() {
@@ -282,7 +284,8 @@ impl TreeClient {
         }
     }
 
-    /// As [`TreeClient::look_up`], in a leaf that there is no memory to replace. `None` when it is not the key's any more.
+    /// As [`TreeClient::look_up`], in a frozen leaf when there is no memory to replace it. `None` when the leaf no longer
+    /// covers the key.
     fn look_up_frozen(&mut self, key: &Key<'_>, leaf: Child, value: &mut Vec<u8>) -> Result<Option<bool>, Error> {
         let Some(LeafBefore { bytes, .. }) = self.leaf_before_freezing(key.bytes, leaf)? else { return Ok(None) };
         let (offset, length) = self.bucket_place(leaf, key);
@@ -290,7 +293,8 @@ impl TreeClient {
         self.read_found(found, record, value)
     }
 
-    /// Reads the value of what was found in a bucket, whether there is one. `None` when that says nothing.
+    /// Reads the value for what was found in a bucket, and returns whether there is one. `None` when the bucket does not
+    /// decide that.
     #[inline]
     fn read_found(
         &mut self,
@@ -311,7 +315,7 @@ impl TreeClient {
         Ok(is_read.then_some(true))
     }
 
-    /// The value of a block's or record's word. False when the word is neither.
+    /// Reads the value of a block's or record's word. False when the word is neither.
     fn read_value(&mut self, word: ValueWord, value: &mut Vec<u8>) -> Result<bool, Error> {
         let Some(Value::Block(at) | Value::Record(at)) = word.value() else { return Ok(false) };
         let read = self.read_blocks(&[at])?;
@@ -320,7 +324,7 @@ impl TreeClient {
         Ok(true)
     }
 
-    /// Reads the bucket of a key, in which it reserves a slot first if asked to.
+    /// Reads the bucket of a key; first reserves a slot in it if `reserve`.
     #[inline]
     fn read_bucket(&mut self, leaf: Child, key: &Key<'_>, reserve: bool) -> Result<ReadBucket, Error> {
         let (offset, length) = self.bucket_place(leaf, key);
@@ -341,8 +345,8 @@ impl TreeClient {
         Ok(ReadBucket { leaf, offset, bytes: self.verbs.bytes(posted)?, reserved })
     }
 
-    /// Finds a key in a bucket; reads the records of long keys whose hashes agree, and returns the one that
-    /// is the key's.
+    /// Finds a key in a bucket; reads the records of long keys whose hashes agree, and returns the record
+    /// of the key.
     #[inline]
     fn find_key(&mut self, bucket: &[u8], leaf: Child, key: &Key<'_>) -> Result<(Found, Option<Vec<u8>>), Error> {
         let mut from = 0;
@@ -403,7 +407,7 @@ impl TreeClient {
             if let Some(written) = done {
                 if written == Written::Replaced && change == Change::Delete && self.bucket_emptied {
                     match self.merge_if_small(key.bytes, leaf) {
-                        // It was deleted all the same.
+                        // The key was deleted nevertheless.
                         Err(error) if error.is_full() => {}
                         merged => merged?,
                     }
@@ -414,13 +418,13 @@ impl TreeClient {
         }
     }
 
-    /// Changes a slot that has the key. `None` means: again, from the start.
+    /// Changes a slot that has the key. `None` means: start again.
     ///
-    /// Where another client swapped the word since it was read, a put or update of a key that had a value
-    /// may stand just before the last such swap: the key had a value there, that swap did not depend on
-    /// which, and nobody saw the one in between. This does not hold for a swap on condition of the value;
-    /// who makes one marks the bucket first ([`TreeClient::mark_conditional`]). So who has lost lately reads
-    /// the mark behind its own swap.
+    /// If another client swapped the word since it was read, a put or update of a key that had a value may
+    /// be ordered just before the last such swap: the key had a value there, that swap did not depend on
+    /// which value, and nobody saw the value in between. This does not hold for a swap on condition of the
+    /// value. A client that makes such a swap marks the bucket first ([`TreeClient::mark_conditional`]). So
+    /// a client that has lost lately reads the mark after its own swap.
     fn change_slot(
         &mut self,
         read: &ReadBucket,
@@ -490,7 +494,7 @@ impl TreeClient {
         }
     }
 
-    /// Puts the key into the slot that was reserved. `None` means: again, from the start.
+    /// Puts the key into the reserved slot. `None` means: start again.
     fn fill_slot(
         &mut self,
         read: &mut ReadBucket,
@@ -509,7 +513,7 @@ impl TreeClient {
                 .filter(|(_, (_, value))| *value == ValueWord::EMPTY)
                 .map(|(slot, _)| slot)
                 .collect();
-            // A slot in use without a key of this bucket was read before its key was written.
+            // A used slot without a key of this bucket was read before its key was written.
             let is_torn = Bucket::new(&read.bytes)
                 .slots()
                 .take(slot.min(slots))
@@ -518,7 +522,7 @@ impl TreeClient {
             if is_settled && (!is_torn || planted(Bug::TrustTorn)) {
                 break;
             }
-            // Who reserved them may be about to use them, and may be gone.
+            // The clients that reserved them may be about to use them, or may be gone.
             if attempt > 0 {
                 for slot in pending {
                     self.swap(read, Swap::new(slot, ValueWord::EMPTY, ValueWord::SPENT), &mut None)?;
@@ -546,7 +550,8 @@ impl TreeClient {
         }
     }
 
-    /// The word of a new value. What does not fit into a word gets a block at the leaf's node.
+    /// Makes the word of a new value. A value that does not fit into a word gets a block at the
+    /// leaf's node.
     fn prepare<'p>(
         &mut self,
         leaf: Child,
@@ -585,8 +590,8 @@ impl TreeClient {
         Ok(false)
     }
 
-    /// Swaps a slot's value word, after what must be there before: the new value's block, the key's
-    /// word.
+    /// Swaps a slot's value word, after writing what must be there first: the new value's block and
+    /// the key's word.
     fn swap(&mut self, read: &ReadBucket, swap: Swap, prepared: &mut Option<Prepared>) -> Result<Swapped, Error> {
         let Swap { slot, old, new, key_word, spare, watch } = swap;
         let (at, node) = (read.leaf.address(), read.leaf.address().node());

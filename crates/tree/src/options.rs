@@ -1,4 +1,4 @@
-//! How a tree is cut, and how a process uses it.
+//! The geometry of a tree, and how a process uses it.
 
 use crate::Error;
 use crate::layout::{Geometry, MAX_BUCKETS, MAX_SLOTS, MIN_BUCKETS};
@@ -6,19 +6,19 @@ use forebay_env::{Clock, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a tree is cut, and how this process uses it.
+/// The geometry of a tree, and how this process uses it.
 #[derive(Debug, Clone)]
 pub struct TreeOptions {
-    /// Slots of a leaf's bucket, 2 to 15; a get reads 8 bytes and 16 a slot. For new trees.
+    /// Slots of a leaf's bucket, 2 to 15; a get reads 8 bytes and 16 for each slot. For new trees.
     pub slots: usize,
     /// Buckets of a leaf before it is split, 2 to 12. For new trees.
     pub most_buckets: usize,
-    /// How full a new leaf is at most, 30 to 80 percent. For new trees.
+    /// Maximum fill of a new leaf, 30 to 80 percent. For new trees.
     pub fill_percent: usize,
-    /// Memory for inner nodes that this process remembers, bytes.
+    /// Memory for cached inner nodes of this process, bytes.
     pub cache_bytes: usize,
-    /// Bytes of free blocks of a size that this process hands over to others, or gets, together. Larger batches take
-    /// fewer round trips; a process that dies takes along two of each size at most.
+    /// Bytes of free blocks of one size that this process hands over or gets together. Larger batches take fewer
+    /// round trips; a process that dies loses at most two batches of each size.
     pub batch_bytes: usize,
     /// How long a one-sided operation may take.
     pub timeout: Duration,
@@ -27,8 +27,8 @@ pub struct TreeOptions {
 }
 
 impl Default for TreeOptions {
-    /// Gets of 248 bytes, some 25 bytes of remote memory and 0.35 of local memory for a key and value
-    /// of 8 bytes.
+    /// A get reads 248 bytes. A key and value of 8 bytes take some 25 bytes of remote memory and 0.35 of local
+    /// memory.
     fn default() -> Self {
         Self {
             slots: 15,
@@ -43,13 +43,13 @@ impl Default for TreeOptions {
 }
 
 impl TreeOptions {
-    /// Gets of 152 bytes, for some more remote and local memory.
+    /// A get reads 152 bytes, at the cost of some more remote and local memory.
     #[must_use]
     pub fn small_reads() -> Self {
         Self { slots: 9, most_buckets: 12, fill_percent: 60, ..Self::default() }
     }
 
-    /// How leaves are cut.
+    /// The geometry of leaves.
     pub(crate) fn geometry(&self) -> Result<Geometry, Error> {
         let &Self { slots, most_buckets, fill_percent, .. } = self;
         let wrong = |what: &str| Err(Error::Invalid(what.into()));

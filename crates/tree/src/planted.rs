@@ -12,21 +12,22 @@ pub enum Bug {
     InsertPastPending,
     /// A retired node keeps its generation, and is used again without waiting for the readers.
     ReuseTooEarly,
-    /// A bucket's generation is not looked at.
+    /// A bucket's generation is not checked.
     MissingGeneration,
-    /// A leaf that is being replaced is taken for the right one: a key that is not in it is absent.
+    /// A leaf that is being replaced is taken for the right one: a key that is not in it counts as
+    /// absent.
     TrustFrozen,
     /// A leaf is copied without being frozen.
     CopyWithoutFreezing,
     /// Words are frozen before the values are staged.
     StageTooLate,
-    /// The right half of a split is not entered before the left one is swung, but after.
+    /// The right half of a split is entered after the left one is swung, not before.
     SwingBeforeEntering,
-    /// A delete that finds another value than it read says that it was done.
+    /// A delete that finds another value than it read reports success.
     LostTombstone,
-    /// A put that finds another value than it read says that it was done.
+    /// A put that finds another value than it read reports success.
     LostUpdate,
-    /// A scan does not look whether a leaf was frozen or gone.
+    /// A scan does not check whether a leaf was frozen or gone.
     ScanStaleLeaf,
     /// A slot's value is written before its key.
     ValueBeforeKey,
@@ -34,13 +35,13 @@ pub enum Bug {
     TrustTorn,
     /// A merge does not wait for entries that are on their way.
     MergePastPending,
-    /// Who pops reads the round before the tops.
+    /// A pop reads the round before the tops.
     RoundBeforeTops,
     /// A list that was popped is used for another list at once.
     ListUsedAtOnce,
     /// A list is written after the top that leads to it.
     ListAfterTop,
-    /// Retired blocks are pushed to the stack that gives.
+    /// Retired blocks are pushed to the giving stack.
     PushToGiving,
     /// A round ends although readers have not passed.
     AdvanceTooEarly,

@@ -1,10 +1,10 @@
-//! Replacing nodes: growing, splitting and merging, with one compare-and-swap that decides.
+//! Replacing nodes: growing, splitting and merging. One compare-and-swap decides each change.
 //!
-//! A node is never changed in its structure. It is [frozen](crate::freeze), new nodes with its content
-//! are written, and the child word in its parent is swapped for the new node's. Where a node becomes
-//! two, the right one is first entered into the parent under its separator, which the content alone
-//! determines: its range is already its own then, and the rest of the range still leads to the frozen
-//! node. Whoever meets a frozen node does what is missing, so nothing waits for a client that died.
+//! A node's structure never changes. The node is [frozen](crate::freeze), new nodes with its content are written, and the
+//! child word in its parent is swapped for the new node's. Where a node becomes two, the right one is first entered into
+//! the parent under its separator, which the content alone determines. From then on the right range belongs to the right
+//! node, and the rest of the range still leads to the frozen node. A client that meets a frozen node does the missing
+//! steps, so nothing waits for a client that died.
 //!
 //! A merge begins by marking the right one of two neighbours in the parent. From then on nothing is entered between the
 //! two. Both are frozen, and the left one's child word is swapped for a leaf whose header decides about the mark.
@@ -14,10 +14,11 @@
 //!
 //! Inner nodes split and merge in the same way, see [`inner`](crate::inner).
 //!
-//! The blocks for all that are taken before anything is marked or frozen: where no memory is left, a node stays as it is.
+//! The blocks for all of this are taken before anything is marked or frozen. So if no memory is left, a node stays
+//! unchanged.
 //!
-//! While a node is frozen its right half may have been entered already, and live on: what is in the
-//! frozen node above its upper bound in the parent is not its own any more.
+//! While a node is frozen, its right half may already have been entered and be in use. What the frozen node holds above
+//! its upper bound in the parent no longer belongs to it.
 
 use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};
@@ -34,12 +35,12 @@ use crate::word::{Address, Child, ValueWord};
 use crate::{Error, TreeClient};
 use std::sync::Arc;
 
-/// What came of entering a separator.
+/// The result of entering a separator.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entered {
     /// It is in this slot.
     Done(usize),
-    /// It is there: somebody else did the same.
+    /// It exists: another client did the same.
     Exists,
     /// The parent changed meanwhile.
     Changed,
@@ -47,7 +48,7 @@ pub enum Entered {
     Full,
 }
 
-/// Where a node is in its parent.
+/// The place of a node in its parent.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub parent: Arc<CachedNode>,
@@ -64,17 +65,17 @@ impl Place {
         Ok(Self { parent: Arc::clone(parent), index, child, slot })
     }
 
-    /// The same place with its child marked as one that merges with the child before it.
+    /// The same place, with its child marked as merging with the child before it.
     pub fn marked(&self) -> Self {
         Self { child: self.child.merging(), ..self.clone() }
     }
 
-    /// The lower bound of what the child covers.
+    /// The lower bound of the child's range.
     pub fn low(&self) -> Separator {
         self.parent.separator(self.index)
     }
 
-    /// The upper bound of what the child covers.
+    /// The upper bound of the child's range.
     pub fn upper(&self) -> Option<Separator> {
         self.parent.upper(self.index)
     }
@@ -85,7 +86,7 @@ impl Place {
         Self::new(&self.parent, before)
     }
 
-    /// The place behind it, if its child is marked.
+    /// The place after this one, if its child is marked.
     pub fn mark_behind(&self) -> Option<Self> {
         Self::new(&self.parent, self.index + 1).ok().filter(|next| next.child.is_merging())
     }
@@ -97,8 +98,8 @@ impl Place {
 }
 
 impl TreeClient {
-    /// Sees to it that the leaf of a key is another one than `leaf`, which is frozen, gone, full, or
-    /// merging. Who is `patient` only looks whether somebody else did so.
+    /// Makes sure that the leaf of a key is no longer `leaf`, which is frozen, gone, full, or merging. A
+    /// `patient` caller only checks whether another client did so.
     pub(crate) fn settle(&mut self, key: &[u8], leaf: Child, patient: bool) -> Result<(), Error> {
         let parent = self.inner(key, 1, true)?.ok_or_else(|| Error::corrupt("a tree without a root"))?;
         let index = parent.route(prefix_of(key), key);
@@ -109,8 +110,8 @@ impl TreeClient {
         self.replace_leaf(&place)
     }
 
-    /// Replaces a leaf that is full and was not frozen when it was read: its parent is taken as it is
-    /// remembered, and only looked at to see that it is still a node.
+    /// Replaces a leaf that is full and was not frozen when it was read: its parent comes from the cache, and is
+    /// only checked to be still a node.
     pub(crate) fn replace_full(&mut self, key: &[u8], leaf: Child) -> Result<(), Error> {
         let prefix = prefix_of(key);
         let parent = self.tree().cache_read().node(1, prefix, key).cloned();
@@ -118,7 +119,8 @@ impl TreeClient {
             let place = Place::new(&parent, parent.route(prefix, key))?;
             let right = parent.child(place.index + 1);
             if place.child == leaf && right.is_none_or(|right| !right.is_merging()) {
-                // A leaf's header says what becomes of the mark beside it: only who sees the mark may replace it.
+                // A leaf's header decides about the mark beside it: only a client that sees the mark may replace the
+                // leaf.
                 if let Some(seen) = self.see_leaf(leaf, parent.node)?.filter(|seen| !seen.names_a_mark) {
                     return self.replace_seen(&place, seen);
                 }
@@ -128,7 +130,7 @@ impl TreeClient {
         self.settle(key, leaf, false)
     }
 
-    /// Replaces a leaf by one or two that are as full as new ones.
+    /// Replaces a leaf by one or two new leaves of normal fill.
     fn replace_leaf(&mut self, place: &Place) -> Result<(), Error> {
         if place.child.is_merging() {
             return self.finish_merge(&place.before_mark()?, place);
@@ -142,7 +144,7 @@ impl TreeClient {
         }
     }
 
-    /// As [`TreeClient::replace_leaf`], where the leaf was read and is beside no mark.
+    /// As [`TreeClient::replace_leaf`], for a leaf that was read and has no mark beside it.
     fn replace_seen(&mut self, place: &Place, seen: SeenLeaf) -> Result<(), Error> {
         if !self.reserve_leaves(place, &seen)? {
             return self.replace_inner(&place.parent.low.to_vec(), place.parent.level, place.parent.node);
@@ -152,8 +154,8 @@ impl TreeClient {
         self.publish(place, contents, was_split)
     }
 
-    /// Takes the blocks of the leaf or leaves that a leaf is about to be replaced by. False when its parent has no room
-    /// for one more.
+    /// Takes the blocks of the leaf or leaves that are about to replace a leaf. False when its parent has no room for
+    /// one more.
     fn reserve_leaves(&mut self, place: &Place, seen: &SeenLeaf) -> Result<bool, Error> {
         let mut items = seen.items.clone();
         let was_split = cut(&mut items, place.upper().as_ref());
@@ -173,7 +175,7 @@ impl TreeClient {
         Ok(true)
     }
 
-    /// Takes the blocks of the union of two leaves with these live slots, or of their copies where they do not fit into
+    /// Takes the blocks of the union of two leaves with these live slots, or of their copies if they do not fit into
     /// one.
     fn reserve_union(
         &mut self,
@@ -203,22 +205,22 @@ impl TreeClient {
         geometry.shape_for(words, geometry.most_buckets).is_some()
     }
 
-    /// Whether the keys of two leaves, of which the left one has so many, make one leaf. What one of them held alone, a
-    /// new leaf holds too.
+    /// Whether the keys of two leaves make one leaf; the left one has `left` keys. If one of the leaves is empty, a new
+    /// leaf also holds what the other held.
     fn make_one(&self, left: usize, words: impl ExactSizeIterator<Item = u64>) -> bool {
         left == 0 || left == words.len() || self.fits(words)
     }
 
-    /// How many of the items make the left leaf, which come to the front, and the separator of the others, if there
-    /// are any. The right half of one that `was_split` is in the parent already.
+    /// Brings the items of the left leaf to the front. Returns their number, and the separator of the others, if there
+    /// are any. If the leaf `was_split`, its right half is already in the parent.
     fn divide(&self, items: &mut [Item], was_split: bool) -> (usize, Option<Separator>) {
         let count = items.len();
         let middle = if was_split || self.fits(words(items)) { count } else { count / 2 };
         (middle, divide(items, middle))
     }
 
-    /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one. One
-    /// that `was_split` has its right half in the parent already.
+    /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one. If it
+    /// `was_split`, its right half is already in the parent.
     fn publish(&mut self, place: &Place, contents: Contents, was_split: bool) -> Result<(), Error> {
         let Contents { mut items, staging } = contents;
         let (middle, separator) = self.divide(&mut items, was_split);
@@ -244,7 +246,7 @@ impl TreeClient {
                 }
             }
         }
-        // Where somebody else entered the right half, what is remembered may not know it.
+        // If another client entered the right half, the cache may not know it.
         let is_whole = right.is_empty() && !was_split;
         let change = |child| match &entered {
             Some(entry) => Some(Change::Split(child, entry)),
@@ -253,8 +255,8 @@ impl TreeClient {
         self.swing_leaf(place, left, Child::EMPTY, &staging, change).map(drop)
     }
 
-    /// Writes a leaf and swaps the child word of a place to it, which retires the old leaf and its staging
-    /// blocks. Returns whether this client did.
+    /// Writes a leaf and swaps the child word of a place to it, which retires the old leaf and its staging blocks. Returns
+    /// whether this client did so.
     fn swing_leaf<'a>(
         &mut self,
         place: &Place,
@@ -279,7 +281,7 @@ impl TreeClient {
         self.retire(Block { class: Class::Leaf(leaf.buckets()), at: leaf.address(), generation: leaf.generation() })
     }
 
-    /// The shape of a new leaf of these keys.
+    /// The shape of a new leaf with these keys.
     fn shape(&self, words: impl Iterator<Item = u64> + Clone) -> Result<Shape, Error> {
         let geometry = &self.tree().memory.cut.geometry;
         geometry
@@ -292,8 +294,8 @@ impl TreeClient {
         Ok(Class::Leaf(self.shape(words)?.buckets))
     }
 
-    /// Posts the write of a new leaf. Its buckets may be full where hashes are unlucky. The block is as it was taken: only
-    /// a leaf that others get to know uses up the generations that its seed skips.
+    /// Posts the write of a new leaf. Its buckets may be full if hashes are unlucky. The block stays as it was taken: only
+    /// a leaf that becomes known to others uses up the generations that its seed skips.
     pub(crate) fn post_leaf(
         &mut self,
         node: usize,
@@ -311,8 +313,8 @@ impl TreeClient {
         Ok((block, Child::new(block.at, buckets, generation), written))
     }
 
-    /// Swaps the child word of a place, once what it names is `written`. Returns whether it was what it
-    /// should be.
+    /// Swaps the child word of a place, once what it names is `written`. Returns whether the old word was the expected
+    /// one.
     pub(crate) fn swing(
         &mut self,
         place: &Place,
@@ -344,13 +346,12 @@ impl TreeClient {
         Ok(won)
     }
 
-    /// Enters a child into the parent of a place under a separator, unless it is there. The place must
-    /// still hold its child: then the split that it is for is not complete, and no entry of that
-    /// separator that is dead is of this split.
+    /// Enters a child into the parent of a place under a separator, unless it exists there. The place must still hold
+    /// its child: then the split is not complete, and no dead entry with that separator belongs to this split.
     ///
-    /// Slots are used in the order of their numbers: a slot counts only when all before it are used,
-    /// or spent so that they never will be. So of several clients that enter one separator, the one
-    /// with the lowest slot succeeds and all others see it.
+    /// Slots are used in the order of their numbers: a slot counts only when all earlier slots are used, or spent so
+    /// that they never will be. So of several clients that enter one separator, the one with the lowest slot succeeds
+    /// and all others see its entry.
     pub(crate) fn enter(
         &mut self,
         place: &Place,
@@ -475,7 +476,7 @@ impl TreeClient {
         let more: Vec<SlotWords> = self.live_in_place(&more, right.child).collect();
         let (a, b) = (live.len(), more.len());
         let geometry = self.tree().memory.cut.geometry;
-        // The union is half full at most, unless one of the two is empty and would stay for ever.
+        // The union is at most half full, unless one of the two is empty and would stay for ever.
         if a + b > geometry.most_keys() / 2 && a > 0 && b > 0 {
             return Ok(());
         }
@@ -510,7 +511,7 @@ impl TreeClient {
         if left.child.is_merging() {
             return self.replace_leaf(left);
         }
-        // The marked leaf may be one that says what becomes of a mark beside it.
+        // The marked leaf's own header may decide about a mark beside it.
         if let Some(next) = marked.mark_behind() {
             self.resolve_mark(marked, &next)?;
         }
@@ -522,7 +523,7 @@ impl TreeClient {
         self.reserve_union((left.child, &seen.live()), (right, &more.live()))?;
         let frozen = (self.freeze_leaf(seen)?, self.freeze_leaf(more)?);
         let (Some(mut contents), Some(mut more)) = frozen else { return Ok(()) };
-        // Both may have been about to be split: what is entered already is no more theirs.
+        // Both may have been about to be split: what is already entered no longer belongs to them.
         cut(&mut contents.items, Some(&marked.low()));
         cut(&mut more.items, upper.as_ref());
         let count = contents.items.len();
@@ -543,7 +544,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Ends a mark if its left neighbour's header says what becomes of it. Returns whether it does.
+    /// Ends a mark if its left neighbour's header decides about it. Returns whether it does.
     fn resolve_mark(&mut self, left: &Place, marked: &Place) -> Result<bool, Error> {
         let header = self.read_all(&[(left.child.address(), HEADER_BYTES)])?;
         let decision = header.first().and_then(|bytes| leaf_merged(bytes, left.child));
@@ -569,7 +570,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Swaps a mark for a dead entry, whose separator nobody looks at any more. Returns whether this client did.
+    /// Swaps a mark for a dead entry, whose separator nobody reads any more. Returns whether this client did so.
     pub(crate) fn kill(&mut self, marked: &Place) -> Result<bool, Error> {
         if !self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
             return Ok(false);
@@ -583,9 +584,9 @@ impl TreeClient {
         Ok(true)
     }
 
-    /// Waits until nothing is on its way into the range of two neighbours of which the right one is
-    /// marked, by spending slots that are reserved: what is reserved later sees the mark. Returns the
-    /// upper bound of the marked one; `None` when they are not neighbours any more.
+    /// Waits until no entry is on its way into the range of two neighbours, the right one of which is marked.
+    /// Does so by spending reserved slots: later reservations see the mark. Returns the upper bound of the
+    /// marked node; `None` when the two are no longer neighbours.
     pub(crate) fn settle_marked(&mut self, left: &Place, marked: &Place) -> Result<Option<Option<Separator>>, Error> {
         let tree = Arc::clone(self.tree());
         let parent = left.parent.node;
@@ -621,8 +622,8 @@ impl TreeClient {
     }
 }
 
-/// The block of a separator that does not fit into its slot, from the slot's second word, which says how long it
-/// is. No two slots share one.
+/// The block of a separator that does not fit into its slot, from the slot's second word, which holds its
+/// length. No two slots share a block.
 pub(crate) fn separator_block(rest: u64) -> Option<Block> {
     let class = separator_class(separator_length(rest))?;
     Some(Block { class, at: Address::from_bits(rest), generation: 1 })
@@ -638,8 +639,8 @@ fn words(items: &[Item]) -> impl ExactSizeIterator<Item = u64> + Clone {
     items.iter().map(|item| item.word)
 }
 
-/// Brings so many of the lowest items to the front. Returns the separator in front of the others; `None`
-/// when one side is empty.
+/// Brings the `middle` lowest items to the front. Returns the separator before the others; `None` when
+/// one side is empty.
 fn divide(items: &mut [Item], middle: usize) -> Option<Separator> {
     if middle == 0 || middle >= items.len() {
         return None;

@@ -1,12 +1,12 @@
 //! Scans.
 //!
-//! A scan reads whole leaves. One batch has as many as the scan is likely to need. The next batch starts where the last
-//! usable leaf ended. That is safe for two reasons. The bounds of neighbouring leaves come from one moment of their
-//! parent, so one leaf ends where the next begins. And a leaf that is not frozen still has its range. A leaf that was
-//! replaced meanwhile is found again through its parent, and only its range is read again. What comes back may be the
-//! union with a neighbour: keys that were passed are left out.
+//! A scan reads whole leaves. One batch has as many leaves as the scan is likely to need. The next batch starts where
+//! the last usable leaf ended. That is safe for two reasons. The bounds of neighbouring leaves come from one moment of
+//! their parent, so one leaf ends where the next begins. And a leaf that is not frozen still has its range. A leaf that
+//! was replaced meanwhile is found again through its parent, and only its range is read again. The leaf found may be
+//! the union with a neighbour: keys that were passed already are left out.
 //!
-//! A scan is no snapshot: each key's value is one that it had during the scan.
+//! A scan is not a snapshot: each key's value is one that it had during the scan.
 
 use crate::key::{Separator, prefix_of};
 use crate::layout::{Bucket, decode_block};
@@ -25,9 +25,9 @@ pub struct Range<'a> {
     pub from: Bound<&'a [u8]>,
     /// Upper bound.
     pub to: Bound<&'a [u8]>,
-    /// From the upper bound down.
+    /// Whether to go from the upper bound down.
     pub backward: bool,
-    /// Entries at most.
+    /// Most entries.
     pub limit: usize,
 }
 
@@ -59,15 +59,15 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Leaves read in one batch at most.
+/// Most leaves read in one batch.
 const BATCH: usize = 64;
 
-/// Where a scan goes on.
+/// Where a scan continues.
 #[derive(Debug, Clone)]
 enum Position {
     /// At the leaf that covers this key.
     At(Vec<u8>),
-    /// Backwards, at the leaf that ends here; at the last one if there is no bound.
+    /// Backwards, at the leaf that ends here; without a bound, at the last one.
     Below(Option<Vec<u8>>),
 }
 
@@ -89,14 +89,14 @@ struct ReadLeaf {
     bytes: Vec<u8>,
 }
 
-/// A key that was found, before its value is there.
+/// A key that was found, before its value is read.
 struct Hit {
     key: Vec<u8>,
     value: ValueWord,
 }
 
 impl TreeClient {
-    /// The entries of a range, in order; backwards if the range says so.
+    /// Returns the entries of a range, in order; backwards if the range says so.
     ///
     /// # Errors
     /// [`Error`].
@@ -119,7 +119,7 @@ impl TreeClient {
         };
         let mut count = 0;
         while let Some(at) = position.take().filter(|_| count < range.limit) {
-            // Each batch is a read of its own, so that a long scan does not keep memory from being freed.
+            // Each batch is a separate read, so a long scan does not keep memory from being freed.
             position = self.reading(|client| client.scan_batch(&range, at, &mut count, &mut visit))?;
         }
         Ok(count)
@@ -133,7 +133,7 @@ impl TreeClient {
         Ok(self.scan_with(Range::all(), |_, _| {})? as u64)
     }
 
-    /// Scans a batch of leaves. Returns where to go on.
+    /// Scans a batch of leaves. Returns where to continue.
     fn scan_batch(
         &mut self,
         range: &Range<'_>,
@@ -154,7 +154,7 @@ impl TreeClient {
                 };
                 match before {
                     Some(before) if before.high == high => bytes = before.bytes,
-                    // The range from here on, which others may cover now.
+                    // The rest of the range, which other leaves may cover now.
                     _ => {
                         return Ok(Some(match (range.backward, &next) {
                             (true, None) => at,
@@ -166,8 +166,8 @@ impl TreeClient {
                 }
             }
             let mut hits = self.hits(range, leaf, &bytes)?;
-            // The leaf may be the union of one that was scanned already and its neighbour, or of one that
-            // comes next and is not known to be part of it yet.
+            // The leaf may be a union with a neighbour that was scanned already, or with one that comes
+            // next and is not known to be part of it yet.
             let is_its = |key: &[u8]| {
                 let prefix = prefix_of(key);
                 low.compare(prefix, key).is_le() && high.as_ref().is_none_or(|high| high.compare(prefix, key).is_gt())
@@ -192,7 +192,7 @@ impl TreeClient {
         Ok(next.flatten())
     }
 
-    /// Reads the leaves from a position on that hold so many keys, as far as their parent knows them.
+    /// Reads the leaves from a position on that hold `wanted` keys, as far as their parent knows them.
     fn read_leaves(&mut self, range: &Range<'_>, at: &Position, wanted: usize) -> Result<Vec<ReadLeaf>, Error> {
         let geometry = self.tree().memory.cut.geometry;
         let missing = || Error::corrupt("a tree without a root");
@@ -209,7 +209,7 @@ impl TreeClient {
         let mut index = Some(first);
         while let Some(place) = index.filter(|_| leaves.len() < BATCH) {
             let Some(leaf) = parent.child(place) else { break };
-            // Of the first leaf, half is likely to be out of the range.
+            // Half of the first leaf is likely to be out of the range.
             let share = leaf.buckets() * geometry.slots * geometry.fill_percent / 100;
             likely += if leaves.is_empty() { share / 2 } else { share };
             leaves.push((leaf, parent.separator(place), parent.upper(place)));
@@ -231,7 +231,7 @@ impl TreeClient {
         Ok(leaves.into_iter().zip(read).map(|((leaf, low, high), bytes)| ReadLeaf { leaf, low, high, bytes }).collect())
     }
 
-    /// The parent of the leaf whose range ends at a bound, and which of its children that is.
+    /// The parent of the leaf whose range ends at a bound, and the leaf's index there.
     fn last_below(
         &mut self,
         bound: Option<&[u8]>,
@@ -247,7 +247,7 @@ impl TreeClient {
                     Self::again(&mut attempt)?;
                     continue 'root;
                 };
-                // A node that was split since its parent was remembered ends too early.
+                // A node that was split since its parent was cached ends too early.
                 let reaches = node
                     .high
                     .as_ref()
@@ -306,7 +306,8 @@ impl TreeClient {
         Ok(hits)
     }
 
-    /// The live slots of a leaf whose key belongs to their bucket: others have a key that is being written.
+    /// The live slots of a leaf whose keys belong to their buckets: other slots have a key that is being
+    /// written.
     pub(crate) fn live_in_place<'a>(
         &self,
         bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! What the clients of a tree in a process share.
+//! The state that the clients of a tree in one process share.
 
 use crate::TreeOptions;
 use crate::cache::Cache;
@@ -19,12 +19,12 @@ pub struct Tree {
     pub(crate) memory: Memory,
     pub(crate) options: TreeOptions,
     cache: RwLock<Cache>,
-    /// The root's child word as it was last read; 0 before.
+    /// The root's child word as last read; 0 before the first read.
     root: AtomicU64,
     /// Its level.
     pub(crate) top: AtomicU64,
     next_node: AtomicU64,
-    /// For each node, the reading epoch since which the cache remembers.
+    /// For each node, the reading epoch since which the cache has been filled.
     cache_epochs: Box<[AtomicU64]>,
     /// Clients of this process.
     clients: AtomicU64,
@@ -55,7 +55,7 @@ impl Tree {
         &self.name
     }
 
-    /// Most bytes that a key and its value may have together: what a block at any of the nodes holds.
+    /// Most bytes of a key and its value together: what a block at any of the nodes holds.
     #[must_use]
     pub fn most_bytes(&self) -> u64 {
         let most = |node: &NodeMemory| {
@@ -65,7 +65,7 @@ impl Tree {
         self.memory.nodes.iter().map(most).min().unwrap_or(0)
     }
 
-    /// Bytes of memory that remembered inner nodes take.
+    /// Bytes of memory that cached inner nodes take.
     #[must_use]
     pub fn cached_bytes(&self) -> usize {
         self.cache_read().bytes()
@@ -77,7 +77,7 @@ impl Tree {
         self.root.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the cache has remembered for more than `limit` reading epochs of a node; from now on it has not.
+    /// Whether the cache is older than `limit` reading epochs of a node. If so, its age starts again.
     #[inline]
     pub(crate) fn is_cache_old(&self, node: usize, epoch: u64, limit: u64) -> bool {
         let Some(cache_epoch) = self.cache_epochs.get(node) else { return false };
@@ -85,7 +85,7 @@ impl Tree {
         if since <= epoch && epoch - since <= limit {
             return false;
         }
-        // What is remembered before the first epoch is known is no older than that.
+        // Content cached before the first epoch is known is no older than that epoch.
         cache_epoch.compare_exchange(since, epoch, Ordering::Relaxed, Ordering::Relaxed).is_ok() && since < epoch
     }
 
@@ -112,7 +112,7 @@ impl Tree {
             top: copy(&self.top),
             next_node: copy(&self.next_node),
             cache_epochs: self.cache_epochs.iter().map(copy).collect(),
-            // Its clients are never the last: it is looked at what it has when they have ended.
+            // Its clients never count as the last: tests look at its stock after they have ended.
             clients: AtomicU64::new(1),
             name: self.name.clone(),
         })
@@ -122,17 +122,17 @@ impl Tree {
         self.clients.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns whether it was the last one.
+    /// Counts one client less. Returns whether it was the last one.
     pub(crate) fn remove_client(&self) -> bool {
         self.clients.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// The node that the next node of the tree goes to.
+    /// The memory node for the next node of the tree.
     pub(crate) fn next_node(&self) -> usize {
         self.node_of_turn(self.next_node.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The node that the next node of the tree will go to, or, behind so many others, another one.
+    /// The memory node for the tree node that will be made after `behind` others.
     pub(crate) fn upcoming_node(&self, behind: usize) -> usize {
         self.node_of_turn(self.next_node.load(Ordering::Relaxed) + behind as u64)
     }
@@ -146,7 +146,8 @@ impl Tree {
         root.is_live().then(|| (root, self.top.load(Ordering::Relaxed) as u8))
     }
 
-    /// Remembers the root. The level may be seen with another root: it is checked when a node is read.
+    /// Caches the root. A reader may see the level with another root, so the level is checked when a
+    /// node is read.
     pub(crate) fn set_root(&self, root: Child, level: u8) {
         self.top.store(level.into(), Ordering::Relaxed);
         self.root.store(root.0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the words and lists look like through which processes hand free blocks to each other. All words are
+//! The layout of the words and lists through which processes hand free blocks to each other. All words are
 //! little-endian. See `docs/formats/tree.md`; the protocol is in [`stacks`](crate::stacks).
 //!
 //! ```text
@@ -43,11 +43,11 @@ pub fn claim_offset(class: Class) -> u64 {
     top_offset(class, STACKS)
 }
 
-/// Which stacks take and which give, and whether the readers of what is old are known.
+/// Which stack takes and which gives, and whether the epoch of old readers is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Round {
     number: usize,
-    /// What was retired in the rounds before was retired in this reading epoch or earlier.
+    /// Blocks retired in earlier rounds were retired in this reading epoch or before.
     pub ended: Option<u64>,
 }
 
@@ -69,12 +69,12 @@ impl Round {
         self.number
     }
 
-    /// The stack whose blocks nobody reads any more: what went there did so at least two rounds ago.
+    /// The stack whose blocks nobody reads any more: they were pushed at least two rounds ago.
     pub const fn giving(self) -> usize {
         (self.number + 1) % STACKS
     }
 
-    /// The same round, when the readers of what was retired before it are known.
+    /// The same round, once the epoch of earlier retired blocks is known.
     pub const fn with_ended(self, ended: u64) -> Self {
         Self { ended: Some(ended), ..self }
     }
@@ -85,10 +85,10 @@ impl Round {
     }
 }
 
-/// How far a class's chunk is cut up.
+/// How far a class's chunk has been divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// The address zero where there is none.
+    /// The chunk; address zero where there is none.
     pub chunk: Address,
     pub next: u64,
 }
@@ -112,7 +112,7 @@ pub struct Batch {
     pub blocks: Vec<Block>,
 }
 
-/// The lower 16 bits of a class's number: a shelf's classes differ in them.
+/// The lower 16 bits of a class's number, in which the classes of one shelf differ.
 fn short_number(class: Class) -> u64 {
     class.number() & 0xffff
 }
@@ -123,12 +123,12 @@ pub fn class_of_list(bytes: &[u8]) -> Option<Class> {
 }
 
 impl Batch {
-    /// Bytes of the list of so many blocks.
+    /// Bytes of a list of `blocks` blocks.
     pub const fn bytes(blocks: usize) -> usize {
         LIST_HEADER_BYTES + 8 * blocks
     }
 
-    /// Its list. It has at most [`MOST_IN_BATCH`] blocks.
+    /// The bytes of its list. A batch has at most [`MOST_IN_BATCH`] blocks.
     pub fn image(&self) -> Vec<u8> {
         let count = self.blocks.len().min(MOST_IN_BATCH);
         let mut image = vec![0; Self::bytes(count)];

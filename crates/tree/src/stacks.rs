@@ -1,8 +1,8 @@
-//! Stacks of free blocks in remote memory, so that a client that dies takes few of them along.
+//! Stacks of free blocks in remote memory, so that few blocks are lost when a client dies.
 //!
 //! Blocks are handed over in *batches*. A batch has a *list* of its blocks, which is itself a block of the class
-//! [`Class::List`]. Each class has three stacks of lists (Treiber's), and a *claim* on a chunk that is being cut up.
-//! A node's *round* says which stack is for what:
+//! [`Class::List`]. Each class has three stacks of lists (Treiber's), and a *claim* on a chunk that is being divided.
+//! A node's *round* says what each stack is for:
 //!
 //! ```text
 //!   round n      retired blocks ──► stack n mod 3      stack n+2 mod 3      stack n+1 mod 3 ──► blocks to be used
@@ -13,29 +13,31 @@
 //! - **Pop.** Read the tops, then the round; read the list on top of the giving stack; swap the top for the one below.
 //!   The list is retired.
 //! - **Claim.** If the giving stack is empty: swap the claim for one that is a batch further. If nothing is left of
-//!   the chunk: take another one, write its class into it, and swap the claim for its first batch.
-//! - **Advance.** Read the round *n*. If it says no reading epoch: ask the readers, and swap the round for itself with
-//!   the epoch that ended then. If it says one that everybody has passed: swap it for round *n* + 1.
+//!   the chunk: take another chunk, write its class into it, and swap the claim for its first batch.
+//! - **Advance.** Read the round *n*. If it names no reading epoch: ask the readers, and swap the round for itself
+//!   with the epoch that ended then. If it names one that everybody has passed: swap it for round *n* + 1.
 //!
-//! Everything happens within a read of its client, so what is retired meanwhile is not used before it ends.
+//! Each of these happens within a read of its client, so blocks retired meanwhile are not used before that read ends.
 //!
 //! Invariants, for the rounds counted without end:
 //!
-//! 1. *Who pushes has retired the blocks before it read its round m, so before round m + 1 began.* However late the
-//!    swap of the top is, then, what is on a stack of round m was retired before that.
-//! 2. *Round n + 1 begins when nobody reads what was retired before round n began.* The epoch of round n ended
-//!    after round n had begun, and everybody has passed it. By 1, that is all that was pushed in rounds up to n - 1.
-//! 3. *What is popped is read by nobody.* The top was read before the round was n. So who pushed what is there
-//!    read a round of at most n, and, as this is the stack of n + 1, of at most n - 2. That is 2, for n - 1.
-//! 4. *While a read is open, at most one round ends.* It began in an epoch k, and no epoch from k on passes. A round
-//!    that begins after it gets no earlier epoch. So the round word is not again what it was while somebody is about
-//!    to swap it, though it counts to three only.
-//! 5. *A top is not again what it was while somebody is about to swap it.* A list that was popped is retired, and
-//!    used for another list only when the readers passed. So its swap takes what it read, or fails.
+//! 1. *A client that pushes has retired the blocks before it read its round m, so before round m + 1 began.* So
+//!    however late it swaps the top, the blocks on a stack of round m were retired before round m + 1 began.
+//! 2. *Round n + 1 begins when nobody reads what was retired before round n began.* The epoch of round n ended after
+//!    round n had begun, and everybody has passed it. By 1, this covers all blocks that were pushed in rounds up to n
+//!    - 1.
+//! 3. *Nobody reads what is popped.* The top was read before the round n was. So the client that pushed what is there
+//!    read a round of at most n. Because this is the stack of n + 1, that round was at most n - 2. This is 2, for n -
+//!    1.
+//! 4. *While a read is open, at most one round ends.* The read began in an epoch k, and no epoch from k on passes. A
+//!    round that begins after the read gets no earlier epoch. So the round word does not return to an earlier value
+//!    while a client is about to swap it, although it only counts to three.
+//! 5. *A top does not return to an earlier value while a client is about to swap it.* A popped list is retired, and
+//!    used for another list only after the readers have passed. So the client's swap takes what it read, or fails.
 //! 6. *A claim never comes back*: a chunk is handed out once, and its next block only grows.
 //!
-//! Who dies loses what it has in its hands: a batch that is on neither stack, blocks that were claimed, a chunk that
-//! was taken. Nobody waits for it.
+//! A client that dies loses what it holds: a batch that is on no stack, claimed blocks, a chunk that it took. Nobody
+//! waits for it.
 
 use crate::class::{Block, CHUNK_BYTES, Class, LIST_BYTES};
 use crate::planted::{Bug, planted};
@@ -44,10 +46,10 @@ use crate::word::Address;
 use crate::{Error, TreeClient};
 use std::sync::Arc;
 
-/// Bytes handed over after which the readers are asked how far they are.
+/// Bytes handed over after which the readers are asked for their progress.
 const ADVANCE_BYTES: u64 = 1 << 20;
-/// Bytes handed over, or taken from chunks that were never used, after which they are asked before another such chunk
-/// is taken though blocks wait.
+/// Bytes handed over, or taken from unused chunks, after which the readers are asked before another unused chunk is
+/// taken while blocks wait.
 const SHORT_BYTES: u64 = 256 << 10;
 
 /// A class's words in a superblock, and the round after they were read.
@@ -59,7 +61,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// Whether nothing of the chunk is left, and blocks wait for a later round.
+    /// Whether the chunk is used up, and blocks wait for a later round.
     fn is_short(&self, in_chunk: u64) -> bool {
         let used_up = self.claim.chunk == Address::default() || self.claim.next >= in_chunk;
         used_up && self.tops.iter().any(|&top| top != 0)
@@ -113,7 +115,7 @@ impl TreeClient {
         }
     }
 
-    /// Pops the batch whose list is at a top; `None` when the top is another one now.
+    /// Pops the batch whose list is at a top; `None` when the top has changed.
     fn pop(&mut self, node: usize, class: Class, stack: usize, top: u64) -> Result<Option<Vec<Block>>, Error> {
         let tree = Arc::clone(self.tree());
         let at = Address::from_bits(top);
@@ -134,7 +136,7 @@ impl TreeClient {
         Ok(Some(batch.blocks))
     }
 
-    /// Claims a batch of the chunk that is being cut up, or of another one; `None` when others were faster.
+    /// Claims a batch of the chunk that is being divided, or of another one; `None` when others were faster.
     fn claim(&mut self, node: usize, class: Class, claim: Claim) -> Result<Option<Vec<Block>>, Error> {
         let tree = Arc::clone(self.tree());
         let geometry = &tree.memory.cut.geometry;
@@ -151,7 +153,7 @@ impl TreeClient {
         let chunk = self.take_chunk(node, class, 1)?;
         let next = in_chunk.min(in_batch);
         let found = self.compare_swap(node, word, claim.word(), Claim { chunk, next }.word())?;
-        // Where somebody else has brought another chunk, this one is all this process's.
+        // If another client has brought another chunk, this chunk belongs entirely to this process.
         Ok(Some(blocks(chunk, 0..if found == claim.word() { next } else { in_chunk })))
     }
 
@@ -161,7 +163,7 @@ impl TreeClient {
         Ok(class.block_of_chunk(at, 0, &self.tree().memory.cut.geometry))
     }
 
-    /// Takes whole chunks, and writes into the first what they are for.
+    /// Takes whole chunks, and writes their class into the first one.
     fn take_chunk(&mut self, node: usize, class: Class, chunks: u64) -> Result<Address, Error> {
         let tree = Arc::clone(self.tree());
         let at = self.take_chunks(node, chunks)?;
@@ -171,7 +173,7 @@ impl TreeClient {
         Ok(at)
     }
 
-    /// Hands over the batches of retired blocks that this process has; if `all`, those that are not full, too.
+    /// Hands over the batches of retired blocks that this process has; if `all`, also those that are not full.
     pub(crate) fn hand_over(&mut self, node: usize, all: bool) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         let memory = tree.memory.node(node)?;
@@ -231,7 +233,7 @@ impl TreeClient {
         }
     }
 
-    /// Asks the readers of a node how far they are, and begins the next round if they are far enough.
+    /// Asks the readers of a node for their progress, and begins the next round if they have passed.
     pub(crate) fn advance(&mut self, node: usize) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         let memory = tree.memory.node(node)?;
@@ -256,7 +258,7 @@ impl TreeClient {
         self.compare_swap(node, at, word, round.with_ended(ended).word()).map(drop)
     }
 
-    /// Hands over full batches, and asks the readers of a node how far they are where that was much.
+    /// Hands over full batches, and asks the readers of a node for their progress if that was much.
     pub(crate) fn hand_over_full(&mut self) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         for (number, node) in tree.memory.nodes.iter().enumerate() {
@@ -268,7 +270,7 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Hands over all blocks of this process, also those that may be used. One list may be left at each node.
+    /// Hands over all blocks of this process, including usable ones. One list may be left at each node.
     pub(crate) fn hand_over_stock(&mut self) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         self.within_read(|client| {

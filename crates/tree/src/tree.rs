@@ -1,4 +1,4 @@
-//! A tree: created, opened, dropped.
+//! Creating, opening and dropping trees.
 
 use crate::class::{Block, Class};
 use crate::layout::{InnerSlot, MIN_BUCKETS, inner_image};
@@ -23,7 +23,7 @@ impl Tree {
         let mut stores = Vec::new();
         let created = Self::create_stores(clients, name, options, &mut stores);
         if created.is_err() {
-            // The name is free again. A store that cannot be dropped either is left to `destroy`.
+            // Frees the name again. A store that cannot be dropped is left to `destroy`.
             for (client, store) in clients.iter().zip(&stores) {
                 let _ = client.drop_store(store.id());
             }
@@ -31,7 +31,7 @@ impl Tree {
         created
     }
 
-    /// Creates a store at each node, and the tree in them. The stores that were made are added to `stores`.
+    /// Creates a store at each node, and the tree in them. Adds the created stores to `stores`.
     fn create_stores(
         clients: &[Arc<MemoryClient>],
         name: &str,
@@ -59,7 +59,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Opens the tree of this name. The clients come in the order in which it was created.
+    /// Opens the tree of this name. The clients must be in the order in which the tree was created.
     ///
     /// # Errors
     /// Of kind `NotFound` when there is none, `Busy` while it is being created.
@@ -94,12 +94,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Drops the tree of this name, also one that cannot be opened because its creator died: frees its memory at all
+    /// Drops the tree of this name, even one that cannot be opened because its creator died: frees its memory at all
     /// nodes. Nobody may use it any more.
     ///
     /// # Errors
-    /// Of kind `NotFound` when no node has a part of it, `Invalid` when a node has another store of this name; nothing
-    /// is dropped then.
+    /// Of kind `NotFound` when no node has a part of it, `Invalid` when a node has another store of this name; then
+    /// nothing is dropped.
     pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<(), Error> {
         let mut stores = Vec::new();
         let mut missing = Ok(());
@@ -146,7 +146,7 @@ fn check_clients(clients: &[Arc<MemoryClient>]) -> Result<(), Error> {
         if !client.reads_foreign() {
             return Err(Error::Invalid("a tree's sessions announce their reads: set foreign_reads".into()));
         }
-        // From now on nothing is used again that this session may read.
+        // From now on, nothing that this session may read is used again.
         client.renew()?;
     }
     Ok(())
@@ -184,7 +184,7 @@ impl TreeClient {
         for node in 0..tree.memory.nodes.len() {
             match self.read_word(node, tree.memory.superblock(node, 0)?)? {
                 SUPERBLOCK => {}
-                // It is written last.
+                // The root's word is written last.
                 0 => return Err(Error::Unfinished(tree.name().into())),
                 _ => return Err(Error::corrupt(format!("node {node} has no superblock of this version: destroy it"))),
             }

@@ -1,7 +1,7 @@
 //! Posting one-sided operations to the tree's nodes, and waiting for them.
 //!
-//! Every operation passes through [`Verbs::step`], where a test can stop the client, or do something
-//! else first.
+//! Every operation passes through [`Verbs::step`], where a test can stop the client, or run
+//! something else first.
 
 use crate::Error;
 use forebay_fabric::{Endpoint, Outcome, RemoteAddress, Slot, WorkId};
@@ -60,7 +60,7 @@ impl Verbs {
         &self.endpoints
     }
 
-    /// Whether an operation was posted of which nobody knows whether it ended.
+    /// Whether an operation was posted that is not known to have ended.
     pub fn left_something(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.outstanding() > 0 || endpoint.failure().is_some())
     }
@@ -87,7 +87,7 @@ impl Verbs {
         self.ordered
     }
 
-    /// The next operation to this node takes effect after all that were posted before. Those behind it
+    /// Makes the next operation to this node take effect after all that were posted before. Later ones
     /// need not.
     #[inline]
     pub fn then(&mut self, node: usize) -> Result<(), Error> {
@@ -128,13 +128,13 @@ impl Verbs {
     #[inline]
     fn outcome(&mut self, posted: Posted) -> Result<Outcome, Error> {
         if self.endpoints.len() > 1 {
-            // What was posted to other nodes is under way meanwhile.
+            // Operations posted to other nodes are under way meanwhile.
             self.endpoints.iter_mut().for_each(Endpoint::flush);
         }
         Ok(self.endpoint(posted.node)?.wait_for(posted.id)?)
     }
 
-    /// Waits for a read. The slot is to be [released](Verbs::release).
+    /// Waits for a read. The caller must [release](Verbs::release) the slot.
     #[inline]
     pub fn bytes(&mut self, posted: Posted) -> Result<Slot, Error> {
         match self.outcome(posted)? {
@@ -160,7 +160,7 @@ impl Verbs {
         Ok(())
     }
 
-    /// Waits for any operation whose result is of no account.
+    /// Waits for any operation whose result does not matter.
     pub fn finish(&mut self, posted: Posted) -> Result<(), Error> {
         if let Outcome::Done(Some(slot)) | Outcome::Read(slot) = self.outcome(posted)? {
             self.release(posted.node, slot);

@@ -20,7 +20,7 @@ pub struct TreeStatistics {
     pub height: u8,
     /// Slots of all leaves.
     pub slots: u64,
-    /// Slots that hold nothing and never will, until their leaf is replaced.
+    /// Slots that stay empty until their leaf is replaced.
     pub dead_slots: u64,
     /// Bytes of remote memory that leaves take.
     pub leaf_bytes: u64,
@@ -28,7 +28,7 @@ pub struct TreeStatistics {
     pub inner_bytes: u64,
     /// Bytes of remote memory that values and records take, which do not fit into slots.
     pub block_bytes: u64,
-    /// Nodes whose replacement was begun and is not complete.
+    /// Nodes whose replacement has begun but is not complete.
     pub unsettled: u64,
 }
 
@@ -49,8 +49,8 @@ struct Visit {
 }
 
 impl TreeClient {
-    /// Walks over the whole tree, checks every invariant, and returns what there is. The tree may be in
-    /// use; what is being replaced meanwhile is completed first and visited then.
+    /// Walks over the whole tree, checks every invariant, and returns statistics. The tree may be in
+    /// use: a replacement that is under way is completed first, and then visited.
     ///
     /// # Errors
     /// Of kind `Corrupt` when an invariant does not hold.
@@ -119,12 +119,12 @@ impl TreeClient {
             let parent = self.inner(&from.to_vec(), 1, true)?.ok_or_else(|| Error::corrupt("a tree without a root"))?;
             for index in 0..parent.len() {
                 let (low, high) = (parent.separator(index), parent.upper(index));
-                // The one that is at `from` may have become part of its left neighbour, which was counted.
+                // The leaf at `from` may have become part of its left neighbour, which was counted.
                 if high.as_ref().is_some_and(|high| *high <= from) {
                     continue;
                 }
                 let Some(leaf) = parent.child(index) else { break };
-                // A leaf whose right neighbour is merging may have taken it in already.
+                // A leaf whose right neighbour is merging may already include that neighbour.
                 let (leaf, at) = match parent.child(index + 1).filter(|next| next.is_merging()) {
                     Some(next) => (next, parent.separator(index + 1)),
                     None => (leaf, low.clone()),
@@ -143,7 +143,7 @@ impl TreeClient {
         }
     }
 
-    /// Checks a leaf and counts what it has from a bound on.
+    /// Checks a leaf and counts its keys from a bound on.
     fn verify_leaf(
         &mut self,
         leaf: Child,

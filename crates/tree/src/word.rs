@@ -26,7 +26,7 @@ use forebay_memory_client::ExtentId;
 
 /// Bytes of the unit that addresses count.
 pub const UNIT_BYTES: u64 = 64;
-/// Memory nodes of a tree at most.
+/// Most memory nodes of a tree.
 pub const MAX_NODES: usize = 16;
 /// Extents of a node that a tree can use: their numbers are below this.
 pub const MAX_EXTENT: u32 = 1 << 14;
@@ -36,8 +36,8 @@ const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 const ESCAPE: u64 = 0xfba5;
 const FROZEN: u64 = 1 << 47;
 
-/// A place in the memory of a tree's nodes, in units of 64 bytes. The zero address, where the
-/// superblock is, is no node's or block's.
+/// A place in the memory of a tree's nodes, in units of 64 bytes. The zero address belongs to the
+/// superblock, never to a node or block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Address(u64);
 
@@ -72,7 +72,7 @@ impl Address {
     }
 }
 
-/// What a value word says.
+/// The meaning of a value word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
     Empty,
@@ -144,7 +144,7 @@ impl ValueWord {
         if self.is_special() { Self(self.0 & !FROZEN) } else { self }
     }
 
-    /// What it says, frozen or not; `None` for what nobody writes.
+    /// Its meaning, frozen or not; `None` for a word that nobody writes.
     #[inline]
     pub fn value(self) -> Option<Value> {
         if !self.is_special() {
@@ -177,7 +177,7 @@ impl ValueWord {
         !self.is_special() || !matches!(self.0 >> ADDRESS_BITS & 7, 0 | 2)
     }
 
-    /// Whether it is a record's: then the key word is a hash.
+    /// Whether it belongs to a record: then the key word is a hash.
     pub fn is_record(self) -> bool {
         self.0 & !FROZEN & !ADDRESS_MASK == Self::special(5, 0).0
     }
@@ -187,7 +187,7 @@ impl ValueWord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Child(pub u64);
 
-/// Generations go from 1 to this and around.
+/// Generations go from 1 to this and then start again.
 pub const MAX_GENERATION: u32 = (1 << 14) - 2;
 
 impl Child {
@@ -197,7 +197,7 @@ impl Child {
     const FROZEN: u64 = 1 << 48;
     const MERGING: u64 = 1 << 49;
 
-    /// A leaf of 1 to 15 buckets, or with 0 an inner node.
+    /// A leaf of 1 to 15 buckets, or an inner node with 0.
     pub const fn new(address: Address, buckets: usize, generation: u32) -> Self {
         Self((generation as u64) << 50 | (buckets as u64) << 44 | address.bits())
     }

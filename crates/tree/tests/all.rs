@@ -1,4 +1,4 @@
-//! The shared tree. What plants bugs has a program of its own: `planted.rs`.
+//! The shared tree. Tests that plant bugs have a program of their own: `planted.rs`.
 
 mod boundaries;
 mod common;

@@ -1,15 +1,14 @@
 //! A client is stopped before each verb of each operation, and after the last: enumerated, not sampled.
 //!
-//! For each situation of a leaf and each operation, the operation's verbs are counted in a run of its own.
-//! Then it is stopped before each of them in turn, in a tree that was prepared in the same way, and another
-//! client goes on with one of several scripts: at once, because nobody holds anything. Then the first client
-//! has died, or goes on with what it was about to do. An order must explain all that was seen, the tree must
-//! be whole, and what is in it is read. Each block of memory must be in one place: reachable, or free or retired
-//! in one of the two processes; nothing is lost by a client that goes on, and only what it had in hand by one that
-//! dies.
+//! For each situation of a leaf and each operation, a separate run counts the operation's verbs. Then the
+//! operation is stopped before each verb in turn, in a tree that was prepared in the same way, and another client
+//! continues with one of several scripts: at once, because nobody holds anything. Then the first client has died,
+//! or continues with what it was about to do. An order must explain all that was seen, the tree must be whole, and
+//! its contents are read. Each block of memory must be in one place: reachable, or free or retired in one of the
+//! two processes. A client that continues loses nothing, and one that dies loses only what it held.
 //!
-//! Inner nodes split and merge in trees with *fillers*: keys above those that anybody uses, as many as leave a
-//! node one step before that.
+//! Inner nodes split and merge in trees with *fillers*: keys above those that anybody uses, enough to bring a node
+//! one step before that.
 
 use crate::common::history::{Action, Event, History, Outcome};
 use crate::common::{Nodes, small, word};
@@ -22,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 type Sessions = Vec<Arc<MemoryClient>>;
 
-/// Keys, and which of them are inserted, and then deleted, before the operation.
+/// The keys that are inserted, and then deleted, before the operation.
 struct Situation {
     name: &'static str,
     inserted: std::ops::Range<u64>,
@@ -73,13 +72,13 @@ enum Operation {
     DeleteMany,
     /// Keys with long values are loaded, if the tree is empty.
     BulkLoad,
-    /// So many more that there are two levels of inner nodes, with long keys and separators.
+    /// Enough keys for two levels of inner nodes, with long keys and separators.
     BulkLoadMany,
     /// Blocks and nodes are displaced, retired, freed, and used again.
     Reclaim,
 }
 
-/// Where an inner node is one step before its split, or its merge with a neighbour.
+/// Situations in which an inner node is one step before its split, or its merge with a neighbour.
 const INNER: [(Situation, Operation, Step); 2] = [
     (
         Situation { name: "a full inner node", inserted: 0..7, deleted: 0..0, key: 7 },
@@ -93,7 +92,7 @@ const INNER: [(Situation, Operation, Step); 2] = [
     ),
 ];
 
-/// What becomes of an inner node.
+/// What happens to an inner node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Split,
@@ -117,8 +116,8 @@ const OPERATIONS: [Operation; 14] = [
     Operation::Reclaim,
 ];
 
-/// Keys above those that anybody uses, to fill inner nodes with leaves: so many are inserted, then so many of them
-/// deleted again.
+/// Keys above those that anybody uses, to fill inner nodes with leaves: how many are inserted, and how many of
+/// them are then deleted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Fillers {
     inserted: u64,
@@ -130,7 +129,7 @@ impl Fillers {
         word(1_000_000 + number)
     }
 
-    /// As many as leave the inner node of a situation's keys right before a step.
+    /// The fillers that bring the inner node of a situation's keys right before a step.
     fn before(step: Step, situation: &Situation) -> Self {
         let nodes = Nodes::start(1, 1 << 30);
         let mut client = Tree::create(&nodes.sessions(), "fillers", small()).unwrap().client().unwrap();
@@ -159,10 +158,11 @@ impl Fillers {
     }
 }
 
-/// What the other client does meanwhile.
+/// Number of scripts that the other client may run meanwhile.
 const SCRIPTS: u64 = 6;
 
-/// Announces how far the sessions' reads are: twice, as the first time they hear of an epoch.
+/// Announces the progress of the sessions' reads. Twice, because the first time the sessions only hear of an
+/// epoch.
 fn renew(sessions: &[Sessions; 2]) {
     sessions.iter().flatten().chain(sessions.iter().flatten()).for_each(|session| session.renew().unwrap());
 }
@@ -176,7 +176,8 @@ fn reclaim(client: &mut TreeClient, sessions: &[Sessions; 2]) -> Result<(), Erro
     client.reclaim()
 }
 
-/// What is loaded beside the keys that anybody uses, so that the second inner node begins with a long separator.
+/// Keys that are loaded in addition to those that anybody uses, so that the second inner node begins with a long
+/// separator.
 fn many() -> Vec<Vec<u8>> {
     let short = (0..420).map(|number| Fillers::key(number).to_vec());
     short.chain((0..40).map(|number| format!("z, a long key, number {number:03}").into_bytes())).collect()
@@ -201,7 +202,7 @@ fn load(client: &mut TreeClient, history: &History, more: &[Vec<u8>]) -> Result<
     result
 }
 
-/// Displaces blocks and nodes, has them freed, and uses them again.
+/// Displaces blocks and nodes, frees them, and uses them again.
 fn displace(client: &mut TreeClient, history: &History, sessions: &[Sessions; 2], key: u64) -> Result<(), Error> {
     let keys = keys();
     let run = |client: &mut TreeClient, number: u64, action| history.run(client, &keys[number as usize], action);
@@ -292,7 +293,7 @@ fn script(client: &mut TreeClient, history: &History, sessions: &[Sessions; 2], 
         0 => {}
         1 => (0..24).rev().for_each(|number| run(number, Action::Delete)),
         2 => (0..24).for_each(|number| run(number, Action::Insert(word(700 + number).to_vec()))),
-        // What is above the key goes: the right neighbour becomes empty.
+        // Everything above the key is deleted: the right neighbour becomes empty.
         3 => (key + 1..24).rev().for_each(|number| run(number, Action::Delete)),
         // Memory that nobody reads is used again.
         4 => {
@@ -309,7 +310,7 @@ fn script(client: &mut TreeClient, history: &History, sessions: &[Sessions; 2], 
     }
 }
 
-/// What a run was.
+/// The result of a run.
 struct Run {
     /// Verbs that the client was about to do.
     verbs: u64,
@@ -319,7 +320,8 @@ struct Run {
     lost: usize,
 }
 
-/// The blocks that are nowhere: each must be reachable, or shared, or a living process's, and none in two places.
+/// The blocks that are nowhere. Each block must be reachable, shared, or held by a living process, and none in two
+/// places.
 fn nowhere(client: &mut TreeClient, living: &[&Arc<Tree>]) -> Result<Vec<BlockName>, Error> {
     client.reclaim()?;
     let mut there: Vec<BlockName> = client.reachable()?;
@@ -333,11 +335,11 @@ fn nowhere(client: &mut TreeClient, living: &[&Arc<Tree>]) -> Result<Vec<BlockNa
     Ok(all)
 }
 
-/// Blocks of nodes that a client has not retired yet, at most.
+/// Most blocks of nodes that a client has not retired yet.
 const UNREACHABLE: usize = 32;
 
-/// Whether a process that died lost no more than two batches of a class, what its client had not retired yet, and one
-/// chunk that it had just taken.
+/// Checks that a process that died lost no more than two batches of a class, what its client had not retired yet, and
+/// one chunk that it had just taken.
 fn check_lost(tree: &Tree, lost: &[BlockName]) -> Result<(), String> {
     let mut chunks = 0;
     for of_class in lost.chunk_by(|a, b| a.0 == b.0) {
@@ -351,7 +353,7 @@ fn check_lost(tree: &Tree, lost: &[BlockName]) -> Result<(), String> {
     Ok(())
 }
 
-/// One run: the client is stopped before a verb, if it has so many.
+/// One run: the client is stopped before a verb, if it has that many verbs.
 fn run(
     name: &str,
     sessions: &[Sessions; 2],
@@ -368,7 +370,7 @@ fn run(
     situation.prepare(&mut b, &history);
     fillers.prepare(&mut b);
     let inner_nodes = b.verify().unwrap().inner_nodes;
-    // Both remember where things are.
+    // Both clients have caches.
     read_all(&mut a, &history);
     read_all(&mut b, &history);
     let b = Arc::new(Mutex::new(b));
@@ -401,7 +403,7 @@ fn run(
     if found != there {
         return Err(format!("{found} keys are verified and {there} are found"));
     }
-    // One that lives retires what it has displaced, and hands it over; one that is dead cannot.
+    // A client that lives retires what it has displaced, and hands it over; a dead one cannot.
     if result.is_ok() {
         a.set_hook(None);
     }
@@ -411,7 +413,7 @@ fn run(
     if result.is_ok() && !lost.is_empty() {
         return Err(format!("blocks are lost: {lost:?}"));
     }
-    // What was written for a load that is not complete is nowhere.
+    // Blocks written for an incomplete load are nowhere.
     if !matches!(operation, Operation::BulkLoad | Operation::BulkLoadMany) {
         check_lost(&tree, &lost)?;
     }
@@ -423,7 +425,8 @@ type Found = (u64, usize);
 
 /// All boundaries of an operation in a situation. Returns how many there are.
 fn boundaries(prepared: (&Situation, Fillers), operation: Operation, step: Option<Step>) -> Result<Found, String> {
-    // Trees are not dropped: there is memory for all of an operation, and none waits for another's.
+    // Trees are not dropped: there is memory for all runs of an operation, and none waits for
+    // another's memory.
     let nodes = Nodes::start(1, 4 << 30);
     let mut sessions = [nodes.sessions(), nodes.sessions()];
     let said = |why: String| format!("{}, {operation:?}: {why}", prepared.0.name);
@@ -436,10 +439,10 @@ fn boundaries(prepared: (&Situation, Fillers), operation: Operation, step: Optio
     assert!(as_meant, "{}: {} inner nodes more", prepared.0.name, uncut.grown);
     let (verbs, mut lost) = (uncut.verbs, 0);
     for cut in 0..=verbs {
-        // At each boundary the client dies once and is revived once, the scripts taking turns.
+        // At each boundary the client dies once and is revived once; the scripts take turns.
         for (script, revive) in [(cut % SCRIPTS, false), ((cut + 3) % SCRIPTS, true)] {
             if !revive {
-                // What a dead client left under way ends with its session.
+                // Operations that a dead client left under way end with its session.
                 sessions[0] = nodes.sessions();
             }
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -1,4 +1,4 @@
-//! What operations cost, as the fabric counts it.
+//! The cost of operations, as the fabric counts it.
 
 use crate::common::{Nodes, word};
 use forebay_env::Random;
@@ -13,7 +13,7 @@ fn counted(client: &mut TreeClient, operation: impl FnOnce(&mut TreeClient)) -> 
     client.counts() - before
 }
 
-/// Keys that are no order of their numbers.
+/// Keys that are not in the order of their numbers.
 fn scrambled(number: u64) -> [u8; 8] {
     word(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -163,7 +163,7 @@ fn free_blocks_cost_few_round_trips() {
     assert!(memory.used_bytes <= 6 << 20 && memory.live_bytes() <= 1 << 20, "{memory:?}");
 }
 
-/// A tree goes back to a leaf when all is deleted, in any order, and its memory is used again.
+/// A tree shrinks to a leaf when everything is deleted, in any order, and its memory is used again.
 #[test]
 fn a_tree_that_is_emptied_is_small() {
     for (options, keys) in [(crate::common::small(), 12_000), (TreeOptions::default(), 40_000)] {
@@ -188,7 +188,7 @@ fn a_tree_that_is_emptied_is_small() {
             allocated.push(nodes.sessions()[0].node_statistics().unwrap().allocated_bytes);
         }
         println!("{allocated:?} bytes allocated");
-        // What is deleted in random order may take an extent more, once.
+        // Deletion in random order may take one more extent, once.
         assert!(allocated[3] <= allocated[2] && allocated[3] <= allocated[0] + (1 << 20), "{allocated:?}");
     }
 }
@@ -329,13 +329,13 @@ fn a_write_that_lost_to_a_blind_one_stands_before_it() {
         // There is memory for the value.
         client.put(&key, value).unwrap();
         client.put(&key, b"before..").unwrap();
-        // It has not lost lately: it starts again.
+        // The client has not lost lately: it starts again.
         let mut second = other();
         let put = move || assert!(second.put(&word(1), b"blind...").unwrap());
         let counts = overtaken(&mut client, put, |client| assert!(client.put(&key, value).unwrap()));
         assert_eq!(round_trips(&counts), 3.0);
         assert_eq!(client.get(&key).unwrap().unwrap(), value);
-        // It has: it knows that nobody depends on the value.
+        // The client has lost lately: it knows that nobody depends on the value.
         client.put(&key, b"before..").unwrap();
         let mut second = other();
         let put = move || assert!(second.put(&word(1), b"blind...").unwrap());
@@ -348,7 +348,7 @@ fn a_write_that_lost_to_a_blind_one_stands_before_it() {
         overtaken(&mut client, delete, |client| assert!(client.update(&key, value).unwrap()));
         assert_eq!(client.get(&key).unwrap(), None);
     }
-    // A swap on condition would not have been done behind it.
+    // A conditional swap would not have been done after it.
     let mut client = tree.client().unwrap();
     client.put(&key, b"first...").unwrap();
     let mut second = other();
@@ -364,13 +364,13 @@ fn a_write_that_lost_to_a_blind_one_stands_before_it() {
 }
 
 /// Round trips of updates that were hooked: a hook gives each operation a doorbell of its own. A round trip
-/// is one read of a bucket, or one swap with the look at the bucket's mark that may be behind it.
+/// is one read of a bucket, or one swap with the read of the bucket's mark that may follow it.
 fn round_trips(counts: &Counts) -> f64 {
     let buckets = (counts.bytes_read - 8 * counts.atomics - 8 * counts.reads) as f64 / 240.0;
     buckets + counts.atomics as f64
 }
 
-/// Sixteen clients that give way before each operation, so that others come between a read and its swap.
+/// Sixteen clients that yield before each operation, so that others come between a read and its swap.
 #[test]
 fn contention_costs_few_round_trips() {
     const KEYS: u64 = 300_000;
@@ -393,7 +393,7 @@ fn contention_costs_few_round_trips() {
             let run = move || {
                 let mut client = tree.client().unwrap();
                 let mut random = Random::seeded(thread);
-                // Without a hook that stops it, the client gives way at each of its operations.
+                // The hook does not stop the client, but yields at each of its operations.
                 client.set_hook(Some(Box::new(|_| {
                     std::thread::yield_now();
                     true

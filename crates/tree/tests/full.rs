@@ -1,4 +1,4 @@
-//! What works where no memory is left.
+//! What works when no memory is left.
 
 use crate::common::{Nodes, word};
 use forebay_base::ErrorKind;
@@ -6,10 +6,10 @@ use forebay_tree::{Range, TreeClient, TreeOptions, Verb};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Inserts that fail one after the other before the tree counts as full.
+/// Consecutive failed inserts before the tree counts as full.
 const MANY: usize = 100;
 
-/// Inserts keys until none has room any more. Returns those that are there.
+/// Inserts keys until none has room any more. Returns those that were inserted.
 fn fill(client: &mut TreeClient, mut key: impl FnMut(u64) -> Vec<u8>, value: &[u8], refusals: usize) -> Vec<Vec<u8>> {
     let (mut there, mut refused) = (Vec::new(), 0);
     for number in 0.. {
@@ -32,7 +32,7 @@ fn fill(client: &mut TreeClient, mut key: impl FnMut(u64) -> Vec<u8>, value: &[u
     there
 }
 
-/// Keys that are no order of their numbers.
+/// Keys that are not in the order of their numbers.
 fn scrambled(number: u64) -> Vec<u8> {
     word(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_vec()
 }
@@ -43,7 +43,7 @@ fn deletes_give_back_what_they_displaced() {
     let options = TreeOptions { batch_bytes: 1, ..TreeOptions::default() };
     let mut client = nodes.create(options).client().unwrap();
     let keys = fill(&mut client, |number| word(number).to_vec(), &[7; 40], 1);
-    // Few of a leaf, so that no leaves merge.
+    // Few keys of each leaf, so that no leaves merge.
     for key in keys.iter().step_by(10).take(500) {
         assert!(client.delete(key).unwrap());
     }
@@ -72,7 +72,7 @@ fn a_full_tree_is_read_and_deleted_from() {
             let found = client.scan(Range { backward, ..Range::all() }).unwrap();
             assert_eq!(found.len(), there.len(), "case {case}");
         }
-        // All of a range, so that leaves merge.
+        // All keys of a range, so that leaves merge.
         let mut sorted = there.clone();
         sorted.sort();
         let (low, high) = sorted.split_at(there.len() / 2);

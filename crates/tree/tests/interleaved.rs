@@ -1,4 +1,5 @@
-//! A client is stopped, or held up, before each of its verbs, and others go on: see `common/cuts.rs`.
+//! A client is stopped, or held up, before each of its verbs, and others continue: see
+//! `common/cuts.rs`.
 
 use crate::common::cuts::all_cuts;
 use crate::common::{Nodes, SimNode};
@@ -21,7 +22,8 @@ fn others_go_on_wherever_a_client_stops() {
     assert!(cuts > 100);
 }
 
-/// The same where lines of 8 or 64 bytes land in any order, and what A posted is still under way.
+/// The same where lines of 8 or 64 bytes land in any order, and A's posted operations are still
+/// under way.
 #[test]
 fn others_go_on_in_the_adversarial_fabric() {
     let mut cuts = 0;

@@ -1,16 +1,16 @@
-//! Bugs that show where a client is stopped or held up, and others go on.
+//! Bugs that show where a client is stopped or held up, and others continue.
 
 use crate::alone;
 use crate::common::Nodes;
 use crate::common::cuts::all_cuts;
 use forebay_tree::planted::{Bug, plant};
 
-/// Seeds that are tried for each bug, behind those that showed one before.
+/// Seeds that are tried for each bug, after those that showed one before.
 const SEEDS: u64 = 300;
 const SHOWN_BY: [u64; 6] = [0, 2, 12, 18, 24, 84];
 
-/// Bugs that no cut of one client shows, as far as 1500 seeds tell: two must be within an operation at once, or memory be torn
-/// or used again at a certain step. `testing/linearizability` finds them, and `rounds.rs` the last one.
+/// Bugs that no cut of one client shows in 1500 seeds: they need two clients within an operation at once, or memory that is
+/// torn or used again at a certain step. `testing/linearizability` finds them, and `rounds.rs` the last one.
 const OF_SEVERAL: [Bug; 8] = [
     Bug::MissingGeneration,
     Bug::TrustTorn,

@@ -31,7 +31,8 @@ fn destroy(sessions: &[Arc<MemoryClient>], name: &str, kind: ErrorKind) {
     assert_eq!(Tree::destroy(sessions, name).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-/// What a creator that died leaves behind: a store at each of the first nodes, or at all and no superblock.
+/// A creator that died leaves a store at each of the first nodes, or a store at all nodes but no
+/// superblock.
 #[test]
 fn a_tree_that_is_not_complete_is_destroyed() {
     let nodes = Nodes::start(2, 64 << 20);
@@ -64,7 +65,7 @@ fn a_process_that_ends_keeps_no_blocks() {
     assert!(tree.stock().len() <= 1, "{:?}", tree.stock());
 }
 
-/// The node takes the keys back before the client hears that its session ended.
+/// The node revokes the keys before the client hears that its session ended.
 #[test]
 fn a_client_whose_session_ended_is_fenced_whatever_it_does() {
     type Operation = fn(&mut TreeClient) -> Result<(), Error>;

@@ -6,11 +6,11 @@ use forebay_tree::Tree;
 use forebay_tree::planted::{Bug, plant};
 use std::collections::BTreeSet;
 
-/// Inner nodes.
+/// The class of inner nodes.
 const CLASS: u64 = 32;
 
 /// Hands over a batch of blocks, tries to begin `rounds` rounds while the readers give this answer (the reading epoch
-/// that ended, and the oldest that anybody reads in), and takes a batch. Returns whether blocks came back.
+/// that ended, and the oldest in which anybody reads), and takes a batch. Returns whether blocks came back.
 fn comes_back(nodes: &Nodes, readers: (u64, u64), rounds: usize) -> bool {
     let tree = Tree::create(&nodes.sessions(), "rounds", small()).unwrap().with_readers(readers);
     let mut client = tree.client().unwrap();

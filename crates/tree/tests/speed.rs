@@ -1,7 +1,7 @@
-//! How fast a client is over shared memory. Run it in a release build, alone:
-//! `cargo test --release -p forebay-tree --test tree speed -- --ignored --nocapture`. Figures are processor
-//! time of the client's thread, which is what remains comparable on a machine that is busy. The node
-//! commits its memory, as `forebay memory-node` does by default.
+//! The speed of a client over shared memory. Run it in a release build, alone: `cargo test --release -p
+//! forebay-tree --test tree speed -- --ignored --nocapture`. Figures are processor time of the client's
+//! thread, which stays comparable on a busy machine. The node commits its memory, as `forebay
+//! memory-node` does by default.
 
 use crate::common::word;
 use forebay_env::{Random, cpu};

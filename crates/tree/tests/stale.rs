@@ -1,4 +1,4 @@
-//! What a process remembers of the tree is out of date.
+//! The cache of a process is out of date.
 
 use crate::common::{Nodes, word};
 use forebay_tree::{Range, Tree, TreeClient, TreeOptions};
@@ -26,7 +26,7 @@ fn a_scan_backward_sees_what_was_split_off() {
     let mut writer = nodes.create(TreeOptions::default()).client().unwrap();
     writer.bulk_load((0..14_400).map(|number| (word(number), b"12345678"))).unwrap();
     let mut reader = nodes.open().client().unwrap();
-    // It remembers the root and the first inner node only.
+    // It has cached only the root and the first inner node.
     assert!(reader.get(&word(0)).unwrap().is_some());
     let next = split_last_inner(&mut writer, 14_400);
     assert_eq!(last(&mut reader, Range::all()), word(next - 1));
@@ -34,7 +34,7 @@ fn a_scan_backward_sees_what_was_split_off() {
     assert!(all.len() as u64 == next && all.iter().rev().is_sorted());
 }
 
-/// A generation comes round where blocks are used again, at whichever node that is.
+/// A generation repeats where blocks are used again, at whichever node that is.
 #[test]
 fn a_cache_is_thrown_away_after_many_epochs_of_any_node() {
     let nodes = Nodes::start(2, 64 << 20);

@@ -1,8 +1,9 @@
-//! A client is stopped, or held up, before each of its verbs, and others go on.
+//! A client is stopped, or held up, before each of its verbs, and others continue.
 //!
 //! For each seed a tree is prepared, and then one operation of client A is cut at each of its verbs in
-//! turn: client B runs a whole script there. Either A never goes on (it died), or it goes on afterwards
-//! (it was revived). Every event is checked against an order that explains it, and the tree is verified.
+//! turn: client B runs a whole script there. Either A never continues (it died), or it continues
+//! afterwards (it was revived). Every event is checked against an order that explains it, and the tree
+//! is verified.
 
 use super::history::{Action, History};
 use super::{small, word};
@@ -50,7 +51,7 @@ fn script(client: &mut TreeClient, history: &History, random: &mut Random, keys:
     history.scanned(keys, &found, begin);
 }
 
-/// One run: A's operation is cut at a verb. Returns whether it had so many.
+/// One run: A's operation is cut at a verb. Returns whether it had that many verbs.
 fn run(tree: &[Arc<Tree>; 2], seed: u64, cut: u64, revive: bool) -> Result<bool, String> {
     let mut random = Random::seeded(seed);
     let keys = keys();
@@ -59,7 +60,7 @@ fn run(tree: &[Arc<Tree>; 2], seed: u64, cut: u64, revive: bool) -> Result<bool,
     let mut b = tree[1].client().unwrap();
     let begun = random.below(60);
     script(&mut b, &history, &mut random, &keys, begun);
-    // What A remembers may be out of date.
+    // A's cache may be out of date.
     script(&mut a, &history, &mut random, &keys, 3);
     let between = random.below(30);
     script(&mut b, &history, &mut random, &keys, between);
@@ -124,7 +125,7 @@ pub fn all_cuts(connect: &dyn Fn() -> Vec<Arc<MemoryClient>>, seed: u64) -> Resu
     for revive in [false, true] {
         for cut in 0.. {
             if !revive {
-                // What A leaves behind keeps memory from being used again while its session lives.
+                // What A left behind prevents reuse of memory while its session lives.
                 sessions[0] = connect();
             }
             let tree = Tree::create(&sessions[0], "cut", small()).unwrap();
@@ -133,7 +134,7 @@ pub fn all_cuts(connect: &dyn Fn() -> Vec<Arc<MemoryClient>>, seed: u64) -> Resu
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&trees, seed, cut, revive)));
             let [tree, _] = trees;
             tree.drop_tree().unwrap();
-            // Its memory is free when both sessions have announced that they read it no more.
+            // Its memory is free once both sessions have announced that they no longer read it.
             sessions.iter().for_each(|session| session[0].renew().unwrap());
             let reached = match result {
                 Ok(result) => result.map_err(|what| format!("seed {seed}, cut {cut}, revive {revive}: {what}"))?,

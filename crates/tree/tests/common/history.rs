@@ -27,7 +27,7 @@ pub enum Action {
 pub enum Outcome {
     Value(Value),
     Done(bool),
-    /// The client died meanwhile: it may have been done, now or later, or not.
+    /// The client died meanwhile: the action may have been done, may be done later, or not at all.
     Unknown,
 }
 
@@ -101,7 +101,7 @@ pub fn perform(client: &mut TreeClient, key: &[u8], action: &Action) -> Result<O
     })
 }
 
-/// What an action does to a state, and what it says.
+/// Applies an action to a state. Returns the new state and the outcome.
 pub fn apply(action: &Action, state: &Value) -> (Value, Outcome) {
     let was = state.is_some();
     match action {
@@ -130,7 +130,7 @@ fn search(events: &[Event], done: &mut Vec<u64>, state: &Value, tried: &mut Hash
     if !tried.insert((done.clone(), state.clone())) {
         return false;
     }
-    // Whatever comes next began before all that are open have ended.
+    // The next event began before any open one ended.
     let first_end = open().map(|at| events[at].end).min().unwrap_or(u64::MAX);
     let candidates: Vec<usize> = open().filter(|&at| events[at].begin <= first_end).collect();
     for at in candidates {

@@ -45,7 +45,7 @@ impl Nodes {
     }
 }
 
-/// A simulated node that whoever waits serves, and sessions at it.
+/// A simulated node that waiting callers serve, and sessions at it.
 pub struct SimNode {
     network: SimNetwork,
 }
