@@ -1,11 +1,11 @@
 //! Any commands of Redis, in pipelines of two connections, with time that passes between them.
 //!
-//! The first byte says whether what follows are bytes of the protocol as they are, or says what to send, byte by byte: which
-//! command, how many arguments, and for each what it is. Whatever was sent:
+//! The first byte says how the rest is used: as raw bytes of the protocol, or as instructions. Instructions say, byte by
+//! byte, which command to send, how many arguments, and what each argument is. Whatever was sent:
 //!
 //! - replies are values of the protocol, and bounded;
 //! - there are as many keys as `DBSIZE` says;
-//! - when all keys are removed one by one, nothing is left of them in the store.
+//! - when all keys are removed one by one, the store holds nothing of them.
 
 #![no_main]
 
@@ -15,7 +15,8 @@ use forebay_server::local::{LocalConnection, LocalServer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// They run in a thread of their own, reach for other servers, or change what the checks depend on.
+/// Commands that are left out: they run in a thread of their own, connect to other servers, or change what the checks
+/// depend on.
 const WITHOUT: &[&str] = &[
     "acl",
     "client",
@@ -31,11 +32,11 @@ const WITHOUT: &[&str] = &[
     "script",
     "shutdown",
 ];
-/// What a string may be at most, bytes.
+/// Longest string, bytes.
 const MAX_STRING: &str = "1048576";
 /// The database's memory, bytes: it stays the same from input to input.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Bytes of replies that are sent at a time, at most: 16 MiB, and those of the last run of commands.
+/// Most bytes of replies that are sent at a time: 16 MiB, and those of the last run of commands.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 /// Words of commands.
 const WORDS: &[&str] = &[
@@ -228,7 +229,7 @@ impl Rig {
         self.check();
     }
 
-    /// Sends what bytes say.
+    /// Sends the commands that `bytes` encode.
     fn follow<'s>(&'s self, connections: &mut [LocalConnection<'s>; 2], bytes: &[u8]) {
         let mut bytes = bytes.iter().copied();
         let mut pipeline = Vec::new();
@@ -263,7 +264,7 @@ impl Rig {
         }
     }
 
-    /// What must hold of the keys that are there now, which are removed.
+    /// Checks what must hold for the present keys, and removes them.
     fn check(&self) {
         let mut connection = self.server.connect();
         let mut ask = |words: &[&[u8]]| {

@@ -5,13 +5,13 @@ use crate::Fixture;
 /// A case of the suite.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// What holds.
+    /// The name, which states what holds.
     pub name: &'static str,
-    /// Panics when it does not.
+    /// Panics when the statement does not hold.
     pub run: fn(&Fixture),
 }
 
-/// Makes cases of functions.
+/// Makes cases from functions.
 macro_rules! case_list {
     ($($name:ident),* $(,)?) => {
         /// The cases of this group.

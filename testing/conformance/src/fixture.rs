@@ -1,4 +1,4 @@
-//! A node that serves, as the cases see it.
+//! A serving node, as the cases see it.
 
 use crate::{Connect, Node, Target};
 use forebay_base::ErrorKind;
@@ -19,11 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Procedures that the node serves.
 pub mod procedure {
-    /// Gives the arguments back in reverse.
+    /// Returns the arguments in reverse.
     pub const REVERSE: u16 = 1;
     /// Fails with [`forebay_base::ErrorKind::Full`] and the text "no more".
     pub const FAIL: u16 = 2;
-    /// Gives as many bytes as its argument (u32) says; byte `i` is `i` modulo 251.
+    /// Returns the number of bytes that its argument (u32) says; byte `i` is `i` modulo 251.
     pub const PRODUCE: u16 = 3;
     /// Never answers.
     pub const IGNORE: u16 = 4;
@@ -31,7 +31,7 @@ pub mod procedure {
     pub const SLOW: u16 = 5;
 }
 
-/// A message that the node received and that was no RPC.
+/// A message that the node received and that was not an RPC.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// From which link.
@@ -63,7 +63,7 @@ type OnMessage = Box<dyn FnMut(&Message) + Send>;
 
 #[derive(Default)]
 struct Seen {
-    /// Links that were opened.
+    /// Number of links opened.
     opened: usize,
     joined: Vec<Arc<dyn Peer>>,
     messages: Vec<Message>,
@@ -82,7 +82,7 @@ enum Command {
     Allocate(usize, mpsc::Sender<Region>),
 }
 
-/// A node with its server thread, and the way to it. Dropped, the node dies.
+/// A node with its server thread, and how to connect to it. The node dies when this is dropped.
 pub struct Fixture {
     target: Target,
     running: Mutex<Running>,
@@ -125,13 +125,13 @@ impl Fixture {
         lock(&self.running).capabilities
     }
 
-    /// Which node it is now.
+    /// The node's present identity.
     #[must_use]
     pub fn identity(&self) -> NodeIdentity {
         lock(&self.running).identity
     }
 
-    /// Lets the node die. Returns when it is dead.
+    /// Kills the node. Returns when it is dead.
     pub fn kill(&self) {
         let server = lock(&self.running).server.take();
         self.shared.stop.store(true, Ordering::Release);
@@ -141,7 +141,7 @@ impl Fixture {
         }
     }
 
-    /// Lets the node die and come back.
+    /// Kills the node and starts it again.
     pub fn restart(&self) {
         self.kill();
         self.shared.stop.store(false, Ordering::Release);
@@ -187,7 +187,7 @@ impl Fixture {
         (connection, region, key)
     }
 
-    /// Has `handler` called in the node's thread for every message that is no RPC.
+    /// Makes the node's thread call `handler` for every message that is not an RPC.
     pub fn on_message(&self, handler: impl FnMut(&Message) + Send + 'static) {
         *lock(&self.shared.on_message) = Some(Box::new(handler));
     }
@@ -242,7 +242,7 @@ fn serve(node: Node, shared: &Arc<Shared>) -> Running {
 fn serve_loop(mut listener: Box<dyn Listener>, shared: &Shared, commands: &mpsc::Receiver<Command>) {
     while !shared.stop.load(Ordering::Acquire) {
         if let Ok(Command::Allocate(length, reply)) = commands.try_recv() {
-            // A test that has given up does not listen any more.
+            // A test that has given up no longer listens.
             let _ = reply.send(listener.allocate(length).expect("memory"));
         }
         match listener.next(Duration::from_millis(1)) {
@@ -271,7 +271,7 @@ fn take(event: Event, shared: &Shared) {
     shared.changed.notify_all();
 }
 
-/// Serves a call. A caller that has gone meanwhile is none of the node's business.
+/// Serves a call. The node ignores a caller that has gone meanwhile.
 fn answer(request: &Request, peer: &dyn Peer, endpoint: EndpointId) {
     let Ok(mut arguments) = request.arguments(peer, endpoint) else { return };
     let result = match request.procedure {

@@ -1,8 +1,8 @@
 //! One suite that every back end of the fabric passes.
 //!
 //! A back end gives a [`Target`]: how to start a node, and how to open links to it. The cases use
-//! only the traits of `forebay_fabric`, so what they check is the contract and nothing of a back
-//! end's own. Each runs on a node of its own, in a thread of its own under a watchdog: an operation
+//! only the traits of `forebay_fabric`, so they check only the contract, and nothing specific to a
+//! back end. Each runs on a node of its own, in a thread of its own under a watchdog: an operation
 //! that never ends is a failure with a name, not a test run that hangs.
 //!
 //! [`conformance_tests!`] makes a test of each group of cases. `FOREBAY_CASE=part_of_a_name` runs
@@ -29,7 +29,7 @@ use std::time::Duration;
 /// Longest that a case may take. Most take milliseconds; builds share the machine.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Runs cases one after the other, all of them even when some fail.
+/// Runs all cases one after the other, even when some fail.
 ///
 /// # Panics
 /// When a case fails or does not end; the message names them all.
@@ -58,7 +58,7 @@ fn run_one(target: &Target, case: &'static Case) -> Result<(), String> {
     let target = target.clone();
     let body = move || {
         let result = catch_unwind(AssertUnwindSafe(|| (case.run)(&Fixture::start(&target))));
-        // The receiver is gone when the watchdog was faster.
+        // The receiver is gone if the watchdog was faster.
         let _ = done.send(result.map_err(|panic| text_of(&*panic)));
     };
     thread::spawn(case.name, body).map_err(|e| e.to_string())?;

@@ -1,5 +1,5 @@
-//! The suite over shared memory. Node and clients are one process here; that two processes behave
-//! the same is for the back end's own tests.
+//! The suite over shared memory. Node and clients are one process here; the back end's own tests
+//! check that two processes behave the same.
 
 use forebay_conformance::{Node, Target, conformance_tests};
 use forebay_fabric::shm;

@@ -1,7 +1,7 @@
 //! A memory node, an honest tenant who uses it, and the address at which a hostile one reaches it.
 //!
-//! The honest one opens the first link, by which the node knows it: who comes later is the hostile one, but for those
-//! whom the arena lets in itself.
+//! The honest one opens the first link, by which the node knows it. Later links belong to the hostile one, except
+//! those that the arena opens itself.
 
 use forebay_base::ErrorKind;
 use forebay_env::{Clock, SystemClock};
@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the honest one waits for a call: longer than any session's lease, so that a slow machine fails nothing.
+/// How long the honest one waits for a call: longer than any session's lease, so that a slow machine causes no
+/// failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node under attack.
@@ -88,7 +89,7 @@ impl Arena {
             .expect("a write");
     }
 
-    /// The honest one does everything once. Returns how many calls that were.
+    /// Makes the honest one do everything once. Returns the number of calls.
     ///
     /// # Panics
     /// When anything of it fails.
@@ -103,7 +104,7 @@ impl Arena {
             .read(self.victim.resolve(self.kept.extent, self.kept.offset).expect("a key"), &mut found)
             .expect("it reads");
         assert_eq!(found, [7; 64], "its bytes are as they were");
-        // Arguments that travel with the request, and such as are pulled.
+        // Arguments that travel with the request, and arguments that are pulled.
         for length in [100, 1500] {
             self.job(length);
         }
@@ -129,10 +130,10 @@ impl Arena {
         self.shard.free_ranges(&[output]).expect("it frees the output");
     }
 
-    /// Another process of the honest one comes.
+    /// Connects another process of the honest one.
     ///
     /// # Panics
-    /// When it is not let in.
+    /// When it is not admitted.
     pub fn another(&self) -> Arc<MemoryClient> {
         self.is_honest.store(true, Ordering::SeqCst);
         let client = session(self.address()).expect("another process gets in");
@@ -150,10 +151,10 @@ impl Arena {
         figures.into_iter().find(|figures| figures.name.as_str() == name).expect("a tenant")
     }
 
-    /// That the honest one has lost nothing and the hostile one keeps within its limits.
+    /// Checks that the honest one has lost nothing and the hostile one stays within its limits.
     ///
     /// # Panics
-    /// When it is not so.
+    /// When this does not hold.
     pub fn check(&self) {
         self.victim.check().expect("the session lives");
         let (honest, hostile) = (self.figures("honest"), self.figures("hostile"));
@@ -181,8 +182,8 @@ fn session(address: &str) -> Result<Arc<MemoryClient>, Error> {
     MemoryClient::connect(link, "honest", options)
 }
 
-/// Asks for memory until it is there. Extents that were given back, also by the hostile one, are cleaned first, and until
-/// then the node may say that it is busy.
+/// Asks for memory until it gets some. Extents that were given back, even by the hostile one, are cleaned first, and
+/// until then the node may say that it is busy.
 fn once_cleaned<T>(what: &str, mut asks: impl FnMut() -> Result<T, Error>) -> T {
     let mut given = None;
     eventually(what, || {
@@ -210,7 +211,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within a minute");
 }
 
-/// The code of an error kind, as it travels.
+/// The code of an error kind on the wire.
 #[must_use]
 pub const fn code(kind: ErrorKind) -> u8 {
     kind.code()

@@ -1,7 +1,7 @@
-//! What decodes bytes that come from outside, each as a function that may be given any: the targets of `fuzz/`, and of
-//! the short deterministic run in this package's tests.
+//! The decoders of bytes from outside, as functions that take any bytes: the targets of `fuzz/`, and of the short
+//! deterministic run in this package's tests.
 //!
-//! None may panic, and what is decoded comes back as the bytes that it was read from: nothing has two forms.
+//! None may panic, and a decoded value encodes to the same bytes: nothing has two forms.
 
 use forebay_base::{InternalKey, KeyOrder, SequenceNumber, Tag};
 pub use forebay_fabric::decoders as fabric;
@@ -43,10 +43,10 @@ pub const ALL: [(&str, Decoder); 16] = [
     ("stored-place", stored_places),
 ];
 
-/// The body of a request. The first byte chooses the procedure.
+/// Decodes the body of a request. The first byte chooses the procedure.
 ///
 /// # Panics
-/// When a request that was decoded is not encoded as it was.
+/// When a decoded request does not encode to the same bytes.
 pub fn requests(bytes: &[u8]) {
     let Some((&which, body)) = bytes.split_first() else { return };
     let Some(&procedure) = Procedure::ALL.get(usize::from(which) % Procedure::ALL.len()) else { return };
@@ -64,10 +64,10 @@ fn reply<M: Message + std::fmt::Debug>(body: &[u8]) {
     }
 }
 
-/// The body of a reply. The first byte chooses which.
+/// Decodes the body of a reply. The first byte chooses which one.
 ///
 /// # Panics
-/// When a reply that was decoded is not encoded as it was.
+/// When a decoded reply does not encode to the same bytes.
 pub fn replies(bytes: &[u8]) {
     let kinds: [Decoder; 20] = [
         reply::<Done>,
@@ -97,10 +97,11 @@ pub fn replies(bytes: &[u8]) {
     }
 }
 
-/// The envelope of a request: as it is, and with the right checksum, without which nothing behind it is looked at.
+/// Decodes the envelope of a request: as it is, and with the right checksum, because nothing after a wrong one is
+/// examined.
 ///
 /// # Panics
-/// When arguments are longer than there may be.
+/// When arguments are longer than allowed.
 pub fn envelope(bytes: &[u8]) {
     let check = |bytes: &[u8]| {
         if let Ok(request) = rpc::Request::decode(bytes) {
@@ -116,7 +117,7 @@ pub fn envelope(bytes: &[u8]) {
 /// The arguments of a gather.
 ///
 /// # Panics
-/// When ranges that were decoded are not encoded as they were, or are more than there may be.
+/// When decoded ranges do not encode to the same bytes, or are more than allowed.
 pub fn gathers(bytes: &[u8]) {
     if let Ok(ranges) = gather::decode(bytes) {
         assert!(gather::total_bytes(&ranges).is_some_and(|total| total <= gather::MAX_BYTES));
@@ -124,7 +125,8 @@ pub fn gathers(bytes: &[u8]) {
     }
 }
 
-/// The bytes with the number of those behind the header in its field `length`, and with a right checksum behind them.
+/// The bytes with the number of bytes after the header in the header's field `length`, and with a right checksum at
+/// the end.
 fn repaired(bytes: &[u8], length: Range<usize>, header_bytes: usize) -> Vec<u8> {
     let mut frame = bytes.to_vec();
     let behind = bytes.len().saturating_sub(header_bytes).to_le_bytes();
@@ -143,7 +145,7 @@ fn repaired_frame(bytes: &[u8]) -> Vec<u8> {
 /// The arguments of a compaction, and of a copy: as they are, and with the right checksum.
 ///
 /// # Panics
-/// When what was decoded is another thing once it was encoded. Fields may come in any order, so the bytes may differ.
+/// When encoding and decoding again gives another value. Fields may come in any order, so the bytes may differ.
 pub fn compaction_jobs(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), repaired_frame(bytes)] {
         if let Ok(job) = CompactionJob::decode(&bytes) {
@@ -176,7 +178,7 @@ pub fn compaction_results(bytes: &[u8]) {
 /// The arguments of a search, and of a short scan.
 ///
 /// # Panics
-/// When arguments that were decoded are not encoded as they were, or ask for more than there may be.
+/// When decoded arguments do not encode to the same bytes, or ask for more than allowed.
 pub fn searches(bytes: &[u8]) {
     if let Ok(job) = ShortScanJob::decode(bytes) {
         assert!(job.block_bytes() <= MAX_SEARCHED_BYTES);
@@ -195,7 +197,7 @@ pub fn searches(bytes: &[u8]) {
 /// The result of a search, whose first byte says for how many keys, and of a short scan.
 ///
 /// # Panics
-/// When a result that was decoded is not encoded as it was.
+/// When a decoded result does not encode to the same bytes.
 pub fn search_results(bytes: &[u8]) {
     let Some((&keys, body)) = bytes.split_first() else { return };
     if let Ok(result) = ShortScanResult::decode(body) {
@@ -217,7 +219,7 @@ pub fn search_results(bytes: &[u8]) {
 pub fn index_blocks(bytes: &[u8]) {
     let block = [bytes, &forebay_base::checksum(bytes).to_le_bytes()].concat();
     let Ok(mut entries) = BlockIterator::new(&block) else { return };
-    // An entry has two bytes at least.
+    // An entry has at least two bytes.
     let most = block.len();
     let mut walked = 0;
     let mut moved = entries.seek_to_first();
@@ -241,7 +243,7 @@ pub fn index_blocks(bytes: &[u8]) {
 /// Letters between databases, schedulers and workers: as they are, and as one with its length and the right checksum.
 ///
 /// # Panics
-/// When letters that were decoded are not encoded as they were.
+/// When decoded letters do not encode to the same bytes.
 pub fn letters(bytes: &[u8]) {
     for bytes in [bytes, &repaired(bytes, 6..8, 12)] {
         if let Ok(letters) = Letter::decode_all(bytes) {
@@ -252,12 +254,12 @@ pub fn letters(bytes: &[u8]) {
     }
 }
 
-/// Where the objects of a job lie: as it is, and with its length and the right checksum.
+/// The stored place of a job's objects: as it is, and with its length and the right checksum.
 ///
 /// # Panics
-/// When what was decoded is not encoded as it was.
+/// When the decoded place does not encode to the same bytes.
 pub fn stored_places(bytes: &[u8]) {
-    // Such as have signed names are as long as those say.
+    // Places with signed names have the length that those names say.
     for bytes in [bytes, &repaired(bytes, 20..22, 22), &repaired(bytes, 0..0, 0)] {
         if let Ok((place, length)) = StoredPlace::decode(bytes) {
             let mut again = Vec::new();

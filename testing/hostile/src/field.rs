@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The name and the secret of the honest tenant, where the node asks for them.
 pub const HONEST: (&str, &str) = ("honest", "0123456789abcdef0123456789abcdef");
-/// Those of the hostile one.
+/// The name and the secret of the hostile tenant.
 pub const HOSTILE: (&str, &str) = ("hostile", "fedcba9876543210fedcba9876543210");
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -31,7 +31,7 @@ impl Drop for Process {
     }
 }
 
-/// A node under attack, and who must not notice.
+/// A node under attack, and the tenant who must not notice.
 #[derive(Debug)]
 pub struct Field {
     node: Process,
@@ -59,11 +59,11 @@ impl Field {
         Ok(Self { node, address, victim })
     }
 
-    /// Lets the attackers loose, as this program with `--attack`, until they are dropped. They stand for other machines:
+    /// Starts the attackers, as this program with `--attack`, until they are dropped. They stand for other machines:
     /// their process has the idle priority, so it gets the processor time that the node and the honest one leave.
     ///
     /// # Errors
-    /// When they do not start, for want of the command `chrt` perhaps.
+    /// When they do not start, perhaps because the command `chrt` is missing.
     pub fn attackers(&self, attacks: &[&str]) -> Result<Process, Failure> {
         let mut command = Command::new("chrt");
         command.args(["--idle", "0"]).arg(std::env::current_exe()?);
@@ -71,7 +71,7 @@ impl Field {
         Ok(Process(command.spawn().map_err(|error| format!("chrt, of util-linux: {error}"))?))
     }
 
-    /// Memory of the node's process that is resident, bytes.
+    /// Resident memory of the node's process, bytes.
     ///
     /// # Errors
     /// When the system does not say.
@@ -90,10 +90,10 @@ impl Field {
         figures.tenants.into_iter().find(|figures| figures.name.as_str() == name).ok_or_else(|| "no such tenant".into())
     }
 
-    /// That the honest one has lost nothing.
+    /// Checks that the honest one has lost nothing.
     ///
     /// # Errors
-    /// When it has.
+    /// When it has lost something.
     pub fn check(&self) -> Result<(), Failure> {
         self.victim.check()?;
         let it = self.figures("honest")?;
@@ -123,7 +123,7 @@ fn line_of((name, value): (&str, &str)) -> String {
     format!("{name} {value}\n")
 }
 
-/// Is the node: says where it listens, and serves until standard input ends.
+/// Runs the node: prints its address, and serves until standard input ends.
 ///
 /// # Errors
 /// When it cannot.
@@ -142,7 +142,7 @@ pub fn serve() -> Result<(), Failure> {
     let options = Options {
         extent_bytes: Some(2 << 20),
         tenants: TenantsOptions { known, others: Limits::default() },
-        // What is registered is there from the beginning, so that growth is the node's own.
+        // Registered memory is resident from the beginning, so that any growth is the node's own.
         commit: true,
         ..Options::with_memory(512 << 20)
     };

@@ -2,14 +2,14 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`decoders`] | what decodes bytes from outside, to be given any |
-//! | [`field`], [`onslaught`] | a node that is attacked for a while, and the attacks that last |
+//! | [`decoders`] | the decoders of bytes from outside, as functions that take any bytes |
+//! | [`field`], [`onslaught`] | a node that is attacked for a while, and the continuous attacks |
 //! | [`arena`] | the node, the honest tenant, and what must hold |
 //!
-//! All attacks but those by jobs that compact are made with `testing/raw-client`, which uses no crate of Forebay.
-//! The attacks are in `tests/attacks.rs`, those by jobs that compact in `tests/compactions.rs`, and those on who may connect in
-//! `tests/admission.rs`; they count, and have no clock. The program `hostile` lets those that last run together for a while ([`onslaught`]), against a node in a
-//! process of its own ([`field`]), and measures the honest one.
+//! All attacks except those by compaction jobs use `testing/raw-client`, which uses no crate of Forebay. The attacks are in
+//! `tests/attacks.rs`, those by compaction jobs in `tests/compactions.rs`, and those on admission in `tests/admission.rs`.
+//! They count events, and use no clock. The program `hostile` runs the continuous attacks together for a while
+//! ([`onslaught`]), against a node in a process of its own ([`field`]), and measures the honest tenant.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! All attacks that last, at once and for a while, beside an honest tenant that is measured: quiet, then under attack.
+//! Runs all continuous attacks at once for a while, beside an honest tenant that is measured: quiet, then under attack.
 //!
-//! There are three processes. The node is one, so that its memory can be told from that of others. The honest tenant is
-//! this one. The attackers are the third, at the system's idle priority: they stand for other machines, whose processors
-//! are none of the node's, so here they get what the node and the honest tenant leave. What they make the node do
-//! counts in full.
+//! There are three processes. The node is one, so that its memory can be distinguished from that of others. The honest
+//! tenant is this process. The attackers are the third, at the system's idle priority. They stand for other machines, whose
+//! processors do not belong to the node, so here they get the time that the node and the honest tenant leave. What they make
+//! the node do counts in full.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ struct Options {
     attack: Option<String>,
 }
 
-/// What the node may grow by: 256 KiB for each of the 256 links that a tenant may have.
+/// Most growth of the node: 256 KiB for each of the 256 links that a tenant may have.
 const MOST_GROWTH_BYTES: u64 = 256 * (256 << 10);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -93,19 +93,19 @@ fn show(what: &str, measured: &Measured) {
     }
 }
 
-/// Attacks again and again, until the process ends.
+/// Repeats an attack until the process ends.
 fn attack(attack: &'static Attack, address: &str) -> Result<JoinHandle<()>, Failure> {
     let address = address.to_owned();
     let clock = SystemClock::new();
     let again = move || loop {
-        // The node ends what is too bad: then it begins anew.
+        // If the node ends the connection, the attack begins anew.
         let _ = (attack.once)(&address);
         clock.sleep(Duration::from_millis(10));
     };
     Ok(spawn(attack.name, again)?)
 }
 
-/// Is the attackers.
+/// Runs the attackers.
 fn attack_all(chosen: &[&'static Attack], address: &str) -> Result<(), Failure> {
     let threads = chosen
         .iter()
@@ -115,7 +115,7 @@ fn attack_all(chosen: &[&'static Attack], address: &str) -> Result<(), Failure> 
     threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "an attacker panicked".into()))
 }
 
-/// What the goals are missed by.
+/// The goals that were missed, and by how much.
 fn missed(quiet: &Measured, attacked: &Measured, grown_bytes: u64) -> Vec<String> {
     let mut missed = Vec::new();
     for ((kind, before), (_, after)) in quiet.kinds().into_iter().zip(attacked.kinds()) {

@@ -1,4 +1,4 @@
-//! The attacks that last. Each is carried out again and again, until the node has stopped.
+//! The continuous attacks. Each is repeated until the node has stopped.
 
 use crate::field::HOSTILE;
 use forebay_raw_client::body::{Range, Shard};
@@ -13,9 +13,9 @@ use std::io::{Result, Write};
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// How many do it at a time.
+    /// Number of simultaneous attackers.
     pub attackers: usize,
-    /// Does it once, to the node at an address. It fails when the node puts an end to it.
+    /// Makes the attack once, on the node at an address. Fails when the node ends the connection.
     pub once: fn(&str) -> Result<()>,
 }
 
@@ -58,7 +58,7 @@ fn never_pulled(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Gathers of 2 MiB, one behind the other.
+/// Gathers of 2 MiB, one after the other.
 fn gathers(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
@@ -87,19 +87,19 @@ fn unread_gathers(address: &str) -> Result<()> {
         endpoint.send_call(&shard.job(attempt, jobs::GATHER, &arguments))?;
         endpoints.push(endpoint);
     }
-    // As long as its session is kept, so are they.
+    // They last as long as the session is kept.
     for _ in 0..100 {
         first.must(&calls::renew(shard.session, u64::MAX))?;
     }
     Ok(())
 }
 
-/// More links than there may be.
+/// More links than allowed.
 fn idle_links(address: &str) -> Result<()> {
     (0..1024).map(|_| link(address)).collect::<Result<Vec<_>>>().map(drop)
 }
 
-/// All memory, for garbage collection as it says.
+/// Leases of all memory, supposedly for garbage collection.
 fn leases(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
@@ -125,13 +125,13 @@ fn shards(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Names that are another one's, or that a terminal would obey.
+/// Names of another tenant, or with characters that act on a terminal.
 fn names(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
     let forged = "x\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J";
     for tenant in ["honest", "secret:honest", forged] {
-        // It is another tenant's.
+        // The name belongs to another tenant.
         let _ = endpoint.call(&calls::open_session(tenant, forged))?;
     }
     let session = endpoint.must(&calls::open_session("", forged))?.session;
@@ -142,7 +142,7 @@ fn names(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Strangers who say half of what they should.
+/// Strangers who send half of what they should.
 fn half_handshakes(address: &str) -> Result<()> {
     let strangers = (0..100).map(|at| {
         let mut socket = connect(address)?;
@@ -152,7 +152,7 @@ fn half_handshakes(address: &str) -> Result<()> {
     strangers.collect::<Result<Vec<_>>>().map(drop)
 }
 
-/// Proofs of another one's secret.
+/// Forged proofs of another tenant's secret.
 fn forgeries(address: &str) -> Result<()> {
     let request = door::request(None);
     for at in 0..100 {

@@ -1,4 +1,4 @@
-//! Attacks on who may connect, beside an honest tenant that goes on. They count: none has a clock but the one of a
+//! Attacks on admission, beside an honest tenant that continues. They count events: the only clock is that of a
 //! certificate.
 
 use forebay_base::ErrorKind;
@@ -28,7 +28,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(120);
 /// The secret of another identity of the hostile tenant.
 const ACCOMPLICE: (&str, &str) = ("accomplice", "aaaaaaaabbbbbbbbccccccccdddddddd");
-/// What a frame of failure says: who it comes from is not let in.
+/// The code in a failure frame that means: the sender is not admitted.
 const NOT_ADMITTED: u8 = 6;
 
 /// Who signs certificates.
@@ -76,7 +76,7 @@ impl Authority {
     }
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -121,7 +121,7 @@ fn tenants_with(hostile: Limits) -> TenantsOptions {
     }
 }
 
-/// A node that asks, and an honest tenant who is in.
+/// A node that asks for proof, and an honest tenant who is admitted.
 struct Site {
     folder: Folder,
     authority: Authority,
@@ -174,7 +174,7 @@ impl Site {
         Papers { certificate, key, authority: self.authority.pem.clone() }
     }
 
-    /// The honest one goes on, and another process of it comes in.
+    /// Makes the honest one continue, and connects another process of it.
     fn use_it(&self) {
         self.victim.renew().unwrap();
         let leased = self.victim.lease(1, Purpose::Flush).unwrap();
@@ -184,7 +184,7 @@ impl Site {
         assert_eq!((honest.lapsed_sessions, honest.limited_calls, honest.denied_calls), (0, 0, 0));
     }
 
-    /// What the node counted: nothing is anybody's but of those who proved it.
+    /// The node's count of sessions: only those who proved themselves have any.
     fn sessions_of(&self, name: &str) -> u64 {
         self.node.tenants().iter().filter(|it| it.name.as_str() == name).map(|it| it.sessions).sum()
     }
@@ -218,12 +218,13 @@ fn a_forged_identity() {
         stream.write_all(&door::proof_frame(&nonce, &proof, name)).unwrap();
         assert_eq!(turned_away(&mut stream), Some(NOT_ADMITTED), "{name}");
     }
-    // A link of the honest one: number and token are seen on its wire, and of no use to another identity.
+    // A link of the honest one: its number and token are visible on the wire, but useless to another
+    // identity.
     let (link, welcome) = door::prove(site.address(), HONEST, None).unwrap();
     let of = wire::welcomed(&(kind::WELCOME, 0, welcome)).unwrap();
     assert!(door::prove(site.address(), HOSTILE, Some(of)).is_err());
     door::prove(site.address(), HONEST, Some(of)).unwrap();
-    // Nothing but a proof makes a session that tenant's.
+    // Only a proof makes a session belong to that tenant.
     let (_control, welcome) = door::prove(site.address(), HOSTILE, None).unwrap();
     let of = wire::welcomed(&(kind::WELCOME, 0, welcome)).unwrap();
     let mut endpoint = RawEndpoint::over(door::prove(site.address(), HOSTILE, Some(of)).unwrap().0);
@@ -241,7 +242,8 @@ fn a_replayed_challenge() {
     let site = Site::start(false);
     let request = door::request(None);
     let nonce = [2; 32];
-    // What the honest one said in one connection, in others: the challenge differs in each.
+    // The honest one's words from one connection, replayed in others: each connection has another
+    // challenge.
     let (mut first, challenge) = door::challenged(site.address(), &request).unwrap();
     let right = door::proof_frame(&nonce, &door::proof(HONEST, "client", &challenge, &nonce, &request), "honest");
     for _ in 0..50 {
@@ -258,7 +260,7 @@ fn a_replayed_challenge() {
 
 #[test]
 fn a_hello_that_asks_for_less() {
-    // Where secrets are asked for, all but a proof ends the connection.
+    // Where secrets are required, anything except a proof ends the connection.
     let site = Site::start(false);
     for frame in [
         wire::checked(kind::WELCOME, 0, &[0; 40]),
@@ -271,7 +273,7 @@ fn a_hello_that_asks_for_less() {
         assert_eq!(turned_away(&mut stream), None);
     }
     site.use_it();
-    // Where TLS is spoken, nothing else is; nor an older one.
+    // Where TLS is required, nothing else is accepted, nor an older version.
     let site = Site::start(true);
     let mut plain = TcpStream::connect(site.address().trim_start_matches("tcp://")).unwrap();
     plain.write_all(&wire::hello(None)).unwrap();
@@ -311,12 +313,12 @@ fn certificates_that_do_not_hold() {
         let came = door::tls_endpoint(site.address(), papers);
         assert!(came.is_err(), "{at}");
     }
-    // Two names are no name.
+    // Two names do not count as a name.
     let two = site.papers(site.authority.issue(&["hostile", "honest"], 6, 4000));
     let mut stream = door::tls(site.address(), &two).unwrap();
     stream.write_all(&wire::hello(None)).unwrap();
     assert_eq!(turned_away(&mut stream), Some(10));
-    // One that is revoked while it is in: the link ends, and no other.
+    // A certificate that is revoked while its link is open: only that link ends.
     let papers = site.papers(site.authority.issue(&["hostile"], 7, 4000));
     let (mut control, endpoint) = door::tls_endpoint(site.address(), &papers).unwrap();
     let mut endpoint = RawEndpoint::over(endpoint);
@@ -342,7 +344,7 @@ fn a_key_after_the_quota_was_cut() {
     let lease = calls::lease_extents(session, 12, FLUSH);
     let granted = endpoint.call(&lease).unwrap().unwrap().extents;
     assert_eq!(granted.len(), 12);
-    // The operator cuts its quota: it gets no more, and keeps what it has until it lets go.
+    // The operator cuts the quota: the tenant gets no more, and keeps what it has until it releases it.
     site.node.configure(&tenants(0)).unwrap();
     let (refused, text) = endpoint.call(&lease).unwrap().unwrap_err();
     assert_eq!(refused, code(ErrorKind::Full));
@@ -351,7 +353,8 @@ fn a_key_after_the_quota_was_cut() {
     endpoint.call(&calls::return_extents(session, &extents)).unwrap().unwrap();
     let all = || site.node.tenants().iter().map(|it| it.extents).sum::<u64>();
     eventually("all is clean", || all() == 0);
-    // Now the same memory is the honest one's, who writes to all of it. The hostile one's keys open nothing.
+    // Now the same memory belongs to the honest one, who writes to all of it. The hostile one's keys open
+    // nothing.
     let mut leased = Vec::new();
     while let Ok(more) = site.victim.lease(1, Purpose::Flush) {
         leased.extend(more);
@@ -377,7 +380,7 @@ fn endpoints_of_all_identities_of_a_tenant() {
     site.node.configure(&tenants_with(Limits { endpoints: Some(5), ..Limits::default() })).unwrap();
     let links = [HOSTILE, ACCOMPLICE].map(|secret| RawLink::open_as(site.address(), secret).unwrap());
     let mut endpoints: Vec<_> = (0..5).map(|at: usize| links[at % 2].endpoint().unwrap()).collect();
-    // The node has taken both links in when it answers them.
+    // The node has accepted both links once it answers them.
     for endpoint in &mut endpoints {
         assert!(endpoint.call(&get_statistics(9)).unwrap().is_err());
     }
@@ -392,7 +395,7 @@ fn endpoints_of_all_identities_of_a_tenant() {
     }
     assert_eq!((of("hostile").limited_calls, of("honest").limited_calls), (2, 0));
     site.use_it();
-    // Whoever lets go of one has room for another, whichever identity it was.
+    // A tenant that gives up one endpoint has room for another, whichever identity it used.
     drop(endpoints.pop());
     eventually("there is room again", || links[1].endpoint().is_ok());
     site.use_it();
@@ -410,7 +413,8 @@ fn half_a_handshake_on_two_thousand_links() {
             // The node may have shown it out.
             let _ = socket.write_all(half);
             strangers.push_back(socket);
-            // What the node has given up is closed here, too: a process has few descriptors.
+            // Connections that the node has given up are also closed here: a process has few
+            // descriptors.
             if strangers.len() > 200 {
                 strangers.pop_front();
             }
@@ -425,25 +429,25 @@ fn half_a_handshake_on_two_thousand_links() {
 
 #[test]
 fn a_flood_of_key_updates() {
-    // TLS 1.3 has no renegotiation. What is left of it is that either side may ask for new keys.
+    // TLS 1.3 has no renegotiation. What remains is that either side may ask for new keys.
     let site = Site::start(true);
     let papers = site.papers(site.authority.issue(&["hostile"], 8, 4000));
     let (_control, endpoint) = door::tls_endpoint(site.address(), &papers).unwrap();
     let mut endpoint = RawEndpoint::over(endpoint);
     let opened = endpoint.call(&open_session("", "")).unwrap().unwrap();
     let statistics = get_statistics(opened.session);
-    // Some between calls are as they should be.
+    // Some of these between calls are allowed.
     for _ in 0..100 {
         endpoint.stream.conn.refresh_traffic_keys().unwrap();
         endpoint.call(&statistics).unwrap().unwrap();
     }
-    // Nothing but such ends the connection, soon.
+    // A stream of only these soon ends the connection.
     let mut sent = 0;
     while sent < 10_000 && endpoint.stream.conn.refresh_traffic_keys().is_ok() && endpoint.stream.flush().is_ok() {
         sent += 1;
     }
     assert!(endpoint.call(&statistics).is_err(), "{sent} key updates");
-    // A hello within the session is what renegotiation was.
+    // A hello within the session is an attempt at the old renegotiation.
     let (mut control, endpoint) = door::tls_endpoint(site.address(), &papers).unwrap();
     let mut endpoint = RawEndpoint::over(endpoint);
     endpoint.stream.sock.write_all(&client_hello_of_1_2()).unwrap();

@@ -1,4 +1,4 @@
-//! Each attack by itself. `onslaught.rs`, which loads the machine, is a program of its own.
+//! Each attack by itself. `onslaught.rs`, which loads the machine, is a separate program.
 
 mod admission;
 mod attacks;

@@ -1,4 +1,5 @@
-//! Every attack beside an honest tenant that goes on. They count: none has a clock.
+//! Every attack, beside an honest tenant that continues. The attacks count events: none uses a
+//! clock.
 
 use forebay_base::ErrorKind;
 use forebay_env::Random;
@@ -29,7 +30,7 @@ fn replies_that_nobody_reads() {
         .map(|_| {
             let (link, mut endpoint) = hostile(&arena);
             let flood = forebay_env::thread::spawn("floods", move || {
-                // Until the node ends it: without a session each of them is refused.
+                // Until the node ends the link: without a session each call is refused.
                 while endpoint.flood(&calls::get_statistics(1), 4096).is_ok() {}
                 drop(link);
             });
@@ -39,7 +40,7 @@ fn replies_that_nobody_reads() {
     for _ in 0..20 {
         arena.use_it();
         arena.check();
-        // The flood waits where it comes from: of each connection, 16 messages are at the node.
+        // The flood waits at its source: for each connection, 16 messages are at the node.
         let figures = arena.figures("hostile");
         assert!(figures.waiting_calls <= 3 * 16, "{figures:?}");
         assert_eq!((figures.limited_calls, figures.closed_links), (0, 0));
@@ -68,7 +69,7 @@ fn arguments_that_nobody_may_pull() {
         arena.check();
     }
     assert_eq!(arena.figures("hostile").jobs, 0);
-    // More than there may be are refused; none that is not there is believed.
+    // More than allowed are refused, and invented ones are not believed.
     let (_link, mut endpoint) = hostile(&arena);
     endpoint.post(calls::SUBMIT_JOB, Arguments::Announced(u32::MAX)).unwrap();
     eventually("what is no request is counted", || arena.figures("hostile").malformed_messages == 1);
@@ -87,7 +88,7 @@ fn links_without_a_session() {
     another.renew().unwrap();
     arena.use_it();
     arena.check();
-    // The oldest knows.
+    // The oldest link has been told.
     assert!(matches!(idle[0].control.read(&mut [0]), Ok(0) | Err(_)));
 }
 
@@ -118,9 +119,9 @@ fn a_flood_of_gathers() {
     let shard = endpoint.shard().unwrap();
     let arguments = jobs::gather(&[Range { extent: shard.extent.extent, offset: 0, length: 2 << 20 }]);
     let (mut reader, socket) = (endpoint.stream.try_clone().unwrap(), endpoint.stream.try_clone().unwrap());
-    // It reads all that comes, so that it is served as fast as can be.
+    // It reads all that comes, so that it is served as fast as possible.
     let reads = forebay_env::thread::spawn("reads", move || while read_frame(&mut reader).is_ok() {}).unwrap();
-    // It asks for as long as the connection is there.
+    // It asks as long as the connection exists.
     let asks = forebay_env::thread::spawn("asks", move || {
         (0..).find(|attempt| endpoint.send_call(&shard.job(*attempt, jobs::GATHER, &arguments)).is_err())
     });
@@ -150,12 +151,12 @@ fn results_that_nobody_takes() {
     for (endpoint, attempt) in endpoints.iter_mut().zip(0..) {
         endpoint.send_call(&shard.job(attempt, jobs::GATHER, &arguments)).unwrap();
     }
-    // What sockets do not hold is kept for it up to a limit, and then its jobs wait.
+    // The node keeps what sockets do not hold, up to a limit; then the tenant's jobs wait.
     for _ in 0..10 {
         arena.use_it();
         arena.check();
     }
-    // Who takes them gets them all.
+    // A client that reads them gets them all.
     for endpoint in &mut endpoints {
         assert_eq!(endpoint.reply().unwrap().status, 0);
     }
@@ -182,7 +183,7 @@ fn reads_that_nobody_takes() {
     arena.check();
 }
 
-/// Searches of what is no table, of too much, and of bytes by chance.
+/// Searches of memory that is not a table, of too much, and of random bytes.
 #[test]
 fn searches_of_what_is_no_table() {
     let arena = Arena::start(LONG);
@@ -288,7 +289,7 @@ fn keys_that_were_guessed_or_withdrawn() {
     let mut late = link.endpoint().unwrap();
     late.send(&wire::frame(kind::READ, 1, &wire::target(own, 0, 64))).unwrap();
     assert_eq!(read_frame(&mut late.stream).unwrap().0, kind::FAILED);
-    // An endpoint of a link that is another one's.
+    // An endpoint of another client's link.
     let mut other = std::net::TcpStream::connect(arena.address().trim_start_matches("tcp://")).unwrap();
     other.write_all(&wire::hello(Some((1, 0)))).unwrap();
     assert!(read_frame(&mut other).is_ok_and(|(found, ..)| found == kind::FAILED));

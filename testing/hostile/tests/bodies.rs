@@ -1,5 +1,5 @@
-//! What the raw client makes of the pages of `docs/formats` is what the node's own code makes: a difference is a fault of one of
-//! them.
+//! The raw client, written from the pages of `docs/formats`, makes the same bytes as the node's own code: a difference is a
+//! fault of one of them.
 
 use forebay_proto::calls::*;
 use forebay_proto::replies::{self, DoorFigures, StoreEntry, StorePage, TenantFigures, TenantPage};
@@ -75,7 +75,7 @@ fn replies_are_as_the_node_writes_them() {
     assert!(calls::StoreOpened::of(&opened[..opened.len() - 1]).is_none());
     assert!(calls::StoreOpened::of(&[&opened[..], &[0]].concat()).is_none());
     assert!(calls::Done::of(&replies::Done {}.encode()).is_some());
-    // Fields of the values 1, 2, 3 and so on: none is where another one should be.
+    // Fields with the values 1, 2, 3 and so on, so a field in the wrong place shows.
     let numbers = (1..=24u64).flat_map(u64::to_le_bytes);
     let figures: Vec<u8> = [1, 1, b't', 9, 0, 0, 0].into_iter().chain(numbers).collect();
     let door = DoorFigures { admitted: 1, refused: 2, shown_out: 3, late: 4, crowded: 5, withdrawn: 6 };

@@ -1,4 +1,4 @@
-//! Compactions near the data that are asked for by a hostile tenant: of what is not its own, of more than there is, of the same
+//! Compactions near the data that a hostile tenant asks for: of memory that is not its own, of more than exists, of the same
 //! thing twice.
 
 use forebay_base::{ErrorKind, InternalKey, Kind, LogicalAddress, Record, SegmentId, SequenceNumber, Tag};
@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(120);
 const IMAGE: SegmentId = SegmentId(1);
 const RECORDS: SegmentId = SegmentId(2);
 const ENTRIES: u64 = 100;
-/// Where the records of the entries lie in the extent, one behind the other. The table says that they lie further apart.
+/// Where the records of the entries are in the extent, one after the other. The table claims that they are further apart.
 const RECORDS_AT: u64 = 1 << 20;
 const RECORD_BYTES: u64 = 24;
 const EXTENT_BYTES: u64 = 2 << 20;
@@ -56,7 +56,7 @@ impl Attacker {
         let result = result.map_err(|error| error.kind())?;
         let result = CompactionResult::decode(&result).unwrap();
         let range = |info: &SegmentInfo| match info.placements[..] {
-            // Outputs lie at whole pages.
+            // Outputs are at whole pages.
             [Placement::Memory { extent, offset, .. }] => {
                 ExtentRange { extent: ExtentId(extent), offset, length: info.length.next_multiple_of(4096) }
             }
@@ -137,7 +137,7 @@ fn job_of(client: &Arc<MemoryClient>, shard: &ShardHandle, extent: ExtentId) -> 
     }
 }
 
-/// Moves a segment elsewhere, and says that it is so long.
+/// Moves a segment elsewhere, and claims that it has this length.
 fn move_to(job: &mut CompactionJob, segment: SegmentId, to: (u32, u64), bytes: u64) {
     let info = job.segments.get_mut(&segment).unwrap();
     info.length = bytes;
@@ -145,7 +145,7 @@ fn move_to(job: &mut CompactionJob, segment: SegmentId, to: (u32, u64), bytes: u
     (*extent, *offset) = to;
 }
 
-/// Nothing is left of jobs that failed.
+/// Checks that nothing is left of failed jobs.
 fn check_nothing_left(arena: &Arena) {
     arena.use_it();
     arena.check();
@@ -155,7 +155,7 @@ fn check_nothing_left(arena: &Arena) {
 #[test]
 fn compactions_of_what_is_anothers() {
     let arena = Arena::start(LONG);
-    // The honest one has an output of a job, too.
+    // The honest one also has an output of a job.
     let kept = arena.shard.store(1, &[7; 5000], LONG).unwrap();
     let mut attacker = Attacker::new(&arena);
     let own = attacker.extent.0;
@@ -177,7 +177,7 @@ fn compactions_of_what_is_anothers() {
         job.identity.epoch = epoch.0;
     });
     attacker.refused("another epoch", |job| job.identity.epoch += 1);
-    // Outputs of others are nobody's to have or to free.
+    // Nobody can get or free another tenant's outputs.
     for range in [kept, ExtentRange { length: 4096, ..kept }, ExtentRange { offset: 0, length: EXTENT_BYTES, ..kept }] {
         assert_eq!(attacker.shard.adopt_ranges(&[range]).map_err(|error| error.kind()), Err(ErrorKind::Invalid));
         assert_eq!(attacker.shard.free_ranges(&[range]).map_err(|error| error.kind()), Err(ErrorKind::Invalid));
@@ -217,7 +217,7 @@ fn compactions_whose_lengths_overflow() {
     attacker.refused("no numbers", |job| job.output_segments = u64::MAX..u64::MAX);
     attacker.refused("all blocks at once", |job| job.options.block_bytes = u32::MAX);
     attacker.refused("all reads at once", |job| job.limits.read_bytes = u32::MAX);
-    // No more than the hostile one may have comes of it, whatever the limits are.
+    // The result is within the hostile one's quota, whatever the limits are.
     for limits in [
         JobLimits { table_bytes: u64::MAX, table_entries: u64::MAX, output_bytes: u64::MAX, read_bytes: 64 << 20 },
         JobLimits { table_bytes: 1, table_entries: 1, output_bytes: u64::MAX, read_bytes: 1 },
@@ -241,7 +241,7 @@ fn compactions_of_the_same_thing_twice() {
     let mut attacker = Attacker::new(&arena);
     let own = attacker.extent.0;
     let job = attacker.job.clone();
-    // Its segments lie over each other, a table is an input several times.
+    // Its segments overlap, and a table is an input several times.
     let image_bytes = job.segments[&IMAGE].length;
     for times in 1..4 {
         for offset in [0, 64] {
@@ -255,7 +255,7 @@ fn compactions_of_the_same_thing_twice() {
         }
     }
     check_nothing_left(&arena);
-    // The same job gives outputs of the same numbers, each in memory of its own.
+    // The same job gives outputs with the same numbers, each in separate memory.
     let (first, second) = (attacker.ask(&job).unwrap(), attacker.ask(&job).unwrap());
     assert!(!first.is_empty() && first.iter().all(|range| !second.contains(range)), "{first:?} {second:?}");
     let adopted =
@@ -273,7 +273,7 @@ fn compactions_of_the_same_thing_twice() {
     check_nothing_left(&arena);
 }
 
-/// Records as the input: only whole ones, of what is one's own.
+/// Records as the input: only whole ones, in the tenant's own memory.
 #[test]
 fn flushes_of_what_is_no_record() {
     let arena = Arena::start(LONG);
@@ -286,7 +286,7 @@ fn flushes_of_what_is_no_record() {
         job.stretches = stretches.iter().map(stretch).collect();
     };
     let each: Vec<_> = (0..ENTRIES).rev().map(|number| (number * RECORD_BYTES, RECORD_BYTES)).collect();
-    // In any order, and those that are there twice count once.
+    // In any order; duplicates count once.
     let apart = [(RECORD_BYTES, whole - RECORD_BYTES), (0, RECORD_BYTES)];
     for stretches in [&[(0, whole)][..], &apart, &each, &[(0, whole), (0, RECORD_BYTES)]] {
         let asked = attacker.ask_changed(|job| flush(job, stretches)).unwrap();
@@ -327,7 +327,7 @@ fn flushes_of_what_is_no_record() {
     check_nothing_left(&arena);
 }
 
-/// Whatever is asked for, what comes of it is within the limits, and the honest one goes on.
+/// Whatever is asked for, the result is within the limits, and the honest one continues.
 #[test]
 fn compactions_at_random() {
     let arena = Arena::start(LONG);
@@ -365,7 +365,7 @@ fn compactions_at_random() {
     check_nothing_left(&arena);
 }
 
-/// Nobody else's session ends with that of who asks, in the middle of its jobs.
+/// When the asking tenant's session ends in the middle of its jobs, no other session ends.
 #[test]
 fn compactions_of_who_leaves() {
     let arena = Arena::start(LONG);

@@ -1,4 +1,4 @@
-//! A short, deterministic run over what the fuzzers of `fuzz/` run over: the corpus, and what becomes of it by chance.
+//! A short, deterministic run over the inputs of the fuzzers of `fuzz/`: the corpus, and random changes of it.
 
 use forebay_env::Random;
 use forebay_hostile::decoders;

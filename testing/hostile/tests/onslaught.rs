@@ -1,4 +1,4 @@
-//! All attacks that last, at once, for a second. For longer, and with goals: `cargo xtask hostile`.
+//! All continuous attacks at once, for a second. For longer, and with goals: `cargo xtask hostile`.
 
 use std::process::Command;
 

@@ -26,7 +26,7 @@ pub enum Action {
     Delete,
 }
 
-/// What it said.
+/// The answer of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
     Value(Value),
@@ -85,8 +85,8 @@ pub(crate) enum Event {
     End(u32, Answer),
 }
 
-/// What happened to each key, in order. A client that is not heard of any more has an operation that
-/// does not end, and no other ones: its successor has another number.
+/// What happened to each key, in order. A client that is no longer heard of has an operation that
+/// does not end, and no later ones: its successor has another number.
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<BTreeMap<usize, Vec<Event>>>);
 
@@ -161,7 +161,7 @@ mod tests {
         assert!(explained(&[put(1, 5), get(2), found(2, None), done(1, false)]));
         assert!(!explained(&[put(1, 5), done(1, false), get(2), found(2, None)]));
         assert!(!explained(&[put(1, 5), done(1, true)]));
-        // One that died may have been done, and then it stays so.
+        // The operation of a client that died may have been done, and then it stays done.
         let dead = [put(1, 5), get(2), found(2, Some(5)), get(2), found(2, None)];
         assert!(explained(&dead[..3]) && !explained(&dead));
         assert!(explained(&[put(1, 5), get(2), found(2, None), get(2), found(2, Some(5))]));

@@ -10,15 +10,15 @@
 //!                                    a memory node, served by whoever waits
 //! ```
 //!
-//! Everything hangs on one seed: the geometry of the leaves, who runs when, who dies where, and what
-//! the network does. A run has rounds: in each, clients work on a few keys at once; when all have ended
-//! and what was lost on the way has landed, the tree is verified and read, and stateright's tester looks
-//! for an order of each key's operations that agrees with real time and with every answer. What a scan
-//! found counts as a get of each key.
+//! Everything depends on one seed: the geometry of the leaves, who runs when, who dies where, and what
+//! the network does. A run has rounds. In each, clients work on a few keys at once. When all have ended,
+//! and what was lost on the way has landed, the tree is verified and read. Then stateright's tester
+//! looks for an order of each key's operations that agrees with real time and with every answer. What a
+//! scan found counts as a get of each key.
 //!
 //! | module | what |
 //! |---|---|
-//! | `turns` | threads of which one runs at a time, as a seed decides |
+//! | `turns` | threads, one of which runs at a time, as a seed decides |
 //! | `history` | operations, answers, and the search for an order |
 //! | `stage` | the network, the node, sessions and trees |
 //! | `run` | one seed from the start to the end |

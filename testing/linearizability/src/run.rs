@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex};
 
 const CLIENTS: usize = 8;
 const ROUNDS: u64 = 4;
-/// Operations of a client in a round at most.
+/// Most operations of a client in a round.
 const OPERATIONS: u64 = 12;
 
-/// Times that readers are asked in a row: memory is used again after two rounds.
+/// How often in a row readers are asked: memory is used again after two rounds.
 const TIDIES: usize = 2;
 
 /// What a run did.
@@ -23,7 +23,7 @@ const TIDIES: usize = 2;
 pub struct Report {
     /// Operations on keys; a scan counts as one of each.
     pub operations: u64,
-    /// Operations whose outcome nobody knows.
+    /// Operations with an unknown outcome.
     pub lost: u64,
     /// Clients that were stopped between two verbs.
     pub stopped: u64,
@@ -56,7 +56,7 @@ impl Report {
 /// What the clients of a seed do.
 struct Script {
     keys: Vec<Vec<u8>>,
-    /// Of a hundred clients, how many are stopped somewhere.
+    /// How many of a hundred clients are stopped somewhere.
     deaths: u64,
     hooked: bool,
     faults: bool,
@@ -140,7 +140,7 @@ impl Round<'_> {
         Ok(client)
     }
 
-    /// What a thread does.
+    /// The work of a thread.
     fn work(&self, thread: usize) {
         let mut random = Random::seeded(self.seed ^ (thread as u64 + 1) << 32);
         let mode = random.below(4);
@@ -172,7 +172,7 @@ impl Round<'_> {
                 Err(error) => return self.fail(format!("an operation of client {number} failed: {error}")),
             }
             drop(client);
-            // While its session lives, what it has under way keeps memory from being used again.
+            // While its session lives, its operations under way keep memory from being used again.
             if random.one_in(3, 4)
                 && let Err(why) = self.stage.restart(thread)
             {
@@ -219,7 +219,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Announces the reads of all sessions, and lets memory that nobody reads be used again, or brings it nearer to that.
+    /// Announces the reads of all sessions, so that memory that nobody reads can be used again, now or after further
+    /// calls.
     fn tidy(&self, client: &mut TreeClient) -> Result<(), Error> {
         for _ in 0..TIDIES {
             for session in self.stage.sessions() {
@@ -273,7 +274,7 @@ pub fn run_seed(seed: u64) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Puts some of the keys there.
+/// Puts some of the keys into the tree.
 fn prepare(stage: &Stage, script: &Script, random: &mut Random) -> Result<Vec<Value>, String> {
     let share = random.below(3);
     let mut values = Vec::new();
@@ -287,7 +288,7 @@ fn prepare(stage: &Stage, script: &Script, random: &mut Random) -> Result<Vec<Va
     Ok(values)
 }
 
-/// Tries again with another client what the network loses.
+/// Retries, with another client, what the network loses.
 fn again<T>(
     stage: &Stage,
     what: &str,

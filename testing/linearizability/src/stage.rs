@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Memory of the node, bytes.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// How often what the network loses is tried again.
+/// How often something that the network loses is tried again.
 const TRIES: usize = 100;
 /// Sessions do not lapse: virtual time passes fast.
 const LEASE: Duration = Duration::from_secs(1_000_000);
@@ -21,7 +21,7 @@ const LEASE: Duration = Duration::from_secs(1_000_000);
 const TIMEOUT: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// This thread works for the node.
+    /// Whether this thread is working for the node.
     static SERVING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -55,8 +55,8 @@ impl Plan {
         };
         let (slots, most_buckets, fill_percent) =
             [(3, 3, 60), (2, 2, 60), (2, 4, 50), (4, 2, 50)][random.below(4) as usize];
-        // Threads of one process would wait for each other without a turn while its tree grows: large
-        // extents, so that it does not.
+        // Threads of one process would wait for each other without a turn while its tree leases
+        // extents. Large extents avoid that.
         let (processes, extent_bytes) =
             if random.one_in(1, 2) { (clients, 1 << 20) } else { (clients.div_ceil(2), 8 << 20) };
         let cache_bytes = if random.one_in(1, 8) { 0 } else { 1 << 20 };
@@ -80,7 +80,7 @@ impl Plan {
 pub(crate) struct Stage {
     pub(crate) network: SimNetwork,
     pub(crate) turns: Arc<Turns>,
-    /// The processes, and last one for whoever looks at what they did.
+    /// The processes, and last one for the observer.
     processes: Vec<Mutex<Process>>,
     options: TreeOptions,
     name: String,
@@ -161,7 +161,7 @@ impl Stage {
         Arc::clone(&lock(self.place(client)).tree)
     }
 
-    /// The tree of whoever looks at what the others did.
+    /// The observer's tree.
     pub(crate) fn observer(&self) -> Arc<Tree> {
         Arc::clone(&lock(&self.processes[self.processes.len() - 1]).tree)
     }
@@ -189,7 +189,7 @@ fn session(network: &SimNetwork) -> Result<Arc<MemoryClient>, String> {
     })
 }
 
-/// Tries again what the network loses.
+/// Retries what the network loses.
 pub(crate) fn repeated<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let mut result = attempt();
     for _ in 0..TRIES {
@@ -210,7 +210,7 @@ mod tests {
         let mut random = Random::seeded(5);
         let stage = Stage::new(5, &Plan::new(&mut random, 2), 2).unwrap();
         stage.restart(0).unwrap();
-        // The network's hook has the node and this: both are freed with the hook.
+        // The network's hook holds the node and this, and both are freed with the hook.
         let hooked = Arc::downgrade(&stage.turns);
         assert!(hooked.strong_count() > 1);
         drop(stage);

@@ -1,4 +1,4 @@
-//! Threads of which one runs at a time: a seed decides which, so that a run can be repeated.
+//! Threads, one of which runs at a time. A seed decides which one, so that a run can be repeated.
 
 use forebay_env::Random;
 use forebay_env::sync::lock;
@@ -6,11 +6,11 @@ use std::cell::Cell;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 thread_local! {
-    /// Which of the threads this one is.
+    /// The number of this thread.
     static OWN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Longest that a thread is kept from running, in turns of others.
+/// Longest time that a thread is kept from running, in turns of others.
 const LONGEST_SLEEP: u64 = 600;
 
 /// See the module.
@@ -47,8 +47,8 @@ impl Turns {
         Self { state: Mutex::new(state), changed: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// Runs `body` on as many threads as there are, with the number of each. Returns when all have ended;
-    /// `None` for those that panicked.
+    /// Runs `body` on each of the threads, with its number. Returns when all have ended; `None` for those
+    /// that panicked.
     pub(crate) fn run<T: Send>(&self, body: impl Fn(usize) -> T + Sync) -> Vec<Option<T>> {
         lock(&self.state).living = (0..self.changed.len()).map(|thread| (thread, 0)).collect();
         let mut state = lock(&self.state);
@@ -68,7 +68,7 @@ impl Turns {
         .collect()
     }
 
-    /// Lets another thread run, perhaps. Does nothing on other threads than those that take turns.
+    /// May let another thread run. Does nothing on threads that do not take turns.
     pub(crate) fn pass(&self) {
         let Some(own) = OWN.get() else { return };
         let mut state = lock(&self.state);

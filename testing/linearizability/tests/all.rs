@@ -1,4 +1,4 @@
-//! Histories of the shared tree. Bugs that are planted have programs of their own.
+//! Histories of the shared tree. Tests of planted bugs have programs of their own.
 
 mod exhaustive;
 mod seeds;

@@ -1,5 +1,5 @@
-//! All schedules of two and three clients in which few of them have to wait for each other. With more, and so
-//! with more time, `cargo xtask tree-exhaustive`.
+//! All schedules of two and three clients with few switches between them. `cargo xtask tree-exhaustive` tries
+//! more switches, and takes longer.
 
 use forebay_linearizability::exhaustive::{Coverage, all, explore};
 

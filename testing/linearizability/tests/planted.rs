@@ -5,7 +5,7 @@
 use forebay_linearizability::run_seed;
 use forebay_tree::planted::{Bug, plant};
 
-/// Seeds that are tried for each bug; the latest that was needed is 325.
+/// Seeds that are tried for each bug; the highest that was needed is 325.
 const SEEDS: u64 = 500;
 /// Bugs that these seeds do not find: their windows are a few steps of the network, between two clients
 /// that do the same thing to neighbouring slots, or to one stack. `planted_schedules.rs` finds them, and the

@@ -1,5 +1,5 @@
-//! Bugs that are planted in the tree are found in the schedules of few clients, each in a scenario that it shows
-//! in. The three that are missing need memory that is used again, which these scenarios have not: seeds find them.
+//! Planted bugs of the tree are found in the schedules of few clients, each in a scenario in which it shows. The
+//! three that are missing need reuse of memory, which these scenarios do not have: seeds find them.
 //!
 //! They are planted for the whole process, one after the other, so this is the only test of its file.
 

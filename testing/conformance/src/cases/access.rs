@@ -101,7 +101,7 @@ fn forged_keys_are_denied(fixture: &Fixture) {
         assert_denied(&connection, AccessKey::new(index, key.secret()), "a misplaced");
     }
     assert_denied(&connection, AccessKey::new(key.index, 0), "a zero");
-    // A grant of the client to the node is none of the node to the client.
+    // A grant of the client to the node is not a grant of the node to the client.
     let own = connection.link.allocate(PAGE as usize).unwrap();
     let reverse = connection.link.grant(&own, 0, PAGE, Rights::ALL).unwrap();
     assert_denied(&connection, reverse, "its own");
@@ -161,7 +161,7 @@ fn a_revoked_key_is_denied(fixture: &Fixture) {
     endpoint.write(kept.at(0), &[1]).expect("another grant of the same memory");
 }
 
-/// Where a write may complete after the node has begun to revoke its key, `confirm` tells.
+/// Where a write may complete after the node has begun to revoke its key, `confirm` detects it.
 fn a_write_is_confirmed_until_its_key_is_being_revoked(fixture: &Fixture) {
     let (connection, region, key) = fixture.granted(4096, Rights::ALL);
     let other = connection.peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
@@ -180,8 +180,8 @@ fn a_write_is_confirmed_until_its_key_is_being_revoked(fixture: &Fixture) {
     assert!(endpoint.failure().is_none(), "a question breaks nothing");
 }
 
-/// A key that is refused, or that the node has begun to revoke, writes nothing at once that is taken for written, and breaks
-/// the endpoint.
+/// With a key that is refused, or that the node has begun to revoke, a write at once never counts as done, and it breaks the
+/// endpoint.
 fn what_is_written_at_once_is_confirmed(fixture: &Fixture) {
     let (connection, region, key) = fixture.granted(4096, Rights::ALL);
     let read_only = connection.peer.grant(&region, 0, 4096, Rights::READ).unwrap();
@@ -190,7 +190,7 @@ fn what_is_written_at_once_is_confirmed(fixture: &Fixture) {
     let write = |endpoint: &mut Endpoint, key: AccessKey| endpoint.write_at_once(key.at(0), &block, 0, 64, None);
     let mut endpoint = connection.endpoint();
     if write(&mut endpoint, key) == Ok(false) {
-        // What is posted is confirmed afterwards: see above.
+        // Posted writes are confirmed afterwards: see above.
         return;
     }
     let _revocation = connection.peer.revoke(key).unwrap();

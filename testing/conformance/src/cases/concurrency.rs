@@ -14,7 +14,7 @@ case_list![
 
 const THREADS: usize = 4;
 
-/// Two links to one region; threads take them in turn.
+/// Two links to one region; threads use them alternately.
 fn two_links(fixture: &Fixture, length: usize) -> ([(Connection, AccessKey); 2], Region) {
     let (first, region, key) = fixture.granted(length, Rights::ALL);
     let second = fixture.connect();

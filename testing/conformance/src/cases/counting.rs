@@ -62,7 +62,7 @@ fn batches(fixture: &Fixture) {
     }
     let expected = Counts { round_trips: 2, doorbells: 3, reads: 24, bytes_read: 24 * 64, ..Counts::default() };
     assert_eq!(endpoint.counts().read_all(), expected);
-    // Completions that were there without a wait cost none.
+    // Completions that came without a wait cost none.
     reads(&mut endpoint, 4);
     endpoint.flush();
     crate::fixture::eventually("completions", || {
@@ -88,7 +88,7 @@ fn calls(fixture: &Fixture) {
         ..Counts::default()
     };
     assert_eq!(connection.link.counts(Traffic::Foreground), expected);
-    // Arguments by reference are pulled by the node: the request is all that this side sends.
+    // The node pulls arguments by reference: this side sends only the request.
     client.call(procedure::REVERSE, &[1; 3000], Style::Sleep, LONG).unwrap();
     let expected = Counts {
         round_trips: 3,

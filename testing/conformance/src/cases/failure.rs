@@ -1,4 +1,4 @@
-//! What breaks, what it takes with it, and what goes on.
+//! What breaks, what fails with it, and what continues.
 
 use crate::fixture::{eventually, procedure};
 use crate::{Connection, Fixture, case_list};
@@ -208,7 +208,7 @@ fn number_of(fixture: &Fixture, endpoint: &mut Endpoint) -> EndpointId {
     fixture.messages(1).remove(0).endpoint
 }
 
-/// Nothing of this link works any more, seen from the node.
+/// Checks that nothing on this link works any more, as seen from the node.
 fn assert_gone(fixture: &Fixture, connection: &Connection, endpoint: EndpointId, exposed: AccessKey) {
     let cause = fixture.wait_left(connection.peer.id());
     assert!(is_lost(&cause), "{cause}");

@@ -1,4 +1,4 @@
-//! Messages both ways, and what the node does to a client's memory.
+//! Messages in both directions, and the node's operations on a client's memory.
 
 use crate::fixture::eventually;
 use crate::{Connection, Fixture, case_list};
@@ -20,7 +20,7 @@ case_list![
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Opens an endpoint and learns its number: the node has to be told.
+/// Opens an endpoint and learns its number, for which the endpoint sends the node a message.
 fn numbered_endpoint(fixture: &Fixture, connection: &Connection) -> (Endpoint, EndpointId) {
     let mut endpoint = connection.endpoint();
     let id = endpoint.post_message(b"which am I").unwrap();
@@ -37,7 +37,7 @@ fn exposed(connection: &Connection, length: usize, rights: Rights) -> (Region, A
     (region, key)
 }
 
-/// Runs `at_the_node` while the endpoint does what a client does that waits for something.
+/// Runs `at_the_node` while the endpoint behaves like a client that waits for something.
 fn while_polling<T>(endpoint: &mut Endpoint, at_the_node: impl FnOnce() -> T + Send) -> T
 where
     T: Send,
@@ -50,7 +50,7 @@ where
             result
         });
         while !done.load(Ordering::Acquire) && !node.is_finished() {
-            // What comes is for the case to look at; a broken endpoint is too.
+            // The case examines arrivals, and a broken endpoint.
             let _ = endpoint.wait_receive(Duration::from_millis(1));
         }
         node.join().expect("the node's part")

@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! The cases, by topic.
 
 pub mod access;
 pub mod concurrency;

@@ -17,7 +17,7 @@ case_list![
     nothing_to_wait_for,
 ];
 
-/// Sizes at and around words, lines, pages and what back ends copy at a time.
+/// Sizes at and around words, lines, pages and the pieces that back ends copy at a time.
 const SIZES: &[usize] = &[0, 1, 7, 8, 9, 63, 64, 65, 511, 512, 4095, 4096, 4097, 65_536, 1 << 20];
 const MAX_TESTED_BYTES: usize = 32 << 20;
 
@@ -117,7 +117,7 @@ fn sealed_ranges_are_written(fixture: &Fixture) {
     }
 }
 
-/// What is written at once counts as what is posted and waited for.
+/// A write at once counts like a post and a wait.
 fn sealed_ranges_are_written_at_once_or_posted(fixture: &Fixture) {
     let (connection, region, key) = fixture.granted(1 << 20, Rights::ALL);
     let mut endpoint = connection.endpoint();
@@ -147,7 +147,7 @@ fn sealed_ranges_are_written_at_once_or_posted(fixture: &Fixture) {
         region.read(offset, &mut there).unwrap();
         assert!(there == bytes[offset as usize..][..length], "{length} bytes at {offset}");
     }
-    // Behind what is outstanding, it has to be posted.
+    // While something is outstanding, the write has to be posted.
     let id = endpoint.post_write_sealed(key.at(0), &block, 16, 8).unwrap();
     assert_eq!(endpoint.write_at_once(key.at(0), &block, 0, 8, None), Ok(false));
     endpoint.wait_for(id).unwrap();

@@ -1,4 +1,4 @@
-//! What becomes visible, to whom, and when.
+//! Which effects become visible, to whom, and when.
 
 use crate::fixture::eventually;
 use crate::{Fixture, case_list};
@@ -90,7 +90,7 @@ fn a_message_makes_earlier_writes_visible_to_the_node(fixture: &Fixture) {
     let (connection, region, key) = fixture.granted(64 << 10, Rights::ALL);
     let wrong = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&wrong);
-    // In the node's thread: nothing but the message tells it to look.
+    // In the node's thread: only the message tells it to look.
     fixture.on_message(move |message| {
         let value = message.bytes[0];
         let mut bytes = vec![0; 4096];

@@ -1,9 +1,9 @@
-//! Words that are changed by atomics only.
+//! Words that only atomics change.
 //!
 //! Every successful atomic takes the word from one value to another, and all values are different:
 //! added numbers and swapped-in words are random. So between two moments of rest the atomics of a
 //! word form one chain from the value at the first to the value at the second. An atomic whose
-//! completion was lost may be a link of it, or not.
+//! completion was lost may or may not be a link of the chain.
 
 use super::words::{Look, Ordering};
 use super::{Moment, Origin};
@@ -51,7 +51,7 @@ pub struct AtomicWord {
 }
 
 impl AtomicWord {
-    /// An atomic completed and returned `before`.
+    /// Notes that an atomic completed and returned `before`.
     pub fn completed(&mut self, change: Change, before: u64, look: Look) {
         match (change.after(before), look.origin) {
             (Some(after), Some(origin)) => {
@@ -61,13 +61,13 @@ impl AtomicWord {
         }
     }
 
-    /// The value that a client knows of last.
+    /// The last value that a client knows.
     #[must_use]
     pub fn last_seen(&self) -> u64 {
         self.applied.last().map_or(self.start, |applied| applied.after)
     }
 
-    /// An atomic ended with an error, or not at all.
+    /// Notes that an atomic ended with an error, or not at all.
     pub fn lost(&mut self, change: Change, posted: Moment) {
         self.uncertain.push((change, posted));
     }
@@ -77,12 +77,12 @@ impl AtomicWord {
         self.seen.push((value, look));
     }
 
-    /// Everything has come to rest, and the word holds `value`.
+    /// Checks the word when everything has come to rest and it holds `value`.
     ///
     /// # Errors
     /// When no order of the atomics explains what was seen.
     pub fn settled(&mut self, value: u64, ordering: Ordering) -> Result<(), String> {
-        // Mostly no two that were lost follow one another: try short stretches of them first.
+        // Lost atomics rarely follow one another, so short stretches of them are tried first.
         let explained = (0..=self.uncertain.len().min(64)).any(|stretch| {
             let chain = Vec::with_capacity(self.applied.len());
             let mut search = Search { word: self, end: value, ordering, stretch, chain, used: 0, budget: 200_000 };
@@ -103,9 +103,9 @@ struct Search<'a> {
     ordering: Ordering,
     /// How many uncertain atomics may follow one another.
     stretch: usize,
-    /// The links so far: what was certainly applied, or when an uncertain one was posted.
+    /// The links so far: atomics that were certainly applied, or when an uncertain one was posted.
     chain: Vec<Link>,
-    /// Uncertain atomics in the chain, a bit each.
+    /// Uncertain atomics in the chain, one bit each.
     used: u64,
     budget: u32,
 }
@@ -119,7 +119,7 @@ struct Link {
 }
 
 impl Search<'_> {
-    /// Goes on from `value`, after `certain` certain links and a stretch of `uncertain` ones.
+    /// Continues from `value`, after `certain` certain links and a stretch of `uncertain` ones.
     fn extend(&mut self, value: u64, certain: usize, uncertain: usize) -> bool {
         if certain == self.word.applied.len() && value == self.end && self.is_explained() {
             return true;
@@ -128,7 +128,8 @@ impl Search<'_> {
             return false;
         }
         self.budget -= 1;
-        // The word never has a value twice: what was certainly applied to this one comes next.
+        // The word never has a value twice, so the atomic that was certainly applied to this value
+        // comes next.
         if let Some(applied) = self.word.applied.iter().find(|applied| applied.before == value) {
             let Applied { after, from, to, origin, .. } = *applied;
             self.chain.push(Link { after, from, to, origin: Some(origin) });
@@ -154,7 +155,7 @@ impl Search<'_> {
         false
     }
 
-    /// Whether the chain is in accord with time, with the order of each endpoint, and with reads.
+    /// Whether the chain agrees with time, with the order of each endpoint, and with reads.
     fn is_explained(&self) -> bool {
         let mut latest_post = 0;
         for (i, link) in self.chain.iter().enumerate() {

@@ -11,7 +11,7 @@ use forebay_fabric::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A grant, of all that were ever made in the run.
+/// A grant, numbered among all that were ever made in the run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grant {
     pub(super) key: AccessKey,
@@ -21,7 +21,7 @@ pub(super) struct Grant {
 /// What an operation in flight is.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// Writes words, the values of which derive from the operation's number.
+    /// Writes words whose values derive from the operation's number.
     Write { first: usize, count: usize, number: u64 },
     /// Reads words.
     Read { first: usize, count: usize },
@@ -52,9 +52,9 @@ pub(super) struct Slot {
     pub(super) serial: u32,
     pub(super) sequence: u64,
     pub(super) pending: VecDeque<Pending>,
-    /// An operation whose end was waited for in vain.
+    /// An operation that was waited for but did not end.
     pub(super) ignored: Option<WorkId>,
-    /// An operation failed: it is to be replaced.
+    /// Whether an operation failed: then the endpoint has to be replaced.
     pub(super) broken: bool,
 }
 
@@ -64,7 +64,7 @@ impl Slot {
         Ok(Self { endpoint, serial, sequence: 0, pending: VecDeque::new(), ignored: None, broken: false })
     }
 
-    /// Takes what is known of an operation that completed.
+    /// Takes the record of an operation that completed.
     pub(super) fn take_pending(&mut self, id: WorkId) -> Option<Pending> {
         let index = self.pending.iter().position(|pending| pending.id == id)?;
         self.pending.remove(index)
@@ -79,7 +79,7 @@ pub(super) struct Client {
     pub(super) data: Grant,
     pub(super) atomics: Grant,
     pub(super) private: Grant,
-    /// A key that was revoked, when one was.
+    /// A revoked key, if there is one.
     pub(super) revoked: Option<AccessKey>,
     pub(super) slots: Vec<Slot>,
     /// What the link's counts must be.

@@ -1,10 +1,10 @@
-//! How a node's memory is cut up in a run.
+//! How a node's memory is divided in a run.
 
 use forebay_env::Random;
 use forebay_fabric::Region;
 use std::ops::Range;
 
-/// Byte of which memory is made that nobody was granted.
+/// The byte that fills memory that nobody was granted.
 const GUARD: u8 = 0xa5;
 
 /// Ranges of a region, in bytes, with guards around each.
@@ -15,7 +15,7 @@ pub(super) struct Layout {
     pub(super) data: Range<u64>,
     /// Words for atomics.
     pub(super) atomics: Range<u64>,
-    /// Memory that each endpoint has for itself.
+    /// Memory that each endpoint uses alone.
     pub(super) private: Range<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Looks for guards that were overwritten.
+    /// Checks for overwritten guards.
     pub(super) fn check(&self, memory: &[u8]) -> Result<(), String> {
         for range in self.guards() {
             let guards = &memory[range.start as usize..range.end as usize];

@@ -2,7 +2,7 @@
 //!
 //! A run posts random operations on several endpoints of several links while completions are lost,
 //! endpoints break, grants are revoked and the node crashes. One thread does it all, so a seed
-//! gives the same run again. What is checked, knowing nothing of the simulation but the contract:
+//! gives the same run again. What is checked, knowing only the contract of the simulation:
 //!
 //! * words that are written and read ([`words`]): a read gives a value that the word can have had
 //!   between the read's post and its completion;

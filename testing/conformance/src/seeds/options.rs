@@ -1,11 +1,11 @@
-//! What a run is like, and what it did.
+//! The options of a run, and its report.
 
 use forebay_fabric::sim::Plant;
 
-/// What a run is like.
+/// Options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct SeedOptions {
-    /// Operations to post at least.
+    /// Fewest operations to post.
     pub operations: u64,
     /// Bytes that land at once.
     pub line_bytes: usize,

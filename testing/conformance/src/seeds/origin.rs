@@ -1,9 +1,9 @@
-//! When, and by whom.
+//! When an operation was posted, and by whom.
 
 /// A moment: how many posts and completions there were before.
 pub type Moment = u64;
 
-/// Who posted an operation, and as his how manieth.
+/// The endpoint that posted an operation, and the operation's number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// The endpoint, of all that were ever opened in the run.

@@ -3,8 +3,8 @@
 //! Every word ever written is different, so a value names its write. For each word the model keeps
 //! the values that it may hold, each with the bounds of when that was. A value is *over* when
 //! something that began after it was complete has certainly landed. A read that began after that
-//! must not give it. A write whose completion was lost may land at any time, until its key is
-//! revoked or everything has come to rest.
+//! must not return the value. A write whose completion was lost may land at any time, until its key
+//! is revoked or everything has come to rest.
 
 use super::{Moment, Origin};
 
@@ -16,33 +16,33 @@ struct Candidate {
     value: u64,
     origin: Origin,
     grant: u32,
-    /// It cannot have landed before.
+    /// The value cannot have landed before this.
     posted: Moment,
-    /// If it has landed at all, it had by then.
+    /// If the value has landed at all, it had landed by then.
     landed_by: Moment,
-    /// It has landed.
+    /// Whether the value has certainly landed.
     certain: bool,
-    /// From then on it is overwritten.
+    /// From then on the value is overwritten.
     over: Moment,
 }
 
-/// A read, or a look by the node itself.
+/// A read by an endpoint, or by the node itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
     /// When it began.
     pub from: Moment,
     /// When it was complete.
     pub to: Moment,
-    /// Whose it was; `None` is the node's own.
+    /// The endpoint that read; `None` for the node itself.
     pub origin: Option<Origin>,
 }
 
 /// How operations of one endpoint are ordered.
 #[derive(Debug, Clone, Copy)]
 pub struct Ordering {
-    /// Reads and atomics take effect after all that was posted before.
+    /// Whether reads and atomics take effect after all that was posted before.
     pub sees_own_past: bool,
-    /// Reads take effect before all that is posted later.
+    /// Whether reads take effect before all that is posted later.
     pub blind_to_own_future: bool,
 }
 
@@ -75,7 +75,8 @@ impl Words {
         self.words.len()
     }
 
-    /// A write of `value` was posted. `oldest` is when the oldest operation in flight was.
+    /// Notes that a write of `value` was posted. `oldest` is when the oldest operation in flight
+    /// was posted.
     pub fn posted(&mut self, word: usize, value: u64, origin: Origin, grant: u32, at: Moment, oldest: Moment) {
         let candidates = &mut self.words[word];
         if candidates.len() > 4 {
@@ -84,14 +85,14 @@ impl Words {
         candidates.push(Candidate { value, origin, grant, posted: at, landed_by: NEVER, certain: false, over: NEVER });
     }
 
-    /// A write of `value` completed.
+    /// Notes that a write of `value` completed.
     pub fn completed(&mut self, word: usize, value: u64, at: Moment) {
         if let Some(index) = self.words[word].iter().position(|candidate| candidate.value == value) {
             self.landed(word, index, at);
         }
     }
 
-    /// A value is there, or was: what was complete before its write began is over.
+    /// Notes that a value has landed: values that were complete before its write began are over.
     fn landed(&mut self, word: usize, index: usize, at: Moment) {
         let candidates = &mut self.words[word];
         let landed = &mut candidates[index];
@@ -105,14 +106,14 @@ impl Words {
         }
     }
 
-    /// No write under this grant lands any more.
+    /// Notes that no write under this grant lands any more.
     pub fn revoked(&mut self, grant: u32, at: Moment) {
         for candidate in self.words.iter_mut().flatten().filter(|candidate| candidate.grant == grant) {
             candidate.landed_by = candidate.landed_by.min(at);
         }
     }
 
-    /// Somebody saw `value`.
+    /// Notes that somebody read `value`.
     ///
     /// # Errors
     /// When the word cannot have held it then.
@@ -128,7 +129,8 @@ impl Words {
         if let Some(origin) = look.origin {
             self.check_own(word, seen, origin)?;
         }
-        // What was complete before the look began, and was not seen, lies below what was seen.
+        // A value that was complete before the read began, and was not seen, is older than what was
+        // seen.
         for candidate in self.words[word].iter_mut().filter(|candidate| candidate.value != value) {
             if candidate.landed_by < look.from {
                 candidate.over = candidate.over.min(look.to);
@@ -156,7 +158,7 @@ impl Words {
         }
     }
 
-    /// Everything has come to rest, and the word holds `value`.
+    /// Checks a word when everything has come to rest and it holds `value`.
     ///
     /// # Errors
     /// When it cannot.

@@ -1,5 +1,5 @@
-//! A client and its script. What a client does is a function of what it has found so far: so where it is, is
-//! what it has found, and to let it go on it is run again from its beginning with that and one thing more.
+//! A client and its script. What a client does is a function of what it has found so far. So its findings
+//! are its place. To continue, the client is run again from its beginning with these findings and one more.
 
 use super::link::{Mode, Seat, Wanted};
 use super::script::Step;
@@ -9,7 +9,7 @@ use forebay_tree::{BlockName, Range, Tree, TreeClient};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// What an operation found. Numbered once: most are found again and again.
+/// What operations found. Each different finding gets one number, because most occur again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     all: Vec<Arc<[u64]>>,
@@ -32,7 +32,7 @@ impl Findings {
     }
 }
 
-/// What happened since the place before.
+/// What happened since the previous place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Turn {
     /// The next step of the script was begun.
@@ -41,14 +41,14 @@ enum Turn {
     Found(Vec<u32>),
 }
 
-/// What is next.
+/// What comes next.
 #[derive(Debug, Clone)]
 pub(crate) enum Next {
     /// The next step may be begun.
     Begin,
     /// These operations are posted.
     Posted(Arc<[Wanted]>),
-    /// The script has ended, and the process has this.
+    /// The script has ended, and the process has these blocks.
     Ended(Arc<[BlockName]>),
 }
 
@@ -65,7 +65,7 @@ struct Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) next: Next,
-    /// Steps that have ended, and what the last one of them said.
+    /// Number of steps that have ended, and the answers of the last one.
     pub(crate) ended: usize,
     pub(crate) answers: Answers,
 }
@@ -161,7 +161,7 @@ impl Actor {
             self.seat.set(Mode::Closed);
             return Ok(Known { next: Next::Begin, ended, answers: last });
         }
-        // Behind the script, the client is dropped: it retires what it displaced.
+        // After the script, the client is dropped: it retires what it displaced.
         drop(client);
         let next = match self.seat.set(Mode::Closed) {
             Mode::Fed { wanted, .. } if !wanted.is_empty() => Next::Posted(wanted.into()),

@@ -13,10 +13,10 @@ use forebay_tree::BlockName;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Ways in which a read that others change may be torn, above which not all of them are tried.
+/// Number of ways to tear a read that others change, above which not all of them are tried.
 const TEARS: usize = 64;
 
-/// Turns of a schedule: who needs more of them for so few switches makes no progress.
+/// Most turns of a schedule: a client that needs more with so few switches makes no progress.
 const LONGEST: usize = 500;
 
 /// A client at a moment.
@@ -24,9 +24,9 @@ const LONGEST: usize = 500;
 struct Client {
     place: u32,
     next: Next,
-    /// What those of the posted operations found that took effect.
+    /// What the posted operations that took effect have found.
     found: Vec<Option<u32>>,
-    /// Of the reads that are under way: words that others changed since, and what they were.
+    /// For each read under way: words that others have changed since, and their earlier values.
     open: Vec<Option<Vec<(u32, u64)>>>,
     begun: usize,
     ended: usize,
@@ -38,7 +38,7 @@ struct Client {
 #[derive(Debug, Clone)]
 struct State {
     clients: Vec<Client>,
-    /// Who had the last turn.
+    /// The client that had the last turn.
     last: usize,
     /// How often a client that could go on may still have to wait for another.
     switches: usize,
@@ -60,20 +60,20 @@ pub(crate) struct Explorer {
     pub(crate) is_ordered: bool,
     /// Whether all clients may die at any moment.
     pub(crate) deaths: bool,
-    /// Switches of a schedule at most, away from a client that could go on with its step.
+    /// Most switches of a schedule away from a client that could continue its step.
     pub(crate) switches: usize,
     findings: Findings,
     /// The values of the keys in the beginning.
     before: Vec<Value>,
     /// The blocks that were nowhere in the beginning.
     lost: Vec<BlockName>,
-    /// What each client had in the beginning, and behind them the observer.
+    /// What each client had in the beginning, and after them the observer.
     stocks: Vec<Vec<BlockName>>,
     /// See [`Scenario::apart`].
     apart: bool,
     visited: HashMap<[u64; 2], f64>,
     path: Vec<Turn>,
-    /// Hashes of what began and ended, and then was observed, that an order explains.
+    /// Hashes of histories, including the observer's, that an order explains.
     explained: HashSet<[u64; 2]>,
     pub(crate) coverage: Coverage,
 }
@@ -120,7 +120,7 @@ impl Explorer {
         Ok(())
     }
 
-    /// Visits a state, unless it was visited. Returns how many schedules go on from it.
+    /// Visits a state, unless it was visited. Returns how many schedules continue from it.
     fn visit(&mut self, state: &State) -> Result<f64, String> {
         let key = self.key(state);
         if let Some(&schedules) = self.visited.get(&key) {
@@ -164,7 +164,7 @@ impl Explorer {
         client.found[index].is_none() && (!self.is_ordered && !posted[index].is_fenced || is_next())
     }
 
-    /// The client whose turn it is begins its next step.
+    /// Lets the client whose turn it is begin its next step.
     fn begin(&mut self, mut state: State) -> Result<f64, String> {
         let number = state.last;
         for other in 0..state.clients.len() {
@@ -181,7 +181,7 @@ impl Explorer {
         schedules
     }
 
-    /// A posted operation of the client whose turn it is takes effect.
+    /// Lets a posted operation of the client whose turn it is take effect.
     fn let_do(&mut self, state: &State, posted: &Arc<[Wanted]>, index: usize) -> Result<f64, String> {
         let verb = &posted[index].verb;
         if let &Verb::Read { at, words } = verb {
@@ -208,7 +208,7 @@ impl Explorer {
         schedules
     }
 
-    /// What a read may have found: each of its words is one that was there while it was under way.
+    /// What a read may have found: each word had the value at some moment while the read was under way.
     fn tears(&mut self, at: u32, words: u32, changes: &[(u32, u64)]) -> Vec<Vec<u64>> {
         let now = lock(&self.memory).read(at, words).to_vec();
         let mut seen: Vec<(usize, Vec<u64>)> = Vec::new();
@@ -240,8 +240,8 @@ impl Explorer {
             return found;
         }
         self.coverage.simplified += 1;
-        // All that was there at one moment; and before a word what was there at first, behind it what is there
-        // now, or the other way round.
+        // All words as of one moment; or up to some word the first values and after it the present ones; or
+        // the other way round.
         let mut then = now.clone();
         for &(word, old) in changes.iter().rev() {
             then[(word - at) as usize] = old;
@@ -256,7 +256,7 @@ impl Explorer {
         found
     }
 
-    /// A posted operation of the client whose turn it is has found something.
+    /// Records what a posted operation of the client whose turn it is has found.
     fn found(&mut self, mut state: State, posted: &Arc<[Wanted]>, index: usize, words: &[u64]) -> Result<f64, String> {
         let number = state.last;
         let client = &mut state.clients[number];
@@ -279,7 +279,7 @@ impl Explorer {
         schedules
     }
 
-    /// The client whose turn it is has come to a place.
+    /// Moves the client whose turn it is to a place.
     fn arrive(&mut self, mut state: State, place: u32) -> Result<f64, String> {
         let number = state.last;
         let known = self.actors[number].known(place, &self.findings);
@@ -301,7 +301,7 @@ impl Explorer {
         schedules
     }
 
-    /// Reads are under way as soon as they may.
+    /// Starts reads as soon as they may begin.
     fn open_reads(&self, client: &mut Client) {
         let Next::Posted(posted) = &client.next else { return };
         for index in 0..posted.len() {
@@ -342,7 +342,7 @@ impl Explorer {
         key
     }
 
-    /// Checks a state: where all have ended, or have died.
+    /// Checks a state in which all clients have ended or died.
     fn check(&mut self, clients: &[Client]) -> Result<(), String> {
         let stocks: Option<Vec<Arc<[BlockName]>>> = clients
             .iter()
@@ -426,7 +426,8 @@ impl Explorer {
         Ok(())
     }
 
-    /// Whether each block is somewhere, once; and apart from those of others, if it is to be.
+    /// Checks that each block is in exactly one place, and, if required, apart from those of
+    /// others.
     fn account(&self, stocks: &[Arc<[BlockName]>], observed: &Observed) -> Result<(), String> {
         let stocks = || stocks.iter().map(|stock| &**stock).chain([&observed.stock[..]]);
         let mut there: Vec<BlockName> = stocks().flatten().chain(&observed.there).chain(&self.lost).copied().collect();

@@ -1,4 +1,4 @@
-//! A link whose one-sided operations take effect where the test says, and whose messages go to a real node.
+//! A link whose one-sided operations take effect when the test says, and whose messages go to a real node.
 
 use super::memory::{Verb, Words};
 use forebay_env::HashMap;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) const EXTENT_BYTES: u64 = 4 << 20;
 /// Extents of the node.
 pub(crate) const EXTENTS: u32 = 4;
-/// Endpoints with this timeout are the tree's: others carry messages.
+/// Endpoints with this timeout belong to the tree; others carry messages.
 pub(crate) const TREES: Duration = Duration::from_secs(77_777);
 
 /// What a posted operation does with the queue of its endpoint.
@@ -23,7 +23,7 @@ pub(crate) const TREES: Duration = Duration::from_secs(77_777);
 pub(crate) enum Mode {
     /// It takes effect at once.
     Direct,
-    /// It gets the next of these answers; where they end, it and what is behind it are `wanted`.
+    /// It gets the next of these answers; once they end, it and later operations are `wanted`.
     Fed { answers: Vec<Arc<[u64]>>, next: usize, wanted: Vec<Wanted> },
     /// It fails.
     Closed,
@@ -33,7 +33,7 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) verb: Verb,
-    /// It takes effect after all that are before it in its batch.
+    /// Whether it takes effect after all earlier ones of its batch.
     pub(crate) is_fenced: bool,
 }
 
@@ -62,12 +62,12 @@ impl Seat {
         let _ = self.session.set(Arc::downgrade(session));
     }
 
-    /// Changes the mode, and returns the one before.
+    /// Changes the mode, and returns the previous one.
     pub(crate) fn set(&self, mode: Mode) -> Mode {
         std::mem::replace(&mut lock(&self.mode), mode)
     }
 
-    /// Which word an address is.
+    /// The number of the word at an address.
     fn word(&self, address: RemoteAddress) -> u32 {
         let extent = *lock(&self.keys).entry(address.key).or_insert_with(|| {
             let session = self.session.get().and_then(Weak::upgrade).expect("a session");
@@ -144,7 +144,7 @@ impl Link for SeatLink {
 
 struct SeatTransport(Arc<Seat>);
 
-/// What an operation gives that found these words.
+/// The outcome of an operation that found these words.
 fn outcome(operation: Operation, found: &[u64]) -> Outcome {
     match operation {
         Operation::Read { mut into, .. } => {

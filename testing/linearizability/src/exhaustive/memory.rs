@@ -1,11 +1,11 @@
-//! The memory that the clients share: words, with a hash of all of them, and a log to undo what was done.
+//! The memory that the clients share: words, with a hash of all of them, and a log to undo changes.
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Words {
     words: Vec<u64>,
     hash: [u64; 2],
-    /// Words that were changed, and what they were.
+    /// Changed words, and their earlier values.
     log: Vec<(u32, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl Words {
         Self { words: vec![0; words], hash: [0; 2], log: Vec::new() }
     }
 
-    /// Equal for equal contents, and else different.
+    /// A hash: equal for equal contents, otherwise different.
     pub(crate) fn hash(&self) -> [u64; 2] {
         self.hash
     }
@@ -52,7 +52,7 @@ impl Words {
         }
     }
 
-    /// Carries out what is no read. Returns the word before, of an atomic operation.
+    /// Carries out an operation other than a read. Returns the earlier word of an atomic operation.
     pub(crate) fn apply(&mut self, verb: &Verb) -> u64 {
         match verb {
             Verb::Read { .. } => 0,
@@ -92,7 +92,7 @@ impl Words {
         self.log.len()
     }
 
-    /// What changed since a moment: words, and what they were.
+    /// The words that changed since a moment, and their earlier values.
     pub(crate) fn changes(&self, mark: usize) -> &[(u32, u64)] {
         &self.log[mark..]
     }

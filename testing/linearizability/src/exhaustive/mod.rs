@@ -2,26 +2,26 @@
 //!
 //! A *schedule* is the order in which the one-sided operations of the clients take effect. The operations of one
 //! doorbell take effect in their order, or, where the back end declares none, in any that its fences allow. A
-//! read is under way from the moment at which it may begin to its turn in the schedule, and each of its words is
-//! one that was there meanwhile: in every combination, up to a limit. A write takes effect at once: what is
-//! longer than a word is written to places that nobody else looks at yet.
+//! read is under way from the moment when it may begin until its turn in the schedule, and each of its words has
+//! a value that was there meanwhile: in every combination, up to a limit. A write takes effect at once: writes
+//! longer than a word go to places that nobody else reads yet.
 //!
 //! What a client does next is a function of what it has found so far. So a schedule is not replayed with threads
 //! that wait for each other: a client is run from its beginning with what it has found, up to the operations that
-//! it posts next. The search is depth first, with a log to undo what was done to the memory; a state (the memory,
-//! what each client has found, what its reads under way may find, and which calls were over before which began)
-//! is visited once.
+//! it posts next. The search is depth first, with a log to undo changes of the memory. A state is visited once.
+//! It consists of the memory, what each client has found, what its reads under way may find, and which calls were
+//! over before which began.
 //!
-//! In each state that it is asked for, all clients may be dead: an observer verifies the tree, which completes
-//! what was begun, reads all keys, and an order must explain what all have seen. Where all clients have
-//! ended, each block must be reachable, or in one process's list.
+//! If requested, all clients may die in each state. An observer then verifies the tree, which completes what was
+//! begun, and reads all keys, and an order must explain what all have seen. Where all clients have ended, each
+//! block must be reachable, or in one process's list.
 //!
 //! | module | what |
 //! |---|---|
-//! | `memory`, `link` | words with a hash and a log; endpoints that the search answers |
+//! | `memory`, `link` | words with a hash and a log; endpoints whose operations the search answers |
 //! | `actor` | a client, its script, and where it is |
 //! | `explore`, `observer` | the search and its checks |
-//! | `script`, `scenario` | what clients are to do; what is tried |
+//! | `script`, `scenario` | what clients do; what is tried |
 
 mod actor;
 mod explore;
@@ -45,15 +45,15 @@ pub struct Coverage {
     pub longest: u64,
     /// Different things that clients have found.
     pub places: u64,
-    /// Different contents of the memory that an observer has looked at.
+    /// Different contents of the memory that an observer has examined.
     pub memories: u64,
     /// States whose history was checked.
     pub checks: u64,
     /// Of these, states where all clients had ended.
     pub ends: u64,
-    /// Turns that were left out because of too many switches.
+    /// Turns that were skipped because of too many switches.
     pub cut: u64,
-    /// Reads of which not all ways to be torn were tried.
+    /// Reads for which not all ways of tearing were tried.
     pub simplified: u64,
 }
 

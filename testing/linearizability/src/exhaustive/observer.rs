@@ -1,4 +1,4 @@
-//! Whoever looks at the tree at the end of a schedule, or after the clients died: as a process of its own.
+//! The observer of the tree at the end of a schedule, or after the clients died: a process of its own.
 
 use super::memory::Words;
 use crate::history::Value;
@@ -7,13 +7,13 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_tree::{BlockName, Range, Tree};
 use std::sync::Arc;
 
-/// What the tree is like.
+/// The state of the tree.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) values: Vec<Value>,
     /// Blocks of all chunks.
     pub(crate) all: Vec<BlockName>,
-    /// Of these, what can be reached from the root, or taken by anybody.
+    /// Of these, blocks that can be reached from the root, or taken by anybody.
     pub(crate) there: Vec<BlockName>,
     /// What the observer has.
     pub(crate) stock: Vec<BlockName>,
@@ -33,12 +33,12 @@ impl Observer {
         Self { tree, keys, seen: HashMap::default() }
     }
 
-    /// Different contents of the memory that it has looked at.
+    /// Number of different contents of the memory that it has examined.
     pub(crate) fn memories(&self) -> usize {
         self.seen.len()
     }
 
-    /// Verifies and reads the tree; the memory is then what it was before.
+    /// Verifies and reads the tree, and restores the memory afterwards.
     pub(crate) fn look(&mut self, memory: &Mutex<Words>) -> Result<Arc<Observed>, String> {
         let mark = lock(memory).mark();
         let hash = lock(memory).hash();

@@ -22,7 +22,7 @@ const PASSED: (u64, u64) = (1, u64::MAX);
 /// Tries all schedules of a scenario.
 ///
 /// # Errors
-/// What is wrong, and the schedule that leads there.
+/// What is wrong, and the schedule that leads to it.
 pub fn explore(scenario: &Scenario) -> Result<Coverage, String> {
     let memory = Arc::new(Mutex::new(Words::new(EXTENTS as usize * EXTENT_BYTES as usize / 8)));
     let (listener, connector) = listen(1).map_err(|error| error.to_string())?;
@@ -59,7 +59,7 @@ impl World {
         TreeOptions { slots: 2, most_buckets: 2, fill_percent: 50, timeout: TREES, ..TreeOptions::default() }
     }
 
-    /// A process that remembers the tree, and has free blocks.
+    /// A process that has cached the tree, and has free blocks.
     fn process(&self) -> Result<(Arc<Seat>, Arc<Tree>), String> {
         let (seat, session) = self.session()?;
         let failed = |error: forebay_tree::Error| error.to_string();
@@ -104,7 +104,7 @@ impl World {
     }
 }
 
-/// A tree, and the key that the clients' steps are for. A leaf holds two keys, or three where hashes are lucky.
+/// A tree, and the key that the clients' steps are for. A leaf holds two keys, or three if hashes are lucky.
 struct Situation {
     name: &'static str,
     /// Keys that were put, in this order, and then deleted.
@@ -175,13 +175,13 @@ fn text(script: &[Step]) -> String {
 const SCAN: Step = Step::Scan { backward: false };
 const SCAN_BACKWARD: Step = Step::Scan { backward: true };
 
-/// What a client may change of a key.
+/// The writes that a client may make to a key.
 fn writes(key: usize, number: u64) -> Vec<Step> {
     let update = Step::One(key, Action::Update(value(number)));
     vec![put(key, number), insert(key, number), update, swap(key, number), delete(key)]
 }
 
-/// What a client may look at.
+/// The reads that a client may make.
 fn reads(key: usize) -> Vec<Step> {
     vec![get(key), SCAN, SCAN_BACKWARD, Step::MultiGet]
 }
@@ -256,8 +256,8 @@ const GIVE: Step = Step::Give(CLASS);
 /// A name, what was done before, and what each client does.
 type Stacks<'a> = (&'static str, &'a [Step], Vec<Vec<Step>>);
 
-/// Steps that meet in the stacks of free blocks and in the chunks that are cut up. What a client hands over is not
-/// taken in the same scenario: that would need two rounds more.
+/// Steps that meet in the stacks of free blocks and in the chunks that are being divided. What a client hands over
+/// is not taken in the same scenario: that would need two more rounds.
 fn stacks() -> Vec<Scenario> {
     // Rounds begin until the last one knows its readers' epoch, so that the next begins at once.
     let empty: &[Step] = &[Step::Round];
@@ -291,13 +291,13 @@ fn stacks() -> Vec<Scenario> {
 }
 
 impl Scenario {
-    /// The same with keys that do not fit into a word.
+    /// The same scenario with keys that do not fit into a word.
     fn with_long_keys(self) -> Self {
         let keys = (0..self.keys.len()).map(|number| format!("a long key, number {number}").into_bytes());
         Self { name: format!("long keys, {}", self.name), keys: keys.collect(), ..self }
     }
 
-    /// The same with values that do not fit into a word.
+    /// The same scenario with values that do not fit into a word.
     fn with_long_values(self) -> Self {
         let long = |value: Vec<u8>| [&value[..], b", a long one"].concat();
         let step = |step| match step {
@@ -322,7 +322,7 @@ impl Scenario {
         }
     }
 
-    /// The same on a back end that declares no order.
+    /// The same scenario on a back end that declares no order.
     fn without_order(self) -> Self {
         Self { name: format!("without order, {}", self.name), is_ordered: false, ..self }
     }
@@ -343,7 +343,8 @@ fn variants() -> Vec<Scenario> {
         .collect()
 }
 
-/// All scenarios, in which a client that could go on with its step has to wait for another so often at most.
+/// All scenarios, in which a client that could continue its step has to wait for another at most `switches`
+/// times.
 #[must_use]
 pub fn all(switches: usize) -> Vec<Scenario> {
     let scenarios = SITUATIONS

@@ -1,4 +1,4 @@
-//! What clients are to do.
+//! What clients do.
 
 use crate::history::Action;
 
@@ -14,7 +14,7 @@ pub enum Step {
     },
     /// A get of all keys at once.
     MultiGet,
-    /// A batch of blocks of this class is taken, whatever the process has.
+    /// A batch of blocks of this class is taken, even if the process has some.
     Take(u64),
     /// A batch of the process's blocks of this class is handed over.
     Give(u64),

@@ -1,11 +1,11 @@
-//! What is checked while the run goes on and when everything has come to rest.
+//! What is checked during the run and when everything has come to rest.
 
 use super::*;
 
 impl Run {
-    /// Takes what happened at the node.
+    /// Handles the node's events.
     pub(super) fn pump(&mut self) -> Checked {
-        // A node that has crashed tells nothing.
+        // A crashed node reports nothing.
         while let Ok(Some(event)) = self.listener.next(Duration::ZERO) {
             match event {
                 Event::Joined(peer) => self.joined = Some(peer),
@@ -86,7 +86,7 @@ impl Run {
     pub(super) fn check_counts(&self, client: usize) -> Checked {
         let Client { link, expected, .. } = &self.clients[client];
         let mut counts = link.counts(Traffic::Foreground);
-        // How often was waited is for the conformance suite.
+        // The conformance suite checks how often a caller waited.
         (counts.round_trips, counts.doorbells) = (0, 0);
         if counts == *expected { Ok(()) } else { Err(format!("counted {counts:?}, posted {expected:?}")) }
     }

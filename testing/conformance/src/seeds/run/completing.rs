@@ -1,4 +1,4 @@
-//! What completions say, and what their absence does.
+//! Handling of completions, and of their absence.
 
 use super::*;
 
@@ -70,7 +70,7 @@ impl Run {
         Ok(())
     }
 
-    /// An operation ended without saying whether it took effect.
+    /// Notes that an operation ended without saying whether it took effect.
     pub(super) fn lose(&mut self, pending: Pending) {
         self.report.failed += 1;
         if let Kind::Atomic { word, change } = pending.kind {
@@ -95,7 +95,7 @@ impl Run {
         Ok(())
     }
 
-    /// Nothing more will be heard of what the endpoint has in flight.
+    /// Gives up all that the endpoint has in flight: nothing more will be heard of it.
     pub(super) fn abandon(&mut self, client: usize, slot: usize) {
         let slot = &mut self.clients[client].slots[slot];
         let pending = std::mem::take(&mut slot.pending);

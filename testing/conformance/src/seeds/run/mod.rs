@@ -23,9 +23,9 @@ use std::time::Duration;
 const NODE: u32 = 1;
 const CLIENTS: usize = 2;
 const ENDPOINTS: usize = 3;
-/// Operations that an endpoint has in flight at most.
+/// Most operations that an endpoint has in flight.
 const DEPTH: usize = 12;
-/// Words that an operation covers at most.
+/// Most words that an operation covers.
 const MAX_WORDS: u64 = 24;
 /// Rotating and multiplying by an odd number keeps different values different in both halves.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -55,10 +55,10 @@ pub(super) struct Run {
     ordering: Ordering,
     words: Words,
     atomics: Vec<AtomicWord>,
-    /// Memory that each endpoint has for itself, by place; and writes to it that may have landed.
+    /// Memory that each endpoint uses alone, by place; and writes to it that may have landed.
     private: Vec<u8>,
     private_lost: Vec<(usize, Vec<u8>)>,
-    /// Messages that arrived, and that were sent for certain: last of each endpoint.
+    /// For each endpoint, the last message that arrived, and the last that was certainly sent.
     arrived: BTreeMap<u32, u64>,
     sent: BTreeMap<u32, u64>,
     joined: Option<Arc<dyn Peer>>,
@@ -66,12 +66,12 @@ pub(super) struct Run {
     revoked: BTreeSet<u32>,
     /// Keys of earlier lives.
     stale: Vec<AccessKey>,
-    /// Memory of the life before, as it was when it ended.
+    /// Memory of the previous life, as it was when that life ended.
     dead: Option<(Region, Vec<u8>)>,
     next_grant: u32,
     next_endpoint: u32,
     last_value: u64,
-    /// Atomics since the last rest of which it is not known whether they were applied.
+    /// Atomics since the last rest that may or may not have been applied.
     lost_atomics: u32,
     goal: u64,
     report: SeedReport,
@@ -129,7 +129,7 @@ impl Run {
     }
 
     fn turn(&mut self) -> Checked {
-        // The more there are, the less they say, and the longer a chain is searched for.
+        // The more there are, the less they prove, and the longer the search for a chain takes.
         if self.lost_atomics > MAX_LOST_ATOMICS {
             return self.rest();
         }
@@ -200,7 +200,7 @@ impl Run {
         self.restart()
     }
 
-    /// The node has crashed: it comes back empty, under another incarnation.
+    /// Restarts the node after a crash: it comes back empty, with another incarnation.
     fn restart(&mut self) -> Checked {
         let before = self.listener.identity();
         self.dead = Some((self.region.clone(), self.memory()?));

@@ -1,4 +1,4 @@
-//! What is posted, and what the model is told of it.
+//! Posting operations, and recording them in the model.
 
 use super::*;
 
@@ -96,7 +96,7 @@ impl Run {
         slots.filter_map(|slot| slot.pending.front()).map(|pending| pending.posted).min().unwrap_or(now)
     }
 
-    /// One operation on memory that the endpoint has for itself, and its end.
+    /// Makes one operation on memory that the endpoint uses alone, and waits for its end.
     pub(super) fn use_private(&mut self, client: usize, slot: usize) -> Checked {
         if self.clients[client].slots[slot].broken {
             return self.replace(client, slot);
