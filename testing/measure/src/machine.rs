@@ -1,4 +1,4 @@
-//! On what it was measured.
+//! The machine of a measurement.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -43,7 +43,7 @@ impl Machine {
     }
 }
 
-/// Memory that can be had without swapping, bytes.
+/// Memory that is available without swapping, bytes.
 pub fn available_bytes() -> Option<u64> {
     memory("MemAvailable:")
 }
@@ -54,7 +54,7 @@ fn memory(field: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A kernel's name and version without its patch level and whoever built it.
+/// A kernel's name and version, without its patch level and its builder.
 fn without_build(release: &str) -> String {
     release.split(['.', '-']).take(2).collect::<Vec<_>>().join(".")
 }

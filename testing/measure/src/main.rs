@@ -1,4 +1,5 @@
-//! What takes minutes and is run by hand: `cargo xtask compare`, `figures`, `soak` and `real-file` start this.
+//! Measurements that take minutes and are run by hand: `cargo xtask compare`, `figures`, `soak` and
+//! `real-file` start this program.
 //!
 //! | module | what |
 //! |---|---|
@@ -6,9 +7,9 @@
 //! | `figures` | the papers' figures, as plots and tables |
 //! | `soak` | half an hour of overwrites, deletes and snapshots in a memory node that is nearly full |
 //! | `real_file` | a real file's records, loaded, killed, verified, dumped and reloaded |
-//! | `processes` | the programs that are measured: built, started, read, stopped |
-//! | `scratch` | folders for databases that do not stay |
-//! | `machine` | on what it was measured |
+//! | `processes` | builds, starts, reads and stops the measured programs |
+//! | `scratch` | temporary folders for databases |
+//! | `machine` | the machine of a measurement |
 //!
 //! Everything is measured from outside, through the command `forebay` and its JSON, with the memory
 //! node in a process of its own. One thing runs at a time.

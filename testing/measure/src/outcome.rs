@@ -1,4 +1,4 @@
-//! How what is run here ends.
+//! The outcome of a measurement.
 
 /// What went wrong, for people.
 pub type Outcome<T = ()> = Result<T, String>;

@@ -1,4 +1,4 @@
-//! The programs that are measured: built, started, read and stopped.
+//! Builds, starts, reads and stops the measured programs.
 
 use crate::{Outcome, machine};
 use forebay_workload::{PhaseReport, Report};
@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// What must stay free beside a memory node or a database on tmpfs, bytes.
+/// Memory that must stay free besides a memory node or a database on tmpfs, bytes.
 const SPARE_BYTES: u64 = 2 << 30;
 
-/// The variable that names a program to measure, which then is not built.
+/// The variable that names a program to measure. Then none is built.
 const PROGRAM_VARIABLE: &str = "FOREBAY_PROGRAM";
 
 /// The command `forebay`, built for release.
@@ -33,7 +33,7 @@ impl Forebay {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let arguments = ["build", "--release", "--package", "forebay-cli", "--message-format=json-render-diagnostics"];
         let mut command = Command::new(cargo);
-        // As in `xtask/src/command.rs`: else what is built here is built anew there.
+        // As in `xtask/src/command.rs`: otherwise what is built here would be built again there.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -57,7 +57,7 @@ impl Forebay {
         &self.program
     }
 
-    /// The same command, whose processes have this core alone.
+    /// The same command, with its processes restricted to this core.
     #[must_use]
     pub fn on_core(&self, core: usize) -> Self {
         Self { core: Some(core), ..self.clone() }
@@ -71,7 +71,7 @@ impl Forebay {
         (Path::new("taskset"), all)
     }
 
-    /// Starts a process that serves, and waits until it says that it is ready. Returns what it said then.
+    /// Starts a serving process, and waits until it says that it is ready. Returns what it said then.
     ///
     /// # Errors
     /// When it cannot be started, or ends before.
@@ -83,12 +83,12 @@ impl Forebay {
     /// Runs workloads against these memory nodes, or in memory of the process.
     ///
     /// # Errors
-    /// When the command fails, with what it said.
+    /// When the command fails; the error has its output.
     pub fn report(&self, command: &str, memory: &[&MemoryNode], flags: &[String]) -> Outcome<Vec<PhaseReport>> {
         self.counted(command, memory, flags).map(|(phases, _)| phases)
     }
 
-    /// The same, with the bytes that the process wrote ([`Ran::written_bytes`]).
+    /// As [`Forebay::report`], with the bytes that the process wrote ([`Ran::written_bytes`]).
     ///
     /// # Errors
     /// The same.
@@ -110,7 +110,7 @@ impl Forebay {
         self.memory_node_with(number, memory_bytes, &[format!("--threads={threads}")])
     }
 
-    /// The same, with these flags.
+    /// As [`Forebay::memory_node`], with these flags.
     ///
     /// # Errors
     /// The same.
@@ -146,15 +146,15 @@ fn executable(line: &str) -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct MemoryNode {
     _process: Running,
-    /// Where it listens.
+    /// Its address.
     pub address: String,
 }
 
-/// A process that runs; it is asked to end when this is dropped.
+/// A running process; it is asked to end when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// Kept, so that what it prints later does not fail.
+    /// Kept, so that later output of the process does not fail.
     stdout: BufReader<ChildStdout>,
 }
 
@@ -184,15 +184,15 @@ impl Running {
         }
     }
 
-    /// Its number.
+    /// Its process number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it without asking (SIGKILL).
+    /// Kills it (SIGKILL).
     ///
     /// # Errors
-    /// When that cannot be.
+    /// When that is not possible.
     pub fn kill(mut self) -> Outcome {
         self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(|error| error.to_string())
     }
@@ -201,7 +201,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(process) = process_id(&self.child) {
-            // That it may be gone already is no failure.
+            // It is not a failure if the process is gone already.
             let _ = kill_process(process, Signal::TERM);
         }
         let _ = self.child.wait();
@@ -212,7 +212,7 @@ fn process_id(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
-/// Refuses to start what needs more memory than there is.
+/// Fails if less memory than this is available.
 ///
 /// # Errors
 /// What is missing.
@@ -228,19 +228,19 @@ pub fn require_memory(bytes: u64) -> Outcome {
     }
 }
 
-/// What a program did until its end.
+/// The output and counts of a program that has ended.
 #[derive(Debug)]
 pub struct Ran {
     /// What it printed.
     pub text: String,
-    /// Bytes that it passed to calls that write, as the system counts them: those to files, and what it printed.
+    /// Bytes that it passed to write calls, as the system counts them: those to files, and what it printed.
     pub written_bytes: u64,
 }
 
-/// Runs a program to its end and gives what it printed.
+/// Runs a program to its end and returns its output.
 ///
 /// # Errors
-/// When it fails, with the end of what it said.
+/// When it fails; the error has the end of its output.
 pub fn output(program: &Path, arguments: &[String]) -> Outcome<String> {
     run(program, arguments).map(|ran| ran.text)
 }
@@ -248,7 +248,7 @@ pub fn output(program: &Path, arguments: &[String]) -> Outcome<String> {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// When it fails, with the end of what it said.
+/// When it fails; the error has the end of its output.
 pub fn run(program: &Path, arguments: &[String]) -> Outcome<Ran> {
     let name = program.file_name().unwrap_or(program.as_os_str()).display().to_string();
     let failed = |error: std::io::Error| format!("{name} cannot be run: {error}");
@@ -266,7 +266,7 @@ pub fn run(program: &Path, arguments: &[String]) -> Outcome<Ran> {
     if let Some(mut stderr) = child.stderr.take() {
         stderr.read_to_end(&mut said).map_err(failed)?;
     }
-    // Once its state is collected, the system no longer knows what it wrote.
+    // Once its exit status is collected, the system no longer knows what it wrote.
     if let Some(process) = process_id(&child) {
         let until_it_ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(process), until_it_ends).map_err(|error| failed(error.into()))?;
@@ -280,7 +280,7 @@ pub fn run(program: &Path, arguments: &[String]) -> Outcome<Ran> {
     Ok(Ran { text: String::from_utf8_lossy(&text).into_owned(), written_bytes })
 }
 
-/// Bytes that a process has passed to calls that write.
+/// Bytes that a process has passed to write calls.
 fn written_bytes(process: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("wchar:"))?.trim().parse().ok()

@@ -1,15 +1,16 @@
 //! `cargo xtask real-file`: millions of records of a real file, loaded, killed, verified, loaded again, dumped, reloaded and
 //! compared.
 //!
-//! The records are the stanzas of Debian's package index, or of another file of paragraphs: the key is made of the paragraph's
-//! first line, its number and how often the file was gone through, the value is the paragraph. Everything is done by the
-//! command `forebay` in processes of its own, in a folder that is removed at the end:
+//! The records are the stanzas of Debian's package index, or of another file of paragraphs: the key consists of the
+//! paragraph's first line, its number and the number of passes over the file; the value is the paragraph. The command
+//! `forebay` does everything in separate processes, in a folder that is removed at the end:
 //!
 //! 1. The records are written as a dump with tabs.
 //! 2. They are loaded with `storage=interval`, and the process is killed (SIGKILL) once the database's objects have grown to a
 //!    share of them.
-//! 3. The database is verified and dumped: each line that is there must be one of the file.
-//! 4. All is loaded again, to the end, verified, and dumped: each line of the file must be there once, and no other.
+//! 3. The database is verified and dumped: each line in the dump must be one of the file.
+//! 4. Everything is loaded again, to the end, verified, and dumped: the dump must have each line of the file once, and no
+//!    other.
 //! 5. A binary dump of that is loaded into another database, which is dumped: both dumps must have the same bytes.
 
 use crate::Outcome;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The process is killed when the database's objects, which are compressed, have this share of the file's bytes, per cent.
+/// The process is killed when the database's compressed objects have this share of the file's bytes, per cent.
 const KILLED_AT_PERCENT: u64 = 15;
 /// Bytes of two files that are compared together.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -49,7 +50,7 @@ pub struct Arguments {
 /// Runs it.
 ///
 /// # Errors
-/// The first thing that is not as it must be.
+/// The first thing that is wrong.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let forebay = Forebay::build()?;
     let folder = &arguments.folder;
@@ -153,7 +154,7 @@ impl Run<'_> {
         output(self.forebay.program(), &self.load_command(input, format, database)).map(drop)
     }
 
-    /// Loads until the database has a share of the file, and ends the process there.
+    /// Loads until the database has a share of the file, and kills the process there.
     fn load_and_kill(&self, input: &Path, database: &Path, bytes: u64) -> Outcome {
         let mut command = Command::new(self.forebay.program());
         command.args(self.load_command(input, "tsv", database)).stdout(Stdio::null());
@@ -179,7 +180,7 @@ impl Run<'_> {
     }
 }
 
-/// Removes what is not needed any more: room is what this takes most of.
+/// Removes what is no longer needed, because this run takes much room.
 fn remove(path: &Path) -> Outcome {
     std::fs::remove_file(path).map_err(|error| format!("removing {}: {error}", path.display()))
 }
@@ -203,12 +204,12 @@ fn paragraphs(text: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// Two lines of a file have the same with a chance of one in 2^64.
+/// Two lines of a file have the same hash with a chance of one in 2^64.
 fn hash(line: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(line)
 }
 
-/// Checks that each line of a dump is one of these, and comes once; how many.
+/// Checks that each line of a dump is one of these, and occurs once. Returns how many there are.
 fn compare(dump: &Path, lines: &HashSet<u64>) -> Outcome<u64> {
     let mut input = BufReader::new(File::open(dump).map_err(|error| error.to_string())?);
     let mut seen = HashSet::default();

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Bytes of a block in what the system says of files.
+/// Bytes of a block in the system's file sizes.
 const BLOCK_BYTES: u64 = 512;
 
 /// A folder that is removed when this is dropped.
@@ -17,7 +17,7 @@ impl Scratch {
     /// An empty folder of its own below another one.
     ///
     /// # Errors
-    /// When there cannot be one.
+    /// When the folder cannot be made.
     pub fn below(folder: &Path, name: &str) -> Outcome<Self> {
         let prefix = format!("forebay-measure-{name}-");
         let made =
@@ -25,7 +25,7 @@ impl Scratch {
         made.map(Self).map_err(|error| format!("{}: {error}", folder.display()))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -54,7 +54,7 @@ mod tests {
         fs::create_dir(path.join("inner")).unwrap();
         fs::write(path.join("inner/file"), [1; 10_000]).unwrap();
         assert!((10_000..100_000).contains(&scratch.taken_bytes()), "{}", scratch.taken_bytes());
-        // Another one beside it has another folder.
+        // A second one has another folder.
         drop(Scratch::below(&std::env::temp_dir(), "test").unwrap());
         assert!(path.join("inner/file").exists());
         drop(scratch);

@@ -1,13 +1,13 @@
 //! `cargo xtask soak`: does space stay bounded, does nothing stall, does nothing leak?
 //!
 //! A memory node and this process. Keys are filled until their live data takes 60 % of the memory
-//! node, and then for as long as asked for:
+//! node. Then, for the requested time:
 //!
 //! - one writer overwrites, deletes, deletes ranges and writes again what it deleted, so that the
-//!   live data stays as much; it owns a model (the version of every key) and checks what it reads
-//!   against it;
+//!   amount of live data stays the same; it owns a model (the version of every key) and checks what
+//!   it reads against it;
 //! - one reader takes snapshots, reads through them, keeps them for up to three seconds, and reads
-//!   the same again: it must be the same.
+//!   the same again: the results must be equal.
 //!
 //! Asserted: no call takes longer than a second; after a fifth of the time the space no longer
 //! grows; at the end, with all snapshots released and everything deleted and compacted, the database
@@ -25,16 +25,17 @@ use std::time::Duration;
 
 /// How much of the memory node the live data takes, per cent.
 const FILL_PERCENT: u64 = 60;
-/// What a record takes beside key and value: its header and its share of the indexes, bytes.
+/// Bytes of a record besides key and value: its header and its share of the indexes.
 const OVERHEAD_BYTES: u64 = 48;
 /// Keys of a range delete.
 const RANGE_KEYS: u64 = 500;
-/// One operation in so many is a range delete.
+/// One operation in this many is a range delete.
 const RANGE_INTERVAL: u64 = 20_000;
 const KEY_BYTES: usize = 20;
-/// Lengths of values by the last digit of the key's number: of each size class some.
+/// Lengths of values by the last digit of the key's number: some of each size class.
 const LENGTHS: [usize; 10] = [64, 64, 400, 400, 400, 400, 400, 400, 400, 2000];
-/// Growth of the space between the middle and the end of the run that is no growth, per cent.
+/// Growth of the space between the middle and the end of the run that does not count as growth, per
+/// cent.
 const SLACK_PERCENT: u64 = 10;
 
 /// How long, and how large.
@@ -57,7 +58,7 @@ pub struct Arguments {
 /// Runs the soak.
 ///
 /// # Errors
-/// The first thing that is not as it must be, with the seed.
+/// The first thing that is wrong, with the seed.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let forebay = Forebay::build()?;
     let memory_bytes = arguments.memory_mib << 20;
@@ -87,7 +88,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What writer, reader and observer share.
+/// The state that writer, reader and observer share.
 struct Soak {
     store: Store,
     clock: Arc<dyn Clock>,
@@ -154,7 +155,7 @@ fn run(soak: &Arc<Soak>, arguments: &Arguments) -> Outcome {
     let observed = observe(soak, until);
     soak.stop.store(true, Ordering::Relaxed);
     let join = |thread: thread::JoinHandle<Outcome>| thread.join().unwrap_or_else(|_| Err("a thread panicked".into()));
-    // What ended a thread is why the rest is cut short.
+    // The failure that ended a thread is why the rest is cut short.
     threads.map(join).into_iter().chain([observed]).collect()
 }
 
@@ -188,7 +189,7 @@ struct Writer<'a> {
     keys: KeyBuffer,
     value: Vec<u8>,
     versions: Vec<u64>,
-    /// Keys that were deleted, some of them more than once or written since.
+    /// Keys that were deleted, some more than once or written since.
     dead: Vec<u64>,
     version: u64,
 }
@@ -258,7 +259,7 @@ impl Writer<'_> {
     }
 }
 
-/// The reader: a snapshot gives the same again, however much was written meanwhile.
+/// The reader: a snapshot returns the same again, however much was written meanwhile.
 fn read(soak: &Soak) -> Outcome {
     let mut random = Random::seeded(soak.seed ^ 1);
     let mut keys = KeyBuffer::new(KEY_BYTES, soak.keys).map_err(text)?;
@@ -292,7 +293,7 @@ fn read(soak: &Soak) -> Outcome {
     Ok(())
 }
 
-/// Where a scan through a snapshot began, and the records that it gave.
+/// Where a scan through a snapshot began, and the records that it returned.
 type Scanned = (u64, Vec<(Vec<u8>, Vec<u8>)>);
 
 fn scan(soak: &Soak, snapshot: &forebay::Snapshot, from: u64) -> Outcome<Scanned> {
@@ -307,7 +308,7 @@ fn scan(soak: &Soak, snapshot: &forebay::Snapshot, from: u64) -> Outcome<Scanned
     Ok((from, records))
 }
 
-/// Looks every second until the time is over: the space, and how it grew.
+/// Measures the space every second until the time is over, and checks its growth.
 fn observe(soak: &Soak, until: Nanos) -> Outcome {
     let began = soak.clock.now();
     let mut spaces = Vec::new();
@@ -336,7 +337,7 @@ fn observe(soak: &Soak, until: Nanos) -> Outcome {
     bounded(&spaces)
 }
 
-/// Where the space is: levels, and the node's extents.
+/// The use of the space: levels, and the node's extents.
 fn shape(soak: &Soak, statistics: &forebay::Statistics) -> Outcome<String> {
     let levels: Vec<_> = statistics
         .levels
@@ -362,7 +363,8 @@ fn shape(soak: &Soak, statistics: &forebay::Statistics) -> Outcome<String> {
     Ok(format!("[{}]; {}; {stalls:?}", levels.join("; "), extents.join("; ")))
 }
 
-/// The most of the last third is no more than the most of the time before, after a fifth.
+/// Checks that the maximum of the last third is no more than the maximum before that, after the
+/// first fifth.
 fn bounded(spaces: &[u64]) -> Outcome {
     let (fifth, thirds) = (spaces.len() / 5, spaces.len() * 2 / 3);
     let most = |part: Option<&[u64]>| part.and_then(|part| part.iter().copied().max()).unwrap_or(0);
@@ -373,7 +375,7 @@ fn bounded(spaces: &[u64]) -> Outcome {
     Ok(())
 }
 
-/// Deletes everything: then nothing may be held.
+/// Deletes everything; then the database may hold nothing.
 fn empty(soak: &Soak) -> Outcome {
     let mut keys = KeyBuffer::new(KEY_BYTES, soak.keys).map_err(text)?;
     soak.store.wait_for_compactions().map_err(text)?;
@@ -405,7 +407,7 @@ fn empty(soak: &Soak) -> Outcome {
     Err(format!("everything was deleted and compacted, and {} bytes are held: {left:?}", left.remote_bytes))
 }
 
-/// Closes the database: then nobody has memory of the node.
+/// Closes the database; then nobody may hold memory of the node.
 fn closed(store: Store, address: &NodeAddress, memory_bytes: u64) -> Outcome {
     store.close().map_err(text)?;
     drop(store);
@@ -413,7 +415,7 @@ fn closed(store: Store, address: &NodeAddress, memory_bytes: u64) -> Outcome {
     let before: u64 = other.node_statistics().map_err(text)?.iter().map(|node| node.allocated_bytes).sum();
     let own = other.statistics().remote_bytes;
     println!("after closing: {before} bytes leased from the node, of which a new empty database holds {own}");
-    // Leases are in extents: what the new database leased ahead is no leak.
+    // Leases are in extents: extents that the new database leased ahead are not a leak.
     if before > memory_bytes / 4 {
         Err(format!("{before} bytes are leased after the database was closed"))
     } else {

@@ -9,9 +9,9 @@ use forebay_env::Random;
 use std::ops::Bound;
 use std::path::PathBuf;
 
-/// Operations after which progress is written down.
+/// Number of operations after which progress is recorded.
 const STRIDE: u64 = 64;
-/// Operations for which the clients fill, or empty, one window of the keys.
+/// Number of operations during which the clients fill, or empty, one window of the keys.
 const WINDOW_OPERATIONS: u64 = 4000;
 const WINDOW_KEYS: u64 = 500;
 /// Times that the whole tree is filled and emptied.
@@ -37,7 +37,7 @@ pub struct Arguments {
 /// Runs until all operations are done and the driver has seen it.
 ///
 /// # Errors
-/// The first answer that is wrong.
+/// The first wrong answer.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let sessions = session(&arguments.memory, &format!("client-{}-{}", arguments.number, arguments.life))?;
     println!("{READY}");
@@ -61,17 +61,17 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let kept = client.journal.note_progress();
     result.map_err(|error| format!("after {} operations, seed {}: {error}", client.done(), arguments.seed))?;
     kept?;
-    // A session that ended in order would not be one of a killed client.
+    // A session that ended normally would not be like that of a killed client.
     wait_for_the_end();
     Ok(())
 }
 
 struct Client {
     tree: TreeClient,
-    /// Keys of the own class, then of the shared one.
+    /// Keys of the client's own class, then of the shared one.
     journal: Journal,
     random: Random,
-    /// Of each key of the shared class the newest version of each writer that was seen.
+    /// For each key of the shared class, the newest version seen of each writer.
     seen: Vec<[u64; CLIENTS as usize]>,
     /// All keys of the own class in order, with their indexes.
     own: Vec<(Vec<u8>, u64)>,
@@ -112,8 +112,8 @@ impl Client {
         Ok(())
     }
 
-    /// Finds, by one scan, what earlier lives wrote. Of a write that a kill cut short either state is right in the own
-    /// class; in the shared one it is done again.
+    /// Finds, by one scan, what earlier lives wrote. For a write that a kill cut short, either state is right in the
+    /// own class; in the shared class the write is done again.
     fn read_back(&mut self) -> Outcome {
         let mut found = vec![None; self.keys as usize];
         let own = self.number;
@@ -165,7 +165,7 @@ impl Client {
         }
     }
 
-    /// The window that the clients work at now.
+    /// The window of keys in which the clients work now.
     fn window(&self) -> u64 {
         self.done() / WINDOW_OPERATIONS
     }
@@ -228,7 +228,7 @@ impl Client {
         }
         let Some(bytes) = found else { return Ok(()) };
         if class != SHARED {
-            // A short value of somebody else does not tell of itself.
+            // A short value of another writer does not identify itself.
             let is_whole = bytes.len() < 8 || parse_value(number, bytes).is_some();
             return is_whole.then_some(()).ok_or_else(|| format!("key {number} has {}", self.describe(number, &found)));
         }
@@ -255,8 +255,8 @@ impl Client {
         }
     }
 
-    /// Scans from a key on, up or down, and checks that every key of the own class is there that should
-    /// be, and no other.
+    /// Scans from a key on, up or down, and checks that exactly the expected keys of the own class are
+    /// there.
     fn scan(&mut self, number: u64) -> Outcome {
         let at = key(number);
         let backward = self.random.one_in(1, 2);
@@ -298,7 +298,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes a key of the own class: what the tree says of the value before is known.
+    /// Writes a key of the own class: the tree's answer about the earlier value is known.
     fn write_own(&mut self, index: u64, write: Write) -> Outcome {
         let number = number_of(self.number, index);
         let version = self.next_version();
@@ -308,7 +308,7 @@ impl Client {
         let current = is_there.then(|| value(number, self.number, before));
         let expected = match &current {
             Some(current) if !self.random.one_in(1, 4) => current.clone(),
-            // Of a version that no write has.
+            // A value of a version that no write has.
             _ => value(number, self.number, version | 1 << 31),
         };
         let swaps = current.as_ref() == Some(&expected);

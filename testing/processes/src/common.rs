@@ -1,4 +1,4 @@
-//! What the driver and the processes that it starts agree on.
+//! Definitions shared by the driver and the processes that it starts.
 
 use forebay::{ClientOptions, MemoryClient, NodeAddress};
 use std::io::Read;
@@ -9,7 +9,7 @@ pub type Outcome<T = ()> = Result<T, String>;
 
 /// The name of the tree.
 pub const TREE: &str = "tree-kill";
-/// What a process says once it can be used.
+/// What a process prints once it can be used.
 pub const READY: &str = "ready";
 
 /// Returns when the driver closes standard input, or is gone.

@@ -12,15 +12,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often processes are looked at.
+/// How often processes are checked.
 const LOOK: Duration = Duration::from_millis(5);
-/// After so long without an operation the run has failed.
+/// Time without an operation after which the run has failed.
 const STANDSTILL: Duration = Duration::from_secs(60);
 /// Kills after which the tree is verified while the clients work.
 const VERIFY_EVERY: u64 = 4;
-/// Bytes that a client takes along at most when it is killed: two batches of each size that it uses (leaves of 2 to 15
-/// buckets, inner nodes, staging blocks, lists, and values of three sizes), the nodes that it has not retired yet, and a
-/// chunk that it has just taken.
+/// Most bytes that are lost when a client is killed: two batches of each size that it uses (leaves of 2 to 15 buckets,
+/// inner nodes, staging blocks, lists, and values of three sizes), the nodes that it has not retired yet, and a chunk
+/// that it has just taken.
 const LOST_BY_A_KILL: u64 = 20 * 2 * (16 << 10) + 32 * 4096 + (64 << 10);
 
 /// How much, and over what.
@@ -67,7 +67,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// A process, which is gone when this is dropped.
+/// A process, which is killed when this is dropped.
 struct Process(Child);
 
 impl Process {
@@ -78,7 +78,7 @@ impl Process {
         started.map(Self).map_err(|error| format!("a process cannot be started: {error}"))
     }
 
-    /// Waits until it says that it is ready. Returns what else it says.
+    /// Waits until the process says that it is ready. Returns what else it says.
     fn wait_ready(&mut self, who: &str) -> Outcome<String> {
         let mut line = String::new();
         let out = self.0.stdout.take().ok_or_else(|| format!("{who} has no output"))?;
@@ -118,7 +118,7 @@ impl Drop for Folder {
 
 /// A client's process.
 struct ClientProcess {
-    /// None when it is done.
+    /// `None` when it is done.
     process: Option<Process>,
     life: u64,
 }
@@ -136,7 +136,7 @@ struct Run<'a> {
     kills: u64,
     /// Leaves at each look at the tree.
     leaves: Vec<u64>,
-    // The last ones, so that they outlive the others.
+    // Declared last, so that these outlive the others.
     _node: Process,
     folder: Folder,
 }
@@ -186,7 +186,8 @@ impl<'a> Run<'a> {
         self.arguments.operations / CLIENTS
     }
 
-    /// Starts a client. It has a session when this returns, and until it is told to end or is killed.
+    /// Starts a client. It has a session from the return of this call until it is told to end or is
+    /// killed.
     fn start_client(&self, number: u64, life: u64) -> Outcome<Process> {
         let mut words = vec!["client".into(), self.address.to_string(), self.journal(number).display().to_string()];
         words.extend([number, life, self.keys, self.share(), self.arguments.seed].map(|word| word.to_string()));
@@ -195,7 +196,7 @@ impl<'a> Run<'a> {
         Ok(process)
     }
 
-    /// Kills and restarts until all clients are done; then checks the tree. Says what there was.
+    /// Kills and restarts clients until all are done; then checks the tree. Returns a summary.
     fn complete(&mut self) -> Outcome<String> {
         let began = self.clock.now();
         let mut next_kill = began + self.draw_pause();
@@ -247,7 +248,8 @@ impl<'a> Run<'a> {
         mean / 2 + self.random.below(mean)
     }
 
-    /// Ends the clients that have done their share. Whether all ended, each without a failure.
+    /// Ends the clients that have done their share. Returns whether all have ended; fails if one
+    /// failed.
     fn are_done(&mut self) -> Outcome<bool> {
         for number in 0..CLIENTS {
             let is_done = Progress::read(&self.journal(number))?.done >= self.share();
@@ -277,7 +279,7 @@ impl<'a> Run<'a> {
         client.life += 1;
         let life = client.life;
         self.kills += 1;
-        // What the killed client had sent takes effect before its session ends, and nothing after.
+        // What the killed client had sent takes effect before its session ends, never after.
         let began = self.clock.now();
         while self.session.node_statistics().map_err(|error| error.to_string())?.lapsed_sessions < self.kills {
             if self.clock.now() - began > STANDSTILL.as_nanos() as u64 {
@@ -299,8 +301,8 @@ impl<'a> Run<'a> {
         Ok(statistics)
     }
 
-    /// Bytes of the memory that was ever used, and how many of them are nowhere now that all clients have ended: of no
-    /// node or value, and not free for all. The driver has some of them in stock.
+    /// Bytes of memory that were ever used, and how many of them are lost now that all clients have ended: they belong
+    /// to no node or value, and are not free for all. Some of them are in the driver's stock.
     fn lost_bytes(&mut self, statistics: &TreeStatistics) -> Outcome<(u64, u64)> {
         let memory = self.tree.memory().map_err(|error| error.to_string())?;
         Ok((memory.used_bytes, memory.live_bytes().saturating_sub(statistics.bytes())))
@@ -322,7 +324,7 @@ impl<'a> Run<'a> {
         Ok(sum)
     }
 
-    /// Compares all keys, by a scan and by gets, with the journals; returns how many.
+    /// Compares all keys, by a scan and by gets, with the journals. Returns how many there are.
     fn check_all_keys(&mut self) -> Outcome<u64> {
         let journals = (0..CLIENTS).map(|number| self.open_journal(number)).collect::<Outcome<Vec<_>>>()?;
         let mut scanned = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a client wrote, in a file, which a killed process leaves as it was at that moment.
+//! What a client wrote, in a file. A killed process leaves it as it was at that moment.
 //!
 //! ```text
 //!   0  operations done | 8 checks made | 16 keys read back after a kill | 24 0   32  entries
@@ -27,19 +27,19 @@ pub struct Entry {
     pub after: u64,
 }
 
-/// What a client did.
+/// The progress of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Operations.
     pub done: u64,
     /// Answers that were checked.
     pub checks: u64,
-    /// Keys whose values were looked for after a kill.
+    /// Keys whose values were read back after a kill.
     pub read_back: u64,
 }
 
 impl Progress {
-    /// What the journal at `path` says. Nothing was done where there is none yet.
+    /// Reads the progress from the journal at `path`; zero where there is no journal yet.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -72,7 +72,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of so many keys; makes an empty one if there is none.
+    /// Opens the journal of `keys` keys; makes an empty one if there is none.
     ///
     /// # Errors
     /// When the file cannot be made or read.
@@ -93,7 +93,7 @@ impl Journal {
         self.entries[place as usize]
     }
 
-    /// Notes that a write begins that makes the state `after`.
+    /// Notes that a write begins whose result is the state `after`.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -121,7 +121,7 @@ impl Journal {
         self.write(HEADER_BYTES as u64 + ENTRY_BYTES as u64 * place, &bytes)
     }
 
-    /// Writes down what was done so far.
+    /// Records what was done so far.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -1,5 +1,5 @@
-//! The shared tree among processes: a memory node and four clients, of which one is killed with
-//! `kill -9` every few seconds and started again.
+//! The shared tree among processes: a memory node and four clients. Every few seconds, one client is
+//! killed with `kill -9` and started again.
 //!
 //! ```text
 //!            driver ── starts, kills, starts again ──► client 0 .. 3 ── journal (a file) each
@@ -8,17 +8,18 @@
 //! ```
 //!
 //! Each client owns a residue class of the keys: it knows the value of each and checks every answer
-//! exactly, also what a write says about the value before it. A further class is written by all; there a
-//! value must have been written, not be older than one of the same writer that was seen before, and a
-//! writer's own value is its last one. What a client knows is in its [`journal`], which outlives it: its
-//! next life reads all its keys first, and finds all that had been answered and perhaps the one write
-//! that had not. In the end the driver checks the tree's invariants and every key against the journals.
+//! exactly, including what a write says about the earlier value. All clients write a further class.
+//! There, a value must have been written, must not be older than one of the same writer that was seen
+//! before, and a writer's own value must be its last one. What a client knows is in its [`journal`],
+//! which outlives it. Its next life first reads all its keys, and finds all acknowledged writes and
+//! perhaps the one write that was not. In the end the driver checks the tree's invariants, and every key
+//! against the journals.
 //!
 //! | module | what |
 //! |---|---|
 //! | `driver` | starts and kills processes, checks the end |
 //! | `client` | a client's life: operations, each checked |
-//! | `common` | what these agree on |
+//! | `common` | definitions that these share |
 //! | `journal` | what a client wrote, in a file |
 //! | `records` | keys and values |
 
@@ -46,7 +47,7 @@ struct CommandLine {
     role: Option<Role>,
 }
 
-/// What the driver starts.
+/// The processes that the driver starts.
 #[derive(Debug, Subcommand)]
 enum Role {
     /// A memory node, until standard input ends.
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves until the driver has enough.
+/// Serves until the driver ends it.
 fn serve(arguments: &NodeArguments) -> Outcome {
     let listener = forebay::listen(&arguments.listen, forebay::ListenOptions { node: 1, ..Default::default() })
         .map_err(|error| error.to_string())?;

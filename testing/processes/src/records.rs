@@ -1,12 +1,12 @@
 //! Keys and values.
 //!
-//! A *number* stands for a key: its class (a client's, or [`SHARED`]) and its index in the class. Numbers
-//! that follow each other belong to different classes, so that all clients change the same leaves.
+//! A *number* stands for a key: its class (a client's, or [`SHARED`]) and its index in the class.
+//! Consecutive numbers belong to different classes, so that all clients change the same leaves.
 //!
 //! | index modulo 4 | key |
 //! |---|---|
 //! | 0, 1 | the number, 8 bytes: dense |
-//! | 2 | its bits reversed, behind a set bit: scattered |
+//! | 2 | its bits reversed, after a set bit: scattered |
 //! | 3 | text with a long prefix in common |
 //!
 //! A value is a function of its key, its writer and the *version*, a number that the writer uses once.
@@ -17,9 +17,9 @@
 //!
 //! Most have 8 bytes, some have more, and some of a client's own keys fewer.
 
-/// Clients.
+/// Number of clients.
 pub const CLIENTS: u64 = 4;
-/// The class that all write.
+/// The class that all clients write.
 pub const SHARED: u64 = CLIENTS;
 const CLASSES: u64 = CLIENTS + 1;
 const PREFIX: &[u8] = b"user/profile/";

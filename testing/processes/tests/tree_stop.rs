@@ -11,11 +11,11 @@ use std::time::Duration;
 const TREE: &str = "tree-kill";
 const OPERATIONS: &str = "1000000000";
 
-/// A process, which is gone when this is dropped.
+/// A process, which is killed when this is dropped.
 struct Process(Child);
 
 impl Process {
-    /// Starts one, and returns what it says once it is ready.
+    /// Starts a process, and returns what it says once it is ready.
     fn start(arguments: &[&str]) -> (Self, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tree-kill"));
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -42,11 +42,11 @@ fn session(address: &NodeAddress) -> [Arc<MemoryClient>; 1] {
     [MemoryClient::connect(forebay::connect(address).unwrap(), "test", options).unwrap()]
 }
 
-/// A key of a client of another number, which the client that is stopped may read before it notices that it was stopped. A
-/// value so short tells of nobody.
+/// A key of another client, which the stopped client may read before it notices that it was stopped. Such a short value
+/// identifies no writer.
 const KEY: [u8; 8] = 1_u64.to_be_bytes();
 
-/// Others come and go on while it is stopped, and it is fenced when it goes on.
+/// Others join and continue while it is stopped, and it is fenced when it continues.
 #[test]
 fn a_client_that_is_stopped_is_in_nobodys_way() {
     let clock = SystemClock::new();

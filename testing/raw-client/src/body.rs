@@ -1,7 +1,7 @@
-//! Bodies of calls and replies, as `docs/formats/node-messages.md` says that they are coded: a version byte, and fields one
-//! behind the other.
+//! Bodies of calls and replies, coded as `docs/formats/node-messages.md` says: a version byte, then the fields one after
+//! the other.
 
-/// The version of bodies, but for those of replies that say another.
+/// The version of bodies, except of replies that declare another one.
 pub const VERSION: u8 = 1;
 
 /// A shard of a store.
@@ -24,7 +24,7 @@ pub struct Range {
     pub length: u64,
 }
 
-/// What opens memory.
+/// A key that opens memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     /// Index of the grant.
@@ -40,7 +40,7 @@ pub struct Granted {
     pub extent: u32,
     /// 1 to read, 2 to write, 4 for atomic operations, summed up.
     pub rights: u8,
-    /// What opens it.
+    /// Its key.
     pub key: Key,
 }
 
@@ -73,7 +73,8 @@ impl Body {
         self.u8(flag.into())
     }
 
-    /// Appends a text. One that is too long is cut in its length, and so is no text any more.
+    /// Appends a text. If it is too long, its length field is truncated, so that it is not a valid
+    /// text.
     #[must_use]
     pub fn text(self, text: &str) -> Self {
         self.u8(text.len() as u8).rest(text.as_bytes())
@@ -111,7 +112,7 @@ impl Body {
     }
 }
 
-/// The fields of a body that are yet to be read.
+/// The fields of a body that are still to be read.
 #[derive(Debug)]
 pub struct Fields<'a>(&'a [u8]);
 
@@ -125,7 +126,7 @@ macro_rules! read_integers {
 }
 
 impl<'a> Fields<'a> {
-    /// Those behind the version, which must be this one.
+    /// The fields after the version, which must be `version`.
     #[must_use]
     pub fn of(body: &'a [u8], version: u8) -> Option<Self> {
         let (&found, fields) = body.split_first()?;

@@ -1,5 +1,5 @@
-//! Calls of a memory node and their replies, as far as attacks need them: procedures and fields as the pages that
-//! `docs/formats/node-messages.md` leads to list them.
+//! Calls of a memory node and their replies, as far as attacks need them. Procedures and fields follow the pages
+//! to which `docs/formats/node-messages.md` links.
 
 use crate::body::{Body, Fields, Granted, Shard, VERSION};
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ pub const FLUSH: u8 = 0;
 /// Memory for garbage collection.
 pub const COLLECTION: u8 = 1;
 
-/// A call: its procedure, its body, and what answers it.
+/// A call: its procedure, its body, and the type of its reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call<R> {
     /// Number of the procedure.
@@ -34,13 +34,13 @@ fn call<R>(procedure: u16, fields: impl FnOnce(Body) -> Body) -> Call<R> {
     Call { procedure, body: fields(Body::default()).bytes(), reply: PhantomData }
 }
 
-/// Opens a session: the tenant that it expects to be, which may be empty, and what it calls itself.
+/// Opens a session with the expected tenant, which may be empty, and the session's name.
 #[must_use]
 pub fn open_session(tenant: &str, name: &str) -> Call<SessionOpened> {
     call(1, |body| body.u16(PROTOCOL_VERSION).text(tenant).text(name).u64(0))
 }
 
-/// Renews a session that reads since this reading epoch.
+/// Renews a session that has been reading since this reading epoch.
 #[must_use]
 pub fn renew(session: u64, reading_epoch: u64) -> Call<Renewed> {
     call(2, |body| body.u64(session).u64(reading_epoch))
@@ -94,7 +94,7 @@ pub fn open_store(session: u64, name: &str) -> Call<StoreOpened> {
     call(33, |body| body.u64(session).text(name))
 }
 
-/// Lists stores behind this name.
+/// Lists stores after this name.
 #[must_use]
 pub fn list_stores(session: u64, after: &str) -> Call<StorePage> {
     call(34, |body| body.u64(session).text(after))
@@ -130,18 +130,18 @@ pub fn get_statistics(session: u64) -> Call<Statistics> {
     call(80, |body| body.u64(session))
 }
 
-/// Lists tenants behind this name.
+/// Lists tenants after this name.
 #[must_use]
 pub fn list_tenants(session: u64, after: &str) -> Call<TenantPage> {
     call(81, |body| body.u64(session).text(after))
 }
 
-/// What answers a call.
+/// A reply to a call.
 pub trait Reply: Sized {
     /// The version of its body.
     const VERSION: u8 = VERSION;
 
-    /// Reads the fields; `None` when they are others.
+    /// Reads the fields; `None` when they do not match.
     fn read(fields: &mut Fields<'_>) -> Option<Self>;
 
     /// Reads a body, all of it.
@@ -178,7 +178,7 @@ macro_rules! replies {
 }
 
 replies! {
-    /// Nothing but that it was done.
+    /// Done, without a result.
     Done {}
     /// A session.
     SessionOpened {
@@ -192,7 +192,7 @@ replies! {
         reading_epoch: u64 = Fields::u64,
         capabilities: u64 = Fields::u64,
     }
-    /// A session lives on.
+    /// A session was renewed.
     Renewed {
         lease_ms: u32 = Fields::u32,
         reading_epoch: u64 = Fields::u64,
@@ -283,7 +283,7 @@ replies! {
         moved_bytes: u64 = Fields::u64,
         busy_us: u64 = Fields::u64,
     }
-    /// Tenants, and connections since the node began to listen, by what became of them.
+    /// Tenants, and connections since the node began to listen, by their outcome.
     TenantPage version 2 {
         tenants: Vec<Tenant> = |fields| fields.list(Tenant::read),
         more: bool = Fields::flag,

@@ -38,7 +38,7 @@ fn crc(table: &[u32; 256], parts: &[&[u8]]) -> u32 {
 mod tests {
     use super::*;
 
-    /// What both catalogues of CRCs give as the check value of each.
+    /// The check values in the catalogues of CRCs.
     #[test]
     fn check_values() {
         assert_eq!((crc32c(&[b"1234", b"56789"]), crc32(&[b"123456789"])), (0xe306_9283, 0xcbf4_3926));

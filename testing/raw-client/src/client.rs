@@ -8,10 +8,10 @@ use crate::wire::{self, Arguments, Reply, kind};
 use std::io::{Error, Read, Result, Write};
 use std::net::TcpStream;
 
-/// Room for replies that it says it has.
+/// Room for replies that the client claims to have.
 pub const REPLY_BYTES: u32 = 4 << 20;
 
-/// A link: its control connection, and what shows that an endpoint is of it.
+/// A link: its control connection, and the proof that an endpoint belongs to it.
 #[derive(Debug)]
 pub struct RawLink {
     address: String,
@@ -34,10 +34,10 @@ impl RawLink {
         Ok(Self { address: address.into(), control, number, token, secret: None })
     }
 
-    /// Opens a link, and proves to have a secret: its name and value.
+    /// Opens a link, and proves that it has a secret, given by name and value.
     ///
     /// # Errors
-    /// As for sockets; when the node does not let it in.
+    /// As for sockets; when the node does not admit it.
     pub fn open_as(address: &str, secret: (&'static str, &'static str)) -> Result<Self> {
         let (control, welcome) = door::prove(address, secret, None)?;
         let (number, token) = wire::welcomed(&(kind::WELCOME, 0, welcome)).ok_or_else(|| wrong("no welcome"))?;
@@ -68,12 +68,12 @@ pub struct RawEndpoint<S = TcpStream> {
     /// The socket, or TLS on it.
     pub stream: S,
     next: u64,
-    /// A reply that has come in part.
+    /// A partly received reply.
     partial: Vec<u8>,
 }
 
 impl<S: Read + Write> RawEndpoint<S> {
-    /// An endpoint that was let in over `stream`.
+    /// An endpoint that was admitted over `stream`.
     pub const fn over(stream: S) -> Self {
         Self { stream, next: 1, partial: Vec::new() }
     }
@@ -98,7 +98,7 @@ impl<S: Read + Write> RawEndpoint<S> {
         Ok(number)
     }
 
-    /// Sends a call so many times in one go, without taking an answer.
+    /// Sends a call `count` times at once, without reading an answer.
     ///
     /// # Errors
     /// As for sockets.

@@ -1,4 +1,4 @@
-//! A client at a node's door, by hand: proofs of secrets as `docs/formats/tcp-frame.md` draws them, and TLS by a library
+//! A client at a node's door, by hand: proofs of secrets as `docs/formats/tcp-frame.md` shows them, and TLS by a library
 //! that is made to do what clients do not.
 
 use crate::socket::{connect, read_frame, wrong};
@@ -11,13 +11,13 @@ use std::io::{Error, Result, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// What a client says of itself in front of its proof: that it wants a link, or an endpoint of one.
+/// The request that a client sends before its proof: a link, or an endpoint of a link.
 #[must_use]
 pub fn request(endpoint_of: Option<(u64, u128)>) -> Vec<u8> {
     wire::hello(endpoint_of).split_off(wire::HEADER_BYTES + CHECKSUM_BYTES)
 }
 
-/// The proof of a secret, `value` by its `name`, that `side` gives.
+/// The proof by `side` that it has the secret `value` with this `name`.
 #[must_use]
 pub fn proof((name, value): (&str, &str), side: &str, challenge: &[u8], nonce: &[u8; 32], request: &[u8]) -> Vec<u8> {
     let mut statement = format!("forebay admission 1: {side}").into_bytes();
@@ -35,7 +35,7 @@ pub fn proof_frame(nonce: &[u8; 32], proof: &[u8], name: &str) -> Vec<u8> {
     wire::checked(kind::PROOF, 0, &[&nonce[..], proof, name.as_bytes()].concat())
 }
 
-/// Connects, says what it wants, and takes the challenge.
+/// Connects, says what it wants, and returns the challenge.
 ///
 /// # Errors
 /// As for sockets; when there is no challenge.
@@ -48,10 +48,10 @@ pub fn challenged(address: &str, request: &[u8]) -> Result<(TcpStream, Vec<u8>)>
     }
 }
 
-/// Comes in with a secret. Returns the connection, and the welcome's body.
+/// Connects with a secret. Returns the connection, and the welcome's body.
 ///
 /// # Errors
-/// As for sockets; when the node does not let it in.
+/// As for sockets; when the node does not admit it.
 pub fn prove(address: &str, secret: (&str, &str), endpoint_of: Option<(u64, u128)>) -> Result<(TcpStream, Vec<u8>)> {
     let (request, nonce) = (request(endpoint_of), [5; 32]);
     let (mut stream, challenge) = challenged(address, &request)?;
@@ -88,10 +88,10 @@ pub struct Papers {
 /// A client's session of TLS 1.3 on a socket.
 pub type Session = StreamOwned<ClientConnection, TcpStream>;
 
-/// Begins TLS with a node at loopback. Nothing is sent before something is written.
+/// Begins TLS with a node on loopback. Nothing is sent before something is written.
 ///
 /// # Errors
-/// As for sockets; when the papers are not what they should be.
+/// As for sockets; when the papers are invalid.
 pub fn tls(address: &str, papers: &Papers) -> Result<Session> {
     let pem = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).map_err(Error::other);
     let mut store = RootCertStore::empty();
@@ -112,7 +112,7 @@ pub fn tls(address: &str, papers: &Papers) -> Result<Session> {
 /// Opens a link and an endpoint of it within TLS.
 ///
 /// # Errors
-/// As for sockets; when the node does not let it in.
+/// As for sockets; when the node does not admit it.
 pub fn tls_endpoint(address: &str, papers: &Papers) -> Result<(Session, Session)> {
     let mut control = tls(address, papers)?;
     control.write_all(&wire::hello(None))?;

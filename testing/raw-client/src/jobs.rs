@@ -1,9 +1,9 @@
-//! Kinds of jobs, and arguments of some: of a gather as `docs/formats/gather.md` leads to, of a search as
-//! `docs/formats/search.md` does.
+//! Kinds of jobs, and arguments of some: of a gather as in `docs/formats/gather.md`, of a search as in
+//! `docs/formats/search.md`.
 
 use crate::body::Range;
 
-/// Copies the arguments into an output, and answers with its range and the arguments.
+/// Copies the arguments into an output, and replies with its range and the arguments.
 pub const ECHO: u16 = 1;
 /// Copies ranges into the result.
 pub const GATHER: u16 = 3;
@@ -31,8 +31,8 @@ fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// The arguments of a search for `key` in one block of `length` bytes: the first of a table whose image is at the start of an
-/// extent, and that has no segments.
+/// The arguments of a search for `key` in one block of `length` bytes: the first block of a table without segments, whose
+/// image is at the start of an extent.
 #[must_use]
 pub fn search(extent: u32, key: &[u8], length: u32) -> Vec<u8> {
     const ANY_LENGTH: u64 = u32::MAX as u64;

@@ -1,5 +1,5 @@
-//! A client of a memory node that is written from `docs/formats` and nothing else: it uses no crate of Forebay. So a page that
-//! lacks something, or says something wrong, shows here; and what it sends may be wrong in any way.
+//! A client of a memory node that is written only from `docs/formats`: it uses no crate of Forebay. So an incomplete or
+//! wrong page shows here, and what the client sends may be wrong in any way.
 //!
 //! | layer | page | module |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Sockets that are waited for, but not for ever, and frames that come over them.
+//! Sockets with bounded waits, and frames that come over them.
 
 use crate::wire::HEADER_BYTES;
 use std::io::{Error, ErrorKind, Read, Result};

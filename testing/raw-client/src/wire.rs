@@ -1,11 +1,11 @@
-//! Frames as `docs/formats/tcp-frame.md` leads to, and envelopes as `docs/formats/rpc-envelope.md` does.
+//! Frames as in `docs/formats/tcp-frame.md`, and envelopes as in `docs/formats/rpc-envelope.md`.
 
 use crate::body::Key;
 use crate::checksum::{crc32, crc32c};
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 16;
-/// Bytes of the checksum in front of some bodies.
+/// Bytes of the checksum before some bodies.
 pub const CHECKSUM_BYTES: usize = 4;
 
 /// Kinds of frames.
@@ -55,7 +55,7 @@ pub fn hello(endpoint_of: Option<(u64, u128)>) -> Vec<u8> {
     checked(kind::HELLO, 0, &[&role.to_le_bytes()[..], &link.to_le_bytes(), &token.to_le_bytes()].concat())
 }
 
-/// The link's number and token in the answer to its hello; `None` when that is no welcome.
+/// The link's number and token in the answer to its hello; `None` when the answer is not a welcome.
 #[must_use]
 pub fn welcomed((kind, _, body): &(u8, u64, Vec<u8>)) -> Option<(u64, u128)> {
     let number = body.get(16..24)?.try_into().ok().map(u64::from_le_bytes)?;
@@ -74,7 +74,7 @@ pub fn target(key: Key, offset: u64, length: u32) -> Vec<u8> {
 pub enum Arguments<'a> {
     /// In the request.
     Inline(&'a [u8]),
-    /// By reference: so many bytes, of which nothing may ever be there.
+    /// By reference: this many bytes, which may never exist.
     Announced(u32),
 }
 
@@ -112,7 +112,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Reads a reply as it lies in the caller's buffer.
+    /// Reads a reply from its form in the caller's buffer.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);

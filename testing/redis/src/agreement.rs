@@ -12,9 +12,9 @@ pub enum Agreement {
     Elements,
     /// They have the same pairs of elements in any order.
     Pairs,
-    /// They are of the same form: what is in it is random.
+    /// They have the same form; the content is random.
     Form,
-    /// They are of the same kinds, and so are their elements and those of their elements.
+    /// They have the same kinds, as do their elements and the elements of those.
     Kinds,
     /// They are numbers that differ by at most this.
     Near(i64),
@@ -22,11 +22,11 @@ pub enum Agreement {
     Scan,
     /// The same scan, of pairs.
     ScanPairs,
-    /// The replies of a transaction agree as those of its commands.
+    /// The replies of a transaction agree as the replies of its commands do.
     Transaction,
-    /// They are equal, but for times of streams' entries and sizes of trees.
+    /// They are equal, except times of streams' entries and sizes of trees.
     StreamTimes,
-    /// Nothing is compared: what Redis says depends on what it did before.
+    /// Nothing is compared: Redis's reply depends on what it did before.
     Any,
 }
 
@@ -72,7 +72,7 @@ impl Agreement {
     }
 }
 
-/// Whether two values are of the same kind, and their elements too, down to a depth.
+/// Whether two values, and their elements down to a depth, have the same kind.
 fn are_of_same_kinds(a: &Value, b: &Value, depth: usize) -> bool {
     let (Value::Many(x, xs), Value::Many(y, ys)) = (a, b) else {
         return std::mem::discriminant(a) == std::mem::discriminant(b);

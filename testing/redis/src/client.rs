@@ -103,7 +103,7 @@ impl Client {
     /// Receives a reply.
     ///
     /// # Errors
-    /// Those of the system; when it is no reply.
+    /// Those of the system; when the bytes are not a reply.
     pub fn receive(&mut self) -> Result<Value> {
         let mut line = Vec::new();
         self.reader.read_until(b'\n', &mut line)?;

@@ -7,7 +7,7 @@ use forebay_redis_differential::families::{FAMILIES, Family};
 use forebay_redis_differential::run::{self, Engine, Pair};
 use std::process::ExitCode;
 
-/// A new run begins, with an empty store and a seed of its own, after so many commands.
+/// Number of commands after which a new run begins, with an empty store and its own seed.
 const COMMANDS_A_RUN: u64 = 20_000;
 
 /// Sends random commands to a real Redis and to Forebay's server, and compares the replies.
@@ -43,7 +43,7 @@ fn all(pair: &Pair, family: &Family, arguments: &Arguments) -> u64 {
     let mut differences = 0;
     for seed in arguments.seed..arguments.seed + runs {
         let count = arguments.commands.min(COMMANDS_A_RUN);
-        // What comes after a difference says nothing, so the next run goes on.
+        // Replies after a difference prove nothing, so the next run continues.
         if let Err(difference) = run::family(pair, family, seed, count) {
             println!("{}: {difference}", family.name);
             differences += 1;

@@ -58,7 +58,7 @@ impl Redis {
     }
 }
 
-/// Whether somebody listens. While nobody does, the system may connect a socket with itself.
+/// Whether a server listens. While none does, the system may connect a socket with itself.
 fn is_served(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok_and(|stream| stream.local_addr().ok() != stream.peer_addr().ok())
 }

@@ -13,22 +13,22 @@ use std::net::SocketAddr;
 
 /// Memory of Forebay's embedded memory node.
 const MEMORY_BYTES: u64 = 512 << 20;
-/// Commands that are shown before one whose replies differ.
+/// Number of commands that are shown before one whose replies differ.
 const SHOWN: usize = 60;
-/// All keys are compared after one of so many pipelines.
+/// All keys are compared after one in this many pipelines.
 const LOOK_EVERY: u64 = 8;
 /// Most commands of a pipeline.
 const PIPELINE: u64 = 24;
 
 /// Ends of transactions.
 const ENDS: &[&[u8]] = &[b"EXEC", b"DISCARD", b"RESET"];
-/// How a reply is shown that says that a command waits for its transaction.
+/// The text of a reply that says that a command waits for its transaction.
 const QUEUED: &str = "+QUEUED";
 
 /// A command, and how its replies must agree.
 type Sent = (Agreement, Vec<Vec<u8>>);
 
-/// What Forebay's server keeps its keys in.
+/// The engine of Forebay's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Engine {
     /// An LSM database.
@@ -76,7 +76,7 @@ impl Pair {
 pub struct Difference {
     /// The seed of the run.
     pub seed: u64,
-    /// The commands up to there, the latest last.
+    /// The commands up to that point, the latest last.
     pub commands: Vec<String>,
     /// What Redis said.
     pub redis: String,
@@ -169,7 +169,7 @@ pub fn family(pair: &Pair, family: &Family, seed: u64, count: u64) -> Result<(),
                 return Err(Box::new(Difference { seed, commands, redis: a.join(" "), forebay: b.join(" ") }));
             }
             if a == [QUEUED] {
-                // A step alone: cursors differ.
+                // A single step: cursors differ.
                 queued.push((Agreement::Any, words));
             }
         }
@@ -181,7 +181,7 @@ fn is_queued(reply: &Value) -> bool {
     matches!(reply, Value::Simple(text) if text == "QUEUED")
 }
 
-/// What the database of a connection holds, but for times of streams.
+/// The contents of a connection's database, except times of streams.
 ///
 /// # Panics
 /// When the connection breaks.
@@ -226,7 +226,7 @@ impl Latest for VecDeque<String> {
     }
 }
 
-/// All that a scan finds, each once, in order. The cursor is the word `0`, which stands where commands have it.
+/// All that a scan finds, each once, in order. `words` has `0` in the place of the cursor.
 fn scanned(client: &mut Client, words: &[Vec<u8>], agreement: Agreement) -> Vec<String> {
     let place = if words.first().is_some_and(|word| word.eq_ignore_ascii_case(b"scan")) { 1 } else { 2 };
     let mut words = words.to_vec();

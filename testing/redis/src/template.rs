@@ -1,4 +1,4 @@
-//! Lines of text that random words complete to commands.
+//! Lines of text that are completed with random words to commands.
 //!
 //! A line is an agreement's sign, a weight, and words:
 //!
@@ -36,19 +36,19 @@ pub struct Template {
 pub struct Templates {
     all: Vec<Template>,
     weight: u64,
-    /// What the family's keys begin with.
+    /// The prefix of the family's keys.
     prefix: &'static str,
     now_s: i64,
 }
 
 const NONSENSE: &[&str] =
     &["", "x", "-1", "1.5", "9223372036854775807", "9223372036854775808", "NX", "nan", "(", "-", "0"];
-/// Ends of names of commands that are left as they are.
+/// Suffixes of names of commands that are left unchanged.
 const FIXED: &[&[u8]] = &[b"SPOP", b"SCAN", b"INCRBYFLOAT", b"SUBSCRIBE", b"PUBLISH"];
-/// Beginnings of such.
+/// Prefixes of such names.
 const WAITS: &[&[u8]] = &[b"BL", b"BRPOP", b"BZ", b"WAIT"];
-/// Parts of such lines. Sums of `{f}` stay exact in any format; an id with a word less is a time; and where a request makes no
-/// sense, Redis leaves out keys.
+/// Parts of such lines. Sums of `{f}` stay exact in any format; an id without one word is a time; and where a request makes
+/// no sense, Redis leaves out keys.
 const PARTS: &[&str] = &[
     "CLIENT PAUSE",
     "COMMAND (",
@@ -64,7 +64,7 @@ const PARTS: &[&str] = &[
     "ZADD {k} 0 ",
     "{f}",
 ];
-/// Keys of all families, by what they begin with.
+/// Prefixes of the keys of all families.
 const PREFIXES: &[&str] = &["s", "h", "t", "l", "z", "x"];
 /// Numbers with fractions as C reads them, or does not.
 const ODD_NUMBERS: &[&str] = &[
@@ -83,7 +83,7 @@ const ODD_NUMBERS: &[&str] = &[
     "1e",
     " 1",
 ];
-/// Bounds of scores, of which Redis reads more.
+/// Bounds of scores; Redis accepts more of them.
 const ODD_BOUNDS: &[&str] =
     &["( 1", " 1", "", "(", "1e400", "(-1e400", "1e-400", "(0x1p3", "( inf", "nan", "(nan", "1 ", "((1", "(x"];
 const KEYS: u64 = 6;
@@ -122,10 +122,10 @@ impl Templates {
         let mut words = Vec::new();
         self.complete(template.words, random, &mut words);
         let mut agreement = template.agreement;
-        // What scans must be called to their ends, so their cursors stay.
+        // Scans must run to their ends, so their cursors stay.
         let is_scan = matches!(template.agreement, Agreement::Scan | Agreement::ScanPairs | Agreement::Any);
-        // Scores of ranges by member stay equal, what is removed is not random, nobody waits for ever, a command has one reply,
-        // and the server is not asked for all that it knows.
+        // For these, scores of ranges by member stay equal, removals are not random, nobody waits for ever, a command has
+        // one reply, and the server is not asked for everything that it knows.
         let is_fixed = FIXED.iter().any(|ends| words.first().is_some_and(|word| word.ends_with(ends)))
             || WAITS.iter().any(|begins| words.first().is_some_and(|word| word.starts_with(begins)))
             || PARTS.iter().any(|part| template.words.contains(part))
@@ -270,7 +270,7 @@ fn value(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// A number whose sums are exact in any format.
+/// A number with exact sums in any format.
 fn eighths(random: &mut Random) -> Vec<u8> {
     match random.below(10) {
         0 => pick(random, &["1e3", "-25e-1", "0.5", "3.0", "-0", "1e10", "inf"]).into(),

@@ -1,4 +1,4 @@
-//! Users: what they may do, when that changes, and the file that holds them.
+//! Users: what they may do, changes of that, and the file that holds them.
 
 use forebay::{Options, Store};
 use forebay_env::{Clock, SystemClock};
@@ -19,7 +19,7 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.address().port()).unwrap()
 }
 
-/// What a client is told: a text, a number, or several.
+/// A reply as text: a text, a number, or several.
 fn said(client: &mut Client, request: &str) -> String {
     let words: Vec<&str> = request.split(' ').collect();
     client.call(&words).unwrap().to_string()
@@ -59,7 +59,7 @@ fn users_may_do_what_they_may() {
         "{shown:?}"
     );
     assert!(shown[4].contains("\"auth\"") && shown[4].contains("\"object\" \"AUTH\""), "{shown:?}");
-    // What is queued is judged again when it is carried out.
+    // Queued commands are checked again when they are carried out.
     assert_eq!(said(&mut alice, "MULTI"), "+OK");
     assert_eq!(said(&mut alice, "GET b"), keys);
     assert!(said(&mut alice, "EXEC").starts_with("-EXECABORT"));
@@ -68,9 +68,9 @@ fn users_may_do_what_they_may() {
     assert_eq!(said(&mut admin, "ACL SETUSER alice -get"), "+OK");
     assert!(said(&mut alice, "EXEC").contains("-NOPERM ACLs rules changed between"));
     assert_eq!(said(&mut admin, "ACL LOG RESET"), "+OK");
-    // A secret is not shown to who watches.
+    // A client that monitors does not see a secret.
     assert!(said(&mut admin, "CLIENT LIST").contains("user=alice"));
-    // A subscription that is not allowed any more ends the connection; so does the end of the user.
+    // A subscription that is no longer allowed ends the connection; so does the end of the user.
     let mut listener = connect(&server);
     assert_eq!(said(&mut listener, "HELLO 3 AUTH alice secret").chars().next(), Some('%'));
     assert!(said(&mut listener, "SUBSCRIBE news").contains("subscribe"));
@@ -179,19 +179,19 @@ fn a_file_holds_users() {
         "user carol on #2e7d2c03a9507ae265ecf5b5356885a53393a2029d241394997265a1a25aefc6 ~c* resetchannels -@all +get\n"
     ));
     assert!(saved.contains("(~s* resetchannels -@all +set)\n"), "{saved}");
-    // Whoever is not in the file any more is gone, and the others have what it says.
+    // Users that are no longer in the file are gone, and the others have what it says.
     write("user bob on >b +@write ~b*\n");
     assert_eq!(said(&mut admin, "ACL LOAD"), "+OK");
     assert!(ends(&mut eve));
     assert!(said(&mut bob, "SET s1 x").starts_with("-NOPERM"));
     assert_eq!(said(&mut bob, "SET b1 x"), "+OK");
     assert_eq!(said(&mut admin, "ACL USERS"), "*[\"bob\" \"default\" ]");
-    // The user of everybody else is as before where the file does not name it: it may have a password.
+    // The default user stays the same if the file does not name it: it may have a password.
     assert_eq!(said(&mut admin, "CONFIG SET requirepass secret"), "+OK");
     assert_eq!(said(&mut admin, "ACL LOAD"), "+OK");
     let mut stranger = connect(&server);
     assert!(said(&mut stranger, "GET a").starts_with("-NOAUTH"));
-    // What follows on saying who it is may be as large as that user's.
+    // After authentication, requests may be as large as those of that user.
     stranger
         .send([
             &["AUTH", "secret"].map(|word| word.as_bytes().to_vec())[..],
@@ -200,7 +200,7 @@ fn a_file_holds_users() {
         .unwrap();
     assert_eq!(stranger.receive().unwrap().to_string(), "+OK");
     assert_eq!(stranger.receive().unwrap().to_string(), "+OK");
-    // A file that is wrong changes nothing, and says where.
+    // A wrong file changes nothing, and the error says where it is wrong.
     write("user bob on\nuser bob off\n");
     assert!(said(&mut admin, "ACL LOAD").contains(".acl:2: the user is there twice"));
     write("user bob +nosuch\n");

@@ -1,7 +1,7 @@
-//! Programs over clients of Redis in several languages, against the server.
+//! Programs that use Redis clients of several languages, against the server.
 //!
-//! `cargo xtask setup` installs redis-py. `cargo xtask redis-clients` installs the others as well, and runs all of them,
-//! with those of `crates/cli/tests/serve.rs`: redis-cli and redis-benchmark.
+//! `cargo xtask setup` installs redis-py. `cargo xtask redis-clients` also installs the others, and runs all of them,
+//! and those of `crates/cli/tests/serve.rs`: redis-cli and redis-benchmark.
 
 use crate::common::serve;
 use redis::{Commands, RedisResult};
@@ -19,7 +19,7 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-/// Runs a program, which is told the server's port.
+/// Runs a program, and gives it the server's port.
 #[track_caller]
 fn run(mut program: Command, tell: impl FnOnce(&mut Command, &str), install: &str) {
     let server = serve(2);

@@ -56,7 +56,7 @@ fn who_waits_longest_is_served_first() {
     }
 }
 
-/// Has a client wait in a request, sends others, and returns what the client gets.
+/// Makes a client wait in a request, sends other requests, and returns what the client gets.
 fn awaited(server: &Server, request: &str, others: &[&str]) -> String {
     let words = |request: &str| request.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
     let (mut waiting, mut other) = (connect(server), connect(server));
@@ -77,7 +77,7 @@ fn a_key_of_another_type_is_none_to_wait_for() {
     assert_eq!(awaited(&server, "BZPOPMIN a b 0", &["SET a x", "ZADD b 1 m"]), array(&["b", "m", "1"]).to_string());
     let entry = one_entry("1-1", &["f", "v"]).to_string();
     assert_eq!(awaited(&server, "XREAD BLOCK 0 STREAMS a s $ $", &["SET a x", "XADD s 1-1 f v"]), entry);
-    // Where the element is to go is not waited for.
+    // The client does not wait for the destination of the element.
     let refused = awaited(&server, "BLMOVE a b LEFT LEFT 0", &["SET b x", "RPUSH a v"]);
     assert!(refused.starts_with("-WRONGTYPE"), "{refused}");
     assert_eq!(connect(&server).call(&["LRANGE", "a", "0", "-1"]).unwrap(), array(&["v"]));
@@ -123,7 +123,7 @@ fn an_element_moves_along_those_who_wait() {
     assert_eq!(popper.receive().unwrap(), array(&["to", "x"]));
     ask(&mut popper, &["BZPOPMIN", "scores", "0"]);
     until_blocked(&mut other, 1);
-    // A key of another type is none to wait for.
+    // A key of another type does not end the wait.
     other.call(&["RPUSH", "scores", "x"]).unwrap();
     other.call(&["DEL", "scores"]).unwrap();
     other.call(&["ZADD", "scores", "2", "b", "1", "a"]).unwrap();
@@ -149,7 +149,7 @@ fn time_to_wait_ends() {
     for (reason, reply) in
         [("TIMEOUT", Value::NullArray), ("ERROR", Value::Error("UNBLOCKED client unblocked via CLIENT UNBLOCK".into()))]
     {
-        // What is behind the command waits, too.
+        // Commands after it also wait.
         ask(&mut client, &["BRPOP", "a", "0"]);
         ask(&mut client, &["ECHO", "behind"]);
         until_blocked(&mut other, 1);
@@ -162,8 +162,8 @@ fn time_to_wait_ends() {
     assert_eq!(client.call(&["BLPOP", "a", "-1"]).unwrap(), endless);
 }
 
-/// Whether the system holds the server's end of a client's connection for open: the end of the other side may come a moment
-/// after it hung up, even on one machine, and after what others send then.
+/// Whether the system considers the server's end of a client's connection open. The end of the other side may arrive a
+/// moment after it hung up, even on one machine, and after what others send then.
 fn is_open(server: &Server, client: SocketAddr) -> bool {
     const ESTABLISHED: &str = "01";
     let place = |address: SocketAddr| format!(":{:04X}", address.port());
@@ -187,7 +187,7 @@ fn who_has_gone_takes_nothing() {
         let address = gone.address().unwrap();
         assert!(is_open(&server, address));
         drop(gone);
-        // The system knows then. The thread that serves it may not know yet.
+        // Then the system knows. The thread that serves the connection may not know yet.
         until(|| !is_open(&server, address));
         other.call(&["RPUSH", "a", "x"]).unwrap();
         assert_eq!(other.call(&["LPOP", "a"]).unwrap(), bulk("x"), "{round}");
@@ -245,7 +245,7 @@ fn a_flood_with_a_closed_reader_is_bounded() {
     other.call(&[&b"SET"[..], b"key", &vec![b'x'; 10_000]]).unwrap();
     flood.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let requests = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n".repeat(1000);
-    // A million of them, which ask for ten gigabytes, unless nobody takes them.
+    // A million requests, which ask for ten gigabytes, unless nobody accepts them.
     let sent = (0..1000).take_while(|_| flood.write_all(&requests).is_ok()).count();
     assert!(sent < 1000, "all requests were taken");
     assert_eq!(other.call(&["GET", "nothing"]).unwrap(), Value::Null);
@@ -258,7 +258,7 @@ fn a_flood_with_a_closed_reader_is_bounded() {
     assert!((1..16 << 20).contains(&held), "{line}");
 }
 
-/// So many connections at once, of which each hundredth asks for much and reads nothing for long.
+/// `count` connections at once; every hundredth asks for much and reads nothing for a long time.
 fn crowd(count: usize) {
     const REQUESTS: usize = 300;
     let server = serve(2);
@@ -287,7 +287,7 @@ fn crowd(count: usize) {
     let lines = String::from_utf8(lines).unwrap();
     let held = lines.split_ascii_whitespace().filter_map(|field| field.strip_prefix("tot-mem="));
     let held: usize = held.map(|bytes| bytes.parse::<usize>().unwrap()).sum();
-    // What was not taken waits in the requests.
+    // Data that was not read waits as requests.
     assert!(held < count.div_ceil(100) * (2 << 20) + count * 1024, "{held} bytes are held");
     for slow in clients.iter_mut().step_by(100) {
         for _ in 0..REQUESTS {
@@ -370,7 +370,7 @@ fn entries_of_streams_are_waited_for() {
             assert_eq!(client.receive().unwrap(), one_entry("1-2", &["c", "d"]));
         }
         assert_eq!(other.call(&["XACK", "s", "g", "1-2"]).unwrap(), Value::Integer(1));
-        // Group and stream go while somebody waits.
+        // Group and stream are removed while a client waits.
         ask(&mut member, &of_group);
         until_blocked(&mut other, 1);
         assert_eq!(other.call(&["XGROUP", "DESTROY", "s", "g"]).unwrap(), Value::Integer(1));
@@ -398,13 +398,13 @@ fn a_pause_holds_commands_until_it_ends() {
         ask(&mut writer, &["GET", "a"]);
         ask(&mut writer, &["SET", "a", "1"]);
         ask(&mut writer, &["GET", "a"]);
-        // Reads go on.
+        // Reads continue.
         assert_eq!(writer.receive().unwrap(), Value::Null);
         assert_eq!(other.call(&["GET", "a"]).unwrap(), Value::Null);
         assert_eq!(other.call(&["CLIENT", "UNPAUSE"]).unwrap(), ok);
         assert_eq!(writer.receive().unwrap(), ok);
         assert_eq!(writer.receive().unwrap(), bulk("1"));
-        // This one ends by itself.
+        // This pause ends by itself.
         assert_eq!(other.call(&["CLIENT", "PAUSE", "1"]).unwrap(), ok);
         assert_eq!(writer.call(&["SET", "a", "2"]).unwrap(), ok);
     }
@@ -464,7 +464,7 @@ fn whoever_does_not_finish_a_handshake_is_let_go() {
         assert!(rest.len() < 100, "{}", rest.len());
     }
     until(|| info(&mut client, "connected_clients") == "1");
-    // What is no TLS at all ends at once.
+    // A connection without any TLS ends at once.
     let mut plain = TcpStream::connect(server.tls_address().unwrap()).unwrap();
     plain.write_all(b"PING\r\n").unwrap();
     let mut rest = Vec::new();

@@ -1,4 +1,4 @@
-//! What a key holds goes from a real Redis to Forebay's server and back, as `DUMP` gives it.
+//! Contents of keys go from a real Redis to Forebay's server and back, as `DUMP` returns them.
 
 use forebay_env::Random;
 use forebay_redis_differential::agreement::sorted;
@@ -17,7 +17,7 @@ fn keys(client: &mut Client) -> Vec<Vec<u8>> {
     keys.into_iter().map(|key| if let Value::Bulk(key) = key { key } else { panic!("no key") }).collect()
 }
 
-/// Gives one server what the other one holds.
+/// Copies the contents of one server to the other.
 fn carry(from: &mut Client, to: &mut Client) {
     to.call(&["FLUSHALL"]).unwrap();
     for key in keys(from) {
@@ -70,7 +70,8 @@ fn functions_go_there_and_back(mut redis: Client, mut forebay: Client) {
     }
 }
 
-/// What Redis keeps otherwise than small values: compressed strings, several nodes, tables in place of lists.
+/// Values that Redis stores otherwise than small ones: compressed strings, several nodes, tables in place of
+/// lists.
 fn large(redis: &mut Client, name: &str) {
     let long = "long ".repeat(5000);
     let call = |redis: &mut Client, words: &[&str]| drop(redis.call(words).unwrap());

@@ -1,9 +1,9 @@
-//! What happens to keys is told as Redis tells it.
+//! Events of keys are reported as Redis reports them.
 
 use forebay_redis_differential::client::{Client, Value};
 use forebay_redis_differential::run::{Engine, Pair};
 
-/// Commands, one after another; each sees what those before it left.
+/// Commands, one after another; each sees the results of earlier ones.
 const COMMANDS: &str = "
     SET s a | SET s a EX 100 | SET s a NX | SETNX s b | SETNX s2 b | SETEX s 100 a | PSETEX s 100000 a | GETSET s b
     SET s c KEEPTTL | GETEX s EX 100 | GETEX s PERSIST | GETEX s EXAT 1 | SET s a | GETDEL s | GETDEL s
@@ -46,7 +46,7 @@ fn subscribe(port: u16) -> Client {
     client
 }
 
-/// What a subscriber was sent until the end is told.
+/// What a subscriber was sent, up to a message that marks the end.
 fn told(subscriber: &mut Client, other: &mut Client) -> Vec<String> {
     other.call(&["PUBLISH", "end", "."]).unwrap();
     let mut told = Vec::new();
@@ -85,7 +85,7 @@ fn events_are_those_of_a_real_redis() {
             assert_eq!(found[0], found[1], "{command}");
         }
     }
-    // A key that expires is told of, by whoever finds it.
+    // The command that finds an expired key reports it.
     for (client, subscriber) in clients.iter_mut().zip(&mut subscribers) {
         client.call(&["SELECT", "0"]).unwrap();
         client.call(&["SET", "gone", "x", "PX", "1"]).unwrap();

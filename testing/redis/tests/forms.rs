@@ -1,10 +1,11 @@
-//! What tools read of a server: the same fields as those of a real Redis, in the same order and of the same forms.
+//! What tools read from a server: the same fields as a real Redis, in the same order and form.
 
 use forebay_redis_differential::client::{Client, Value};
 use forebay_redis_differential::run::{Engine, Pair};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fields of `INFO` that are not here: what is not measured, and what only says how Redis was built.
+/// Fields of `INFO` that are missing here: those that are not measured, and those about Redis's
+/// build.
 const NOT_IN_INFO: &[&str] = &[
     "redis_git_sha1",
     "redis_git_dirty",
@@ -36,7 +37,7 @@ const NOT_IN_INFO: &[&str] = &[
     "used_cpu_user_main_thread",
 ];
 
-/// Fields of `MEMORY STATS` that are not here: what is not measured.
+/// Fields of `MEMORY STATS` that are missing here: those that are not measured.
 const NOT_IN_MEMORY: &[&str] = &[
     "functions.caches",
     "db.0",
@@ -85,7 +86,7 @@ fn map(value: &Value) -> BTreeMap<String, &Value> {
     elements(value).chunks_exact(2).map(|pair| (text(&pair[0]), &pair[1])).collect()
 }
 
-/// How a value looks.
+/// The form of a value.
 fn form(value: &str) -> String {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_decimal = |text: &str| text.split_once('.').is_some_and(|(whole, part)| is_number(whole) && is_number(part));
@@ -148,7 +149,7 @@ fn info_has_the_fields_of_redis() {
             let mut expected: Vec<_> = expected.into_iter().filter(is_here).map(form_of).collect();
             let mut found: Vec<_> =
                 found.into_iter().filter(|(name, _)| !name.starts_with("forebay_")).map(form_of).collect();
-            // These are in no order there.
+            // Redis has these in no order.
             if title.ends_with("stats") && title != "Stats" {
                 expected.sort();
                 found.sort();
@@ -198,10 +199,10 @@ fn waits_are_counted_as_by_redis() {
     agree(&mut clients, "calls=4");
 }
 
-/// Commands whose arguments are others here than in Redis 7.0, or that are not there.
+/// Commands whose arguments differ here from Redis 7.0, or that Redis does not have.
 const OTHER_COMMANDS: &[&str] = &["waitaof", "forebay.checkpoint"];
 
-/// Compares what is said of a command, and of its subcommands that both have.
+/// Compares the documents of a command, and of its subcommands that both have.
 fn compare_documents(name: &str, redis: &Value, forebay: &Value, wrong: &mut Vec<String>) {
     let (redis, forebay) = (map(redis), map(forebay));
     for field in ["since", "group", "doc_flags", "deprecated_since", "arguments"] {
@@ -248,7 +249,7 @@ fn commands_are_documented_as_by_redis() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A value with the same text in place of all notes of key specifications, and with the elements of sets in an order.
+/// A value with the same text in place of all notes of key specifications, and with the elements of sets sorted.
 fn with_plain_notes(value: &Value) -> Value {
     let Value::Many(sign, values) = value else { return value.clone() };
     let mut values: Vec<Value> = match values.first() {
@@ -258,7 +259,7 @@ fn with_plain_notes(value: &Value) -> Value {
         }
         _ => values.iter().map(with_plain_notes).collect(),
     };
-    // Key specifications are a set, too, and their order is what arguments refer to.
+    // Key specifications are also a set, but arguments refer to their order.
     if *sign == b'~' && !values.iter().any(|value| matches!(value, Value::Many(..))) {
         values.sort_by_key(ToString::to_string);
     }

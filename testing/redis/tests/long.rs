@@ -6,7 +6,7 @@ use forebay_redis_differential::client::{Client, Value};
 use forebay_server::{Server, ServerOptions};
 use std::net::SocketAddr;
 
-/// The last twenty of them add pairs.
+/// Number of rounds; the last twenty add pairs.
 const ROUNDS: u32 = 140;
 
 fn count(reply: &Value) -> usize {
@@ -26,7 +26,7 @@ fn transaction(client: &mut Client, requests: &[&[&str]]) -> Vec<Value> {
     }
 }
 
-/// Fields come and go in pairs, and nobody sees one of a pair alone, in copies either.
+/// Fields come and go in pairs, and nobody sees one of a pair alone, not even in copies.
 #[test]
 fn nobody_sees_half_of_a_command_that_takes_long() {
     let store = Store::embedded(256 << 20, Options::default()).unwrap();

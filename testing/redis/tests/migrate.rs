@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 
 const CONNECTING: &str = "-IOERR error or timeout connecting to the client";
 const READING: &str = "-IOERR error or timeout reading to target instance";
-/// For targets that answer.
+/// The timeout for targets that answer.
 const PATIENCE_MS: &str = "600000";
 
-/// A server whose commands are long after few steps, so that what is restored and dumped is so.
+/// A server whose commands become long after few steps, so that restoring and dumping are long.
 fn serve_long() -> Server {
     let store = Store::embedded(256 << 20, Options::default()).unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -35,8 +35,8 @@ fn migrate(client: &mut Client, port: u16, words: &[&str]) -> String {
     said(client, &[&["MIGRATE", "127.0.0.1", &port][..], words].concat())
 }
 
-/// A target that sends this to whoever connects first, reads `wanted` in what comes, waits for `then` and sends `more`; and ends when the
-/// other side does.
+/// A target that sends this to the first client, reads until `wanted` comes, waits for `then` and sends `more`. It ends when
+/// the other side does.
 struct Scripted {
     port: u16,
     thread: JoinHandle<()>,
@@ -63,7 +63,7 @@ impl Scripted {
                 }
                 then();
                 socket.write_all(more).unwrap();
-                // Who was sent rubbish may have gone.
+                // A client that was sent rubbish may have gone.
                 let _ = socket.shutdown(Shutdown::Write);
                 while matches!(socket.read(&mut room), Ok(1..)) {}
             })
@@ -71,7 +71,7 @@ impl Scripted {
         Self { port, thread }
     }
 
-    /// One that only sends.
+    /// A target that only sends.
     fn sending(bytes: &'static [u8]) -> Self {
         Self::new(b"", b"SELECT", || {}, bytes)
     }
@@ -129,7 +129,7 @@ fn keys_that_the_target_takes_leave_and_others_stay() {
     let port = there.address().port();
     assert_eq!(said(&mut target, &["SET", "k700", "busy"]), "+OK");
     let names: Vec<String> = (0..1000).map(|number| format!("k{number}")).collect();
-    // Every third one is not there.
+    // Every third key does not exist.
     for name in names.iter().enumerate().filter(|(number, _)| number % 3 != 0).map(|(_, name)| name) {
         assert_eq!(said(&mut source, &["SET", name, "value"]), "+OK");
     }
@@ -142,7 +142,7 @@ fn keys_that_the_target_takes_leave_and_others_stay() {
     assert_eq!(migrate(&mut source, port, &["k700", "3", PATIENCE_MS]), "+OK");
     assert_eq!(said(&mut target, &["SELECT", "3"]), "+OK");
     assert_eq!([said(&mut target, &["GET", "k700"]), said(&mut source, &["DBSIZE"])], ["\"value\"", ":0"]);
-    // One that is named twice is sent twice.
+    // A key that is named twice is sent twice.
     assert_eq!(said(&mut source, &["SET", "twice", "value"]), "+OK");
     assert_eq!(migrate(&mut source, port, &["", "0", PATIENCE_MS, "KEYS", "twice", "twice"]), busy);
     assert_eq!(said(&mut source, &["DBSIZE"]), ":0");
@@ -257,7 +257,8 @@ fn a_target_that_hangs_is_given_up_when_time_is_over() {
     assert_eq!(said(&mut source, &["GET", "k"]), "\"v\"");
 }
 
-/// Its key included, and what needs all keys. With one thread for connections.
+/// This includes users of its key, and commands that need all keys. There is one thread for
+/// connections.
 #[test]
 fn nobody_else_waits_for_the_target() {
     let here = serve(1);
@@ -276,7 +277,7 @@ fn nobody_else_waits_for_the_target() {
     // An operator ends it.
     assert_eq!(said(&mut other, &["CLIENT", "KILL", "ID", &id]), ":1");
     until(|| is_closed(&accepted));
-    // A server that is to stop does not wait either.
+    // A server that must stop does not wait either.
     let mut source = connect(&here);
     said(&mut source, &["SET", "k", "v"]);
     ask(&mut source, &["MIGRATE", "127.0.0.1", &port, "k", "0", PATIENCE_MS]);
@@ -300,7 +301,7 @@ fn a_key_that_changes_on_its_way_stays() {
     let change = move || {
         assert_eq!(said(&mut other, &["INCR", "changed"]), ":2");
         assert_eq!(said(&mut other, &["DEL", "removed"]), ":1");
-        // To read it is no change.
+        // Reading a key is not a change.
         assert_eq!(said(&mut other, &["GET", "same"]), "\"1\"");
     };
     let target = Scripted::new(b"+OK\r\n", b"removed", change, b"+OK\r\n+OK\r\n+OK\r\n");
@@ -309,7 +310,7 @@ fn a_key_that_changes_on_its_way_stays() {
     assert!(reply.starts_with("-ERR a key changed while it was sent, so it stays here"), "{reply}");
     target.thread.join().unwrap();
     assert_eq!([said(&mut source, &["GET", "changed"]), said(&mut source, &["DBSIZE"])], ["\"2\"", ":1"]);
-    // A copy leaves all as it is, so a change does not matter.
+    // A copy leaves the source unchanged, so a change does not matter.
     let mut other = connect(&here);
     let change = move || drop(said(&mut other, &["INCR", "changed"]));
     let target = Scripted::new(b"+OK\r\n", b"RESTORE", change, b"+OK\r\n");
@@ -318,7 +319,7 @@ fn a_key_that_changes_on_its_way_stays() {
     assert_eq!(said(&mut source, &["GET", "changed"]), "\"3\"");
 }
 
-/// Each waits for the other one, which could not go on if a migration kept anything while it waits.
+/// Each waits for the other one, which could not continue if a waiting migration held anything.
 #[test]
 fn servers_migrate_to_each_other_and_to_themselves() {
     let servers = [serve_long(), serve_long()];
@@ -345,7 +346,8 @@ fn servers_migrate_to_each_other_and_to_themselves() {
     }
 }
 
-/// What is counted here while the count goes to another server is counted once: there, or here where a key has changed on its way.
+/// An increment made here while the counter goes to another server counts once: there, or here if the key changed on its
+/// way.
 #[test]
 fn no_change_is_lost_or_doubled() {
     const CHANGES: i64 = 2000;
@@ -425,7 +427,7 @@ fn every_type_goes_to_a_real_redis_and_back() {
     assert_eq!([run::everything(&mut forebay), run::everything(&mut redis)], [String::new(), held.clone()]);
     assert_eq!(migrate(&mut redis, ports[0], &request), "+OK");
     assert_eq!([run::everything(&mut redis), run::everything(&mut forebay)], [String::new(), held]);
-    // Replies to what goes wrong, where the target is the other one and where nobody is the target.
+    // Replies to errors, where the target is the other server and where there is no target.
     for client in [&mut forebay, &mut redis] {
         said(client, &["SET", "busy", "v"]);
     }

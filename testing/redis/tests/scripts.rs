@@ -18,7 +18,7 @@ fn a_script_that_takes_long_can_be_ended_and_leaves_nothing() {
         let (mut caller, mut other, mut third) = (connect(&server), connect(&server), connect(&server));
         assert_eq!(said(&mut other, &["SCRIPT", "KILL"]), "-NOTBUSY No scripts in execution right now.");
         assert_eq!(said(&mut other, &["CONFIG", "SET", "busy-reply-threshold", "50"]), "+OK");
-        // Protected calls and coroutines do not keep it from ending.
+        // Protected calls and coroutines do not prevent its end.
         let endless = "redis.call('set', 'k', 'v') local f = function() while true do end end \
                        while true do pcall(f) pcall(coroutine.wrap(f)) end";
         ask(&mut caller, &["EVAL", endless, "1", "k"]);
@@ -37,14 +37,14 @@ fn a_script_that_takes_long_can_be_ended_and_leaves_nothing() {
         let ended = caller.receive().unwrap().to_string();
         assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{ended}");
         assert_eq!(said(&mut other, &["GET", "k"]), "null");
-        // In a transaction there is nobody to end it, so it ends itself.
+        // In a transaction nobody can end it, so it ends itself.
         assert_eq!(said(&mut caller, &["MULTI"]), "+OK");
         assert_eq!(said(&mut caller, &["SET", "k", "v"]), "+QUEUED");
         assert_eq!(said(&mut caller, &["EVAL", endless, "1", "k"]), "+QUEUED");
         let ended = said(&mut caller, &["EXEC"]);
         assert!(ended.starts_with("-ERR the script took too long for a transaction"), "{ended}");
         assert_eq!(said(&mut other, &["GET", "k"]), "null");
-        // The machine goes on.
+        // The script engine still works.
         assert_eq!(said(&mut caller, &["EVAL", "return ARGV[1]", "0", "x"]), "\"x\"");
         ask(&mut caller, &["EVAL", endless, "1", "k"]);
         until(&mut other, &["GET", "k"], "-BUSY");
@@ -212,7 +212,7 @@ fn what_a_script_writes_is_bounded() {
         let expected = if request[0] == "EVAL" { "-ERR too much is written at once: at most 256 MiB" } else { ":0" };
         assert_eq!(reply, expected);
     }
-    // What is written twice is held once.
+    // A value that is written twice is held once.
     let again = "for i = 1, 8 do redis.call('setrange', 'k', 60000000, 'x') end redis.call('del', 'k') return 1";
     assert_eq!(said(&mut client, &["EVAL", again, "0"]), ":1");
 }
@@ -314,9 +314,9 @@ fn functions_share_nothing_and_are_ended_by_their_own_command() {
         assert_eq!(said(&mut other, &["FUNCTION", "KILL"]), "+OK");
         let ended = caller.receive().unwrap().to_string();
         assert!(ended.starts_with("-ERR Script killed by user with FUNCTION KILL..."), "{ended}");
-        // Nothing of it stays, and the libraries do.
+        // None of its effects stay, but the libraries do.
         assert_eq!(said(&mut other, &["FCALL", "get", "1", "k"]), "null");
-        // A library that does not end is given up.
+        // Loading a library that does not end is given up.
         let stuck = said(&mut other, &["FUNCTION", "LOAD", "#!lua name=stuck\nwhile true do end"]);
         assert_eq!(stuck, "-ERR Error registering functions: ERR FUNCTION LOAD timeout");
         let busy = said(&mut caller, &["EVAL", "return redis.call('fcall', 'get', 0)", "0"]);
@@ -336,7 +336,7 @@ fn libraries_come_and_go_with_their_transaction() {
     said(&mut client, &["FUNCTION", "LOAD", &two]);
     assert_eq!(said(&mut client, &["EXEC"]), "*[\"one\" :1 +OK \"two\" ]");
     assert_eq!(said(&mut client, &["FUNCTION", "LOAD", &one]), "-ERR Function f already exists");
-    // A script that is ended takes the transaction back, with what it loaded.
+    // The end of a script undoes the transaction, including what it loaded.
     assert_eq!(said(&mut client, &["CONFIG", "SET", "busy-reply-threshold", "20"]), "+OK");
     for request in [&["MULTI"][..], &["FUNCTION", "FLUSH"], &["EVAL", "while true do end", "0"]] {
         said(&mut client, request);

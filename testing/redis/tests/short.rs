@@ -26,7 +26,8 @@ fn replies_of_a_server_on_a_shared_tree_agree_with_a_real_redis() {
     agree(&Pair::start(Engine::Tree), 4..=4);
 }
 
-/// A command of more than three words, or that passes a fourth element, takes long: it goes on in another thread.
+/// A command with more than three words, or that passes a fourth element, counts as long: it continues in another
+/// thread.
 #[test]
 fn replies_agree_where_most_commands_take_long() {
     let options = || ServerOptions { max_steps: 3, ..ServerOptions::default() };

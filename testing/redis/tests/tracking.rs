@@ -11,9 +11,9 @@ struct Connection {
 }
 
 impl Connection {
-    /// What it is told until it has got the reply to what it was sent before, and what came with it.
+    /// What the connection is told up to the reply to its earlier request, including messages that came with it.
     fn told(&mut self) -> Vec<Value> {
-        // In a transaction this one would wait, too.
+        // In a transaction this request would also wait.
         if self.is_in_transaction {
             return vec![self.client.receive().unwrap()];
         }
@@ -29,8 +29,8 @@ impl Connection {
     }
 }
 
-/// What connections are told, command by command. The first word of a line says which one sends the rest, where `#name` is the number
-/// of another one.
+/// What connections are told, command by command. The first word of a line says which connection sends the rest, in which
+/// `#name` is the number of another connection.
 fn transcript(port: u16, lines: &[&str]) -> Vec<String> {
     let mut connections: Vec<Connection> = Vec::new();
     let mut told = Vec::new();
@@ -60,7 +60,7 @@ fn transcript(port: u16, lines: &[&str]) -> Vec<String> {
             let replies = connection.told();
             told.extend(replies.into_iter().map(|reply| format!("{line}: {} {reply}", connection.name)));
         };
-        // What others are told is sent before the reply, and so before those to what they ask afterwards.
+        // Messages to others are sent before the reply, and so before replies to what they ask afterwards.
         tell(sender);
         connections.iter_mut().filter(|other| other.name != name && !other.is_in_transaction).for_each(tell);
     }

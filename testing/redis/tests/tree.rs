@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const ROUNDS: u32 = 300;
 
-/// One of two keys is there at any time, and four have the same value; whoever looks finds it so, also who names no key.
+/// Exactly one of two keys exists at any time, and four keys have the same value. Every reader sees this, even one that
+/// names no key.
 #[test]
 fn nobody_sees_half_of_what_another_client_writes() {
     let tree = OwnedTree::embedded(256 << 20, TreeOptions::default()).unwrap();

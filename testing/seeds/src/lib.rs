@@ -1,4 +1,4 @@
-//! Which seeds a program runs, side by side, and what becomes of those that fail.
+//! Runs a program's seeds side by side, and handles those that fail.
 
 #![forbid(unsafe_code)]
 
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// After so many seeds it is said how far the run is.
+/// Number of seeds after which progress is printed.
 const TOLD_EVERY: u64 = 1000;
-/// Where a seed waits instead of working, it hangs after so many times the seconds.
+/// A seed that waits instead of working counts as hanging after this multiple of the seconds.
 const WAITING: u64 = 10;
 
 /// The seeds that a program is to run.
@@ -36,9 +36,9 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// Runs them, until one fails unless all are wanted. Returns what each thread made of its seeds with
-    /// `add`, and how many seeds failed: they are printed, with `again`, the command that runs such a one again.
-    /// Ends the program with exit code 1 when a seed hangs.
+    /// Runs them, until one fails unless all are wanted. Returns what each thread made of its seeds with `add`,
+    /// and how many seeds failed. Failed seeds are printed with `again`, the command that runs such a seed
+    /// again. Ends the program with exit code 1 when a seed hangs.
     pub fn run<T: Default + Send, R>(
         &self,
         run: impl Fn(u64) -> Result<R, String> + Sync,
@@ -86,7 +86,8 @@ impl Seeds {
         (totals, failed.into_inner())
     }
 
-    /// Ends the program when one of the seeds that run, each since when, has run for too long.
+    /// Ends the program when one of the running seeds, given with their starts, has run for too
+    /// long.
     fn watch(
         &self,
         clock: &SystemClock,
@@ -97,7 +98,7 @@ impl Seeds {
         let patience = self.patience.saturating_mul(1_000_000_000);
         while !ended.load(Ordering::Acquire) {
             clock.sleep(Duration::from_millis(20));
-            // The others that run side by side use as much.
+            // The other seeds that run side by side use as much.
             let worked = |start: &Start| process_nanos().saturating_sub(start.processor) / u64::from(self.threads);
             let hangs = |start: &Start| {
                 worked(start) > patience || clock.now().saturating_sub(start.clock) / WAITING > patience
@@ -111,15 +112,15 @@ impl Seeds {
     }
 }
 
-/// When a seed began.
+/// The start of a seed.
 #[derive(Debug, Clone, Copy)]
 struct Start {
     clock: Nanos,
-    /// By the processor time of the whole program.
+    /// The start in processor time of the whole program.
     processor: Nanos,
 }
 
-/// Says that the seeds have ended, also when one panicked.
+/// Signals that the seeds have ended, even when one panicked.
 struct End<'e>(&'e AtomicBool);
 
 impl Drop for End<'_> {

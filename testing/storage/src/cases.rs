@@ -1,6 +1,7 @@
 //! The suite that every back end passes.
 //!
-//! Each case works below a prefix of its own, and uses only what [`forebay_storage`] says that every back end keeps.
+//! Each case works below a prefix of its own, and uses only what every back end keeps, according to
+//! [`forebay_storage`].
 
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -11,7 +12,7 @@ use forebay_storage::{
 };
 use std::sync::Arc;
 
-/// A case: works with a storage below a prefix.
+/// A case: works with storage below a prefix.
 pub type Case = fn(&Storage, &ObjectName);
 
 /// All cases with their names.
@@ -68,7 +69,7 @@ fn objects_are_what_was_put(storage: &Storage, prefix: &ObjectName) {
         objects.put(&object, bytes.clone(), PutMode::Replace).unwrap();
         assert_eq!(objects.get(&object).unwrap(), bytes);
         assert_eq!(objects.size(&object).unwrap(), length as u64);
-        // As a whole, also by a shorter one.
+        // Replaced as a whole, also by a shorter one.
         objects.put(&object, Bytes::from_static(b"other"), PutMode::Replace).unwrap();
         assert_eq!(&objects.get(&object).unwrap()[..], b"other");
     }
@@ -188,7 +189,7 @@ fn lists(storage: &Storage, prefix: &ObjectName) {
     for ObjectInfo { name, size_bytes } in expected.iter().rev() {
         objects.put(name, random_bytes(0, *size_bytes as usize), PutMode::IfAbsent).unwrap();
     }
-    // Neither a part of a part, nor what is deeper, is confused.
+    // Neither a part of a name's part, nor deeper names, are confused.
     objects.put(&below(prefix, "ab/1"), Bytes::new(), PutMode::Replace).unwrap();
     assert_eq!(objects.list(Some(&below(prefix, "a"))).unwrap(), expected);
     let deeper = ObjectInfo { name: below(prefix, "a/deeper/still"), size_bytes: 3 };
@@ -222,7 +223,7 @@ fn commits_and_takeover(storage: &Storage, prefix: &ObjectName) {
     assert_eq!(kind(first.commit(CommitKind::Edit, Bytes::from_static(b"late"))), ErrorKind::Fenced);
     second.commit(CommitKind::Snapshot, random_bytes(1, 100_000)).unwrap();
     assert_eq!(second.prune().unwrap(), 3);
-    // The first one's next number is free again, and still not its own.
+    // The first one's next number is free again, but still does not belong to it.
     assert_eq!(kind(first.commit(CommitKind::Edit, Bytes::from_static(b"late"))), ErrorKind::Fenced);
     let history = History::read(&**objects, prefix).unwrap();
     assert_eq!((history.commits.len(), history.epoch()), (1, 2));

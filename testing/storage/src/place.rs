@@ -1,4 +1,4 @@
-//! Storage that a test has to itself.
+//! Storage that a test uses alone.
 
 use crate::servers::{
     AZURITE_ACCOUNT, SEAWEEDFS_KEY, Server, azurite, google, hdfs, moto, scratch, seaweedfs, seaweedfs_with_a_key,
@@ -6,11 +6,11 @@ use crate::servers::{
 use forebay_storage::{Storage, StorageOptions};
 use std::path::PathBuf;
 
-/// A folder, or a server that the test started. It is gone with all that lies there when this is dropped.
+/// A folder, or a server that the test started. It is removed with its contents when this is dropped.
 #[derive(Debug)]
 pub struct Place {
     url: String,
-    /// What must be known beside the URL.
+    /// Settings that are needed in addition to the URL.
     settings: Vec<(&'static str, String)>,
     /// Runs while this lives.
     _server: Option<Server>,
@@ -97,26 +97,26 @@ impl Place {
         Self { url, settings: Vec::new(), _server: Some(server), folder: None }
     }
 
-    /// Whether a server has it.
+    /// Whether a server provides it.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.folder.is_none()
     }
 
-    /// URL of a part of it.
+    /// The URL of a part of it.
     #[must_use]
     pub fn url(&self, part: &str) -> String {
         format!("{}/{part}", self.url)
     }
 
-    /// How it is reached.
+    /// The options for opening it.
     #[must_use]
     pub fn options(&self) -> StorageOptions {
         let settings = self.settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         StorageOptions { settings, ..StorageOptions::default() }
     }
 
-    /// The same as variables of the environment, for other processes.
+    /// The settings as environment variables, for other processes.
     pub fn variables(&self) -> impl Iterator<Item = (String, &str)> {
         self.settings.iter().map(|(name, value)| (name.to_ascii_uppercase(), value.as_str()))
     }

@@ -1,6 +1,6 @@
-//! Real servers on loopback: each is started at a free port by the test that needs it, and ended by its process id.
+//! Real servers on loopback. The test that needs a server starts it at a free port, and ends it by its process id.
 //!
-//! A server that is missing is a failure that says how to install it, not a test that is passed over.
+//! A missing server is a failure that says how to install it, not a skipped test.
 
 use forebay_env::{Clock, Random, SystemClock};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What makes the servers available.
+/// The command that installs the servers.
 pub const SETUP: &str = "cargo xtask setup";
-/// The same of Azurite.
+/// The command that installs Azurite.
 const AZURE_SETUP: &str = "cargo xtask storage-azure";
 
 /// How long a server may take to start: builds share the machine.
@@ -49,7 +49,7 @@ fn installed() -> PathBuf {
     root().join("target/servers")
 }
 
-/// A folder of this run's own, that the caller removes.
+/// A new folder for this run, which the caller removes.
 ///
 /// # Panics
 /// When it cannot be made.
@@ -61,8 +61,8 @@ pub fn scratch(what: &str) -> PathBuf {
     folder
 }
 
-/// Ports of which nobody uses any. They lie below those that systems give to connections: a server takes a while to bind all of
-/// its ports, and other tests connect meanwhile.
+/// Unused ports. They are below those that systems give to connections, because a server takes a while to bind all of its
+/// ports, and other tests connect meanwhile.
 fn free_ports<const N: usize>() -> [u16; N] {
     let mut random = Random::seeded(Random::secret().expect("the system has randomness") as u64);
     let mut port = || 10_000 + random.below(20_000) as u16;
@@ -91,7 +91,7 @@ pub fn moto() -> Server {
     Server { child, port, folder: None }.with_bucket("moto's S3", &S3_BUCKET)
 }
 
-/// SeaweedFS, whose objects are in a temporary folder, as S3 with a bucket `forebay`. It asks nobody for a key.
+/// SeaweedFS, whose objects are in a temporary folder, as S3 with a bucket `forebay`. It needs no key.
 ///
 /// # Panics
 /// When it is not installed or does not start.
@@ -103,7 +103,7 @@ pub fn seaweedfs() -> Server {
 /// Name and secret of the key that [`seaweedfs_with_a_key`] asks for.
 pub const SEAWEEDFS_KEY: (&str, &str) = ("owner", "the owner's secret");
 
-/// The same, which looks at each request whether it is signed with its key.
+/// As [`seaweedfs`], but the server checks that each request is signed with its key.
 ///
 /// # Panics
 /// As [`seaweedfs`].
@@ -118,7 +118,7 @@ pub fn seaweedfs_with_a_key() -> Server {
     let file = folder.join("keys.json");
     std::fs::write(&file, keys).expect("a temporary file can be written");
     let (server, files_port) = start_seaweedfs(folder, &[format!("-s3.config={}", file.display())]);
-    // Its files ask for no key: there a bucket is a folder. S3 refuses whoever has none.
+    // Its file interface needs no key, and a bucket is a folder there. S3 refuses requests without a key.
     let bucket = Question { request: "POST /buckets/forebay/", header: "Accept: */*", body: "", answers: &["201"] };
     let refusal = Question { request: "GET /forebay/object", header: "Accept: */*", body: "", answers: &["403"] };
     let port = server.port;
@@ -133,7 +133,7 @@ fn start_seaweedfs(folder: PathBuf, more: &[String]) -> (Server, u16) {
     let parts = parts.into_iter().flat_map(|part| [part.to_owned(), format!("{part}.grpc")]);
     let mut command = Command::new(program);
     command.args(["server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3", "-master.telemetry=false"]);
-    // Parts that nobody needs; and volumes of 64 MB, of which it makes several at once.
+    // Turns off unneeded parts; sets volumes of 64 MB, because it makes several at once.
     command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=64", "-volume.max=64"]);
     command.arg(format!("-dir={}", folder.display()));
     command.args(parts.zip(ports).map(|(part, port)| format!("-{part}={port}"))).args(more);
@@ -142,7 +142,7 @@ fn start_seaweedfs(folder: PathBuf, more: &[String]) -> (Server, u16) {
     (Server { child, port, folder: Some(folder) }, files_port)
 }
 
-/// Google Cloud Storage as a program of these tests plays it, whose objects are in memory, with a bucket `forebay`.
+/// Google Cloud Storage, simulated by a program of these tests, with objects in memory and a bucket `forebay`.
 ///
 /// # Panics
 /// When it does not start.
@@ -159,7 +159,7 @@ pub fn google() -> Server {
 /// Account of [`azurite`] and its key.
 pub const AZURITE_ACCOUNT: (&str, &str) = ("forebay", "Zm9yZWJheSdzIHRlc3RzLCBvbiBsb29wYmFjayBvbmx5");
 
-/// Azure Blob Storage as Azurite plays it, whose objects are in memory, with a container `forebay`.
+/// Azure Blob Storage, simulated by Azurite, with objects in memory and a container `forebay`.
 ///
 /// # Panics
 /// When it is not installed or does not start.
@@ -174,7 +174,7 @@ pub fn azurite() -> Server {
     let (account, key) = AZURITE_ACCOUNT;
     command.env("AZURITE_ACCOUNTS", format!("{account}:{key}")).current_dir(&folder);
     let child = start(&mut command, Stdio::null(), "Azurite");
-    // An account's shared access signature, by its key, of all of the service, for ever.
+    // An account's shared access signature by its key, for the whole service, without an end.
     let container = Question {
         request: "PUT /forebay/forebay?restype=container&sv=2021-08-06&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
                   &spr=https%2Chttp&sig=Pj%2BO0ejfNaz%2Bnh2GAWRQqsymciCk7n4VhqwNTU0Nrpg%3D",
@@ -197,7 +197,7 @@ fn installed_program(path: &str, command: &str) -> PathBuf {
     program
 }
 
-/// What a service is asked until it answers as expected.
+/// A request that is repeated until the service answers as expected.
 struct Question {
     request: &'static str,
     header: &'static str,
@@ -245,7 +245,8 @@ fn is_answered(port: u16, Question { request, header, body, answers }: &Question
          {body}",
         body.len()
     );
-    // While nobody listens, the system may connect a socket with itself, if the port is among those that it gives out.
+    // While nobody listens, the system may connect a socket with itself, if the port is among those that it gives to
+    // connections.
     let is_server = stream.local_addr().ok() != stream.peer_addr().ok();
     let mut reply = String::new();
     is_server
@@ -268,7 +269,7 @@ pub fn hdfs() -> Server {
     let [port] = free_ports();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/hdfs/Cluster.java");
     let mut command = Command::new("java");
-    // It is killed in the end, and would leave behind what it keeps in the system's folder.
+    // It is killed in the end, and would leave its files in the system's temporary folder.
     command.arg(format!("-Djava.io.tmpdir={}", folder.display()));
     command.args(["-Xmx256m", "-cp"]).arg(jars.join("*")).arg(source).arg(port.to_string()).arg(&folder);
     let child = start(command.current_dir(&folder), Stdio::piped(), "HDFS (java)");

@@ -1,4 +1,4 @@
-//! The back ends of storage, and crashes. Bugs that are planted have a program of their own: `planted.rs`.
+//! The back ends of storage, and crashes. Planted bugs have a program of their own: `planted.rs`.
 
 mod answers;
 mod backends;

@@ -1,4 +1,4 @@
-//! What the back end makes of answers that a service gives seldom: a server in this process gives them when a test plans it.
+//! How the back end handles rare answers of a service: a server in this process gives them when a test plans it.
 
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -17,9 +17,9 @@ const TWO_PARTS: usize = (8 << 20) + 3;
 /// What goes wrong with a request.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// It is carried out, and whoever is between says that it does not know.
+    /// The request is carried out, but an intermediary says that it does not know the result.
     ReplyLost,
-    /// It is not carried out, and this is the answer.
+    /// The request is not carried out, and this is the answer.
     Refused(&'static str, &'static str),
 }
 
@@ -34,7 +34,7 @@ struct Bucket {
     upload: Option<Vec<u8>>,
     /// Whether the condition of a put is ignored.
     is_careless: bool,
-    /// What goes wrong with the next request that begins so.
+    /// Faults for the next requests that begin with these texts.
     faults: Vec<(&'static str, Fault)>,
 }
 
@@ -100,7 +100,7 @@ impl Bucket {
     }
 }
 
-/// A range of which the last byte is given.
+/// A range given by its first and last byte.
 fn inclusive((first, last): (&str, &str)) -> Range<usize> {
     first.parse().unwrap()..last.parse::<usize>().unwrap() + 1
 }
@@ -142,7 +142,7 @@ fn start() -> (Arc<Mutex<Bucket>>, Storage) {
     let port = listener.local_addr().unwrap().port();
     let bucket = Arc::<Mutex<Bucket>>::default();
     let served = Arc::clone(&bucket);
-    // It ends with the process.
+    // The thread ends with the process.
     let serve_all = move || {
         for stream in listener.incoming().flatten() {
             let _ = serve(stream, &served);
@@ -161,7 +161,7 @@ fn start() -> (Arc<Mutex<Bucket>>, Storage) {
     (bucket, Storage::open("s3://bucket", options).unwrap())
 }
 
-/// Neither comes as far as the library.
+/// Neither reaches the library.
 #[test]
 fn what_names_no_service_is_refused() {
     let open = |url: &str, settings: &[(&str, &str)]| {
@@ -185,7 +185,7 @@ fn object() -> ObjectName {
     ObjectName::new("object").unwrap()
 }
 
-/// Writes an object as a stream; the error's kind and text.
+/// Writes an object as a stream. Returns the error's kind and text.
 fn stream(storage: &Storage, length: usize) -> Result<(), (ErrorKind, String)> {
     let mut writer = storage.objects().writer(&object()).unwrap();
     let written = writer.write(Bytes::from(vec![7; length])).and_then(|()| writer.finish());
@@ -204,7 +204,7 @@ fn an_upload_whose_completion_lost_its_reply_is_done() {
 #[test]
 fn an_upload_that_is_gone_is_begun_again() {
     let (bucket, storage) = start();
-    // Nothing has the name, and then something shorter.
+    // First no object has the name, then a shorter one.
     for _ in 0..2 {
         lock(&bucket).faults.push(("POST /bucket/object?uploadId", NO_UPLOAD));
         let (kind, text) = stream(&storage, TWO_PARTS).unwrap_err();
@@ -250,18 +250,18 @@ fn a_service_that_ignores_conditions_is_told_from_one_that_heeds_them() {
     lock(&bucket).is_careless = true;
     let error = storage.objects().check_conditions(&object(), bytes.clone()).unwrap_err();
     assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("s3://bucket/"), "{error}");
-    // What is no answer to the question stays what it is.
+    // An error that does not answer the question stays unchanged.
     lock(&bucket).faults.push(("PUT", CONFLICT));
     assert_eq!(storage.objects().check_conditions(&object(), bytes).unwrap_err().kind(), ErrorKind::Busy);
 }
 
-/// Whoever goes by signed names asks again as whoever has a key does.
+/// A client with signed names retries like one with a key.
 #[test]
 fn signed_names_are_tried_again_where_that_helps() {
     let (bucket, owner) = start();
     let sign = |permit| {
         let url = owner.objects().sign(permit, &[object()], Duration::from_secs(3600)).unwrap().remove(0);
-        // The server looks at paths alone.
+        // The server looks only at paths.
         assert!(url.secret().contains("/bucket/object?X-Amz-Algorithm=AWS4-HMAC-SHA256&"));
         [(object(), url)]
     };

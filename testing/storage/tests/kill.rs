@@ -1,4 +1,5 @@
-//! Processes that are killed, or stopped while another one takes over, on a real directory. `FOREBAY_ROUNDS=N` does it more often.
+//! Processes that are killed, or stopped while another one takes over, on a real directory. `FOREBAY_ROUNDS=N` runs more
+//! rounds.
 //!
 //! The child is this test's own program. It commits and logs numbers, and writes a line for each one that was acknowledged. The
 //! parent kills or stops it after a random number of lines, takes over, and compares.
@@ -20,7 +21,7 @@ const FOLDER: &str = "FOREBAY_KILL_FOLDER";
 const ROUNDS: u64 = 15;
 
 fn storage(folder: &Path) -> Storage {
-    // Segments that are short, so that kills meet all that happens between two of them.
+    // Short segments, so that kills hit everything that happens between two of them.
     let file_log = FileLogOptions { segment_bytes: 4096, reserve_bytes: 1024 };
     let options = StorageOptions { file_log, ..Default::default() };
     Storage::open(folder.to_str().unwrap(), options).unwrap()
@@ -70,7 +71,7 @@ fn child(folder: &Path) {
     }
 }
 
-/// Not a test of its own: what the others start.
+/// Not a test: the program that the others start.
 #[test]
 fn runs_as_a_child() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -96,7 +97,7 @@ impl Running {
         Self { child, lines, log: None, commit: None, is_fenced: false }
     }
 
-    /// Reads so many acknowledgements, or all that there are.
+    /// Reads `count` acknowledgements, or all if there are fewer.
     fn read(&mut self, mut count: u64) {
         while count > 0
             && let Some(Ok(line)) = self.lines.next()
@@ -114,7 +115,7 @@ impl Running {
     }
 }
 
-/// Takes over: the frames of the log of the epoch before, and the register's history.
+/// Takes over. Returns the frames of the previous epoch's log, and the register's history.
 fn take_over(folder: &Path) -> (Vec<Frame>, History) {
     let storage = storage(folder);
     let (_, history) = claim(&storage);
@@ -142,12 +143,12 @@ fn a_killed_writer_loses_nothing_that_was_acknowledged() {
     let mut random = Random::seeded(1);
     for _ in 0..rounds() {
         let mut running = Running::start(&folder);
-        // Lines of the test's own frame come before.
+        // Lines of the test framework come before.
         running.read(random.below(60) + 4);
         running.child.kill().unwrap();
         running.read(u64::MAX);
         running.child.wait().unwrap();
-        // Killed before it had claimed anything, there is nothing to compare.
+        // If it was killed before it had claimed anything, there is nothing to compare.
         if running.log.is_some() {
             let (frames, history) = take_over(&folder);
             judge(&frames, &history, &running);

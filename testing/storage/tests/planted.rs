@@ -1,4 +1,4 @@
-//! Each planted bug is found by a checker, and without one none finds anything.
+//! A checker finds each planted bug, and without a bug no checker finds anything.
 
 use forebay_storage::planted::{Bug, plant};
 use forebay_storage_conformance::crash::{self, DiskWorld, ObjectWorld};
@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 
 const SEEDS: u64 = 12;
 
-/// A checker: what it finds with a seed.
+/// A checker: returns what it finds with a seed.
 type Checker = fn(u64) -> Result<u64, String>;
 
 /// The checkers that must find a bug.
@@ -31,13 +31,14 @@ fn finders(bug: Bug) -> &'static [Checker] {
     }
 }
 
-/// In one test, one after the other: bugs are planted for the whole process. It has a process of its own.
+/// In one test, one after the other, because bugs are planted for the whole process. The test has a
+/// process of its own.
 #[test]
 fn planted_bugs_are_found() {
     for bug in Bug::ALL {
         for (index, checker) in finders(bug).iter().enumerate() {
             plant(Some(bug));
-            // A checker may also trip over what it meets.
+            // A checker may also panic on what it finds.
             let found = (0..SEEDS)
                 .find_map(|seed| catch_unwind(|| checker(seed)).unwrap_or_else(|_| Err("a panic".into())).err());
             plant(None);

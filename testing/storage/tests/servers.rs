@@ -15,7 +15,7 @@ fn run_everywhere(place: &Place) {
     cases::run(&place.open(""));
 }
 
-/// A put fails where the bucket is not there: with this.
+/// The error of a put where the bucket does not exist.
 fn error_without_a_bucket(url: &str, place: &Place) -> String {
     let missing = Storage::open(url, place.options()).unwrap();
     let error = missing.objects().put(&object(), b"x"[..].into(), PutMode::Replace).unwrap_err();
@@ -23,7 +23,7 @@ fn error_without_a_bucket(url: &str, place: &Place) -> String {
     error.to_string()
 }
 
-/// Whoever has something else for this setting may not read.
+/// A client with another value for this setting may not read.
 fn expect_refusal(place: &Place, setting: &str, wrong: &str) {
     let mut options = place.options();
     options.settings.push((setting.to_owned(), wrong.to_owned()));
@@ -40,7 +40,7 @@ fn moto() {
     let hurried = StorageOptions { operation_timeout: Duration::from_secs(5), retries: 1, ..place.options() };
     let gone = Storage::open(&place.url(""), hurried).unwrap();
     drop(place);
-    // Nobody is there any more.
+    // The server is gone.
     let error = gone.objects().get(&object()).unwrap_err();
     assert!(error.is_transient(), "{error}");
 }

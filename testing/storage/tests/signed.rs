@@ -1,4 +1,4 @@
-//! Signed names: what their owner allows, whoever has them may do without a key, and nothing else.
+//! Signed names: their holder may do without a key what their owner allows, and nothing else.
 
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -22,7 +22,7 @@ fn sign(owner: &Storage, permit: Permit, object: &str, lifetime: Duration) -> Si
     owner.objects().sign(permit, &[name(object)], lifetime).unwrap().remove(0)
 }
 
-/// Whoever has no key.
+/// A client without a key.
 fn stranger() -> SignedAccess {
     SignedAccess::open(Follow::Http, StorageOptions { retries: 2, ..StorageOptions::default() }).unwrap()
 }
@@ -100,7 +100,7 @@ fn a_signature_is_good_for_one_method_on_one_object_for_a_while() {
     expect_refused(write(&access, "two", moved(&writes), b"theirs"), &writes, "a put of another object");
     expect_refused(write(&access, "one", reads.clone(), b"theirs"), &reads, "a put by what is signed to be read");
     expect_refused(read(&access, "one", writes.clone()), &writes, "a read by what is signed to be put");
-    // Of another key.
+    // Signed by another key.
     let mut options = place.options();
     options.settings.push(("aws_secret_access_key".to_owned(), "another".to_owned()));
     let other = Storage::open(&place.url("some/prefix"), options).unwrap();
@@ -143,7 +143,7 @@ fn whoever_has_no_key_signs_nothing() {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         }
     }
-    // Whoever asks for encryption does it by headers, which a name does not say.
+    // A client asks for encryption by headers, which a name does not carry.
     for (setting, value) in [("aws_skip_signature", "true"), ("aws_server_side_encryption", "aws:kms")] {
         let settings = vec![(setting.to_owned(), value.to_owned())];
         let storage = Storage::open("s3://bucket", StorageOptions { settings, ..StorageOptions::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! RocksDB's `db_bench`: run, and read.
+//! RocksDB's `db_bench`: runs it and reads its results.
 
 use crate::Outcome;
 use crate::processes::{Ran, output, run};
@@ -35,14 +35,14 @@ impl Mode {
 /// The program's version.
 ///
 /// # Errors
-/// When it is not there.
+/// When the program is missing.
 pub fn version() -> Outcome<String> {
     let text = output(Path::new(PROGRAM), &["--version".into()])
         .map_err(|error| format!("{error}; install Debian's package rocksdb-tools: `apt-get install rocksdb-tools`"))?;
     Ok(text.trim().to_owned())
 }
 
-/// Flags of all runs, for who wants to repeat them by hand.
+/// Flags of all runs, so that they can be repeated by hand.
 pub fn usual_flags() -> Vec<String> {
     [
         "--compression_type=none",
@@ -59,17 +59,17 @@ pub fn usual_flags() -> Vec<String> {
     .to_vec()
 }
 
-/// A database in a folder of its own, which does not stay.
+/// A database in a temporary folder of its own.
 #[derive(Debug)]
 pub struct Database {
     folder: Scratch,
 }
 
 impl Database {
-    /// An empty one below a folder.
+    /// An empty database below a folder.
     ///
     /// # Errors
-    /// When there cannot be a folder.
+    /// When the folder cannot be made.
     pub fn below(folder: &Path) -> Outcome<Self> {
         Ok(Self { folder: Scratch::below(folder, "rocksdb")? })
     }
@@ -127,24 +127,24 @@ fn quiet_after_seconds(log: &str) -> Option<f64> {
     opened.map(|_| last)
 }
 
-/// The time in front of a line of the log: `2026/11/22-01:27:58.035883 …`.
+/// The time at the start of a line of the log: `2026/11/22-01:27:58.035883 …`.
 fn time_of_day_seconds(line: &str) -> Option<f64> {
     let time = line.split_whitespace().next()?.split_once('-')?.1;
     let mut parts = time.split(':').map(str::parse::<f64>);
     Some(parts.next()?.ok()? * 3600.0 + parts.next()?.ok()? * 60.0 + parts.next()?.ok()?)
 }
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Results {
     /// The results that were printed, in order.
     pub lines: Vec<Line>,
-    /// Bytes that the process wrote, to files for the most part.
+    /// Bytes that the process wrote, mostly to files.
     pub written_bytes: u64,
 }
 
 impl Results {
-    /// The result of this name; of several the last.
+    /// The result of this name; the last of several.
     ///
     /// # Errors
     /// When there is none.

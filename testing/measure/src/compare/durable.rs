@@ -1,5 +1,5 @@
-//! What it costs that writes survive, and that tables lie in storage: Forebay's durabilities beside `none`, and Forebay beside
-//! RocksDB in the same directory of a disk.
+//! The cost of durable writes and of tables in storage: Forebay's durabilities compared with `none`, and Forebay compared
+//! with RocksDB in the same directory of a disk.
 
 use super::db_bench::{Database, KEY_BYTES, Results};
 use super::findings::{Findings, Goal, Row, Unit};
@@ -12,20 +12,20 @@ use forebay_env::{Clock, SystemClock};
 use forebay_workload::PhaseReport;
 use std::time::Duration;
 
-/// Flags of every run with tables in storage, as RocksDB has no compression either.
+/// Flags of every run with tables in storage: RocksDB also has no compression.
 pub const STORAGE_FLAGS: [&str; 1] = ["--compression=none"];
 
 const MILLION: u64 = 1_000_000;
 const VALUE_BYTES: u64 = 400;
 /// Key and value, bytes.
 const RECORD_BYTES: u64 = KEY_BYTES + VALUE_BYTES;
-/// A record in a log or a table, with its header and its share of an index, bytes at most.
+/// Most bytes of a record in a log or a table, with its header and its share of an index.
 const STORED_BYTES: u64 = RECORD_BYTES + 40;
 /// Memory of the smallest memory node, bytes.
 const SMALLEST_NODE: u64 = 2 << 30;
 /// Threads for jobs at the memory node, as RocksDB's sub-compactions.
 const NODE_THREADS: usize = 2;
-/// Of a hundred keys that are drawn with replacement, so many are there in the end.
+/// How many of a hundred keys drawn with replacement exist in the end.
 const LIVE_PERCENT: u64 = 63;
 const SYNCED_EACH_SECOND: &str = "--durability=storage=interval:1s";
 const ROCKSDB: &str = "RocksDB";
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
         flags_with(&flags)
     }
 
-    /// A memory node that all of it fits into.
+    /// A memory node that has room for all of the run.
     fn node(&self, number: u32) -> Outcome<MemoryNode> {
         let bytes = self.number * self.threads * STORED_BYTES * 3 / 2 + (1 << 30);
         self.bench.forebay.memory_node(number, bytes.max(SMALLEST_NODE), NODE_THREADS)
@@ -127,7 +127,7 @@ fn millions(records: u64) -> String {
     format!("{} million", records as f64 / MILLION as f64)
 }
 
-/// Fills by durability, each beside one of the same run that survives nothing.
+/// Fills by durability, each compared with a fill of the same run without durability.
 fn fills(bench: &Bench, findings: &mut Findings) -> Outcome {
     let records = bench.scaled(5 * MILLION);
     for number in [1, 2] {
@@ -161,7 +161,7 @@ fn fills(bench: &Bench, findings: &mut Findings) -> Outcome {
     Ok(())
 }
 
-/// Fills with a log, beside RocksDB's: unsynced, synced, and many threads that share syncs.
+/// Fills with a log, compared with RocksDB's: unsynced, synced, and many threads that share syncs.
 fn syncs(bench: &Bench, findings: &mut Findings) -> Outcome {
     const MANY: u64 = 64;
     let fill = |findings: &mut Findings, run: &Run<'_>, durability: &str, sync: bool| {
@@ -189,7 +189,8 @@ fn syncs(bench: &Bench, findings: &mut Findings) -> Outcome {
     Ok(())
 }
 
-/// Reads of compacted tables in storage, by the size of the cache, and the space that these take.
+/// Reads of compacted tables in storage, by the size of the cache, and the space that the tables
+/// take.
 fn reads(bench: &Bench, findings: &mut Findings) -> Outcome {
     let run = Run::of(bench, bench.scaled(5 * MILLION));
     let live_bytes = run.number * LIVE_PERCENT / 100 * RECORD_BYTES;
@@ -237,7 +238,7 @@ fn reads(bench: &Bench, findings: &mut Findings) -> Outcome {
     Ok(())
 }
 
-/// Bytes that are written until all is quiet, log included.
+/// Bytes that are written until all background work is done, log included.
 fn bytes(bench: &Bench, findings: &mut Findings) -> Outcome {
     let run = Run::of(bench, bench.scaled(20 * MILLION));
     let benchmarks = "fillrandom,waitforcompaction";
@@ -264,7 +265,7 @@ fn bytes(bench: &Bench, findings: &mut Findings) -> Outcome {
     Ok(())
 }
 
-/// Opening and one read, after a process was killed that had flushed nothing.
+/// Opening and one read, after the kill of a process that had flushed nothing.
 fn recoveries(bench: &Bench, findings: &mut Findings) -> Outcome {
     let log_bytes = bench.scaled(1_000_000_000);
     let in_memory = vec!["--db=compare".to_owned(), "--durability=memory=1".to_owned()];
@@ -279,16 +280,17 @@ fn recoveries(bench: &Bench, findings: &mut Findings) -> Outcome {
     Ok(())
 }
 
-/// Seconds until the next process has opened the database and has read a key.
+/// Seconds until the next process has opened the database and read a key.
 fn recovery(bench: &Bench, log_bytes: u64, place: &[String]) -> Outcome<f64> {
     /// A record in the log, with its header, bytes.
     const LOGGED_BYTES: u64 = RECORD_BYTES + 16;
     /// Time after which all that was written is synced.
     const SYNCED: Duration = Duration::from_secs(1);
     let run = Run::of(bench, log_bytes / LOGGED_BYTES);
-    // Nothing is flushed for want of memory: room for the memtables of all shards, their flushes and the log.
+    // No flush because memory is short: there is room for the memtables of all shards, their flushes and the
+    // log.
     let node = bench.forebay.memory_node(1, log_bytes * 4 + (6 << 30), NODE_THREADS)?;
-    // Memtables that together hold all of it: none is larger than half an extent.
+    // Memtables that together hold all the data; none is larger than half an extent.
     let shards = (log_bytes / (90 << 20)).max(1);
     let mut flags = vec![format!("--shards={shards}"), "--write_buffer_size=128MiB".to_owned()];
     flags.extend_from_slice(place);

@@ -1,4 +1,4 @@
-//! What is measured: rows, each a figure of Forebay's beside others of the same run, and their medians.
+//! Measurements: rows, each a figure of Forebay beside others of the same run, and their medians.
 
 use crate::Outcome;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub enum Unit {
     Seconds,
     /// Milliseconds.
     Milliseconds,
-    /// How many times something else.
+    /// A multiple of something else.
     Times,
 }
 
@@ -40,17 +40,17 @@ impl Unit {
     }
 }
 
-/// What a row is to reach.
+/// The goal of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// At least so many times the other figure.
+    /// At least this many times the other figure.
     TimesAtLeast(f64),
-    /// At most so many times the other figure.
+    /// At most this many times the other figure.
     TimesAtMost(f64),
-    /// At least so much, whatever others have.
+    /// At least this much, whatever others have.
     AtLeast(f64),
-    /// At most so much, whatever others have.
+    /// At most this much, whatever others have.
     AtMost(f64),
 }
 
@@ -61,27 +61,27 @@ pub struct Row {
     pub workload: String,
     /// What the figures count.
     pub unit: Unit,
-    /// Forebay's; none when it could not be measured.
+    /// Forebay's figure; `None` when it could not be measured.
     pub forebay: Option<f64>,
-    /// Others, by what they are of; the best one counts.
+    /// Other figures, by their source; the best one counts.
     pub others: BTreeMap<String, f64>,
-    /// What is to be reached.
+    /// The goal.
     pub goal: Option<Goal>,
 }
 
 impl Row {
-    /// A row that is compared with nothing yet.
+    /// A row without a comparison yet.
     pub fn new(workload: impl Into<String>, unit: Unit, forebay: impl Into<Option<f64>>) -> Self {
         Self { workload: workload.into(), unit, forebay: forebay.into(), others: BTreeMap::new(), goal: None }
     }
 
-    /// The same, compared with a figure too, if there is one.
+    /// The same row, also compared with a figure, if there is one.
     pub fn beside(mut self, of: impl Into<String>, figure: impl Into<Option<f64>>) -> Self {
         self.others.extend(figure.into().map(|figure| (of.into(), figure)));
         self
     }
 
-    /// The same with a goal.
+    /// The same row with a goal.
     pub fn with_goal(mut self, goal: impl Into<Option<Goal>>) -> Self {
         self.goal = goal.into();
         self
@@ -94,12 +94,12 @@ impl Row {
         others.reduce(|one, other| if better(one.1, other.1) { one } else { other })
     }
 
-    /// Forebay's figure by the other one.
+    /// Forebay's figure divided by the other one.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.forebay? / self.other()?.1)
     }
 
-    /// Whether the goal is reached; none without a goal or without what it needs.
+    /// Whether the goal is reached; `None` without a goal or without the figures that it needs.
     pub fn is_met(&self) -> Option<bool> {
         match self.goal? {
             Goal::TimesAtLeast(goal) => Some(self.ratio()? >= goal),
@@ -109,7 +109,8 @@ impl Row {
         }
     }
 
-    /// Cells for people: Forebay's figure, the other one and what it is of, ratio, goal, and whether it is met.
+    /// Cells for people: Forebay's figure, the other one and its source, ratio, goal, and whether the goal is
+    /// met.
     pub fn cells(&self) -> [String; 5] {
         let nothing = || "–".to_owned();
         let times = |times: f64| if times < 2.0 { format!("{times:.2}x") } else { format!("{times:.1}x") };
@@ -130,7 +131,7 @@ impl Row {
         ]
     }
 
-    /// A line while it is measured.
+    /// A line to print while measuring.
     pub fn line(&self) -> String {
         let [forebay, other, ratio, goal, met] = self.cells();
         format!("  {:<56} {forebay}, {other}: {ratio}, goal {goal}, {met}", self.workload)
@@ -147,12 +148,12 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// The result of a run, or nothing and a note.
+    /// The result of a run; on failure `None`, and a note of the failure.
     pub fn note<T>(&mut self, result: Outcome<T>) -> Option<T> {
         result.map_err(|failure| self.failures.push(failure)).ok()
     }
 
-    /// The medians of the same rows over several times.
+    /// The medians of the same rows over several measurements.
     pub fn median(times: &[Self]) -> Self {
         let mut rows: Vec<Row> = Vec::new();
         for row in times.iter().flat_map(|time| &time.rows) {
@@ -175,7 +176,7 @@ impl Findings {
     }
 }
 
-/// The median; of an even number the lower middle.
+/// The median; for an even number, the lower middle.
 fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len().checked_sub(1)? / 2).copied()

@@ -1,6 +1,6 @@
 //! Flags of `forebay bench`.
 
-/// Flags that every run has, but for those that are asked for.
+/// Flags that every run has, apart from those asked for.
 pub fn usual_flags() -> Vec<String> {
     [
         "--max_background_jobs=4",
@@ -9,8 +9,8 @@ pub fn usual_flags() -> Vec<String> {
         "--write_buffer_size=67108864",
         "--max_write_buffer_number=5",
         "--target_file_size_base=67108864",
-        // As in db_bench without its histogram: no clock in every call, values that cost nothing to make
-        // and that are not looked at.
+        // As in db_bench without its histogram: no clock in every call, and values that cost nothing to
+        // make and are not examined.
         "--histogram=false",
         "--verify=false",
     ]
@@ -18,7 +18,7 @@ pub fn usual_flags() -> Vec<String> {
     .to_vec()
 }
 
-/// These flags and the usual ones, but for those that these set otherwise.
+/// These flags, and the usual ones that they do not override.
 pub fn flags_with(flags: &[String]) -> Vec<String> {
     let name = |flag: &str| flag.split_once('=').map_or(flag, |(name, _)| name).replace('_', "-");
     let is_set = |usual: &String| flags.iter().any(|flag| name(flag) == name(usual));

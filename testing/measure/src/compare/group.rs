@@ -1,4 +1,4 @@
-//! Groups of rows that are measured together, and what they are measured with.
+//! Groups of rows that are measured together, and the settings of measurements.
 
 use super::db_bench::Mode;
 use super::findings::Findings;
@@ -6,13 +6,13 @@ use crate::processes::Forebay;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What groups are about; a table of its own each.
+/// The topic of groups; each has a table of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Section {
     /// Nothing survives: RocksDB without its log on tmpfs.
     Memory,
-    /// Writes survive, and tables lie in storage: RocksDB in the same directory.
+    /// Writes survive, and tables are in storage: RocksDB in the same directory.
     Durable,
     /// The Redis protocol: redis-server.
     Served,
@@ -27,16 +27,16 @@ impl Section {
 pub struct Group {
     /// The name for `--rows`.
     pub name: &'static str,
-    /// What it is about.
+    /// Its topic.
     pub section: Section,
     /// Its rows, for people.
     pub about: String,
-    /// Measures them once.
+    /// Measures the rows once.
     pub measure: Box<dyn Fn(&Bench) -> Findings>,
 }
 
 impl Group {
-    /// A group whose findings `measure` adds to; they say so when it fails.
+    /// A group to whose findings `measure` adds rows; a failure is noted there.
     pub fn new(
         section: Section,
         name: &'static str,
@@ -53,7 +53,7 @@ impl Group {
     }
 }
 
-/// What groups are measured with.
+/// The settings of measurements.
 #[derive(Debug, Clone)]
 pub struct Bench {
     /// The command.
@@ -64,21 +64,21 @@ pub struct Bench {
     pub forebay_only: bool,
     /// More flags of every `forebay bench`.
     pub flags: Vec<String>,
-    /// By how much numbers of records are divided.
+    /// Divisor of numbers of records.
     pub divisor: u64,
-    /// Where randomness begins.
+    /// The seed of random numbers.
     pub seed: u64,
     /// A folder on a disk.
     pub folder: PathBuf,
 }
 
 impl Bench {
-    /// So many records or operations, or fewer when it is only tried out.
+    /// `number` records or operations, or fewer in a quick run.
     pub fn scaled(&self, number: u64) -> u64 {
         (number / self.divisor.max(1)).max(1)
     }
 
-    /// The result of a run of something else, unless only Forebay is measured.
+    /// The result of a run of another program, unless only Forebay is measured.
     pub fn other<T>(&self, findings: &mut Findings, run: impl FnOnce() -> crate::Outcome<T>) -> Option<T> {
         if self.forebay_only { None } else { findings.note(run()) }
     }

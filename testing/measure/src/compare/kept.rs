@@ -1,4 +1,4 @@
-//! What the documents cite: each group as it was measured last, as JSON and as a page.
+//! The measurements that the documents cite: each group as last measured, as JSON and as a page.
 
 use super::findings::{Findings, Row};
 use super::group::{Group, Section};
@@ -17,16 +17,16 @@ pub struct Comparison {
     groups: Vec<Measured>,
 }
 
-/// A group, and on what it was measured.
+/// A group, and the circumstances of its measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     /// Its name.
     pub group: String,
-    /// What it is about.
+    /// Its topic.
     pub section: Section,
     /// The machine.
     pub machine: Machine,
-    /// The version of what Forebay is compared with.
+    /// The version of the program that Forebay is compared with.
     pub beside: String,
     /// More flags of every `forebay bench`.
     pub flags: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Measured {
     pub repeat: u32,
     /// The rows.
     pub rows: Vec<Row>,
-    /// Why there is no figure.
+    /// Why figures are missing.
     pub failures: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Measured {
         Self { group: name, section, machine, beside, flags: flags.to_vec(), repeat, rows, failures }
     }
 
-    /// On what it was measured.
+    /// The circumstances of its measurement.
     fn circumstances(&self) -> String {
         let times = if self.repeat == 1 { "once".to_owned() } else { format!("median of {}", self.repeat) };
         let beside = if self.beside.is_empty() { String::new() } else { format!("; {}", self.beside) };
@@ -56,10 +56,10 @@ impl Measured {
 }
 
 impl Comparison {
-    /// What a folder holds; nothing, when it holds none.
+    /// Reads the comparison in a folder; empty if there is none.
     ///
     /// # Errors
-    /// When it holds something else.
+    /// When the file holds something else.
     pub fn read(folder: &Path) -> Outcome<Self> {
         let path = json(folder);
         match fs::read_to_string(&path) {
@@ -69,7 +69,7 @@ impl Comparison {
         }
     }
 
-    /// Takes a group in, in place of what was measured before; `order` are the names of all that there are.
+    /// Adds a group, and replaces an earlier measurement of it. `order` has the names of all groups.
     pub fn take(&mut self, measured: Measured, order: &[&str]) {
         let place = |name: &str| order.iter().position(|known| *known == name);
         self.groups.retain(|group| group.group != measured.group && place(&group.group).is_some());
@@ -93,7 +93,7 @@ impl Comparison {
         write(folder.join("comparison.md"), &self.page())
     }
 
-    /// The tables, each with what it is about.
+    /// The tables, each with its topic.
     pub fn page(&self) -> String {
         let mut page = "# Forebay and others\n\n\
                         Made by `cargo xtask compare`, which measures groups of rows (`--list`) and keeps the others as they were; \
@@ -130,7 +130,7 @@ pub fn table(groups: &[&Measured]) -> String {
     text
 }
 
-/// Circumstances, each with the groups that were measured so.
+/// Circumstances, each with the groups that were measured in them.
 fn measured_on(groups: &[&Measured]) -> String {
     let mut all: Vec<(String, Vec<&str>)> = Vec::new();
     for group in groups {

@@ -3,10 +3,10 @@
 //! | module | what |
 //! |---|---|
 //! | `memory` | nothing survives: db_bench's workloads, RocksDB on tmpfs |
-//! | `durable` | writes survive, and tables lie in storage: RocksDB in the same directory |
+//! | `durable` | writes survive, and tables are in storage: RocksDB in the same directory |
 //! | `served` | the Redis protocol: redis-benchmark on redis-server and `forebay serve` |
-//! | `group`, `findings` | groups of rows, and what they give |
-//! | `kept` | the page and the JSON: a group that is measured replaces itself alone |
+//! | `group`, `findings` | groups of rows, and their figures |
+//! | `kept` | the page and the JSON: a measured group replaces only itself |
 //! | `db_bench`, `forebay_bench` | the programs |
 
 mod db_bench;
@@ -27,7 +27,7 @@ use group::{Bench, Group, Section};
 use kept::{Comparison, Measured};
 use std::path::{Path, PathBuf};
 
-/// Where the comparison is kept that the documents cite.
+/// The folder of the comparison that the documents cite.
 const KEPT: &str = "docs/reference";
 
 /// What is compared, and how long.
@@ -70,7 +70,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Where the results are written, if anywhere: what is not comparable replaces nothing that is kept.
+    /// Where the results are written, if anywhere: results that are not comparable replace nothing that is kept.
     fn kept_in(&self) -> Option<&Path> {
         let whole = self.quick <= 1 && !self.forebay_only && self.forebay_flags.is_empty();
         self.output.as_deref().or_else(|| whole.then(|| Path::new(KEPT)))
@@ -80,7 +80,7 @@ impl Arguments {
 /// Measures and prints the table.
 ///
 /// # Errors
-/// When a program is missing or a name is wrong. A row that fails is told in the table.
+/// When a program is missing or a name is wrong. The table reports a row that fails.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let all = all();
     let order: Vec<&str> = all.iter().map(|group| group.name).collect();
@@ -110,7 +110,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         findings.failures.iter().for_each(|failure| eprintln!("{}: {failure}", group.name));
         findings.rows.iter().for_each(|row| eprintln!("{}", row.line()));
         let found = Measured::new(group, findings, machine.clone(), beside, &arguments.forebay_flags, repeat);
-        // After each group: what a long run has measured outlives its being stopped.
+        // After each group, so that a long run that is stopped keeps its measurements.
         if let Some((kept, folder)) = kept.as_mut().zip(arguments.kept_in()) {
             kept.take(found.clone(), &order);
             kept.write(folder)?;
@@ -136,7 +136,7 @@ fn chosen<'a>(arguments: &Arguments, all: &'a [Group]) -> Outcome<Vec<&'a Group>
     Ok(all.iter().filter(by_name).filter(by_section).collect())
 }
 
-/// The version of what a section's groups are compared with.
+/// The version of the program that a section's groups are compared with.
 fn version(section: Section) -> Outcome<String> {
     match section {
         Section::Memory | Section::Durable => db_bench::version(),

@@ -23,7 +23,7 @@ const MILLION: u64 = 1_000_000;
 /// The server's version.
 ///
 /// # Errors
-/// When it is not there.
+/// When the program is missing.
 pub fn version() -> Outcome<String> {
     let text = output(Path::new(REDIS), &["--version".into()])
         .map_err(|error| format!("{error}; install Debian's package redis-server: `apt-get install redis-server`"))?;
@@ -41,7 +41,7 @@ pub fn groups() -> Vec<Group> {
     ]
 }
 
-/// A server that runs.
+/// A running server.
 struct Server {
     process: Running,
     port: u16,
@@ -69,7 +69,7 @@ fn forebay(bench: &Bench, flags: &[String]) -> Outcome<Server> {
     Ok(Server { process, port: port.ok_or_else(|| format!("the server does not say its port: {line}"))? })
 }
 
-/// What redis-benchmark is asked for.
+/// The options of redis-benchmark.
 #[derive(Clone, Copy)]
 struct Load {
     requests: u64,
@@ -78,7 +78,7 @@ struct Load {
     pipeline: u64,
 }
 
-/// What it found of one command.
+/// The result for one command.
 #[derive(Debug, Clone, PartialEq)]
 struct Served {
     command: String,
@@ -111,7 +111,7 @@ impl Server {
         if found.len() == commands.split(',').count() { Ok(found) } else { Err(format!("{CLIENT} printed: {text}")) }
     }
 
-    /// Memory of the process that is its own, bytes.
+    /// Private memory of the process, bytes.
     fn own_bytes(&self) -> Outcome<u64> {
         let path = format!("/proc/{}/status", self.process.id());
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -121,8 +121,8 @@ impl Server {
     }
 }
 
-/// `"SET","123456.79","0.350","0.072","0.327","0.543","0.719","3.271"`: rate, and latencies in milliseconds, of which the
-/// fifth is the 99th percentile.
+/// `"SET","123456.79","0.350","0.072","0.327","0.543","0.719","3.271"`: rate, and latencies in milliseconds; the fifth is
+/// the 99th percentile.
 fn result(line: &str) -> Option<Served> {
     let cells: Vec<&str> = line.split(',').map(|cell| cell.trim_matches('"')).collect();
     let number = |place: usize| cells.get(place)?.parse::<f64>().ok();
@@ -186,9 +186,9 @@ fn durable(bench: &Bench, findings: &mut Findings) -> Outcome {
     Ok(())
 }
 
-/// Data that only a memory node holds, beside Redis with all of it in its memory.
+/// Data that only a memory node holds, compared with Redis, which has all of it in its memory.
 fn large(bench: &Bench, findings: &mut Findings) -> Outcome {
-    /// Key and value, and what a record takes beside, bytes.
+    /// Key and value of a record, and its overhead, bytes.
     const RECORD_BYTES: u64 = 16 + 400;
     const STORED_BYTES: u64 = RECORD_BYTES + 60;
     let keys = bench.scaled(4 * MILLION);

@@ -110,7 +110,7 @@ fn row_of(figure: &mut Figure, label: &str, phase: &PhaseReport) {
     ]);
 }
 
-/// Modelled throughput by clients of the phases of these names.
+/// Modelled throughput of the phases with these names, by number of clients.
 fn by_clients(figure: &mut Figure, mut plot: Plot, phases: Option<Vec<PhaseReport>>, names: &[(&str, &str)]) -> Plot {
     let Some(phases) = phases else { return plot };
     for (name, label) in names {

@@ -1,4 +1,5 @@
-//! What a key costs: Dolphin's table II, and bytes of a get against memory by the options of a tree.
+//! The cost of a key: Dolphin's table II, and bytes of a get against memory, by the options of a
+//! tree.
 //!
 //! These are counts, taken in this process through the library.
 
@@ -10,9 +11,9 @@ use forebay_workload::plot::{Plot, Scale};
 
 /// Items of the paper's table II.
 const PAPER_ITEMS: f64 = 512e6;
-/// Gets that are counted.
+/// Number of counted gets.
 const GETS: u64 = 20_000;
-/// Slots of a bucket that are tried, and how full a new leaf is at most.
+/// Numbers of slots of a bucket to try, and the maximum fill of a new leaf.
 const SLOTS: [usize; 6] = [5, 7, 9, 11, 13, 15];
 const FILLS: [usize; 4] = [50, 60, 67, 75];
 
@@ -43,7 +44,7 @@ impl Keys {
     }
 }
 
-/// Inserts records in random order into a tree of its own, reads all, and counts.
+/// Inserts records in random order into a new tree, reads all, and counts.
 fn counted(options: &TreeOptions, keys: Keys, records: u64) -> Outcome<Counted> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
     let socket = std::env::temp_dir().join(format!("forebay-frontier-{}", std::process::id()));

@@ -1,9 +1,9 @@
-//! `cargo xtask figures`: what a paper's figures show, measured on Forebay, as plots and a table.
+//! `cargo xtask figures`: a paper's figures, measured on Forebay, as plots and a table.
 //!
-//! Up to two threads run in real time, as two processes over shared memory. More threads, and a
-//! network, come from the link model over what was counted: 2 microseconds, 100 Gb/s, 30 million
-//! operations a second. A run that fails is told in the page in place of its points. What a plot shows is kept beside it,
-//! so that it can be drawn anew (`--redraw`).
+//! Up to two threads run in real time, as two processes over shared memory. More threads, and a network, come from the
+//! link model over the counts: 2 microseconds, 100 Gb/s, 30 million operations a second. For a run that fails, the page
+//! has the error in place of the points. The data of a plot are kept beside it, so that it can be drawn again
+//! (`--redraw`).
 //!
 //! | module | what |
 //! |---|---|
@@ -110,7 +110,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     write(&folder.join("README.md"), &page)
 }
 
-/// Draws the plots of a folder anew.
+/// Draws the plots of a folder again.
 fn redraw(folder: &Path) -> Outcome {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -158,7 +158,7 @@ fn write(path: &Path, text: &str) -> Outcome {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// A number with its thousands apart.
+/// A number with separated thousands.
 fn thousands(number: u64) -> String {
     match number {
         0..1000 => number.to_string(),

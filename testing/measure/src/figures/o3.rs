@@ -1,8 +1,8 @@
 //! O3-LSM's figures 7 to 15 (O3-LSM 5).
 //!
 //! The paper has memtables of 64 MB, a cache of blocks of 512 MB and 50 million operations; here all three are a fiftieth,
-//! so that there are as many tables, and a write is moved as often. A network to the storage is modelled over the bytes
-//! that were counted.
+//! so that there are as many tables, and a write is moved as often. A network to the storage is modelled over the counted
+//! bytes.
 
 use super::run::{self, millions, named};
 use super::tiers::{KEY_BYTES, Layout, VALUE_BYTES, on_node, storage};
@@ -40,7 +40,7 @@ pub const FIGURES: &[Named] = &[
 
 /// Networks to the storage, bits a second (O3-LSM 5.2).
 const NETWORKS: [(&str, f64); 2] = [("1 Gb/s", 1e9), ("2.5 Gb/s", 2.5e9)];
-/// A fill, until no work is left of it.
+/// A fill, until none of its work is left.
 const FILL: &str = "fillrandom,waitforcompaction";
 /// Phases over which a rate is watched.
 const WINDOWS: usize = 20;
@@ -55,7 +55,7 @@ fn number(bench: &Bench) -> String {
     format!("--num={}", bench.records)
 }
 
-/// Operations and seconds of phases that belong together, and the bytes between compute node and storage.
+/// Total operations and seconds of several phases, and the bytes between compute node and storage.
 struct Moved {
     operations: u64,
     seconds: f64,
@@ -84,7 +84,7 @@ impl Moved {
         self.bytes as f64 / self.operations.max(1) as f64
     }
 
-    /// Operations a second over such a network.
+    /// Operations a second over a network of this bandwidth.
     fn modelled(&self, bits_per_second: f64) -> f64 {
         self.measured().min(bits_per_second / 8.0 / self.each().max(1e-9))
     }
@@ -291,10 +291,11 @@ fn figure_10(own: &Bench) -> Figure {
     figure
 }
 
-/// Threads of a worker: its time is to a good part that of the storage.
+/// Threads of a worker: much of its time is spent on the storage.
 const WORKER_THREADS: usize = 4;
 
-/// Fills a database until quiet, with a worker beside it; `pool` starts the memory node and the worker.
+/// Fills a database until background work is done, with a worker beside it; `pool` starts the memory
+/// node and the worker.
 fn with_worker(own: &Bench, pool: &Bench, layout: &Layout, records: u64, placement: &str) -> Outcome<Vec<PhaseReport>> {
     let flags = ["--threads=1".to_owned(), format!("--placement={placement}")];
     let node = pool.forebay.memory_node_with(1, layout.memory_bytes(records), &flags)?;
@@ -519,7 +520,8 @@ fn figure_12(own: &Bench) -> Figure {
     figure
 }
 
-/// A fill, and then parts of so many operations each, of which these per cent are reads.
+/// A fill, and then parts with an equal number of operations, of which `reads_percent` per cent are
+/// reads.
 fn in_parts(own: &Bench, parts: usize, reads_percent: u32) -> (String, Vec<String>) {
     let mut benchmarks = vec!["fillrandom"];
     benchmarks.resize(parts + 1, "readrandomwriterandom");
@@ -628,7 +630,8 @@ fn figure_15(own: &Bench) -> Figure {
             let each =
                 moved.iter().zip(&runs).map(|(moved, phases)| moved.bytes as f64 / operations(&phases[1..]).max(1.0));
             let of_network: f64 = each.map(|bytes| NETWORKS[1].1 / 8.0 / bytes.max(1e-9)).fold(f64::INFINITY, f64::min);
-            // One database alone, as often as there are databases, up to what its network and the node's adapter carry.
+            // One database alone, multiplied by the number of databases, up to what its network and the node's adapter
+            // carry.
             let alone = measured.first().map_or(sum, |&(_, rate)| rate);
             let fabric: f64 = runs
                 .iter()
@@ -678,7 +681,7 @@ fn rate_of(phases: &[PhaseReport]) -> f64 {
     operations(phases) / phases.iter().map(|phase| phase.seconds).sum::<f64>().max(1e-9)
 }
 
-/// Runs of so many databases at once on one node: a fill, and then parts of a workload.
+/// Runs `databases` databases at once on one node: a fill, and then parts of a workload.
 fn together(own: &Bench, databases: u64, reads_percent: u32) -> Outcome<Vec<Vec<PhaseReport>>> {
     const PARTS: usize = 10;
     let layout = Layout::default();

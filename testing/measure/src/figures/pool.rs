@@ -1,5 +1,5 @@
-//! Four databases on one pool of memory, one of which bursts: it writes ten times as fast as the others, and what it has not written
-//! before. Beside them one alone, and a pool divided into quarters (`docs/concepts/space.md`).
+//! Four databases on one pool of memory. One bursts: it writes ten times as fast as the others, and always new keys. For
+//! comparison, one database alone, and a pool divided into quarters (`docs/concepts/space.md`).
 
 use super::run::millions;
 use super::tiers::{Layout, on_node, storage};
@@ -10,25 +10,25 @@ use forebay_env::thread;
 use forebay_workload::PhaseReport;
 use forebay_workload::plot::Plot;
 
-/// Databases, the last of which bursts.
+/// Number of databases; the last one bursts.
 const DATABASES: usize = 4;
-/// Memory of the pool, bytes: room for the burst of the one, but not in a quarter.
+/// Memory of the pool, bytes: it has room for the burst, but a quarter of it has not.
 const POOL_BYTES: u64 = 512 << 20;
 /// Writes a second of each of the others.
 const RATE: u64 = 10_000;
-/// How many times as many the last one has.
+/// The multiple of that rate for the last one.
 const BURST: u64 = 10;
-/// Parts of a run, of which the first one fills the database and does not count.
+/// Parts of a run; the first one fills the database and does not count.
 const PARTS: usize = 8;
 /// MiB of a memtable and of a table: half an extent.
 const TABLE_MIB: u64 = 2;
-/// Tables that fill level 1: it is a quarter of what a quarter of the pool holds.
+/// Tables that fill level 1, which is a quarter of what a quarter of the pool holds.
 const LEVEL1_TABLES: u64 = 16;
-/// Bytes a second that the link between each database and the storage carries: the log of the one that bursts, and a quarter
-/// more, so that what is to be moved down meanwhile piles up in memory.
+/// Bytes a second that the link between each database and the storage carries: enough for the log of the bursting one, and a
+/// quarter more. So data to be moved down piles up in memory meanwhile.
 const LINK: u64 = 35_000_000;
 
-/// What one database did in each part.
+/// The reports of one database for each part.
 type Parts = Vec<PhaseReport>;
 
 pub(super) fn figure(own: &Bench) -> Figure {
@@ -87,18 +87,19 @@ pub(super) fn figure(own: &Bench) -> Figure {
     figure
 }
 
-/// A memory node with a thread for jobs. What databases are kept is exact to extents, so these are small (`docs/concepts/space.md`).
+/// A memory node with a thread for jobs. What is kept for databases is counted in whole extents, so extents are small
+/// (`docs/concepts/space.md`).
 fn node(own: &Bench, number: u32, bytes: u64) -> Outcome<MemoryNode> {
     own.forebay.memory_node_with(number, bytes, &["--threads=1".into(), format!("--extent-size={}MiB", 2 * TABLE_MIB)])
 }
 
-/// The one database that is a steady one, on a pool of its own.
+/// A single steady database, on a pool of its own.
 fn alone(own: &Bench) -> Outcome<Parts> {
     let node = node(own, 1, POOL_BYTES)?;
     run(own, &node, 0)
 }
 
-/// All of them at once, on one pool, or each on a quarter.
+/// All databases at once, on one pool, or each on a quarter.
 fn together(own: &Bench, is_pooled: bool) -> Outcome<Vec<Parts>> {
     let (nodes, bytes) = if is_pooled { (1, POOL_BYTES) } else { (DATABASES, POOL_BYTES / DATABASES as u64) };
     let node = |number| node(own, number, bytes);
@@ -108,13 +109,13 @@ fn together(own: &Bench, is_pooled: bool) -> Outcome<Vec<Parts>> {
     runs.into_iter().map(|run| run.unwrap_or_else(|| Err("a run panicked".to_owned()))).collect()
 }
 
-/// Runs a database: all parts of all databases take as long, where the rates are kept.
+/// Runs a database: if the rates are kept, all parts of all databases take equally long.
 fn run(own: &Bench, node: &MemoryNode, database: usize) -> Outcome<Parts> {
     let times = if database + 1 == DATABASES { BURST } else { 1 };
     let mut benchmarks = vec!["fillrandom"];
     benchmarks.resize(PARTS, "overwrite");
     let writes = own.records / 100 * times;
-    // Who bursts hardly writes a key again.
+    // The bursting database rarely writes a key again.
     let keys = writes * if times == BURST { 10 * PARTS as u64 } else { 1 };
     let flags = [
         format!("--num={keys}"),
@@ -122,11 +123,11 @@ fn run(own: &Bench, node: &MemoryNode, database: usize) -> Outcome<Parts> {
         format!("--write-rate={}", RATE * times),
         format!("--seed={}", database + 1),
         format!("--db=database-{database}"),
-        // The log alone leads: tables in memory need not be in storage before they move down.
+        // Only the log must keep up: tables in memory need not be in storage before they move down.
         format!("--storage-lag={}", POOL_BYTES / (TABLE_MIB << 20)),
     ];
     let storage = storage()?;
-    // Memory alone makes writers wait.
+    // Only memory makes writers wait.
     let layout = Layout {
         value_bytes: 256,
         table_mib: TABLE_MIB,

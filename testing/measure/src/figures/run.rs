@@ -1,4 +1,4 @@
-//! Runs of the command for a figure, and what the link model makes of their counts.
+//! Runs of the command for a figure, and the link model over their counts.
 
 use super::Bench;
 use crate::Outcome;
@@ -6,7 +6,7 @@ use crate::processes::{MemoryNode, require_memory};
 use forebay::{Counts, LinkModel};
 use forebay_workload::PhaseReport;
 
-/// Where a run has its memory.
+/// Where the memory of a run is.
 #[derive(Debug, Clone, Copy)]
 pub enum Place {
     /// In memory nodes of their own over shared memory.
@@ -20,7 +20,7 @@ pub enum Place {
     Process,
 }
 
-/// Runs `command` with `flags` where each memory node has so many bytes.
+/// Runs `command` with `flags`, on memory nodes with the given number of bytes each.
 ///
 /// # Errors
 /// When a process fails, or there is not enough memory.
@@ -46,7 +46,7 @@ pub fn report(
     }
 }
 
-/// The phase of this name; of several the last.
+/// The phase of this name; the last of several.
 ///
 /// # Errors
 /// When there is none.
@@ -54,13 +54,13 @@ pub fn named<'a>(phases: &'a [PhaseReport], name: &str) -> Outcome<&'a PhaseRepo
     phases.iter().rfind(|phase| phase.name == name).ok_or_else(|| format!("the report has no phase {name}"))
 }
 
-/// A count of a phase for each operation.
+/// A count of a phase, per operation.
 pub fn each(count: u64, phase: &PhaseReport) -> f64 {
     count as f64 / phase.operations.max(1) as f64
 }
 
-/// Operations a second of a phase with so many threads on the usual network: what was counted is
-/// charged with round trips, bytes and operations. `cpu_seconds` is what the callers computed.
+/// Operations a second of a phase with `threads` threads on the usual network: the counts are
+/// charged as round trips, bytes and operations. `cpu_seconds` is the callers' computing time.
 pub fn modelled(phase: &PhaseReport, cpu_seconds: f64, threads: usize) -> f64 {
     let fabric = &phase.fabric;
     let counts = Counts {
@@ -76,15 +76,15 @@ pub fn modelled(phase: &PhaseReport, cpu_seconds: f64, threads: usize) -> f64 {
     phase.operations as f64 / LinkModel::default().seconds(&counts, cpu_seconds, threads).max(1e-9)
 }
 
-/// What the callers of a phase that was run with the link model computed, seconds: their time in the
-/// model without their round trips.
+/// The callers' computing time in a phase that was run with the link model, seconds: their time in
+/// the model without their round trips.
 pub fn own_cpu_seconds(phase: &PhaseReport) -> f64 {
     let waiting = phase.fabric.round_trips as f64 * LinkModel::default().round_trip.as_secs_f64();
     let all = |mean_latency_us: f64| mean_latency_us / 1e6 * phase.operations as f64;
     phase.model.map_or(phase.compute.cpu_seconds, |model| (all(model.mean_latency_us) - waiting).max(0.0))
 }
 
-/// Modelled operations a second by numbers of threads.
+/// Modelled operations a second, by number of threads.
 pub fn by_threads(phase: &PhaseReport, threads: &[usize]) -> Vec<(f64, f64)> {
     let own = own_cpu_seconds(phase);
     threads.iter().map(|&threads| (threads as f64, modelled(phase, own, threads))).collect()

@@ -1,4 +1,5 @@
-//! Tebis' two ways to replicate (Tebis 5): what each sends, and the processor time that it takes.
+//! Tebis' two ways to replicate (Tebis 5): the bytes that each sends, and the processor time that
+//! it takes.
 
 use super::run::{self, Place};
 use super::{Bench, Figure, Named};
@@ -14,7 +15,7 @@ as many bytes of large ones, with memtables and tables of 8 MiB.";
 pub const FIGURES: &[Named] = &[("replication", replication)];
 
 const KEY_BYTES: u64 = 24;
-/// Tebis' small records, and large ones that are gathered all the same.
+/// Tebis' small records, and large ones that are nevertheless gathered.
 const VALUE_BYTES: [u64; 2] = [9, 900];
 const NODES: u32 = 3;
 

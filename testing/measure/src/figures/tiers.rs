@@ -7,7 +7,7 @@ use crate::scratch::Scratch;
 use forebay_workload::PhaseReport;
 use std::path::Path;
 
-/// Where databases lie.
+/// The folder of databases.
 const FOLDER: &str = "target/figures";
 pub(super) const KEY_BYTES: u64 = 16;
 pub(super) const VALUE_BYTES: u64 = 64;
@@ -22,13 +22,13 @@ pub(super) struct Layout {
     pub(super) level0_tables: u64,
     /// MiB of a memtable and of a table.
     pub(super) table_mib: u64,
-    /// So many tables fill level 1.
+    /// Number of tables that fill level 1.
     pub(super) level1_tables: u64,
     /// First level in storage.
     pub(super) storage_from: u64,
     /// Where compactions run.
     pub(super) place: &'static str,
-    /// Bytes a second that a database moves to the storage at most, and as many from it; none for no limit.
+    /// Most bytes a second that a database moves to the storage, and the same from it; `None` for no limit.
     pub(super) storage_rate: Option<u64>,
     /// Who builds the indexes of flushes.
     pub(super) flush_place: &'static str,
@@ -62,7 +62,7 @@ impl Layout {
             "--durability=storage=interval:1s".into(),
             "--compression=none".into(),
             "--block-cache=10MiB".into(),
-            // Over the networks that are modelled a block takes longer than the 30 us from which memory nodes keep it.
+            // Over the modelled networks, a block takes longer than the 30 us from which memory nodes keep it.
             "--memory-cache-after=0s".into(),
             format!("--write_buffer_size={}MiB", self.table_mib),
             format!("--target_file_size_base={}MiB", self.table_mib),
@@ -76,7 +76,7 @@ impl Layout {
         flags
     }
 
-    /// Memory of a node that all writes of a run would fit into, bytes.
+    /// Memory of a node that would hold all writes of a run, bytes.
     pub(super) fn memory_bytes(&self, writes: u64) -> u64 {
         (writes * (KEY_BYTES + self.value_bytes + 60) * 2).max(1 << 30)
     }

@@ -5,12 +5,12 @@ use super::{Bench, Figure};
 use crate::Outcome;
 use forebay_workload::PhaseReport;
 
-/// Callers in the model, beside one.
+/// Number of callers in the model, in addition to a single caller.
 const CALLERS: usize = 64;
-/// A record has some 30 bytes: with memtables of 64 MB none would leave the compute node.
+/// A record has some 30 bytes: with memtables of 64 MB, no record would leave the compute node.
 const LSM_FLAGS: [&str; 3] =
     ["--write_buffer_size=1MiB", "--target_file_size_base=1MiB", "--max_bytes_for_level_base=4MiB"];
-/// Scans bring so many records that fewer operations suffice.
+/// Scans return many records, so fewer operations suffice.
 const SCAN_SHARE: u64 = 20;
 
 /// Runs workloads over shared memory, with the link model on top.

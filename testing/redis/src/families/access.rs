@@ -1,6 +1,6 @@
 //! Users, and what they may do.
 //!
-//! How the commands of a user are put into words differs, so that is not compared, but what may be done is.
+//! The text of a user's commands differs, so it is not compared. What the user may do is compared.
 
 pub(super) const TABLE: &str = "
     = 40 ACL SETUSER (u1|u2|u3) (+@read|-@read|+@write|-@write|+@string|-@string|+@fast|-@slow|+@all|-@all|+@admin|-@admin|+@keyspace|-@dangerous)

@@ -41,7 +41,8 @@ pub(super) const TABLE: &str = "
     = 1  COMMAND GETKEYS (GET {k}|MSET {kv*}|PING|NOSUCH|GET)
 ";
 
-/// What no transaction here may have. Nobody is reached, as there is no such key.
+/// Commands that no transaction here may have. No server is contacted, because there is no such
+/// key.
 pub(super) const MIGRATION: &str = "
     = 2  MIGRATE 127.0.0.1 1 nothing (0|x) (10|-1|x) (COPY|REPLACE|COPY REPLACE|AUTH p|AUTH2 u p|AUTH|AUTH2 u|KEYS a|x|)
 ";

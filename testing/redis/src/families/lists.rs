@@ -22,7 +22,7 @@ pub(super) const TABLE: &str = "
     = 1  LMPOP (0|-1|x|1|2|3) {k} (LEFT|RIGHT|x) (COUNT 0|COUNT|COUNT 1 COUNT 2|)
 ";
 
-/// What waits where there is nothing, for a moment.
+/// Commands that wait for a moment where there is nothing.
 pub(super) const BLOCKING: &str = "
     = 2 (BLPOP|BRPOP) {k} {k} (0.001|0.002|1e-3|0x.01|x|-1|inf|1e16|1e400|-1e400|1e5000|1e-400|9223372036854776|)
     = 1 BRPOPLPUSH {k} {k} (0.001|x|-1)

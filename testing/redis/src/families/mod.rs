@@ -72,7 +72,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "channels", prefix: "s", tables: &[server::CHANNELS] },
 ];
 
-/// What gives keys other types, and removes keys.
+/// Commands that give keys other types, and remove keys.
 const OTHERS: &str = "
     = 2 DEL {k*}
     = 1 FLUSHDB
@@ -105,7 +105,7 @@ impl Family {
         let is_acl =
             |name: &str| is("ACL") && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
         match (redis, forebay) {
-            // What is not printable is not shown here.
+            // Unprintable characters are not shown here.
             (Value::Error(a), Value::Error(b)) if a.starts_with("ERR unknown command") => {
                 b.starts_with("ERR unknown command")
             }
@@ -114,11 +114,12 @@ impl Family {
                 a.contains("exceeds maximum") || b.contains("exceeds maximum")
             }
             (Value::Integer(_), Value::Error(b)) => b.contains("exceeds maximum") || b.contains("bit offset"),
-            // Redis rounds in 80 bits, Forebay does not round.
+            // Redis rounds to 80 bits, Forebay does not round.
             (Value::Bulk(a), Value::Bulk(b)) if is("INCRBYFLOAT") || is("HINCRBYFLOAT") => is_near(a, b),
             // Random, where a word was left out.
             (Value::Bulk(a), Value::Bulk(b)) if is_acl("GENPASS") => a.len() == b.len(),
-            // A user that has a word of the table as its name, as words come to be left out: what it may do has other words.
+            // A user whose name is a word of the table, because words are left out at random: the text of what it may do
+            // differs.
             (Value::Many(a, _), Value::Many(b, _)) if is_acl("GETUSER") => a == b,
             // Times and addresses.
             (Value::Many(_, a), Value::Many(_, b)) if is_acl("LOG") => a.len() == b.len(),

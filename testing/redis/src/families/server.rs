@@ -41,7 +41,7 @@ pub(super) const TABLE: &str = "
     = 4  GET {k}
 ";
 
-/// One channel at a time, so that each command has one reply; and no message is sent where somebody has subscribed.
+/// One channel at a time, so that each command has one reply. No message is sent to a channel with subscribers.
 pub(super) const CHANNELS: &str = "
     = 10 SUBSCRIBE (c1|c2|c3)
     = 10 UNSUBSCRIBE (c1|c2|c3)

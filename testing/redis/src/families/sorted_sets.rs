@@ -50,7 +50,7 @@ pub(super) const LEX: &str = "
     = 2  (ZRANK|ZREVRANK) {k} {m}
 ";
 
-/// What waits where there is nothing, for a moment.
+/// Commands that wait for a moment where there is nothing.
 pub(super) const BLOCKING: &str = "
     = 2 (BZPOPMIN|BZPOPMAX) {k} {k} (0.001|0.002|x|-1|inf|)
     = 2 BZMPOP (0.001|x|-1) 2 {k} {k} (MIN|MAX|x) (COUNT {n}|COUNT 0|)

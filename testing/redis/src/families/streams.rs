@@ -1,4 +1,4 @@
-//! Streams. Ids are small, so that they meet, and streams have fewer than a hundred entries at most times.
+//! Streams. Ids are small, so that they coincide, and streams mostly have fewer than a hundred entries.
 
 use crate::client::Value;
 
@@ -44,17 +44,17 @@ pub(super) const TABLE: &str = "
     = 1  OBJECT ENCODING {k}
 ";
 
-/// What changes a stream, and does not break transactions of Redis.
+/// Commands that change a stream, and do not break transactions of Redis.
 pub(super) const QUIET: &str = "
     = 2  XSETID {k} {sid} (ENTRIESADDED {n}|MAXDELETEDID {sid}|ENTRIESADDED 100 MAXDELETEDID {sid}|ENTRIESADDED -1|x|)
     = 1  XGROUP DESTROY {k} {gr}
 ";
 
-/// Sizes that Redis's trees have, and times, as both servers would show them.
+/// Replaces the sizes of Redis's trees, and times, by what both servers would show.
 pub(crate) fn without_times(value: &Value) -> Value {
     let Value::Many(sign, values) = value else { return value.clone() };
     let mut plain: Vec<Value> = values.iter().map(without_times).collect();
-    // A pending entry: id, consumer, when or for how long, deliveries; or without the consumer.
+    // A pending entry: id, consumer, time or duration, deliveries; or without the consumer.
     if let [Value::Bulk(_), Value::Bulk(_), Value::Integer(time), Value::Integer(_)]
     | [Value::Bulk(_), Value::Integer(time), Value::Integer(_)] = &mut plain[..]
     {
@@ -70,7 +70,7 @@ pub(crate) fn without_times(value: &Value) -> Value {
     Value::Many(*sign, plain)
 }
 
-/// A time to some minutes.
+/// A time, rounded to some minutes.
 const fn rough(time_ms: i64) -> i64 {
     (time_ms + 300_000) / 600_000
 }

@@ -41,12 +41,12 @@ pub(super) const BITS: &str = "
     = 4  GET {k}
 ";
 
-/// What may make a string longer without breaking transactions of Redis.
+/// Commands that may make a string longer without breaking transactions of Redis.
 pub(super) const BITS_QUIET: &str = "
     = 3  BITFIELD {k} OVERFLOW FAIL (GET {bt} {o}|SET {bt} {o} {j}|INCRBY {bt} {o} {j}|) (GET {bt} {o}|SET {bt} {o} {j}|INCRBY {bt} {o} {j}|)
 ";
 
-/// Sums of numbers with fractions, of which Redis does not round any.
+/// Sums of numbers with fractions, none of which Redis rounds.
 pub(super) const FRACTIONS: &str = "
     = 4  SET {k} {f}
     = 12 INCRBYFLOAT {k} {f}

@@ -9,9 +9,9 @@ use forebay_server::{Server, ServerOptions};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How often something that must happen is looked for.
+/// Time between two checks for something that must happen.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// How often it is looked for at most: builds share the machine.
+/// Most checks: builds share the machine.
 const LOOKS: usize = 12_000;
 
 /// An empty server at a free port.
@@ -36,7 +36,7 @@ pub fn ask(client: &mut Client, words: &[&str]) {
     client.send([&words[..]]).unwrap();
 }
 
-/// Looks until `done`.
+/// Checks until `done`.
 #[track_caller]
 pub fn until(mut done: impl FnMut() -> bool) {
     let clock = SystemClock::new();

@@ -1,4 +1,4 @@
-//! Logs: what was acknowledged is recovered, nothing is invented, and a writer that was overtaken acknowledges nothing more.
+//! Logs: everything acknowledged is recovered, nothing is invented, and a deposed writer acknowledges nothing more.
 
 use super::{DiskWorld, ObjectWorld, World};
 use crate::{Finding, check};
@@ -8,7 +8,7 @@ use forebay_env::Random;
 use forebay_storage::{Disk, Frame, Log, LogReader, ObjectName, Position, Recovery, Storage};
 use std::sync::{Arc, Mutex};
 
-/// What a writer does.
+/// An action of a writer.
 #[derive(Debug, Clone)]
 enum Act {
     Append(Bytes),
@@ -32,10 +32,10 @@ fn script(random: &mut Random) -> Vec<Act> {
     acts
 }
 
-/// What a writer did, and what it was told.
+/// What a writer did, and the answers that it got.
 #[derive(Debug, Default, Clone)]
 struct Written {
-    /// Each frame that was to be appended, and whether it was.
+    /// Each frame that the writer tried to append, and whether that succeeded.
     attempts: Vec<(Frame, bool)>,
     acknowledged: Position,
     trimmed: Position,
@@ -46,7 +46,7 @@ fn name() -> ObjectName {
     ObjectName::new("log/1").expect("it is a name")
 }
 
-/// Writes the script's log through `storage`, to its end whatever fails.
+/// Writes the script's log through `storage`, to its end, whatever fails.
 fn write(storage: &Storage, acts: &[Act]) -> Written {
     let mut written = Written::default();
     let log = match storage.create_log(&name(), 0x1234) {
@@ -125,7 +125,7 @@ fn judge_frames(reader: &LogReader, frames: &[Frame], written: &Written) -> Resu
     check(position == reader.end(), || format!("frames end at {position}, and the log at {}", reader.end()))
 }
 
-/// Recovers the log. Some of it may be trimmed late, between its being opened and read.
+/// Recovers the log. Some of it may be trimmed late, after it is opened and before it is read.
 fn recover<W: World>(world: &W) -> Result<LogReader, Finding> {
     let storage = world.storage();
     let reader = storage.open_log(&name(), Recovery::Seal).map_err(|error| format!("recovery failed: {error}"))?;
@@ -133,7 +133,8 @@ fn recover<W: World>(world: &W) -> Result<LogReader, Finding> {
     Ok(reader)
 }
 
-/// Runs a seed's script with each kind of crash, fault and takeover at each step; the number of runs.
+/// Runs a seed's script with each kind of crash, fault and takeover at each step. Returns the number
+/// of runs.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -168,7 +169,7 @@ fn ended<W: World>(acts: &[Act], step: u64, random: &mut Random) -> Result<(), F
     images(&world, &written, random)
 }
 
-/// An operation fails, and the writer goes on as far as it can.
+/// An operation fails, and the writer continues as far as it can.
 fn failed<W: World>(acts: &[Act], step: u64, fault: usize, random: &mut Random) -> Result<(), Finding> {
     let world = W::default();
     world.fail_at(step, fault);
@@ -177,7 +178,7 @@ fn failed<W: World>(acts: &[Act], step: u64, fault: usize, random: &mut Random) 
     images(&world, &written, random)
 }
 
-/// Recovers images of what a writer left: with and without power lost, and with a recovery that itself ends somewhere.
+/// Recovers images of what a writer left: with and without power lost, and with a recovery that is itself interrupted.
 fn images<W: World>(world: &W, written: &Written, random: &mut Random) -> Result<(), Finding> {
     for image in 0..3 {
         let image_world = world.duplicate();
@@ -206,7 +207,7 @@ fn images<W: World>(world: &W, written: &Written, random: &mut Random) -> Result
 /// What another process found when it took over.
 type Found = Arc<Mutex<Option<Result<(LogReader, Vec<Frame>), Finding>>>>;
 
-/// The writer is stopped at a step, another process recovers its log (and deletes it), and the writer goes on.
+/// The writer is stopped at a step, another process recovers its log (and deletes it), and the writer continues.
 fn overtaken<W: World>(acts: &[Act], step: u64, deletes: bool) -> Result<(), Finding> {
     let world = W::default();
     let other = world.handle();
@@ -230,11 +231,11 @@ fn overtaken<W: World>(acts: &[Act], step: u64, deletes: bool) -> Result<(), Fin
         return Ok(());
     }
     let again = judge(&recover(&other)?, &written)?;
-    // What the writer trims later is gone.
+    // What the writer trims later is missing.
     check(frames.ends_with(&again), || "a second recovery finds something else".to_owned())
 }
 
-/// A log is recovered, and deleted, that its writer had not begun yet.
+/// Another process recovers and deletes a log that its writer had not begun yet.
 fn overtaken_before_it_began<W: World>(acts: &[Act]) -> Result<(), Finding> {
     for deletes in [false, true] {
         let world = W::default();
@@ -251,7 +252,7 @@ fn overtaken_before_it_began<W: World>(acts: &[Act]) -> Result<(), Finding> {
 }
 
 /// A process that recovers is stopped at each step; the writer appends more, another process recovers, and the first one
-/// goes on. Both find the same.
+/// continues. Both find the same.
 fn recovered_by_two<W: World>(seed: u64) -> Result<u64, Finding> {
     for step in 0.. {
         let at =
@@ -282,7 +283,7 @@ fn recovered_by_two<W: World>(seed: u64) -> Result<u64, Finding> {
 }
 
 /// Flips each byte of a seed's log in turn: what is read is a prefix of what was written, and what was known to be durable is
-/// either there or reported as damaged. The number of flips.
+/// either there or reported as damaged. Returns the number of flips.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -293,7 +294,7 @@ pub fn damaged_log<W: World>(seed: u64) -> Result<u64, Finding> {
     let written = write(&world.storage(), &acts);
     let whole = world.storage().open_log(&name(), Recovery::Look).map_err(|error| error.to_string())?;
     let frames = judge(&whole, &written)?;
-    // The last frame says what was durable when it was written; a log in objects is whole or damaged.
+    // The last frame says what was durable when it was written; a log in objects is either whole or damaged.
     let known = if W::NAME == "objects" { whole.end() } else { known_durable(&acts) };
     let mut flips = 0;
     for (object, size) in world.list("log/1") {
@@ -320,8 +321,8 @@ pub fn damaged_log<W: World>(seed: u64) -> Result<u64, Finding> {
     Ok(flips)
 }
 
-/// Cuts each file of a seed's log off at each length, and removes it: all that was written is read, or damage is reported, or
-/// whoever asks for the log sees that it begins later or not at all. The number of files and lengths.
+/// Cuts off each file of a seed's log at each length, and removes it. Everything written is read, or damage is reported, or
+/// the reader sees that the log begins later or not at all. Returns the number of files and lengths.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -355,8 +356,8 @@ pub fn cut_log(seed: u64) -> Result<u64, Finding> {
     Ok(cuts)
 }
 
-/// Recovers a seed's log from a service that says of what is asked for at a step, and at some after it, that it is not there: all that
-/// was written is read, or the storage contradicts itself. The number of runs.
+/// Recovers a seed's log from a service that, at a step and some steps after it, says that what is asked for does not exist.
+/// Everything written is read, or the error says that the storage contradicts itself. Returns the number of runs.
 ///
 /// # Errors
 /// What is wrong, and where.

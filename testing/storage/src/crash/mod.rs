@@ -2,7 +2,7 @@
 //!
 //! Each checker runs a script once to count its steps, and then once for each step and each thing that can happen there:
 //! the process ends, the operation fails in one of several ways, or the process is stopped while another one takes over, and
-//! goes on. A script is made from a seed.
+//! then continues. A script is made from a seed.
 
 mod log;
 mod objects;

@@ -1,4 +1,4 @@
-//! Objects: each is there as a whole or not at all, and what was acknowledged is there.
+//! Objects: each exists as a whole or not at all, and everything acknowledged exists.
 
 use super::World;
 use crate::{Finding, check};
@@ -38,13 +38,13 @@ fn script(random: &mut Random) -> Vec<Act> {
         .collect()
 }
 
-/// What an object may be: the states that it can be in. `None` is absent.
+/// The states that each object can be in. `None` means absent.
 type May = BTreeMap<ObjectName, States>;
 
 #[derive(Debug, Clone)]
 struct States {
     now: Vec<Option<Bytes>>,
-    /// What it may become, as a request may arrive late.
+    /// States that it may reach later, because a request may arrive late.
     later: Vec<Option<Bytes>>,
 }
 
@@ -54,7 +54,7 @@ impl States {
     }
 }
 
-/// Does the script; what each object may be afterwards.
+/// Runs the script. Returns the possible states of each object afterwards.
 fn run<W: World>(world: &W, acts: &[Act]) -> Result<May, Finding> {
     let storage = world.storage();
     let objects = storage.objects();
@@ -99,7 +99,7 @@ fn run<W: World>(world: &W, acts: &[Act]) -> Result<May, Finding> {
 
 fn judge<W: World>(world: &W, may: &May) -> Result<(), Finding> {
     let storage = world.handle().storage();
-    // What is late arrives first.
+    // Late requests arrive first.
     (0..8).for_each(|_| drop(storage.objects().list(None)));
     let listed = storage.objects().list(None).map_err(|error| format!("they cannot be listed: {error}"))?;
     for object in &listed {
@@ -123,7 +123,7 @@ fn judge<W: World>(world: &W, may: &May) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Runs a seed's script with each kind of crash and fault at each step; the number of runs.
+/// Runs a seed's script with each kind of crash and fault at each step. Returns the number of runs.
 ///
 /// # Errors
 /// What is wrong, and where.

@@ -1,5 +1,5 @@
-//! The commit register: what was acknowledged is in the history for good, under the number that was told, and of two writers
-//! one stops.
+//! The commit register: everything acknowledged stays in the history under the returned number, and one of two writers
+//! stops.
 
 use super::{ObjectWorld, World};
 use crate::{Finding, check};
@@ -10,7 +10,7 @@ use forebay_storage::{CommitKind, CommitRegister, Error, History, ObjectName};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is known of the history, and what was found wrong.
+/// What is known of the history, and the errors found.
 #[derive(Debug, Default)]
 struct Known {
     commits: BTreeMap<u64, Bytes>,
@@ -35,7 +35,7 @@ impl Known {
 
 type Shared = Arc<Mutex<Known>>;
 
-/// A writer: claims, commits, takes snapshots and prunes. It tells `known` of each acknowledgement.
+/// A writer: claims, commits, takes snapshots and prunes. It reports each acknowledgement to `known`.
 #[derive(Debug)]
 struct Writer {
     id: u128,
@@ -55,7 +55,7 @@ impl Writer {
 
     fn run<W: World>(&mut self, world: &W, known: &Shared) {
         let tell = |number: u64, payload: &Bytes| {
-            // Read by a handle of its own, so that the writer's steps are the writer's.
+            // Read through a separate handle, so that only the writer counts the writer's steps.
             let history = History::read(&**world.handle().storage().objects(), &prefix());
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             known.add(number, payload, "acknowledged");
@@ -92,7 +92,7 @@ impl Writer {
             let was_unsettled = register.is_unsettled();
             match register.commit(kind, payload.clone()) {
                 Ok(number) => {
-                    // One that failed before was insisted on, and counts now as well.
+                    // An earlier failed commit was insisted on, and now also counts.
                     let expected = before + 1 + u64::from(was_unsettled);
                     if number != expected {
                         let text = format!("commit {number} was made where {expected} is next");

@@ -16,13 +16,13 @@ pub trait World: Clone + Default + Debug + Send + Sync + 'static {
     const NAME: &'static str;
     /// Ways in which an operation can fail.
     const FAULTS: usize;
-    /// Whether an operation that failed may be done later.
+    /// Whether a failed operation may be done later.
     const IS_LATE: bool;
 
     /// Another handle, with nothing planned.
     #[must_use]
     fn handle(&self) -> Self;
-    /// A copy of what is there.
+    /// A copy of the contents.
     #[must_use]
     fn duplicate(&self) -> Self;
     /// Storage over this handle, with small segments.
@@ -69,7 +69,7 @@ impl World for DiskWorld {
     }
 
     fn storage(&self) -> Storage {
-        // Handles differ by their address, which is as good as a random number.
+        // Handles differ by a counter, which serves as well as a random number.
         static NONCE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let nonce = NONCE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Storage::of_disk(Arc::new(self.0.clone()), nonce, small())
@@ -110,7 +110,7 @@ impl World for DiskWorld {
     }
 }
 
-/// A service for objects: what it acknowledged is there, but requests and replies are lost, or late.
+/// A service for objects: what it acknowledged exists, but requests and replies are lost or late.
 #[derive(Debug, Clone)]
 pub struct ObjectWorld(pub MemoryObjects);
 

@@ -1,4 +1,4 @@
-//! What was measured of a group of rows.
+//! The measurements of a group of rows.
 
 use super::groups::Figure;
 use std::collections::BTreeMap;

@@ -2,30 +2,30 @@
 
 use crate::compare::db_bench::KEY_BYTES;
 
-/// What a record takes in memory beside key and value, at most, in either system.
+/// Most memory that a record takes besides key and value, in either system.
 const OVERHEAD_BYTES: u64 = 40;
 
-/// What a group does.
+/// The work of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Fills with so many threads, which share the operations, and waits until all is quiet.
+    /// Fills with several threads, which share the operations, and waits until background work is done.
     Fill {
         /// Threads.
         threads: u64,
     },
     /// Fills without the triggers of level 0.
     Bulk,
-    /// Fills, compacts, and reads: each workload twice, and the second counts.
+    /// Fills, compacts, and reads: each workload runs twice, and the second run counts.
     Reads,
-    /// Fills and scans, and nobody asks for a compaction: right after the fill, and once all is quiet.
+    /// Fills and scans without a requested compaction: right after the fill, and once background work is done.
     Scans {
-        /// Threads, of the fill too, which share its operations.
+        /// Threads, including those of the fill, which share its operations.
         threads: u64,
     },
 }
 
-/// What both systems run for [`Work::Scans`]: two runs, each of workloads with the figure that they give. A fill
-/// begins with an empty database.
+/// The workloads of both systems for [`Work::Scans`]: two runs, each with its workloads and their figures. A
+/// fill begins with an empty database.
 pub const SCANS: [Scans; 2] = [
     Scans {
         reads_all: true,
@@ -54,14 +54,14 @@ pub const SCANS: [Scans; 2] = [
 /// A run of [`SCANS`].
 #[derive(Debug, Clone, Copy)]
 pub struct Scans {
-    /// Whether each workload reads all records, or a tenth as many.
+    /// Whether each workload reads all records, or only a tenth.
     reads_all: bool,
-    /// Names, with the figures that they give.
+    /// Names, with their figures.
     workloads: &'static [(&'static str, Option<Figure>)],
 }
 
 impl Scans {
-    /// The workloads' names, as both systems take them.
+    /// The workloads' names, as both systems accept them.
     pub fn names(&self) -> String {
         self.workloads.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",")
     }
@@ -71,8 +71,8 @@ impl Scans {
         if self.reads_all { group.records } else { group.records / 10 }
     }
 
-    /// The figures, from results in the order of the workloads: names and operations a second. RocksDB prints none of
-    /// steps.
+    /// The figures, from results in the order of the workloads: names and operations a second. RocksDB prints no
+    /// figure of steps.
     pub fn figures(&self, results: impl IntoIterator<Item = (String, f64)>) -> Vec<(Figure, f64)> {
         let mut workloads = self.workloads.iter();
         let of_result = |(name, rate)| Some((workloads.find(|(wanted, _)| *wanted == name)?.1?, rate));
@@ -100,11 +100,11 @@ pub struct Group {
 pub struct Row {
     /// The figure of the group that it shows.
     pub figure: Figure,
-    /// How many times RocksDB's figure it is to be, if it has a goal.
+    /// The goal as a multiple of RocksDB's figure, if there is a goal.
     pub goal: Option<f64>,
 }
 
-/// A figure that a group gives, in operations a second.
+/// A figure of a group, in operations a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
     /// `fillrandom`, until the last record is accepted.
@@ -141,7 +141,7 @@ pub enum Figure {
 pub const SEEK_NEXTS: u64 = 50;
 
 impl Figure {
-    /// The workload's name and what it is with.
+    /// The workload's name and its setting.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Fill => "fillrandom",
@@ -305,7 +305,7 @@ impl Group {
         self.records.min(2 * MILLION)
     }
 
-    /// Bytes of all records as they are written.
+    /// Bytes of all records, as written.
     pub fn data_bytes(&self) -> u64 {
         self.records * (KEY_BYTES + self.value_bytes + OVERHEAD_BYTES)
     }

@@ -17,9 +17,9 @@ const BULK_MEMTABLES: [&str; 2] = ["skip_list", "vector"];
 /// Measures a group: every figure by every mode.
 ///
 /// # Errors
-/// When db_bench fails or says what cannot be understood.
+/// When db_bench fails or its output cannot be understood.
 pub fn measure(group: &Group, modes: &[Mode], seed: u64) -> Outcome<BTreeMap<Mode, Figures>> {
-    // Files and, in the other mode, a cache beside them.
+    // Files and, in the other mode, also a cache.
     require_memory(group.data_bytes() * 2)?;
     match group.work {
         Work::Fill { .. } => modes.iter().map(|&mode| Ok((mode, fill(group, mode, seed)?))).collect(),
@@ -86,7 +86,8 @@ fn reads(group: &Group, modes: &[Mode], seed: u64) -> Outcome<BTreeMap<Mode, Fig
     if !group.rows.iter().any(|row| row.figure == Figure::Mixed) {
         return Ok(measured);
     }
-    // Writes change the tables: last, and each mode after a compaction and on a warm cache.
+    // Writes change the tables, so they come last, and each mode runs after a compaction and on a
+    // warm cache.
     for (number, &mode) in modes.iter().enumerate() {
         let flags =
             ["--use_existing_db=1".to_owned(), "--readwritepercent=50".into(), format!("--reads={}", group.reads())];
