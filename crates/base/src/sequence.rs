@@ -68,7 +68,7 @@ impl Kind {
 ///  ┌───────────────────────────┬───────┬──────┐
 ///  │ sequence number           │ flags │ kind │
 ///  └───────────────────────────┴───────┴──────┘
-///    flags: bit 4 the record has an expiry; bit 5 its batch goes on with the next number; bits 6 and 7 zero
+///    flags: bit 4 the record has an expiry; bit 5 its batch continues with the next number; bits 6 and 7 zero
 /// ```
 ///
 /// Tags of one key order by sequence number, newest last; see [`crate::order`]. The tag is a field of

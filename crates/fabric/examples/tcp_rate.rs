@@ -12,7 +12,7 @@ const REGION_BYTES: u64 = 64 << 20;
 /// Bytes that a read sends, and bytes that its answer brings.
 const REQUEST_BYTES: usize = 48;
 const ANSWER_BYTES: usize = 16 + READ_BYTES;
-/// Short runs, of which the best counts: others also use the machine.
+/// Short runs; the best one counts, because others also use the machine.
 const ROUNDS: usize = 300;
 const REPEATS: usize = 6;
 const ROUND: u64 = 1_000_000;

@@ -310,7 +310,7 @@ impl Endpoint {
         }
     }
 
-    /// The next completion, if one is there.
+    /// Returns the next completion, if there is one.
     #[inline]
     pub fn poll(&mut self) -> Option<Completion> {
         if self.queue.first_ended().is_none() {
@@ -496,7 +496,7 @@ impl Endpoint {
         self.counts.reply(reply_bytes);
     }
 
-    /// The next unasked-for arrival, if one is there.
+    /// Returns the next unasked arrival, if there is one.
     ///
     /// # Errors
     /// [`Error::PeerLost`] when nothing can arrive any more.

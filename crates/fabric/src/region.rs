@@ -7,7 +7,7 @@ use rustix::fs::SealFlags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What is behind a region.
+/// The kind of memory of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
     /// Memory of this process.
@@ -88,7 +88,7 @@ impl Region {
         self.0.is_writable()
     }
 
-    /// The memory file behind a shareable region.
+    /// The memory file of a shareable region.
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.0.file().map(rustix::fd::AsFd::as_fd)

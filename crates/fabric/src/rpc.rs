@@ -345,7 +345,7 @@ pub struct PulledArguments {
 }
 
 impl PulledArguments {
-    /// The arguments, once; `None` before they are there.
+    /// Returns the arguments, once; `None` before they have arrived.
     ///
     /// # Errors
     /// As for [`Request::arguments`].

@@ -46,7 +46,7 @@ pub trait Link: Send + Sync + Debug {
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error>;
     /// Counts of all endpoints of the link.
     fn counts(&self, traffic: Traffic) -> Counts;
-    /// Whether the node is there, as far as is known.
+    /// Whether the node is alive, as far as is known.
     fn is_alive(&self) -> bool;
     /// Ends the link: its endpoints break, its grants end.
     fn close(&self);
@@ -68,7 +68,7 @@ pub trait Peer: Send + Sync + Debug {
     /// # Errors
     /// [`Error::AccessDenied`] when there is no such grant.
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error>;
-    /// One-sided read of the peer's memory; returns when the bytes are there.
+    /// One-sided read of the peer's memory; returns when the bytes have arrived.
     ///
     /// # Errors
     /// As for endpoints.
@@ -106,7 +106,7 @@ pub trait Peer: Send + Sync + Debug {
     /// # Errors
     /// As for endpoints.
     fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error>;
-    /// Whether the peer is there, as far as is known.
+    /// Whether the peer is alive, as far as is known.
     fn is_alive(&self) -> bool;
     /// Counts the link's endpoints on this account, those that exist and those to come. Existing endpoints for which there
     /// is no room end. To be called once. Back ends within one process count nothing.

@@ -230,7 +230,7 @@ fn a_client_that_never_reads_is_held_up_alone() {
     let mut node = Node::new();
     let (control, mut endpoint) = node.raw_endpoint();
     endpoint.set_nonblocking(true).unwrap();
-    // Messages, of which each is acknowledged; nobody reads the acknowledgements or takes the messages.
+    // Messages, each of which is acknowledged; nobody reads the acknowledgements or takes the messages.
     let batch = frame(7, 1, &[]).repeat(10_000);
     let mut taken = 0;
     for _ in 0..2000 {

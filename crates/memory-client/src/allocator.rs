@@ -359,9 +359,9 @@ impl SubAllocator {
     /// Gives empty extents back until `keep` are left.
     ///
     /// # Errors
-    /// [`Error`]. Extents that the node refused stay here. Extents of which it is unknown whether the node took them, or
-    /// will when the call arrives, are not used again: they come back with the session, and adopted ones with the next
-    /// owner of the shard.
+    /// [`Error`]. Extents that the node refused stay here. Extents that the node may have taken, or may take when the
+    /// call arrives, are not used again: they come back with the session, and adopted ones with the next owner of the
+    /// shard.
     pub fn give_back(&self, keep: usize) -> Result<(), Error> {
         let (adopted, leased): (Vec<_>, Vec<_>) = {
             let mut extents = lock(&self.extents);

@@ -71,7 +71,7 @@ struct Key {
 /// A key that is lent for a job.
 type Lent = (AccessKey, Arc<dyn Peer>);
 
-/// Keys of a session to an extent that are being taken back.
+/// Keys of a session to an extent that are being revoked.
 struct Revoking {
     peer: PeerId,
     revocations: Vec<Revocation>,

@@ -1,7 +1,7 @@
 //! The complete bytes of a block: a counter of bytes for each piece of the block.
 //!
 //! Reservations cover the block without a gap. Each record is counted once in every piece it
-//! overlaps, with the bytes that lie there. So a piece is complete when its counter equals its
+//! overlaps, with the bytes in that piece. So a piece is complete when its counter equals its
 //! length, and the memtable is complete when the counters add up to its final bytes.
 //!
 //! # Invariants

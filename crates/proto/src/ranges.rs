@@ -117,7 +117,7 @@ impl RangeAllocator {
     /// Adds an empty extent.
     ///
     /// # Errors
-    /// [`RangeError::Extent`] when it is there already.
+    /// [`RangeError::Extent`] when it is present already.
     pub fn add(&mut self, extent: ExtentId) -> Result<(), RangeError> {
         if self.extents.contains_key(&extent) {
             return Err(RangeError::Extent(extent));

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// What was done to storage: monotonic counts of successes, and of failed deletions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StorageCounts {
-    /// Objects of which something was read: gets as a whole, and objects opened for ranges.
+    /// Objects that were read: gets as a whole, and objects opened for ranges.
     pub objects_read: u64,
     /// Objects written: puts, and streamed objects that were finished.
     pub objects_written: u64,

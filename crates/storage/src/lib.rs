@@ -20,7 +20,8 @@
 //! - [`SimDisk`] and [`MemoryObjects`] keep the same contracts in memory, with faults that a test plans by counting.
 //!
 //! Everything blocks. The remote back ends have an asynchronous runtime of their own, which stays inside them; they are
-//! behind the features `s3`, `gs`, `az` and `hdfs`, and without those the crate pulls in little: compression, and a cache's policy.
+//! enabled by the features `s3`, `gs`, `az` and `hdfs`. Without those the crate pulls in little: compression, and a cache's
+//! policy.
 
 #![forbid(unsafe_code)]
 

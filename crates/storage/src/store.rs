@@ -88,7 +88,7 @@ impl Storage {
         Self::counted(Arc::new(objects), disk, (counters, link), options)
     }
 
-    /// Storage that has objects only: logs are objects as well.
+    /// Storage that has only objects: logs are also objects.
     #[must_use]
     pub fn of_objects(objects: Arc<dyn ObjectStorage>, options: StorageOptions) -> Self {
         Self::counted(objects, None, (Arc::default(), Arc::new(Link::new())), options)

@@ -13,7 +13,7 @@
 //!  header's body    fields: 1 name of the key order after its length (varint)
 //!  block's body     varint entries; each: varint length of the key, varint length of the value,
 //!                   key, value
-//!                   version 2, for blocks with entries that expire, goes on: varint entries that do;
+//!                   version 2, for blocks with entries that expire, continues: varint entries that do;
 //!                   each: varint its place, u64 milliseconds since 1970
 //!  footer's body    fields: 1 u64 entries in all
 //!                           2 a section, repeated: u64 offset in the file, u64 bytes, u64 entries

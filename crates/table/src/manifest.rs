@@ -18,7 +18,7 @@
 //!  32      8     bytes of it that count
 //!  40      8     edits in these bytes
 //!  48      4     CRC32C of these bytes
-//!  52      4     extent that the spare lies in
+//!  52      4     extent of the spare
 //!  56      8     offset of the spare in that extent
 //! ```
 //!
@@ -31,7 +31,7 @@
 //!  4   first key of a shard after the first; repeated, ascending
 //!  5   u64 number of the database, u32 place of this node, u32 number of nodes; absent when there is one
 //!  6   u32 number of copies of each shard; absent when there is one. Then a register says which nodes hold them
-//!  7   nothing: whoever creates the database finishes it, and until then it is not whole; absent when it is whole from the beginning
+//!  7   nothing: the database is not whole until its creator finishes it; absent when it is whole from the beginning
 //! ```
 //!
 //! Purpose and golden test: `docs/formats/manifest.md`.

@@ -6,7 +6,7 @@
 //!   1   u64 number of the database, u32 number of copies, and its configuration (a store's, see `manifest`) after its length
 //!   2 * members of a shard, in the order of the shards: count (varint), each u32 number of the node, u64 incarnation
 //!   3   where memory nodes are the register: u64 epoch of the owner, u64 number of the write, and the nodes that vote, as in 2
-//!   4   behind 3, while the nodes that vote change (`docs/decisions/0065`): those that voted before, as in 2
+//!   4   after 3, while the nodes that vote change (`docs/decisions/0065`): those that voted before, as in 2
 //! ```
 //!
 //! Without field 1 there is no database: it was dropped. With only field 1 the database is being created, and no node holds

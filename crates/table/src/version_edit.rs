@@ -12,7 +12,7 @@
 //!   6   last sequence      u64
 //!   7   durable sequence   u64
 //!   8 * added segment      varint id, then the segment (see `segments`)
-//!   9 * moved segment      as 8: the placements of a segment that is there change
+//!   9 * moved segment      as 8: the placements of an existing segment change
 //!  10 * removed segment    varint id
 //!  11 * added table        u8 level, then the table:
 //!                          varint id, varint segment of the image, varint length of the image,

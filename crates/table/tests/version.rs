@@ -177,7 +177,7 @@ fn parts_of_the_log_come_end_and_go() {
     assert!(version.apply(&end(50, 10)).is_err(), "an end is not moved");
     assert!(version.apply(&end(52, 10)).is_err(), "there is no such segment");
     assert!(version.apply(&VersionEdit { ended_log_parts: vec![SegmentId(52)], ..none.clone() }).is_err());
-    // A flush whose table names the segment keeps it, another one lets go of it.
+    // A flush whose table names the segment keeps it; another one releases it.
     let mut flush = adding(0, &[(1, ["a", "c"], [1, 2])]);
     flush.ended_log_parts = vec![SegmentId(50)];
     version.remove_unreferenced(&mut flush).unwrap();

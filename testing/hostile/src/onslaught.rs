@@ -37,7 +37,7 @@ fn link(address: &str) -> Result<RawLink> {
     RawLink::open_as(address, HOSTILE)
 }
 
-/// Calls of which nobody reads the replies.
+/// Calls whose replies nobody reads.
 fn unread(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut endpoint = link.endpoint()?;
@@ -75,7 +75,7 @@ fn gathers(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Gathers of 2 MiB over many endpoints, of which nobody reads the results.
+/// Gathers of 2 MiB over many endpoints, whose results nobody reads.
 fn unread_gathers(address: &str) -> Result<()> {
     let link = link(address)?;
     let mut first = link.endpoint()?;

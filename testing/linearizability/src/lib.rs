@@ -7,7 +7,7 @@
 //!        ▼                           simulated fabric ── lines of 8 bytes, any order, late and lost
 //!     history ──► an order?               │              completions, endpoints that break
 //!                                         ▼
-//!                                    a memory node, served by whoever waits
+//!                                    a memory node, served by waiting clients
 //! ```
 //!
 //! Everything depends on one seed: the geometry of the leaves, who runs when, who dies where, and what

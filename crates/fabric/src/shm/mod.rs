@@ -18,7 +18,7 @@
 //! **What is enforced and what is not.** The process that carries out an operation checks its key, bounds, rights and
 //! alignment, as the target would. Memory granted for reading only is passed as a file opened for reading only, which
 //! processes of other users cannot open again for writing (`docs/decisions/0059`). Still, the system protects only whole
-//! memory files. A client that ignores this code can map all of a file of which it was granted a part, and a process of
+//! memory files. A client that ignores this code can map all of a file although only a part was granted, and a process of
 //! the node's own user can open the file for writing, or do more. Peers that distrust one another get regions of their
 //! own, or another back end.
 //!
@@ -28,10 +28,10 @@
 //! **Who connects** is known: the system says whose process it is, and [`listen_for`] says who is admitted.
 //!
 //! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps it and says so
-//! ([`Revocation::is_complete`](crate::Revocation::is_complete)). The end of its process, or its end of the link, counts
-//! as well as its answer. If the node ends the link, that does not count: the process may be suspended in the middle of a
-//! copy. The node also notes in shared memory that it has asked, so [`Endpoint::confirm`](crate::Endpoint::confirm) takes
-//! two loads (`notice`).
+//! ([`Revocation::is_complete`](crate::Revocation::is_complete)). If its process ends, or it ends the link, that counts
+//! like an answer. If the node ends the link, it does not: the process may be suspended in the middle of a copy. The node
+//! also notes in shared memory that it has asked, so [`Endpoint::confirm`](crate::Endpoint::confirm) takes two loads
+//! (`notice`).
 //!
 //! **A dead node's memory would still answer**, so the end of the sockets signals the death: it fails every endpoint of
 //! the link with [`Error::PeerLost`]. The link's thread sees that end as soon as it runs; until then operations still

@@ -7,7 +7,7 @@
 //!  4  4  zero
 //!  8  8  how often the node has taken something back
 //!  4096 + 8 n
-//!     8  frames that the node had for its n-th line, behind the one that opened the link
+//!     8  frames that the node had for its n-th line, after the one that opened the link
 //! ```
 //!
 //! After a copy, a client asks whether the copy was in time ([`Endpoint::confirm`](crate::Endpoint::confirm)). The socket

@@ -480,7 +480,7 @@ impl Server {
         }
     }
 
-    /// Ends a connection from this side. If it is a control socket, or the protocol was broken, ends its link as well.
+    /// Ends a connection from this side. If it is a control socket, or the protocol was broken, also ends its link.
     /// The control socket stays until the client closes it.
     fn close(&mut self, number: u64, cause: Error) {
         let Some(connection) = self.connections.get(&number) else { return };

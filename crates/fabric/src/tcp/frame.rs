@@ -32,7 +32,7 @@
 //! 14  Proven        C, 32 proof: the node's, in front of a `Welcome`
 //! 15  Refused       C, 1 error kind's code, at most 256 text (UTF-8): the node has no room for the connection
 //!
-//! C: 4 bytes, CRC32C of the header and of the body behind C.
+//! C: 4 bytes, CRC32C of the header and of the body after C.
 //! ```
 //!
 //! Control frames and messages carry a checksum because TCP's own is weak and nothing above them
@@ -224,8 +224,8 @@ pub(super) struct Decoded<'a> {
 /// Decodes the frame at the front of `input`; `None` while it is incomplete. A frame that is too long is refused as soon as
 /// its header is there.
 ///
-/// Always inlined: out of line, a frame goes through memory twice before it is looked at, which adds a fifth to a node's
-/// time for an operation.
+/// Always inlined: out of line, a frame goes through memory twice before it is used, which adds a fifth to a node's time
+/// for an operation.
 #[inline(always)]
 pub(super) fn decode(input: &[u8]) -> Result<Option<Decoded<'_>>, DecodeError> {
     let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };

@@ -192,7 +192,7 @@ impl Outlet {
         Ok(number)
     }
 
-    /// The answer to a read, if it is there.
+    /// Returns the answer to a read, if it has come.
     pub(super) fn take_read(&self, number: u64) -> Option<Result<Vec<u8>, Error>> {
         let mut out = self.lock();
         if out.pulls.get(&number).is_some_and(Pull::is_answered) {

@@ -101,7 +101,7 @@ impl Socket {
         }
     }
 
-    /// Receives what is there now.
+    /// Receives what is available now.
     #[inline]
     pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Errno> {
         let room = into.len();
@@ -129,7 +129,7 @@ impl Socket {
         let _ = self.0.shutdown(how);
     }
 
-    /// Number of bytes received; `None` when nothing is there, zero at the end.
+    /// Number of bytes received; `None` when nothing is available, zero at the end.
     #[inline]
     fn receive_with(&self, into: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Errno> {
         loop {

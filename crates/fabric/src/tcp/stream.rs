@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// Receives what is there now. Returns nothing while another thread sends within TLS.
+    /// Receives what is available now. Returns nothing while another thread sends within TLS.
     #[inline]
     pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Broken> {
         match self.tls.as_ref().map(Mutex::try_lock) {

@@ -66,7 +66,7 @@ enum Side {
 enum Step {
     /// Something was done, and there may be more.
     Done,
-    /// Nothing more to do with what is there.
+    /// Nothing more to do with the available bytes.
     Idle,
     /// The peer has ended the session.
     Closed,
@@ -170,7 +170,7 @@ impl Tls {
         }
     }
 
-    /// Receives what is there now.
+    /// Receives what is available now.
     pub(super) fn receive(&mut self, socket: &Socket, into: &mut [u8]) -> Result<Received, Broken> {
         let mut taken = self.spare.len().min(into.len());
         into[..taken].copy_from_slice(&self.spare.filled()[..taken]);

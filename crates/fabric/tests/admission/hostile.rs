@@ -488,7 +488,7 @@ fn a_message_of_the_session_that_never_ends_ends_the_connection() {
     let (mut sealer, mut socket) = Sealer::open(&node, &site);
     socket.write_all(&sealer.record(23, &frame(1, &CONTROL))).unwrap();
     let peer = joined(&mut node);
-    // A message of the handshake that says it has 65,535 bytes, in records of which all but the last are there.
+    // A message of the handshake that claims 65,535 bytes, in records; all but the last one are sent.
     socket.write_all(&sealer.record(22, &[24, 0, 0xff, 0xff])).unwrap();
     for _ in 0..60 {
         if socket.write_all(&sealer.record(22, &[0; 1090])).is_err() {

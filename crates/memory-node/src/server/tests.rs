@@ -182,7 +182,7 @@ fn a_link_without_room_learns_why_from_its_first_call() {
     assert_eq!(*lock(&has_room.replies), [(1, 7, 0)]);
     assert_eq!(*lock(&first.replies), [(2, 7, ErrorKind::Full.code())]);
     assert!(!first.is_closed.load(Relaxed), "a reply may be under way still");
-    // A link that goes on after the answer is closed, and so is the oldest of many.
+    // A link that sends more after the answer is closed, and so is the oldest of many.
     listener.request(first, Procedure::OpenSession, 8, Ok(&open.encode()));
     listener.joined(second);
     finish(&mut node);

@@ -66,7 +66,7 @@ impl State {
         let unused = figures.free_extents + figures.recycling_extents;
         let headroom = figures.headroom_extents.min(unused);
         let free = unused - headroom;
-        // Bounded by its limit, of which extents that are being cleaned still take a part.
+        // Bounded by its limit, against which extents that are being cleaned still count.
         let free = free.min(self.left_of_memory(tenant) + self.extents.of_tenant(tenant).recycling);
         let holding = |database: &Database| Holding { weight: database.weight, held: database.held };
         let holdings: Vec<Holding> = databases.values().map(holding).collect();

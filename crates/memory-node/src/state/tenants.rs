@@ -244,7 +244,7 @@ impl Tenants {
         amounts
     }
 
-    /// Forgets a tenant of which nothing is left, unless it is configured.
+    /// Forgets a tenant that has nothing left, unless it is configured.
     pub fn forget_if_idle(&mut self, id: TenantId) {
         let is_idle = |tenant: &Tenant| !tenant.known && tenant.used == Amounts::default() && tenant.retired.is_empty();
         if self.all.len() > MAX_TENANTS / 2

@@ -5,7 +5,7 @@
 //!
 //!   BlockObject ──▸ BlockCache ──▸ Fetch ──▸ ObjectReader  read by ranges of the bytes before compression
 //!        │             │             │
-//!    directory    blocks held    one request for blocks that lie side by side, which all wait for who want one of them
+//!    directory    blocks held    one request for adjacent blocks, for which all that want one of them wait
 //!                      ┆
 //!                  LowerFloor      blocks as they are stored, in memory elsewhere
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  folder/
-//!    00000000000000000006.log    a segment that is full: it ends behind its last frame
+//!    00000000000000000006.log    a segment that is full: it ends after its last frame
 //!    00000000000000000007.log    the last one, preallocated: zeros after its last frame
 //!    seal                        recovery has begun: nothing is acknowledged any more
 //!    end-0.new                   what recovery keeps of the end of the log, being written

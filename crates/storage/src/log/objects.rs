@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  prefix/00000000000000000007    a segment
-//!  prefix/00000000000000000008    the next one, put when the one before is there
+//!  prefix/00000000000000000008    the next one, put once the previous one exists
 //!  prefix/00000000000000000009    the seal
 //! ```
 //!

@@ -373,7 +373,7 @@ mod tests {
     fn a_sweep_removes_what_was_interrupted() {
         let disk = SimDisk::new();
         let objects = DirectoryObjects::new(Arc::new(disk.clone()), 1);
-        // Two folders are made, of which each takes two steps, before the file is created and written.
+        // Two folders are made, which takes two steps each, before the file is created and written.
         disk.end_at(4);
         objects.put(&name(), Bytes::from_static(b"one"), PutMode::Replace).unwrap_err();
         let again = DirectoryObjects::new(Arc::new(disk.handle()), 2);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   stretches  [ record ▸ record ▸ record ][ record ▸ … ]   read once, in pieces; each record is verified
-//!   streams    keys of some thousand records, and a note of each: where its key is, and where it lies; sorted
+//!   streams    keys of some thousand records, and a note of each: where its key is, and where the record is; sorted
 //!   merge      of all streams
 //! ```
 //!

@@ -6,7 +6,7 @@
 //!   2          operators    names of key order and merge operator after their lengths (varint)
 //!   3  0 or +  input        u8 level, table (see `version_edit`)
 //!   4  0 or +  segment      varint id, segment (see `segments`)
-//!   5          output       u8 level, u8 1 if no older data of the range lies elsewhere
+//!   5          output       u8 level, u8 1 if no older data of the range is elsewhere
 //!   6          snapshots    varint count, u64 each, ascending
 //!   7  0 or +  tombstone    range deletion of a table that is not an input: start and end after their
 //!                           lengths (varint), u64 tag

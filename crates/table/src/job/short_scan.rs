@@ -19,7 +19,7 @@
 //!  the key to begin at after its length (varint), varint sequence number of the read
 //!  varint  number of tables, then for each: as in a search (see `search`)
 //!  varint  number of sources, then for each
-//!          u8 1 if it goes on behind its blocks, else 0
+//!          u8 1 if it continues after its blocks, else 0
 //!          varint number of blocks, then for each: varint table, varint offset in its image, varint length in bytes
 //!
 //!  result

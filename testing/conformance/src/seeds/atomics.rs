@@ -72,7 +72,7 @@ impl AtomicWord {
         self.uncertain.push((change, posted));
     }
 
-    /// Somebody saw `value`.
+    /// Notes that somebody read `value`.
     pub fn seen(&mut self, value: u64, look: Look) {
         self.seen.push((value, look));
     }

@@ -40,7 +40,7 @@ struct State {
     clients: Vec<Client>,
     /// The client that had the last turn.
     last: usize,
-    /// How often a client that could go on may still have to wait for another.
+    /// How often a client that could continue may still have to wait for another.
     switches: usize,
 }
 

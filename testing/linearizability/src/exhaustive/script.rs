@@ -44,7 +44,7 @@ pub struct Scenario {
     pub is_ordered: bool,
     /// Whether all clients may be dead in any state.
     pub deaths: bool,
-    /// How often a client that could go on with its step has to wait for another, at most.
+    /// Most times that a client that could continue its step has to wait for another.
     pub switches: usize,
     /// Whether no client may end with a block that another one began with: fewer than two rounds begin.
     pub apart: bool,

@@ -142,7 +142,7 @@ pub fn objects<W: World>(seed: u64) -> Result<u64, Finding> {
                 Some(fault) => world.fail_at(step, fault),
             }
             let may = run(&world, &acts).map_err(at)?;
-            // Of what is there before it is looked at: a list makes what it shows survive.
+            // Images of what exists before a list: a list makes what it shows survive.
             for _ in 0..3 {
                 let image = world.duplicate();
                 image.lose_power(&mut random);

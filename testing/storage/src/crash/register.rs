@@ -111,7 +111,7 @@ fn settle(known: &Shared) -> Result<(), Finding> {
     known.lock().unwrap_or_else(PoisonError::into_inner).finding.take().map_or(Ok(()), Err)
 }
 
-/// Runs a seed's writers with each kind of crash, fault and takeover at each step; the number of runs.
+/// Runs a seed's writers with each kind of crash, fault and takeover at each step. Returns the number of runs.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -141,8 +141,8 @@ pub fn register<W: World>(seed: u64) -> Result<u64, Finding> {
     Ok(runs)
 }
 
-/// Reads a seed's register from a service that says of what is asked for at a step, and at some after it, that it is not there: all
-/// commits are read, or the storage contradicts itself. The number of runs.
+/// Reads a seed's register from a service that, at a step and some steps after it, says that what is asked for does not
+/// exist. All commits are read, or the error says that the storage contradicts itself. Returns the number of runs.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -170,7 +170,7 @@ pub fn not_found_commits(seed: u64) -> Result<u64, Finding> {
     Ok(runs)
 }
 
-/// After whatever happened, another writer takes over: all that was acknowledged is in the history.
+/// Lets another writer take over after whatever happened: everything acknowledged is in the history.
 fn succeed<W: World>(world: &W, known: &Shared, random: &mut Random) -> Result<(), Finding> {
     let mut next = Writer::new(9, random);
     next.run(&world.handle(), known);
@@ -198,7 +198,7 @@ fn ended<W: World>(seed: u64, step: u64) -> Result<(), Finding> {
     succeed(&world, &known, &mut random)
 }
 
-/// An operation fails, and the writer goes on as far as it can. Nobody takes over, so nobody is fenced.
+/// An operation fails, and the writer continues as far as it can. Nobody takes over, so nobody is fenced.
 fn failed<W: World>(seed: u64, step: u64, fault: usize) -> Result<(), Finding> {
     let mut random = Random::seeded(seed);
     let (world, known) = (W::default(), Shared::default());
@@ -210,7 +210,7 @@ fn failed<W: World>(seed: u64, step: u64, fault: usize) -> Result<(), Finding> {
     succeed(&world, &known, &mut random)
 }
 
-/// The writer is stopped at a step, another one takes over and does all of its own, and the first one goes on.
+/// The writer is stopped at a step, another one takes over and does all its work, and the first one continues.
 fn overtaken<W: World>(seed: u64, step: u64) -> Result<(), Finding> {
     let mut random = Random::seeded(seed);
     let (world, known) = (W::default(), Shared::default());
@@ -222,7 +222,7 @@ fn overtaken<W: World>(seed: u64, step: u64) -> Result<(), Finding> {
     settle(&known)?;
     let second = second.lock().unwrap_or_else(PoisonError::into_inner);
     check(second.errors.is_empty(), || format!("the second writer failed: {:?}", second.errors))?;
-    // A claim that was overtaken is made again, and fences the second writer, which has ended.
+    // A claim that lost the race is made again, and fences the second writer, which has ended.
     let is_fenced = first.errors.last() == Some(&ErrorKind::Fenced);
     let is_behind = first.acknowledged.last() >= second.acknowledged.last();
     let is_over = first.acts.iter().all(|act| *act == 0) || second.acknowledged.is_empty();

@@ -121,7 +121,7 @@ impl Default for ObjectWorld {
 }
 
 impl ObjectWorld {
-    /// Answers so many steps that nothing is there.
+    /// Makes the service answer, at these steps, that nothing exists.
     pub(super) fn find_nothing(&self, steps: Range<u64>) {
         steps.for_each(|step| self.0.fail_at(step, ObjectFault::Refused(ErrorKind::NotFound)));
     }

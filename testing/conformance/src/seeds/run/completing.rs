@@ -3,7 +3,7 @@
 use super::*;
 
 impl Run {
-    /// Takes completions that are there; `wait`s for one.
+    /// Takes available completions; `wait`s for one.
     pub(super) fn collect(&mut self, client: usize, slot: usize, wait: bool) -> Checked {
         let endpoint = &mut self.clients[client].slots[slot].endpoint;
         endpoint.flush();
