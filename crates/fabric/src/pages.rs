@@ -65,8 +65,8 @@ fn map_at(
     match mapping {
         Ok(base) if base == at => Ok(Some(base)),
         Ok(elsewhere) => {
-            // A kernel that does not know the flag (before 4.17) treated the address as a hint. SAFETY: the range was
-            // just mapped.
+            // A kernel that does not know the flag (before 4.17) treated the address as a hint.
+            // SAFETY: the range was just mapped.
             let _ = unsafe { rustix::mm::munmap(elsewhere, mapped) };
             Ok(None)
         }
