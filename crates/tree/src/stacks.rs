@@ -26,8 +26,8 @@
 //! 2. *Round n + 1 begins when nobody reads what was retired before round n began.* The epoch of round n ended after
 //!    round n had begun, and everybody has passed it. By 1, this covers all blocks that were pushed in rounds up to
 //!    n - 1.
-//! 3. *Nobody reads what is popped.* The top was read before the round n was. So the client that pushed what is there
-//!    read a round of at most n. Because this is the stack of n + 1, that round was at most n - 2. So 2 holds for
+//! 3. *Nobody reads what is popped.* A pop reads the top before it reads the round n. So the client that pushed what is
+//!    there read a round of at most n. Because this is the stack of n + 1, that round was at most n - 2. So 2 holds for
 //!    it, with n - 1 for n.
 //! 4. *While a read is open, at most one round ends.* The read began in an epoch k, and no epoch from k on passes. A
 //!    round that begins after the read gets no earlier epoch. So the round word does not return to an earlier value
