@@ -114,7 +114,7 @@ pub struct Work {
     pub id: WorkId,
     /// Whether it starts only when all earlier operations of the endpoint are complete.
     pub fenced: bool,
-    /// What is to be done.
+    /// The operation to carry out.
     pub operation: Operation,
 }
 

@@ -90,8 +90,8 @@ impl WorkQueue {
         self.outstanding += 1;
         let record = self.record_mut(id);
         record.fenced = fenced;
-        // What was here is free and owns nothing. That it need not be dropped lets the compiler write
-        // the new one in place.
+        // The old contents are free and own nothing, so they need no drop. The compiler can then
+        // write the new ones in place.
         std::mem::forget(std::mem::replace(&mut record.state, State::Open));
         std::mem::forget(record.operation.replace(operation));
         WorkId(id)
@@ -245,7 +245,7 @@ impl WorkQueue {
 
 /// What a back end does, in order, with operations whose doorbell was rung.
 impl WorkQueue {
-    /// Operations that are to be done.
+    /// The number of pending operations.
     #[inline]
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -294,7 +294,7 @@ impl WorkQueue {
         }
     }
 
-    /// Fails everything that is to be done.
+    /// Fails every pending operation.
     pub fn fail_pending(&mut self, cause: &Error) {
         while self.pending() > 0 {
             self.fail(cause.clone());

@@ -235,7 +235,8 @@ fn a_target_that_replies_rubbish_takes_nothing() {
         target.thread.join().unwrap();
         assert_eq!(said(&mut source, &["DBSIZE"]), ":2");
     }
-    // What it took before is gone, and an error of it is shown as text.
+    // A key that the target accepted before the rubbish is gone, and an error of the target is
+    // shown as text.
     let target = Scripted::sending(b"+OK\r\n+OK\r\n");
     assert_eq!(migrate(&mut source, target.port, &["", "0", PATIENCE_MS, "KEYS", "a", "b"]), READING);
     target.thread.join().unwrap();

@@ -403,7 +403,7 @@ impl Stranger {
         Ok(admitted.map_or(Verdict::GoesOn, |admitted| Verdict::LetIn(Box::new(admitted))))
     }
 
-    /// Sends what is to be sent. False when the socket does not take all of it.
+    /// Sends the waiting bytes. False when the socket does not take all of them.
     fn send(&mut self) -> Result<bool, Error> {
         let out = &mut self.porter.out;
         while !out.is_empty() {

@@ -178,9 +178,9 @@ impl Arena {
         self.honest(Renew { session, reading_epoch: u64::MAX });
         match self.random.below(6) {
             0 => {
-                // What is being cleaned comes back; no one else may hold that up.
+                // Memory that is being cleaned becomes free again; no one else may delay that.
                 self.settle();
-                // It gets all that it may have, and its share of the reserve on top.
+                // The honest one gets all that it may have, and its share of the reserve on top.
                 let (own, owed) = (self.state.own_memory(TenantId(1)), self.state.owed(TenantId(1)));
                 if own < HONEST_EXTENTS {
                     self.honest(LeaseExtents { session, count: 1, purpose: Purpose::Flush });

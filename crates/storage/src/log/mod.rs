@@ -6,7 +6,7 @@
 //!
 //! | kept in | by | one step of a group is | after an error of a step |
 //! |---|---|---|---|
-//! | files | [`FileLog`] | `fdatasync` of a preallocated file | the log is of no more use: begin another one |
+//! | files | [`FileLog`] | `fdatasync` of a preallocated file | the log is unusable: begin another one |
 //! | objects | [`ObjectLog`] | a put of the next number, if absent | the next step puts the same bytes again |
 //!
 //! A segment (a file, an object) is deleted as a whole once all of it is trimmed.
