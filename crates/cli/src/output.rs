@@ -38,7 +38,7 @@ pub fn line(text: &str) -> Result<(), Failure> {
 /// Prints a line of a command that then runs until it is stopped.
 ///
 /// # Errors
-/// As [`line`], but always with a message: it says why the command ends.
+/// As [`line()`], but always with a message: it says why the command ends.
 pub fn announce(text: &str) -> Result<(), Failure> {
     print(format!("{text}\n").as_bytes()).map_err(told)
 }
@@ -46,7 +46,7 @@ pub fn announce(text: &str) -> Result<(), Failure> {
 /// Prints a report as one JSON object, on a line of standard output.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn json(report: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(report);
     line(&text.map_err(|error| Failure::io("printing the report")(error.into()))?)
