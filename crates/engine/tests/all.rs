@@ -27,6 +27,7 @@ mod named;
 mod near_data;
 mod newer;
 mod range_deletes;
+mod readers;
 mod replication;
 mod requests;
 mod rot;

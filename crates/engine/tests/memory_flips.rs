@@ -10,6 +10,7 @@ use crate::common::process::Process;
 use crate::common::{Cluster, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, Replication, Storage, WriteBatch};
+use forebay_env::thread::set_turn;
 
 /// Bits of each node that are tried, unless all are.
 const SAMPLE: usize = 200;
@@ -52,8 +53,15 @@ fn fill(db: &Db) -> Model {
     model
 }
 
-/// Checks all that the database shows, however it is read.
+/// Checks all that the database shows, however it is read, and at whichever of two copies.
 fn check(db: &Db, model: &Model) {
+    for turn in 0..2 {
+        set_turn(turn);
+        check_here(db, model);
+    }
+}
+
+fn check_here(db: &Db, model: &Model) {
     assert!(contents(db) == *model, "a scan");
     let keys: Vec<_> = (0..32).map(key).collect();
     let found = db.multi_get(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
@@ -101,7 +109,7 @@ fn a_flipped_bit_of_one_of_two_copies() {
     assert!(db.verify(&mut |_| ()).unwrap().problems.is_empty());
     let at_nodes: Vec<_> = nodes.iter().map(|node| bits(node, SAMPLE)).collect();
     let (mut tried, mut found) = (0_usize, 0_usize);
-    // In turn, because the other node serves after each read that finds damage. It is not known which one serves first.
+    // In turn, because threads of both turns read.
     while let Some(&(extent, byte, mask)) = at_nodes[tried % 2].get(tried) {
         let node = &nodes[tried % 2];
         let before = node.bytes_of(extent)[byte];

@@ -1,7 +1,33 @@
 //! Threads.
 
 use crate::sync::{Mutex, lock};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 pub use std::thread::JoinHandle;
+
+std::thread_local! {
+    static TURN: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Returns the calling thread's turn, which spreads threads over several of a kind, such as copies of data. Threads that
+/// ask get consecutive numbers, each always the same.
+#[inline]
+pub fn turn() -> usize {
+    TURN.get().unwrap_or_else(next_turn)
+}
+
+#[cold]
+fn next_turn() -> usize {
+    static TURNS: AtomicUsize = AtomicUsize::new(0);
+    let turn = TURNS.fetch_add(1, Ordering::Relaxed);
+    set_turn(turn);
+    turn
+}
+
+/// Gives the calling thread this turn: for simulations and tests, which must do the same in each run.
+pub fn set_turn(turn: usize) {
+    TURN.set(Some(turn));
+}
 
 /// Runs `work` on every item, each on a thread of its own. The first item runs on the caller's thread, as do items for
 /// which the operating system starts no thread. Returns the results in order when all have ended; `None` for one that
@@ -80,6 +106,16 @@ pub fn side_by_side<T: Send>(threads: usize, body: impl Fn() -> T + Sync) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_take_turns() {
+        let turns = side_by_side(4, || (turn(), turn()));
+        assert!(turns.iter().all(|(first, again)| first == again));
+        let different: std::collections::BTreeSet<_> = turns.iter().collect();
+        assert_eq!(different.len(), 4);
+        set_turn(7);
+        assert_eq!(turn(), 7);
+    }
 
     #[test]
     fn what_gets_no_thread_is_run_all_the_same() {

@@ -9,6 +9,7 @@ use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Durability, Error, Snapshot, Syncing, WriteBatch, WriteOptions};
 use forebay_env::Random;
+use forebay_env::thread::set_turn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -133,8 +134,9 @@ impl Calls {
         }
     }
 
-    /// Makes one call of any kind.
+    /// Makes one call of any kind, each as another thread would.
     pub(crate) fn any_call(&mut self, db: &Db) {
+        set_turn(self.done as usize);
         self.look_at_clock(db);
         match self.random.below(200) {
             0 => {
@@ -173,6 +175,7 @@ impl Calls {
     /// Makes a call that waits for no background work, unless it is stalled.
     pub(crate) fn short_call(&mut self, db: &Db) {
         self.done += 1;
+        set_turn(self.done as usize);
         self.look_at_clock(db);
         match self.random.below(100) {
             0..34 => self.put(db),

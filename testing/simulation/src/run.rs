@@ -7,6 +7,7 @@ use crate::stage::{Process, Stage, Strike};
 use crate::store::Store;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Statistics};
+use forebay_env::thread::set_turn;
 use forebay_env::{Random, SeededSecrets};
 use forebay_storage::{ObjectInfo, SEAL_BYTES};
 use std::panic::AssertUnwindSafe;
@@ -174,6 +175,8 @@ impl Drop for Run {
 
 impl Run {
     fn new(seed: u64, options: &RunOptions) -> Self {
+        // Whatever ran on this thread before.
+        set_turn(0);
         let mut random = Random::seeded(seed);
         let drawn = draw(&mut random);
         let stage = Stage::new(random.word(), drawn.clone());

@@ -122,7 +122,7 @@ pub(crate) enum IfDamaged {
     Copy,
 }
 
-/// Copies a segment to a member, from where it is read.
+/// Copies a segment to a member, from the one that serves.
 pub(crate) fn copy(
     segment: &Segment,
     remote: &Arc<Remote>,
@@ -134,7 +134,7 @@ pub(crate) fn copy(
     Ok(copy)
 }
 
-/// Copies a segment into another one, from where it is read. What is damaged there comes from another copy of it, among them `left`, if
+/// Copies a segment into another one, from the member that serves. What is damaged there comes from another copy of it, among them `left`, if
 /// one has it whole. When this has returned, either no write is under way to the other one, or it says that the other one failed.
 pub(crate) fn copy_into(
     segment: &Segment,

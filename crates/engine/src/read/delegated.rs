@@ -10,6 +10,7 @@
 
 use crate::plan::delegating::{Delegating, LookupCost};
 use crate::read::probe::{Answer, Delivered, Probe};
+use crate::remote::segment::Remote;
 use crate::terms::statistics::add;
 use crate::tree::shared::Tree;
 use crate::tree::table::Table;
@@ -32,6 +33,8 @@ const ANSWER_BYTES: u64 = 24;
 struct Question<'v> {
     /// Position of its probe.
     probe: usize,
+    /// The member where it reads.
+    at: &'v Remote,
     /// The tables, newest first, and whether the node looks into a block of each. If not, all entries of the table sort
     /// before the key.
     tables: Vec<(&'v Arc<Table>, bool)>,
@@ -52,21 +55,21 @@ struct Questions<'v> {
 /// What came of asking the memory node.
 #[derive(Default)]
 pub(crate) struct Searched<'v> {
-    /// The tables that were searched, and the bytes that this cost for each of them.
-    pub(crate) tables: Vec<&'v Arc<Table>>,
+    /// The tables that were searched, each with the member where that was, and the bytes that this cost for each of them.
+    pub(crate) tables: Vec<(&'v Remote, &'v Arc<Table>)>,
     pub(crate) bytes_each: u64,
     /// All that was asked was answered: what waits still had no room in the message, or is out of the node's reach.
     pub(crate) is_answered: bool,
 }
 
-/// Has the memory node look up what `probes` wait for, where that costs less. Probes without an answer go on waiting.
-pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> Searched<'v> {
-    let searches = tree.remote.searches();
-    let delegating = Delegating::new(tree.options.delegation, &tree.remote.memory_node().link().capabilities());
-    if !delegating.is_possible() || !tree.remote.can_search() {
+/// Has the memory node of a member look up what `probes`, which read there, wait for, where that costs less. Probes without an answer go on
+/// waiting.
+pub(crate) fn look_up<'v>(tree: &Tree, at: &Remote, probes: &mut [&mut Probe<'v>]) -> Searched<'v> {
+    let searches = at.searches();
+    let delegating = Delegating::new(tree.options.delegation, &at.memory_node().link().capabilities());
+    if !delegating.is_possible() || !at.can_search() {
         return Searched::default();
     }
-    let server = tree.remote.server();
     let questions = Questions::of(probes);
     let searched = questions.job.keys.len();
     if searched == 0 {
@@ -86,9 +89,7 @@ pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> Searche
         return Searched::default();
     }
     let sent = arguments.len();
-    // Where another member serves by now, the places are not those of the blocks.
-    let asked = ask(tree, arguments, searched).filter(|_| tree.remote.server() == server);
-    let Some((result, received)) = asked else {
+    let Some((result, received)) = ask(at, arguments, searched) else {
         add(&counters.refusals, 1);
         return Searched::default();
     };
@@ -101,11 +102,11 @@ pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> Searche
 }
 
 /// Makes the call. `None` when the node does not answer, whatever the cause.
-fn ask(tree: &Tree, arguments: Vec<u8>, keys: usize) -> Option<(SearchResult, usize)> {
-    let bytes = tree.remote.search(job_kind::SEARCH, arguments)?;
+fn ask(at: &Remote, arguments: Vec<u8>, keys: usize) -> Option<(SearchResult, usize)> {
+    let bytes = at.search(job_kind::SEARCH, arguments)?;
     let result = SearchResult::decode(&bytes, keys);
     let result = result.inspect_err(|error| tracing::debug!(%error, "a node's answer to a search")).ok()?;
-    tree.remote.searches().told(result.waiting);
+    at.searches().told(result.waiting);
     Some((result, bytes.len()))
 }
 
@@ -124,7 +125,7 @@ impl<'v> Questions<'v> {
     }
 
     /// Adds what a probe waits for, as far as it lies in memory. What a message has no room for goes on waiting.
-    fn add(&mut self, at: usize, probe: &Probe<'v>) {
+    fn add(&mut self, position: usize, probe: &Probe<'v>) {
         if self.job.keys.len() == MAX_SEARCHED_KEYS {
             return;
         }
@@ -135,11 +136,11 @@ impl<'v> Questions<'v> {
             let order = table.properties().key_order;
             let sparse = table.cached().sparse_index();
             let block = sparse.block(sparse.seek(order, target));
-            let Some(position) = self.name(table) else { continue };
+            let Some(named) = self.name(probe.at(), table) else { continue };
             tables.push((table, block.is_some()));
             if let Some(block) = block {
                 self.job.key_order = order;
-                blocks.push(SearchedBlock { table: position, block });
+                blocks.push(SearchedBlock { table: named, block });
                 let properties = table.properties();
                 record_bytes = properties.record_bytes / properties.entries().max(1);
             }
@@ -151,27 +152,30 @@ impl<'v> Questions<'v> {
             self.record_bytes += record_bytes;
             let (user_key, number) = (probe.user_key().to_vec(), probe.number());
             self.job.keys.push(SearchedKey { user_key, number, blocks });
-            self.questions.push(Question { probe: at, tables });
+            self.questions.push(Question { probe: position, at: probe.at(), tables });
         }
     }
 
-    /// Position of the table in the message; `None` when it lies in storage, if only in part.
-    fn name(&mut self, table: &Table) -> Option<u32> {
+    /// Position in the message of the table at a member; `None` when it does not lie there, if only in part.
+    fn name(&mut self, at: &Remote, table: &Table) -> Option<u32> {
         // Tables of different shards may have the same number.
-        let image = table.image_place()?;
+        let image = table.image_place(at.member())?;
         if let Some(&known) = self.named.get(&image) {
             return Some(known);
         }
         let position = self.job.tables.len() as u32;
-        self.job.tables.push(SearchedTable { image, segments: table.segment_places()? });
+        self.job.tables.push(SearchedTable { image, segments: table.segment_places(at.member())? });
         self.named.insert(image, position);
         Some(position)
     }
 
     /// The tables that have a block to be searched, each once for each key.
-    fn tables(&self) -> Vec<&'v Arc<Table>> {
-        let tables = self.questions.iter().flat_map(|question| &question.tables);
-        tables.filter(|(_, has_block)| *has_block).map(|(table, _)| *table).collect()
+    fn tables(&self) -> Vec<(&'v Remote, &'v Arc<Table>)> {
+        let of = |question: &Question<'v>| {
+            let (at, tables) = (question.at, question.tables.iter());
+            tables.filter(|(_, has_block)| *has_block).map(|(table, _)| (at, *table)).collect::<Vec<_>>()
+        };
+        self.questions.iter().flat_map(of).collect()
     }
 
     /// Passes the answers to the probes. Whether all were right.

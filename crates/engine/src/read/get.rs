@@ -8,8 +8,8 @@
 //!   read of exactly that record            one round trip; verified, or the next candidate
 //! ```
 //!
-//! An endpoint may break while its link lives on. What it did not bring is read again over another
-//! endpoint, a few times.
+//! All of it is read at one member of the shard. An endpoint may break while its link lives on. What it did not bring is read again
+//! over another endpoint, a few times. If that does not help, the call begins again at another member.
 //!
 //! A candidate may be another key's record (colliding fingerprints, about 1 in 500 per table) or a
 //! record too new for a snapshot. Then the next candidate is read.
@@ -21,6 +21,7 @@ use crate::read::found::Found;
 use crate::read::lookup;
 use crate::read::probe::{Probe, Step};
 use crate::remote::endpoints::Taken;
+use crate::remote::segment::Remote;
 use crate::remote::spot::{Posted, Spot};
 use crate::terms::planted::{Bug, planted};
 use crate::terms::time::{Horizon, ReadTime};
@@ -32,6 +33,7 @@ use forebay_base::{Record, SequenceNumber};
 use forebay_fabric::{Endpoint, Slot};
 use forebay_memtable::KeyHash;
 use forebay_table::Candidate;
+use std::sync::Arc;
 
 /// How often a call replaces a broken endpoint.
 const REOPENS: u32 = 3;
@@ -47,13 +49,14 @@ impl Tree {
         found: impl FnOnce(Record<'_>) -> T,
     ) -> Result<Option<T>> {
         let mut found = Some(found);
-        let read = || self.find(key, snapshot, |record| found.take().map(|found| found(record)));
+        let read = |at| self.find(at, key, snapshot, |record| found.take().map(|found| found(record)));
         self.remote.wherever(read).map_err(|error| self.why_failed(error))
     }
 
     #[inline]
     fn find<T>(
         &self,
+        at: &Arc<Remote>,
         key: &[u8],
         snapshot: Option<Horizon>,
         mut found: impl FnMut(Record<'_>) -> Option<T>,
@@ -62,11 +65,11 @@ impl Tree {
         let (view, present) = self.present();
         let number = snapshot.map_or(present, |at| at.number);
         let time = snapshot.map_or(ReadTime::Now(&self.time), |at| ReadTime::At(at.time_ms));
-        let mut probe = Probe::new(&self.learnt, &view.version, key, number);
+        let mut probe = Probe::new(at, &self.learnt, &view.version, key, number);
         probe.approach();
         if let Some(newest) = in_memtables(&view, key, number)? {
             if newest.merges() {
-                return self.get_merged(&view, key, (number, time), found);
+                return self.get_merged_at(at, &view, key, (number, time), found);
             }
             return Ok(newest.with_value(time).and_then(found));
         }
@@ -75,19 +78,19 @@ impl Tree {
             return Ok(None);
         }
         // The index arrives from memory meanwhile.
-        let mut endpoint = self.remote.foreground().take()?;
+        let mut endpoint = at.foreground().take()?;
         let mut next = probe.next();
         while let Some(step) = next {
             match step {
                 Step::Record(table, candidate) => {
-                    let slot = self.read(&mut endpoint, table, candidate)?;
+                    let slot = self.read(at, &mut endpoint, table, candidate)?;
                     let record = verified(&slot, table, candidate)?;
                     if probe.accepts(table, candidate, &record) {
                         let newest = Found { record: Some(record), hidden: probe.hidden() };
                         if newest.merges() {
                             endpoint.release(slot);
                             drop(endpoint);
-                            return self.get_merged(&view, key, (number, time), found);
+                            return self.get_merged_at(at, &view, key, (number, time), found);
                         }
                         let value = newest.with_value(time).and_then(&mut found);
                         endpoint.release(slot);
@@ -100,11 +103,11 @@ impl Tree {
                     let newest = Found { record: Some(Record::decode(&bytes)?), hidden: probe.hidden() };
                     if newest.merges() {
                         drop(endpoint);
-                        return self.get_merged(&view, key, (number, time), found);
+                        return self.get_merged_at(at, &view, key, (number, time), found);
                     }
                     return Ok(newest.with_value(time).and_then(found));
                 }
-                Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
+                Step::Index => self.look_up(at, &mut endpoint, &mut [&mut probe])?,
             }
             next = probe.next();
         }
@@ -113,21 +116,27 @@ impl Tree {
         Ok(None)
     }
 
-    /// Lets probes continue that wait for a point index.
+    /// Lets probes continue that wait for a point index, at the node of a member.
     #[cold]
-    pub(crate) fn look_up(&self, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
+    pub(crate) fn look_up(&self, at: &Remote, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
         let mut reopens = 0;
         loop {
-            match lookup::look_up(self, endpoint, probes) {
+            match lookup::look_up(self, at, endpoint, probes) {
                 Ok(()) => return Ok(()),
-                Err(error) => self.reopen(endpoint, &mut reopens, error)?,
+                Err(error) => self.reopen(at, endpoint, &mut reopens, error)?,
             }
         }
     }
 
-    pub(crate) fn read(&self, endpoint: &mut Taken<'_>, table: &Table, candidate: Candidate) -> Result<Slot> {
+    pub(crate) fn read(
+        &self,
+        at: &Remote,
+        endpoint: &mut Taken<'_>,
+        table: &Table,
+        candidate: Candidate,
+    ) -> Result<Slot> {
         let segment = table.segment(candidate.address.segment)?;
-        let spot = segment.spot(candidate.address.offset);
+        let spot = segment.spot_at(at.member(), candidate.address.offset)?;
         if let Spot::Memory { address, .. } = spot {
             endpoint.approach(address, candidate.read_length as usize);
         }
@@ -136,17 +145,26 @@ impl Tree {
         loop {
             match spot.post_read(endpoint, length)?.wait(endpoint) {
                 Ok(slot) => return Ok(slot),
-                Err(error) => self.reopen(endpoint, &mut reopens, error)?,
+                Err(error) => self.reopen(at, endpoint, &mut reopens, error)?,
             }
         }
     }
 
-    /// Opens another endpoint after a failure. Returns the failure when that would not help, as where another member serves: what is
-    /// read lies elsewhere there.
-    pub(crate) fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
-        let server = self.remote.server();
-        if *reopens == REOPENS || !self.remote.may_retry(&failure) || self.remote.server() != server {
-            return Err(self.why_failed(failure));
+    /// Opens another endpoint to a member after a failure. Returns the failure when that would not help; the member is left out then, if it
+    /// is lost.
+    pub(crate) fn reopen(
+        &self,
+        at: &Remote,
+        endpoint: &mut Taken<'_>,
+        reopens: &mut u32,
+        failure: Error,
+    ) -> Result<()> {
+        if *reopens == REOPENS || failure.is_not_held() {
+            return Err(self.why_failed_at(at, failure));
+        }
+        if !self.remote.may_read_again(at, &failure) {
+            self.remote.reads_again(&failure, at.member());
+            return Err(self.why_failed_at(at, failure));
         }
         tracing::debug!(%failure, "reading again over a new endpoint");
         *reopens += 1;
@@ -185,10 +203,10 @@ pub(crate) fn memtables_to_ask() -> usize {
 }
 
 #[inline]
-pub(crate) fn post(endpoint: &mut Endpoint, table: &Table, candidate: Candidate) -> Result<Posted> {
+pub(crate) fn post(at: &Remote, endpoint: &mut Endpoint, table: &Table, candidate: Candidate) -> Result<Posted> {
     let segment = table.segment(candidate.address.segment)?;
     let length = segment.clip(candidate.address.offset, candidate.read_length.into());
-    segment.spot(candidate.address.offset).post_read(endpoint, length)
+    segment.spot_at(at.member(), candidate.address.offset)?.post_read(endpoint, length)
 }
 
 pub(crate) fn verified<'s>(slot: &'s Slot, table: &Table, candidate: Candidate) -> Result<Record<'s>> {

@@ -10,6 +10,7 @@
 use crate::read::delegated;
 use crate::read::probe::{Answer, Probe};
 use crate::remote::endpoints::Taken;
+use crate::remote::segment::Remote;
 use crate::remote::spot::Posted;
 use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
@@ -22,16 +23,17 @@ use std::sync::Arc;
 /// Bytes per read when an index is loaded.
 const LOAD_BYTES: u64 = 256 << 10;
 
-/// Lets probes continue that wait for a point index: those whose addresses were learnt at once, others when the memory
+/// Lets probes continue that wait for a point index, at the node of a member: those whose addresses were learnt at once, others when the memory
 /// node has answered, or the blocks are read. One round trip, and another one for what the memory node does not reach.
 ///
 /// # Errors
 /// Errors of the fabric; `Corrupt`.
-pub(crate) fn look_up<'v>(tree: &Tree, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'v>]) -> Result<()> {
+pub(crate) fn look_up(tree: &Tree, at: &Remote, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
     probes.iter_mut().for_each(|probe| probe.look_up_learnt());
     loop {
-        let searched = delegated::look_up(tree, probes);
-        searched.tables.iter().try_for_each(|table| load_if_due(endpoint, table, searched.bytes_each))?;
+        let searched = delegated::look_up(tree, at, probes);
+        let mut tables = searched.tables.iter();
+        tables.try_for_each(|(at, table)| load_if_due(at, endpoint, table, searched.bytes_each))?;
         if !searched.is_answered {
             return read_blocks(endpoint, probes);
         }
@@ -48,7 +50,10 @@ fn read_blocks(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Resul
             let sparse = table.cached().sparse_index();
             let block = sparse.block(sparse.seek(table.properties().key_order, target));
             let posted = match block {
-                Some(block) => Some(table.image().spot(block.offset).post_read(endpoint, block.length as usize)?),
+                Some(block) => {
+                    let spot = table.image().spot_at(probe.at().member(), block.offset)?;
+                    Some(spot.post_read(endpoint, block.length as usize)?)
+                }
                 // All entries sort before the key.
                 None => None,
             };
@@ -68,7 +73,7 @@ fn read_blocks(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Resul
                     let candidate = entry_of(table, target, &slot)?;
                     let bytes = slot.len() as u64;
                     endpoint.release(slot);
-                    load_if_due(endpoint, table, bytes)?;
+                    load_if_due(probe.at(), endpoint, table, bytes)?;
                     candidate
                 }
                 None => None,
@@ -91,12 +96,12 @@ fn entry_of(table: &Table, target: InternalKey<'_>, block: &Slot) -> Result<Opti
 }
 
 /// Loads a table's point index once misses have cost enough.
-fn load_if_due(endpoint: &mut Taken<'_>, table: &Arc<Table>, missed_bytes: u64) -> Result<()> {
+fn load_if_due(at: &Remote, endpoint: &mut Taken<'_>, table: &Arc<Table>, missed_bytes: u64) -> Result<()> {
     let Some(held) = table.held() else { return Ok(()) };
     if !held.missed(missed_bytes) {
         return Ok(());
     }
-    let loaded = load(endpoint, table);
+    let loaded = load(at, endpoint, table);
     match loaded {
         Ok(mut cached) => {
             held.loaded(cached.take_point_index());
@@ -110,15 +115,15 @@ fn load_if_due(endpoint: &mut Taken<'_>, table: &Arc<Table>, missed_bytes: u64) 
 }
 
 /// Reads a table's tail again.
-fn load(endpoint: &mut Taken<'_>, table: &Table) -> Result<CachedTable> {
-    let range = table.tail();
+fn load(at: &Remote, endpoint: &mut Taken<'_>, table: &Table) -> Result<CachedTable> {
+    let (image, range) = (table.image().read_at(at.member())?, table.tail());
     let mut tail = Vec::with_capacity(range.end.saturating_sub(range.start) as usize);
     let mut posted = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let bytes = LOAD_BYTES.min(range.end - at);
-        posted.push(table.image().spot(at).post_read(endpoint, bytes as usize)?);
-        at += bytes;
+    let mut next = range.start;
+    while next < range.end {
+        let bytes = LOAD_BYTES.min(range.end - next);
+        posted.push(image.own_spot(next).post_read(endpoint, bytes as usize)?);
+        next += bytes;
     }
     posted.iter_mut().skip(1).for_each(Posted::begin);
     for posted in posted {

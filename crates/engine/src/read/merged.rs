@@ -6,6 +6,7 @@
 
 use crate::read::get::verified;
 use crate::read::probe::{Probe, Step};
+use crate::remote::segment::Remote;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::time::ReadTime;
 use crate::terms::{Error, Result};
@@ -71,10 +72,23 @@ impl Tree {
         &self,
         view: &View,
         key: &[u8],
-        (number, time): (SequenceNumber, ReadTime<'_>),
+        at_time: (SequenceNumber, ReadTime<'_>),
         mut found: impl FnMut(Record<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
-        let Chain { mut operands, newest, value, .. } = self.chain(view, key, (number, time))?;
+        self.remote.wherever(|at| self.get_merged_at(at, view, key, at_time, &mut found))
+    }
+
+    /// The same, read at a member.
+    #[cold]
+    pub(crate) fn get_merged_at<T>(
+        &self,
+        at: &Remote,
+        view: &View,
+        key: &[u8],
+        at_time: (SequenceNumber, ReadTime<'_>),
+        mut found: impl FnMut(Record<'_>) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Chain { mut operands, newest, value, .. } = self.chain_at(at, view, key, at_time)?;
         operands.reverse();
         let value = match operands.is_empty() {
             true => value,
@@ -89,20 +103,23 @@ impl Tree {
     /// # Errors
     /// As for other reads.
     #[cold]
-    pub(crate) fn chain(
+    pub(crate) fn chain(&self, view: &View, key: &[u8], at_time: (SequenceNumber, ReadTime<'_>)) -> Result<Chain> {
+        self.remote.wherever(|at| self.chain_at(at, view, key, at_time))
+    }
+
+    fn chain_at(
         &self,
+        at: &Remote,
         view: &View,
         key: &[u8],
         (number, time): (SequenceNumber, ReadTime<'_>),
     ) -> Result<Chain> {
-        self.remote.wherever(|| {
-            let mut chain = Chain::new(number);
-            add_from_memtables(view, key, number, time, &mut chain)?;
-            if !chain.is_whole {
-                self.add_from_tables(view, key, time, &mut chain)?;
-            }
-            Ok(chain)
-        })
+        let mut chain = Chain::new(number);
+        add_from_memtables(view, key, number, time, &mut chain)?;
+        if !chain.is_whole {
+            self.add_from_tables(at, view, key, time, &mut chain)?;
+        }
+        Ok(chain)
     }
 
     fn merge(&self, key: &[u8], value: Option<&[u8]>, operands: &[Vec<u8>]) -> Result<Vec<u8>> {
@@ -117,19 +134,26 @@ impl Tree {
         })
     }
 
-    fn add_from_tables(&self, view: &View, key: &[u8], time: ReadTime<'_>, chain: &mut Chain) -> Result<()> {
+    fn add_from_tables(
+        &self,
+        at: &Remote,
+        view: &View,
+        key: &[u8],
+        time: ReadTime<'_>,
+        chain: &mut Chain,
+    ) -> Result<()> {
         // What the walk learns is the newest record up to its number. Memtables may have newer ones.
-        let mut probe = Probe::new(&self.learnt, &view.version, key, chain.older).towards_older();
+        let mut probe = Probe::new(at, &self.learnt, &view.version, key, chain.older).towards_older();
         probe.approach();
         if !probe.approach_entries() {
             return self.check_open();
         }
-        let mut endpoint = self.remote.foreground().take()?;
+        let mut endpoint = at.foreground().take()?;
         let mut next = probe.next();
         while let Some(step) = next {
             match step {
                 Step::Record(table, candidate) => {
-                    let slot = self.read(&mut endpoint, table, candidate)?;
+                    let slot = self.read(at, &mut endpoint, table, candidate)?;
                     let record = verified(&slot, table, candidate)?;
                     if record.key == key && record.tag.sequence() <= probe.number() {
                         chain.add(&record, probe.hidden(), time);
@@ -143,7 +167,7 @@ impl Tree {
                     chain.add(&record, probe.hidden(), time);
                     probe.go_behind(chain.older);
                 }
-                Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
+                Step::Index => self.look_up(at, &mut endpoint, &mut [&mut probe])?,
             }
             if chain.is_whole {
                 return Ok(());

@@ -12,12 +12,14 @@ use crate::read::found::Found;
 use crate::read::get::{in_memtable, memtables_to_ask, post, verified};
 use crate::read::probe::{Probe, Step};
 use crate::remote::endpoints::Taken;
+use crate::remote::segment::Remote;
 use crate::remote::spot::Posted;
 use crate::terms::time::ReadTime;
 use crate::terms::{Error, Result};
 use crate::tree::shared::{Tree, View};
 use forebay_base::{ErrorKind, Record, SequenceNumber};
 use forebay_memtable::{Guard, KeyHash, Memtable};
+use std::sync::Arc;
 
 /// A shard as a call sees it.
 pub(crate) struct Source<'s> {
@@ -56,11 +58,11 @@ impl<'s> Source<'s> {
     pub(crate) fn view(&self) -> &View {
         &self.view
     }
+}
 
-    /// The memory node of the shard.
-    fn node(&self) -> usize {
-        self.tree.remote.memory_node().number()
-    }
+/// The number of the memory node of a member.
+fn node(at: &Remote) -> usize {
+    at.memory_node().number()
 }
 
 /// A search for a key's record in the tables.
@@ -72,9 +74,10 @@ struct Search<'a, T> {
     line: usize,
 }
 
-/// An endpoint to a memory node.
+/// An endpoint to a memory node, which is that of a member of a shard.
 struct Line<'a> {
     tree: &'a Tree,
+    at: &'a Remote,
     endpoint: Taken<'a>,
     reopens: u32,
     failure: Option<Error>,
@@ -116,12 +119,12 @@ pub(crate) fn fetch<T>(
     loop {
         let are_several = sources.iter().any(|source| source.tree.remote.are_several());
         let several = sources.iter().filter(|_| are_several);
-        let servers: Vec<_> = several.map(|source| source.tree.remote.server()).collect();
-        match try_fetch(sources, keys, &source_of, take) {
-            // Of which of them a copy is damaged nobody knows, so each finds its own way.
-            Err(error) if error.kind() == ErrorKind::Corrupt && are_several => break,
-            // Other members serve.
-            Err(error) if moved(sources, &servers, &error) => {}
+        let members: Vec<_> = several.map(|source| source.tree.remote.reader()).collect();
+        match try_fetch(sources, &members, keys, &source_of, take) {
+            // Of which of them a copy is damaged or missing nobody knows, so each finds its own way.
+            Err(error) if are_several && (error.kind() == ErrorKind::Corrupt || error.is_not_held()) => break,
+            // Other members are read.
+            Err(error) if moved(sources, &members, &error) => {}
             result => return result.map_err(|error| sources.iter().fold(error, judged)),
         }
     }
@@ -140,7 +143,7 @@ pub(crate) fn fetch<T>(
 
 /// The same, of keys that all come from one source.
 fn fetch_from<T>(source: &Source<'_>, keys: &[&[u8]], take: &impl Fn(Found<'_>) -> T) -> Result<Vec<T>> {
-    let read = || try_fetch(std::slice::from_ref(source), keys, &|_| 0, take);
+    let read = |at| try_fetch(std::slice::from_ref(source), &[at], keys, &|_| 0, take);
     source.tree.remote.wherever(read).map_err(|error| judged(error, source))
 }
 
@@ -154,20 +157,23 @@ fn judged(error: Error, source: &Source<'_>) -> Error {
     }
 }
 
-/// Whether another member serves one of the sources since, or does now because of a failure.
+/// Whether one of the sources is not read any more at its member, or is not now because of a failure. Which of them the failure is of
+/// nobody knows, so only one whose link is gone is held to have failed.
 #[cold]
-fn moved(sources: &[Source<'_>], servers: &[usize], error: &Error) -> bool {
+fn moved(sources: &[Source<'_>], members: &[&Arc<Remote>], error: &Error) -> bool {
     let mut moved = false;
-    for (source, &server) in sources.iter().zip(servers) {
+    for (source, at) in sources.iter().zip(members) {
         let remote = &source.tree.remote;
-        let is_lost = !remote.memory_node().link().is_alive();
-        moved |= (is_lost || remote.server() != server) && remote.serves_again(error, server);
+        let is_lost = !at.memory_node().link().is_alive();
+        moved |= (is_lost || !remote.reads_at(at.member())) && remote.reads_again(error, at.member());
     }
     moved
 }
 
+/// Reads each source at its member; at the only one where there are none given.
 fn try_fetch<T>(
     sources: &[Source<'_>],
+    members: &[&Arc<Remote>],
     keys: &[&[u8]],
     source_of: &impl Fn(usize) -> usize,
     take: &impl Fn(Found<'_>) -> T,
@@ -182,7 +188,8 @@ fn try_fetch<T>(
             *value = take(found);
             continue;
         }
-        let mut probe = Probe::new(&source.tree.learnt, &source.view.version, key, source.number);
+        let at = members.get(line).copied().unwrap_or_else(|| source.tree.remote.pinned());
+        let mut probe = Probe::new(at, &source.tree.learnt, &source.view.version, key, source.number);
         probe.approach();
         searches.push(Search { value, probe, next: None, line });
     }
@@ -242,25 +249,25 @@ fn search_memtables<'s>(
 
 /// Opens a line to each memory node that is needed, always in the same order: a thread that waits
 /// for an endpoint of one node holds none of a later node.
-fn open_lines<'a, T>(sources: &'a [Source<'_>], searches: &mut [Search<'_, T>]) -> Result<Vec<Line<'a>>> {
-    let mut needed: Vec<&'a Source<'_>> = Vec::new();
+fn open_lines<'a, T>(sources: &'a [Source<'_>], searches: &mut [Search<'a, T>]) -> Result<Vec<Line<'a>>> {
+    let mut needed: Vec<(&'a Tree, &'a Remote)> = Vec::new();
     for search in &*searches {
+        let at = search.probe.at();
         if let Some(source) = sources.get(search.line)
-            && needed.iter().all(|other| other.node() != source.node())
+            && needed.iter().all(|(_, other)| node(other) != node(at))
         {
-            needed.push(source);
+            needed.push((source.tree, at));
         }
     }
-    needed.sort_by_key(|source| source.node());
+    needed.sort_by_key(|(_, at)| node(at));
     for search in searches {
-        let node = sources.get(search.line).map(Source::node);
-        search.line = needed.iter().position(|source| Some(source.node()) == node).unwrap_or(0);
+        let number = node(search.probe.at());
+        search.line = needed.iter().position(|(_, at)| node(at) == number).unwrap_or(0);
     }
-    let open = |source: &&'a Source<'_>| {
-        let endpoint = source.tree.remote.foreground().take()?;
-        Ok(Line { tree: source.tree, endpoint, reopens: 0, failure: None })
+    let open = |(tree, at): (&'a Tree, &'a Remote)| {
+        Ok(Line { tree, at, endpoint: at.foreground().take()?, reopens: 0, failure: None })
     };
-    needed.iter().map(open).collect()
+    needed.into_iter().map(open).collect()
 }
 
 impl<T> Search<'_, T> {
@@ -287,7 +294,7 @@ fn look_up<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &
         for (at, line) in lines.iter_mut().enumerate() {
             let of_line = searches.iter_mut().filter(|search| search.line == at);
             let mut waiting: Vec<_> = of_line.map(|search| &mut search.probe).filter(|probe| probe.waits()).collect();
-            line.tree.look_up(&mut line.endpoint, &mut waiting)?;
+            line.tree.look_up(line.at, &mut line.endpoint, &mut waiting)?;
         }
         searches.retain_mut(|search| !matches!(search.next, Some(Step::Index)) || search.goes_on(take));
     }
@@ -307,7 +314,7 @@ fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &im
     let mut posted = Vec::with_capacity(searches.len());
     for search in &*searches {
         if let Some(Step::Record(table, candidate)) = search.next {
-            posted.push(post(&mut line(lines, search)?.endpoint, table, candidate)?);
+            posted.push(post(search.probe.at(), &mut line(lines, search)?.endpoint, table, candidate)?);
         }
     }
     lines.iter_mut().for_each(|line| line.endpoint.flush());
@@ -327,7 +334,7 @@ fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &im
     }
     for line in lines {
         if let Some(failure) = line.failure.take() {
-            line.tree.reopen(&mut line.endpoint, &mut line.reopens, failure)?;
+            line.tree.reopen(line.at, &mut line.endpoint, &mut line.reopens, failure)?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Where a key's records may be: the walk of a point lookup over the tables.
 
+use crate::remote::segment::Remote;
 use crate::tree::learnt::{Address, Learnt};
 use crate::tree::table::{Places, Table};
 use crate::tree::version::LiveVersion;
@@ -13,6 +14,8 @@ use std::sync::Arc;
 ///
 /// If a range deletion of a table hides the key, the walk ends with this table: everything after it is older.
 pub(crate) struct Probe<'v> {
+    /// The member where the tables are read.
+    at: &'v Remote,
     version: &'v LiveVersion,
     learnt: &'v Learnt,
     user_key: &'v [u8],
@@ -102,13 +105,16 @@ impl Walk {
 }
 
 impl<'v> Probe<'v> {
+    /// A walk through a version, which is read at a member.
     pub(crate) fn new(
+        at: &'v Remote,
         learnt: &'v Learnt,
         version: &'v LiveVersion,
         user_key: &'v [u8],
         number: SequenceNumber,
     ) -> Self {
         Self {
+            at,
             version,
             learnt,
             user_key,
@@ -148,6 +154,12 @@ impl<'v> Probe<'v> {
     #[inline]
     fn index_ahead(&self) -> Option<&'v PointIndex> {
         self.ahead?.cached().point_index()
+    }
+
+    /// The member where the tables are read.
+    #[inline]
+    pub(crate) fn at(&self) -> &'v Remote {
+        self.at
     }
 
     /// The key.
@@ -298,7 +310,8 @@ impl<'v> Probe<'v> {
         match self.trusted.filter(|_| is_looked_up) {
             Some(trusted) if !is_visible || trusted != sequence => {
                 self.learnt.forget(self.hash);
-                *self = Self { distrusts: true, ..Self::new(self.learnt, self.version, self.user_key, self.number) };
+                let anew = Self::new(self.at, self.learnt, self.version, self.user_key, self.number);
+                *self = Self { distrusts: true, ..anew };
                 return false;
             }
             None if is_visible && is_looked_up => self.learn(table, place, sequence),

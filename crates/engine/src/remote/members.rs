@@ -10,17 +10,19 @@
 //! | member | gets what is written from now on | is read | is in the register |
 //! |---|---|---|---|
 //! | joining | tables, yes; the log, no | no | no |
-//! | active | yes | one of them: the one that *serves* | yes |
+//! | active | yes | yes | yes |
 //! | out | no | no | no |
 //!
-//! All active members hold the same, so any of them can serve. When the one that serves is lost, another one does at once.
+//! All active members hold the same, so all of them are read: each thread reads at one of them ([`Members::reader`]). One
+//! *serves*: background work and new segments are there. When it is lost, another one serves at once.
 //! A lost member is *left out*: the register names the others, and only then is anything acknowledged that it lacks.
 //! A member that comes back is a new member, over a new session. It has to be given all that the others have, but where no other
 //! one is left: then it holds all (`durable::regaining`).
 //!
 //! From then on the others are all that is left. So a member is left out for its own failure only, and once one of the others
 //! has answered a call that was made after it: a link that is there proves nothing, as that of a node that hangs is. Where none
-//! answers, nobody is left out, and what failed is tried again.
+//! answers, nobody is left out, and what failed is tried again. Once another one has answered, the member is *doubted*: nobody begins
+//! to read there, also while the register cannot say yet that it is out.
 //!
 //! Members are only added, so a reference to one is good for as long as the shard is.
 
@@ -30,8 +32,10 @@ use crate::terms::planted::{Bug, planted};
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
+use forebay_env::thread::turn;
 use forebay_fabric::NodeIdentity;
 use forebay_memory_client::{Epoch, MemoryClient, StoreHandle};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -65,12 +69,15 @@ pub(crate) enum Standing {
 struct Member {
     remote: Arc<Remote>,
     standing: AtomicU8,
+    /// It has failed, and another one has answered since: it is to be left out.
+    is_doubted: AtomicBool,
     next: OnceLock<Box<Member>>,
 }
 
 impl Member {
     const fn new(remote: Arc<Remote>, standing: Standing) -> Self {
-        Self { remote, standing: AtomicU8::new(standing as u8), next: OnceLock::new() }
+        let (standing, is_doubted) = (AtomicU8::new(standing as u8), AtomicBool::new(false));
+        Self { remote, standing, is_doubted, next: OnceLock::new() }
     }
 
     fn is(&self, standing: Standing) -> bool {
@@ -79,6 +86,19 @@ impl Member {
 
     fn set(&self, standing: Standing) {
         self.standing.store(standing as u8, Ordering::Release);
+    }
+
+    fn is_doubted(&self) -> bool {
+        self.is_doubted.load(Ordering::Acquire)
+    }
+
+    fn doubt(&self, is_doubted: bool) {
+        self.is_doubted.store(is_doubted, Ordering::Release);
+    }
+
+    /// Whether reads may begin there.
+    fn is_read(&self) -> bool {
+        (self.is(Standing::Active) && !self.is_doubted()) || (self.is(Standing::Out) && planted(Bug::ReadLeftOut))
     }
 }
 
@@ -104,25 +124,33 @@ pub(crate) struct Several {
     pub(crate) places: Arc<Places>,
 }
 
-/// Where a call has found damage, and which.
+/// Where a call has found damage or no copy, and why it went on.
 #[derive(Debug, Default)]
-pub(crate) struct Tried(Vec<(NodeIdentity, Error)>);
+pub(crate) struct Tried(Vec<Trial>);
+
+#[derive(Debug)]
+struct Trial {
+    member: usize,
+    node: NodeIdentity,
+    failure: Error,
+}
 
 impl Tried {
+    /// How often at a member.
+    fn times(&self, member: usize) -> usize {
+        self.0.iter().filter(|trial| trial.member == member).count()
+    }
+
     /// The failure of the call, which names all nodes whose copies are damaged.
     #[cold]
     pub(crate) fn told(&self, failure: Error) -> Error {
-        let mut nodes: Vec<_> = self.0.iter().map(|(node, _)| *node).collect();
-        nodes.dedup();
-        nodes.truncate(self.0.len().div_ceil(2));
-        if failure.kind() != ErrorKind::Corrupt || nodes.len() < 2 {
+        // The last that was found at each.
+        let found = self.0.iter().filter(|trial| trial.failure.kind() == ErrorKind::Corrupt);
+        let found: BTreeMap<_, _> = found.map(|trial| (trial.member, trial)).collect();
+        if failure.kind() != ErrorKind::Corrupt || found.len() < 2 {
             return failure;
         }
-        let of_node = |node: &NodeIdentity| {
-            let found = self.0.iter().rev().find(|(of, _)| of == node);
-            found.map_or_else(String::new, |(node, error)| format!("at {node}: {error}"))
-        };
-        let told: Vec<_> = nodes.iter().map(of_node).collect();
+        let told: Vec<_> = found.values().map(|trial| format!("at {}: {}", trial.node, trial.failure)).collect();
         Error::corrupt(format!("all copies are damaged: {}", told.join("; ")))
     }
 }
@@ -399,8 +427,8 @@ impl Members {
                 if !others.iter().any(|remote| Arc::ptr_eq(remote, next)) {
                     continue;
                 }
-                if self.serving.get() == number && !planted(Bug::ReadLeftOut) {
-                    self.serving.set(next.member());
+                if !planted(Bug::ReadLeftOut) {
+                    self.go_over(member, next);
                 }
                 if !planted(Bug::LeaveOutUnrecorded) {
                     self.name(&others).map_err(|error| error.during("leaving a copy out"))?;
@@ -411,6 +439,15 @@ impl Members {
             tracing::warn!(%node, copies = self.active().count(), %cause, "a memory node is left out");
             return Ok(());
         }
+    }
+
+    /// Has nobody begin to read at a member that failed, as another one has answered.
+    fn go_over(&self, member: &Member, next: &Remote) {
+        if self.serving.get() == member.remote.member() {
+            self.serving.set(next.member());
+        }
+        member.doubt(true);
+        self.at(next.member()).into_iter().for_each(|next| next.doubt(false));
     }
 
     /// The active members but this one.
@@ -429,10 +466,48 @@ impl Members {
         self.serving.get()
     }
 
+    /// The member where this thread reads, which stays the same while the members do: so whoever waits for a node that hangs keeps
+    /// nobody waiting who reads elsewhere. It is the same of all shards that have the same members, so that a call that reads several of
+    /// them goes to as few nodes as it would if they all were served by their first (`docs/decisions/0087`).
+    #[inline]
+    pub(crate) fn reader(&self) -> &Arc<Remote> {
+        self.reader_but(&Tried::default())
+    }
+
+    #[inline]
+    fn reader_but(&self, tried: &Tried) -> &Arc<Remote> {
+        if self.are_several() { self.reader_after(tried) } else { &self.first.remote }
+    }
+
+    /// Of several members the one where a call has tried least, this thread's first.
+    fn reader_after(&self, tried: &Tried) -> &Arc<Remote> {
+        let read = || self.all().filter(|member| member.is_read()).map(|member| &member.remote);
+        let turn = turn().checked_rem(read().count()).unwrap_or(0);
+        let in_turn = read().skip(turn).chain(read().take(turn));
+        in_turn.min_by_key(|remote| tried.times(remote.member())).unwrap_or_else(|| self.pinned())
+    }
+
+    /// Whether reads may begin at a member.
+    pub(crate) fn reads_at(&self, member: usize) -> bool {
+        !self.are_several() || self.at(member).is_some_and(Member::is_read)
+    }
+
     /// Leaves out whatever member serves, if the failure says that it is lost. Returns whether what failed may succeed
     /// now. `before` is the member that served when it began.
     #[cold]
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
+        self.goes_over(failure, before, || self.serving.get() != before)
+    }
+
+    /// The same of a read at a member: whether it may succeed at another one.
+    #[cold]
+    pub(crate) fn reads_again(&self, failure: &Error, at: usize) -> bool {
+        self.goes_over(failure, at, || !self.reads_at(at))
+    }
+
+    /// Leaves out a member where something failed, if the failure says that it is lost. Returns whether that may succeed now, which is so if
+    /// `has_gone`: it would not be done there again.
+    fn goes_over(&self, failure: &Error, before: usize, has_gone: impl Fn() -> bool) -> bool {
         // Once another process took over, no copy serves this one any more. What the register refuses, it refuses whoever
         // serves.
         if !self.are_several() || self.is_closed() || failure.is_of_register() {
@@ -443,7 +518,7 @@ impl Members {
         if failure.kind() == ErrorKind::Fenced {
             return false;
         }
-        if self.serving.get() != before {
+        if has_gone() {
             return true;
         }
         if !matches!(failure.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) {
@@ -451,50 +526,74 @@ impl Members {
         }
         match self.leave_out(before, failure) {
             Err(error) if error.kind() == ErrorKind::Fenced => return false,
-            Err(error) => tracing::debug!(%error, "leaving out the memory node that serves"),
+            Err(error) => tracing::debug!(%error, "leaving out a memory node where something failed"),
             Ok(()) => {}
         }
-        self.serving.get() != before
+        has_gone()
     }
 
-    /// As [`Members::serves_again`], also for a call that found damage in what it read: then it goes on at another member, and the
-    /// copies are looked at soon. A call that finds damage at all of them, twice each, ends with it.
+    /// As [`Members::reads_again`], also for a call that found damage in what it read: then it goes on at another member, and the
+    /// copies are looked at soon. So does one that found no copy. A call that finds damage at all of them, twice each, ends with it.
     #[cold]
-    pub(crate) fn goes_on(&self, failure: &Error, before: usize, tried: &mut Tried) -> bool {
-        if failure.kind() != ErrorKind::Corrupt || failure.is_of_storage() {
-            return self.serves_again(failure, before);
+    pub(crate) fn goes_on(&self, failure: &Error, at: usize, tried: &mut Tried) -> bool {
+        let is_damage = failure.kind() == ErrorKind::Corrupt && !failure.is_of_storage();
+        if !is_damage && !failure.is_not_held() {
+            return self.reads_again(failure, at);
         }
-        let Some(member) = self.at(before).filter(|_| self.are_several() && !self.is_closed()) else { return false };
-        // What is not as it should be may be another owner's by now.
-        let judged = member.remote.judged(failure.clone());
-        if judged.kind() != ErrorKind::Corrupt {
-            return self.serves_again(&judged, before);
+        let Some(member) = self.at(at).filter(|_| self.are_several() && !self.is_closed()) else { return false };
+        if is_damage {
+            // What is not as it should be may be another owner's by now.
+            let judged = member.remote.judged(failure.clone());
+            if judged.kind() != ErrorKind::Corrupt {
+                return self.reads_again(&judged, at);
+            }
+            self.serving.suspect();
         }
-        tried.0.push((member.remote.memory_node().client().node(), failure.clone()));
-        self.serving.suspect();
-        let active: Vec<_> = self.active().map(|remote| remote.member()).collect();
-        if active.len() < 2 || tried.0.len() >= 2 * active.len() {
+        let node = member.remote.memory_node().client().node();
+        tried.0.push(Trial { member: at, node, failure: failure.clone() });
+        let active = self.active().count();
+        if active < 2 || tried.0.len() >= 2 * active {
             return false;
         }
-        tracing::debug!(%failure, node = %member.remote.memory_node().client().node(), "reading another copy");
+        tracing::debug!(%failure, %node, "reading another copy");
+        true
+    }
+
+    /// Has another member serve if background work found damage at the one that does. Returns whether the work may succeed now.
+    pub(crate) fn serves_around_damage(&self, failure: &Error) -> bool {
+        let before = self.serving.get();
+        if failure.kind() != ErrorKind::Corrupt || !self.goes_on(failure, before, &mut Tried::default()) {
+            return false;
+        }
         let _changing = lock(&self.changing);
         if self.serving.get() == before {
+            let active: Vec<_> = self.active().map(|remote| remote.member()).collect();
             let at = active.iter().position(|active| *active == before).unwrap_or(0);
-            let next = active.iter().cycle().skip(at + 1).find(|next| **next != before && self.is_active(**next));
+            let next = active.iter().cycle().skip(at + 1).find(|next| **next != before);
             next.into_iter().for_each(|next| self.serving.set(*next));
         }
         true
     }
 
-    /// Carries out a read, and again at other members as long as that may help.
+    /// Carries out a read at the member where this thread reads, and again at others as long as that may help.
     #[inline]
-    pub(crate) fn wherever<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn wherever<'m, T>(&'m self, read: impl FnMut(&'m Arc<Remote>) -> Result<T>) -> Result<T> {
         let mut tried = Tried::default();
+        self.wherever_else(&mut tried, read).map_err(|error| tried.told(error))
+    }
+
+    /// The same for a call that has tried some.
+    #[inline]
+    pub(crate) fn wherever_else<'m, T>(
+        &'m self,
+        tried: &mut Tried,
+        mut read: impl FnMut(&'m Arc<Remote>) -> Result<T>,
+    ) -> Result<T> {
+        let mut at = self.reader_but(tried);
         loop {
-            let server = self.server();
-            match read() {
-                Err(error) if self.goes_on(&error, server, &mut tried) => {}
-                result => return result.map_err(|error| tried.told(error)),
+            match read(at) {
+                Err(error) if self.goes_on(&error, at.member(), tried) => at = self.reader_after(tried),
+                result => return result,
             }
         }
     }
@@ -504,10 +603,15 @@ impl Members {
         self.are_several() && self.serving.is_suspected()
     }
 
-    /// Whether the failed operation may succeed if it is made again.
+    /// Whether the failed operation of background work may succeed if it is made again.
     pub(crate) fn may_retry(&self, error: &Error) -> bool {
         let serving = self.serving.get();
         !self.is_closed() && (self.may_retry_at(self.pinned(), error) || self.serves_again(error, serving))
+    }
+
+    /// Whether a read that failed at a member may succeed there if it is made again.
+    pub(crate) fn may_read_again(&self, at: &Remote, error: &Error) -> bool {
+        !self.is_closed() && self.reads_at(at.member()) && self.may_retry_at(at, error)
     }
 
     /// Whether what failed at a member may succeed there if it is made again. Where another member has everything, nobody waits again
@@ -526,23 +630,22 @@ impl Members {
         self.are_several() && !serving.memory_node().answers() && self.serves_again(error, serving.member())
     }
 
-    /// The meaning of a failure, as [`Remote::judged`] gives it. Where a shard has several copies, the register says
+    /// The meaning of a failure at a member, as [`Remote::judged`] gives it. Where a shard has several copies, the register says
     /// whether another process took over.
-    pub(crate) fn judged(&self, error: Error) -> Error {
+    pub(crate) fn judged_at(&self, at: &Remote, error: Error) -> Error {
         if !self.are_several() {
-            return self.deref().judged(error);
+            return at.judged(error);
         }
-        // The register has the last word, whatever the node says that serves.
+        // The register has the last word, whatever the node says.
         if error.is_of_register() {
             return error;
         }
-        let serving = self.serving.get();
-        let judged = self.deref().judged(error);
+        let judged = at.judged(error);
         if judged.kind() != ErrorKind::Fenced {
             return judged;
         }
-        let judged = self.at(serving).and_then(|member| member.remote.memory_node().lost()).unwrap_or(judged);
-        match self.leave_out(serving, &judged) {
+        let judged = at.memory_node().lost().unwrap_or(judged);
+        match self.leave_out(at.member(), &judged) {
             Ok(()) => Error::new(ErrorKind::Unavailable, judged.to_string()),
             Err(error) => error,
         }
@@ -556,10 +659,14 @@ impl Members {
         if !self.are_several() {
             return self.deref().check_owner();
         }
-        for remote in self.active() {
+        for member in self.all().filter(|member| member.is(Standing::Active)) {
+            let remote = &member.remote;
             let checked = remote.check_owner();
             if let Some(cause) = remote.memory_node().lost().or(checked.err()) {
                 self.leave_out_if_possible(remote, &cause)?;
+            } else if member.is_doubted() && remote.memory_node().answers_soon() {
+                // The register could not say that it is out, and it is back.
+                member.doubt(false);
             }
         }
         Ok(())

@@ -733,7 +733,20 @@ impl Segment {
         }
     }
 
-    /// The copy that is read.
+    /// The copy at a member that is read; what lies in storage lies there for all of them.
+    ///
+    /// # Errors
+    /// [`Error::not_held`] when the member has none: it has joined since an earlier version, which names the segment, was replaced.
+    #[inline]
+    pub(crate) fn read_at(&self, member: usize) -> Result<&Self> {
+        if member == self.remote.member || self.is_stored() { Ok(self) } else { self.other_at(member) }
+    }
+
+    fn other_at(&self, member: usize) -> Result<&Self> {
+        self.at_member(member).ok_or_else(|| Error::not_held(self.id, format_args!("member {member}")))
+    }
+
+    /// The copy at the member that serves.
     #[inline]
     pub(crate) fn served(&self) -> &Self {
         let serving = self.remote.serving.get();
@@ -782,11 +795,20 @@ impl Segment {
         matches!(self.place, Place::Storage(_))
     }
 
-    /// Where what is `offset` bytes into the segment is read. An address counts from the start of the extent, as its key
-    /// does.
+    /// Where what is `offset` bytes into the segment is read by background work, which is at the member that serves. An address
+    /// counts from the start of the extent, as its key does.
     #[inline]
     pub(crate) fn spot(&self, offset: u64) -> Spot {
         self.served().own_spot(offset)
+    }
+
+    /// The same for who reads at a member.
+    ///
+    /// # Errors
+    /// As [`Segment::read_at`].
+    #[inline]
+    pub(crate) fn spot_at(&self, member: usize, offset: u64) -> Result<Spot> {
+        Ok(self.read_at(member)?.own_spot(offset))
     }
 
     /// The same of this copy, whichever serves.
@@ -800,9 +822,9 @@ impl Segment {
         }
     }
 
-    /// Where it begins in its memory node; `None` when it lies in storage.
-    pub(crate) fn memory_place(&self) -> Option<SearchPlace> {
-        match self.spot(0) {
+    /// Where it begins in the memory of a member; `None` when it does not lie there.
+    pub(crate) fn memory_place(&self, member: usize) -> Option<SearchPlace> {
+        match self.spot_at(member, 0).ok()? {
             Spot::Memory { address, extent } => Some(SearchPlace { extent: extent.0, offset: address.offset }),
             Spot::Storage { .. } => None,
         }

@@ -43,6 +43,8 @@ const ANSWER_BYTES: u64 = 24;
 pub(crate) struct DelegatedCursor {
     entries: Vec<Brought>,
     position: usize,
+    /// The member where the scan reads.
+    member: usize,
 }
 
 /// An entry, verified.
@@ -67,22 +69,23 @@ pub(crate) enum End {
 }
 
 impl DelegatedCursor {
-    /// Asks for what comes from `target` on, if that costs less than to seek. Where the answer ends, if there is one.
+    /// Asks the memory node of the member where the scan reads for what comes from `target` on, if that costs less than to seek. Where the
+    /// answer ends, if there is one.
     pub(crate) fn begin(
         &mut self,
-        tree: &Tree,
+        (tree, at): (&Tree, &Remote),
         version: &LiveVersion,
         bounds: &Bounds,
         target: InternalKey<'_>,
         number: SequenceNumber,
     ) -> Option<End> {
         self.clear();
-        let (remote, server) = (tree.remote.pinned(), tree.remote.server());
-        let delegating = Delegating::new(tree.options.delegation, &remote.memory_node().link().capabilities());
-        if !delegating.is_possible() || !remote.can_search() {
+        self.member = at.member();
+        let delegating = Delegating::new(tree.options.delegation, &at.memory_node().link().capabilities());
+        if !delegating.is_possible() || !at.can_search() {
             return None;
         }
-        let question = Question::of(version, bounds, target.user_key, number)?;
+        let question = Question::of(at.member(), version, bounds, target.user_key, number)?;
         let mut arguments = Vec::new();
         question.job.encode(&mut arguments);
         let cost = LookupCost {
@@ -90,14 +93,12 @@ impl DelegatedCursor {
             one_sided_bytes: question.first_block_bytes + question.record_bytes,
             delegated_bytes: arguments.len() as u64 + question.record_bytes + ANSWER_BYTES * u64::from(ENTRIES),
         };
-        if !delegating.delegates(cost, remote.searches().waiting()) {
-            remote.searches().spared();
+        if !delegating.delegates(cost, at.searches().waiting()) {
+            at.searches().spared();
             return None;
         }
         let counters = &tree.counters.delegation;
-        // Where another member serves by now, the places in the question may not be those of the blocks.
-        let answer = ask(remote, arguments).filter(|_| tree.remote.server() == server);
-        let answer = answer.and_then(|result| question.verified(result, bounds));
+        let answer = ask(at, arguments).and_then(|result| question.verified(result, bounds));
         let Some((mut entries, is_whole)) = answer else {
             add(&counters.refusals, 1);
             return None;
@@ -138,7 +139,7 @@ impl DelegatedCursor {
 
     /// See [`Source::location`](crate::scan::cursor::Source::location).
     pub(crate) fn location(&self) -> Result<Option<Location<'_>>> {
-        self.current().map(Brought::location).transpose()
+        self.current().map(|entry| entry.location(self.member)).transpose()
     }
 
     /// See [`Source::fill`](crate::scan::cursor::Source::fill).
@@ -153,7 +154,7 @@ impl DelegatedCursor {
             let key = entry.key();
             match visibility.decide(key, entry.expiry_ms) {
                 Verdict::Shown => {
-                    batch.add(key.user_key, Some(entry.location()?))?;
+                    batch.add(key.user_key, Some(entry.location(self.member)?))?;
                     batch.expires(entry.expiry_ms);
                 }
                 Verdict::Merged => batch.add_merged(key.user_key),
@@ -174,13 +175,13 @@ impl Brought {
         InternalKey { user_key: &self.user_key, tag: self.tag }
     }
 
-    fn location(&self) -> Result<Location<'_>> {
+    fn location(&self, member: usize) -> Result<Location<'_>> {
         match &self.value {
             Value::Here(value) => Ok(Location::Local(value)),
             Value::There { table, address, length } => {
                 let (segment, offset) = table.locate(*address)?;
                 let logical = LogicalAddress { segment: segment.id(), offset };
-                Ok(Location::Remote { logical, spot: segment.spot(offset), length: *length })
+                Ok(Location::Remote { logical, spot: segment.spot_at(member, offset)?, length: *length })
             }
         }
     }
@@ -198,6 +199,8 @@ fn ask(remote: &Remote, arguments: Vec<u8>) -> Option<ShortScanResult> {
 /// What is asked.
 struct Question<'v> {
     job: ShortScanJob,
+    /// The member where the tables are.
+    member: usize,
     /// The tables of the job.
     tables: Vec<&'v Arc<Table>>,
     /// Bytes of the first block of each source.
@@ -208,7 +211,13 @@ struct Question<'v> {
 
 impl<'v> Question<'v> {
     /// `None` when there is nothing to ask, or tables lie in storage.
-    fn of(version: &'v LiveVersion, bounds: &Bounds, from: &[u8], number: SequenceNumber) -> Option<Self> {
+    fn of(
+        member: usize,
+        version: &'v LiveVersion,
+        bounds: &Bounds,
+        from: &[u8],
+        number: SequenceNumber,
+    ) -> Option<Self> {
         let job = ShortScanJob {
             key_order: bounds.order(),
             inline_bytes: INLINE_BYTES,
@@ -218,7 +227,7 @@ impl<'v> Question<'v> {
             tables: Vec::new(),
             sources: Vec::new(),
         };
-        let mut question = Self { job, tables: Vec::new(), first_block_bytes: 0, record_bytes: 0 };
+        let mut question = Self { job, member, tables: Vec::new(), first_block_bytes: 0, record_bytes: 0 };
         for (level, tables) in version.levels().iter().enumerate() {
             match level {
                 0 => tables.iter().try_for_each(|table| question.add(std::slice::from_ref(table), bounds))?,
@@ -258,14 +267,15 @@ impl<'v> Question<'v> {
         Some(())
     }
 
-    /// Position of the table among those of the job; `None` when it lies in storage, if only in part.
+    /// Position of the table among those of the job; `None` when it does not lie at the member, if only in part.
     fn name(&mut self, table: &'v Arc<Table>) -> Option<u32> {
         if let Some(last) = self.tables.last()
             && Arc::ptr_eq(last, table)
         {
             return Some(self.tables.len() as u32 - 1);
         }
-        self.job.tables.push(SearchedTable { image: table.image_place()?, segments: table.segment_places()? });
+        let (image, segments) = (table.image_place(self.member)?, table.segment_places(self.member)?);
+        self.job.tables.push(SearchedTable { image, segments });
         self.tables.push(table);
         let properties = table.properties();
         let mean = properties.record_bytes / properties.entries().max(1);

@@ -16,6 +16,7 @@
 
 use crate::read::merged::Chain;
 use crate::remote::members::Tried;
+use crate::remote::segment::Remote;
 use crate::scan::cursor::{MemtableCursor, Source};
 use crate::scan::delegated::{DelegatedCursor, End};
 use crate::scan::found::{Filled, MAX_STREAMED};
@@ -54,6 +55,8 @@ pub(crate) struct ShardIterator {
     view: Arc<View>,
     merge: Merge<Source>,
     bounds: Arc<Bounds>,
+    /// The member where it reads, until that fails or is left out.
+    at: Arc<Remote>,
     endpoint: SharedEndpoint,
     horizon: Horizon,
     deletions: RangeDeletions,
@@ -81,8 +84,8 @@ impl ShardIterator {
     /// `Unavailable` when the memory node is gone; `Closed`.
     pub(crate) fn new(tree: Arc<Tree>, view: Arc<View>, horizon: Horizon, bounds: Arc<Bounds>) -> Result<Self> {
         tree.check_open()?;
-        let endpoint = endpoint(&tree)?;
-        let sources = sources(&view, &bounds, &endpoint);
+        let (at, endpoint) = endpoint(&tree, &mut Tried::default())?;
+        let sources = sources(&view, &bounds, (&endpoint, at.member()));
         let merge = Merge::new(sources, tree.options.key_order, Direction::Forward);
         Ok(Self {
             deletions: deletions(&view, horizon.number),
@@ -90,6 +93,7 @@ impl ShardIterator {
             view,
             merge,
             bounds,
+            at,
             endpoint,
             horizon,
             brought: None,
@@ -222,32 +226,39 @@ impl ShardIterator {
         if !self.tree.remote.are_several() {
             return self.refill().map_err(|error| self.tree.why_failed(error));
         }
-        let (server, direction) = (self.server(), self.direction);
+        let direction = self.direction;
         let mut tried = Tried::default();
         let last = self.batch.key(self.batch.len().saturating_sub(1)).unwrap_or_default().to_vec();
-        match self.refill() {
-            Err(error) if self.tree.remote.goes_on(&error, server, &mut tried) => {
-                self.reopen()?;
-                let target = match direction {
-                    Direction::Forward => after(&last),
-                    Direction::Backward => before(&last),
-                };
-                self.start_after(tried, direction, Some(target), Tables::Read)
+        // While it rested, the member may have been left out.
+        if self.tree.remote.reads_at(self.at.member()) {
+            match self.refill() {
+                Err(failure) => self.goes_on(failure, &mut tried)?,
+                Ok(()) => return Ok(()),
             }
-            refilled => refilled.map_err(|error| self.tree.why_failed(tried.told(error))),
+        }
+        self.reopen(&mut tried)?;
+        let target = match direction {
+            Direction::Forward => after(&last),
+            Direction::Backward => before(&last),
+        };
+        self.start_after(tried, direction, Some(target), Tables::Read)
+    }
+
+    /// Returns if what failed at the member where it reads may succeed at another one. If not, this is the failure's meaning.
+    #[cold]
+    fn goes_on(&self, failure: Error, tried: &mut Tried) -> Result<()> {
+        let failure = self.tree.why_failed_at(&self.at, failure);
+        match self.tree.remote.goes_on(&failure, self.at.member(), tried) {
+            true => Ok(()),
+            false => Err(tried.told(failure)),
         }
     }
 
-    /// The member at which it reads. Another one may serve since the last read.
-    fn server(&self) -> usize {
-        lock(&self.endpoint).server()
-    }
-
-    /// Goes over to the member that serves now.
-    fn reopen(&mut self) -> Result<()> {
+    /// Goes over to another member.
+    fn reopen(&mut self, tried: &mut Tried) -> Result<()> {
         self.clear();
-        self.endpoint = endpoint(&self.tree)?;
-        let sources = sources(&self.view, &self.bounds, &self.endpoint);
+        (self.at, self.endpoint) = endpoint(&self.tree, tried)?;
+        let sources = sources(&self.view, &self.bounds, (&self.endpoint, self.at.member()));
         self.merge = Merge::new(sources, self.tree.options.key_order, self.direction);
         Ok(())
     }
@@ -265,13 +276,14 @@ impl ShardIterator {
         target: Option<InternalKey<'_>>,
         tables: Tables,
     ) -> Result<()> {
-        loop {
-            let server = self.server();
-            match self.try_start(direction, target, tables) {
-                Err(error) if self.tree.remote.goes_on(&error, server, &mut tried) => self.reopen()?,
-                started => return started.map_err(|error| self.tree.why_failed(tried.told(error))),
-            }
+        if !self.tree.remote.reads_at(self.at.member()) {
+            self.reopen(&mut tried)?;
         }
+        while let Err(failure) = self.try_start(direction, target, tables) {
+            self.goes_on(failure, &mut tried)?;
+            self.reopen(&mut tried)?;
+        }
+        Ok(())
     }
 
     fn try_start(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
@@ -287,13 +299,14 @@ impl ShardIterator {
     /// Places the sources at `target`. If the memory node brings the first entries of all tables, the tables' own sources
     /// stand nowhere.
     fn place(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
-        let Self { tree, view, bounds, horizon, .. } = self;
+        let Self { tree, at, view, bounds, horizon, .. } = self;
         let target = bounds.start(direction, target);
         let mut brought = None;
         self.merge.reposition(direction, |source| match source {
             Source::Delegated(source) => {
                 let first = target.filter(|_| tables == Tables::Delegated);
-                brought = first.and_then(|first| source.begin(tree, &view.version, bounds, first, horizon.number));
+                brought =
+                    first.and_then(|first| source.begin((tree, at), &view.version, bounds, first, horizon.number));
                 if brought.is_none() {
                     source.clear();
                 }
@@ -430,15 +443,12 @@ enum Tables {
     Delegated,
 }
 
-/// An endpoint to the member that serves.
-fn endpoint(tree: &Tree) -> Result<SharedEndpoint> {
-    loop {
-        let server = tree.remote.server();
-        match ScanEndpoint::new(Arc::clone(&tree.remote)) {
-            Err(error) if tree.remote.serves_again(&error, server) => {}
-            opened => return opened.map(|endpoint| Arc::new(Mutex::new(endpoint))),
-        }
-    }
+/// A member to read at, where that was not tried yet, and an endpoint to it.
+fn endpoint(tree: &Tree, tried: &mut Tried) -> Result<(Arc<Remote>, SharedEndpoint)> {
+    tree.remote.wherever_else(tried, |at| {
+        let endpoint = ScanEndpoint::new(Arc::clone(&tree.remote), Arc::clone(at))?;
+        Ok((Arc::clone(at), Arc::new(Mutex::new(endpoint))))
+    })
 }
 
 /// The range deletions of a view that `number` covers.
@@ -453,8 +463,8 @@ fn deletions(view: &View, number: SequenceNumber) -> RangeDeletions {
     RangeDeletions::new(view.version.version.identity().key_order, all)
 }
 
-/// The memtables and tables of a view that may hold keys within the bounds.
-fn sources(view: &View, bounds: &Arc<Bounds>, endpoint: &SharedEndpoint) -> Vec<Source> {
+/// The memtables and tables of a view that may hold keys within the bounds, with the endpoint to a member where they are read.
+fn sources(view: &View, bounds: &Arc<Bounds>, (endpoint, member): (&SharedEndpoint, usize)) -> Vec<Source> {
     let memtables = view.buffers().map(|buffer| OwnedCursor::new(Arc::clone(&buffer.memtable)));
     // It is the first to be placed, as the levels' sources depend on what it has.
     let mut sources = vec![Source::Delegated(DelegatedCursor::default())];
@@ -467,7 +477,7 @@ fn sources(view: &View, bounds: &Arc<Bounds>, endpoint: &SharedEndpoint) -> Vec<
     for (level, tables) in levels.iter().enumerate() {
         let mut add = |tables: Range<usize>| {
             let (version, bounds) = (Arc::clone(&view.version), Arc::clone(bounds));
-            let cursor = LevelCursor::new(version, bounds, Arc::clone(endpoint), level, tables, piece_bytes);
+            let cursor = LevelCursor::new(version, bounds, (Arc::clone(endpoint), member), level, tables, piece_bytes);
             sources.push(Source::Level(Box::new(cursor)));
         };
         let mut within = (0..tables.len()).filter(|&i| tables.get(i).is_some_and(|table| table.overlaps(bounds)));

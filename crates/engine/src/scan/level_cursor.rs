@@ -27,6 +27,8 @@ pub(crate) struct LevelCursor {
     version: Arc<LiveVersion>,
     bounds: Arc<Bounds>,
     endpoint: SharedEndpoint,
+    /// The member where it reads.
+    member: usize,
     level: usize,
     /// The level's tables that belong to the cursor.
     tables: Range<usize>,
@@ -62,11 +64,11 @@ impl Pace {
 }
 
 impl LevelCursor {
-    /// A cursor over `tables` of a level, standing nowhere. Its reads of runs have at most `piece_bytes`.
+    /// A cursor over `tables` of a level, which are read over an endpoint to a member, standing nowhere. Its reads of runs have at most `piece_bytes`.
     pub(crate) fn new(
         version: Arc<LiveVersion>,
         bounds: Arc<Bounds>,
-        endpoint: SharedEndpoint,
+        (endpoint, member): (SharedEndpoint, usize),
         level: usize,
         tables: Range<usize>,
         piece_bytes: u64,
@@ -75,6 +77,7 @@ impl LevelCursor {
             version,
             bounds,
             endpoint,
+            member,
             level,
             tables,
             direction: Direction::Forward,
@@ -365,6 +368,6 @@ impl LevelCursor {
         if segment.clip(offset, entry.length.into()) < entry.length as usize {
             return Err(Error::corrupt(format!("an entry of table {} ends behind {logical}", table.id().0)));
         }
-        Ok(Some(Location::Remote { logical, spot: segment.spot(offset), length: entry.length }))
+        Ok(Some(Location::Remote { logical, spot: segment.spot_at(self.member, offset)?, length: entry.length }))
     }
 }

@@ -114,7 +114,8 @@ impl ReadAhead {
             let bytes = (self.next_bytes * self.scale).min(self.likely_bytes.max(FIRST_PIECE_BYTES));
             let piece = cut(self.piece(bytes));
             let bytes = piece.end - piece.start;
-            self.asked.push_back((piece.start, endpoint.ask(self.segment.spot(piece.start), bytes as usize)?));
+            let spot = self.segment.spot_at(endpoint.member(), piece.start)?;
+            self.asked.push_back((piece.start, endpoint.ask(spot, bytes as usize)?));
             match self.direction {
                 Direction::Forward => self.rest.start = piece.end,
                 Direction::Backward => self.rest.end = piece.start,

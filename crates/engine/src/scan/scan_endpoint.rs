@@ -1,11 +1,12 @@
 //! The endpoint of a scan: reads that are asked for ahead of their use, and survive its breaking.
 //!
-//! The sources of a scan share one endpoint. A read that was asked for over an endpoint that broke
+//! The sources of a scan share one endpoint, to one member of the shard. A read that was asked for over an endpoint that broke
 //! since is asked for again over the next one, as long as the link lives. What is asked for and not
 //! wanted any more has to be given up, so that the endpoint is clean when it goes back to its pool.
 
 use crate::remote::endpoints::Pooled;
 use crate::remote::members::Members;
+use crate::remote::segment::Remote;
 use crate::remote::spot::{Posted, Spot};
 use crate::terms::Result;
 use crate::terms::error::Error;
@@ -23,9 +24,9 @@ pub(crate) type SharedEndpoint = Arc<Mutex<ScanEndpoint>>;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ScanEndpoint {
-    remote: Arc<Members>,
-    /// The member that served when the scan began.
-    server: usize,
+    members: Arc<Members>,
+    /// The member where the scan reads.
+    at: Arc<Remote>,
     endpoint: Pooled,
     /// How many endpoints there were before.
     generation: u32,
@@ -45,14 +46,13 @@ pub(crate) struct Asked {
 impl ScanEndpoint {
     /// # Errors
     /// When the memory node is gone.
-    pub(crate) fn new(remote: Arc<Members>) -> Result<Self> {
-        let server = remote.server();
-        Ok(Self { endpoint: remote.scan()?, remote, server, generation: 0, reopens: 0 })
+    pub(crate) fn new(members: Arc<Members>, at: Arc<Remote>) -> Result<Self> {
+        Ok(Self { endpoint: at.scan()?, members, at, generation: 0, reopens: 0 })
     }
 
-    /// The member that served when the scan began.
-    pub(crate) const fn server(&self) -> usize {
-        self.server
+    /// The member where the scan reads.
+    pub(crate) fn member(&self) -> usize {
+        self.at.member()
     }
 
     /// Asks for `length` bytes, which the next [`ScanEndpoint::flush`] or wait sets going.
@@ -97,13 +97,12 @@ impl ScanEndpoint {
 
     /// Whether so many records that lie apart are to be gathered.
     pub(crate) fn gathers(&self, records: usize) -> bool {
-        self.remote.gathers(records)
+        self.at.gathers(records)
     }
 
     /// Has the memory node bring `ranges` in one piece; `None` when it does not, whatever the cause.
     pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
-        // Where another member serves by now, the ranges are not those of the records.
-        self.remote.gather(ranges).filter(|_| self.remote.server() == self.server)
+        self.at.gather(ranges)
     }
 
     /// Takes back a slot.
@@ -123,12 +122,12 @@ impl ScanEndpoint {
 
     /// Goes over to another endpoint after a failure, or returns it when that would not help.
     fn reopen(&mut self, failure: Error) -> Result<()> {
-        if self.reopens == REOPENS || !self.remote.may_retry(&failure) {
+        if self.reopens == REOPENS || !self.members.may_read_again(&self.at, &failure) {
             return Err(failure);
         }
         tracing::debug!(%failure, "scanning on over a new endpoint");
         self.reopens += 1;
-        self.endpoint = self.remote.scan()?;
+        self.endpoint = self.at.scan()?;
         self.generation += 1;
         Ok(())
     }

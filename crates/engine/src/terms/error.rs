@@ -82,6 +82,17 @@ impl Error {
         self.is_of_storage() || self.source.as_ref().is_some_and(|source| source.is::<OfRegister>())
     }
 
+    /// A member of a shard was to be read, and has no copy of `what`.
+    pub(crate) fn not_held(what: impl std::fmt::Display, node: impl std::fmt::Display) -> Self {
+        let message = format!("{what} has no copy at {node}");
+        Self { message, ..Self::from_source(ErrorKind::Unavailable, NotHeld) }
+    }
+
+    /// Whether a member had no copy: another one may have it.
+    pub(crate) fn is_not_held(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.is::<NotHeld>())
+    }
+
     /// Whether the one that was asked is not there, or does not answer: another one may.
     pub(crate) const fn is_out_of_reach(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
@@ -104,6 +115,11 @@ impl Error {
 #[derive(Debug, thiserror::Error)]
 #[error("too few memory nodes took it")]
 struct OfRegister;
+
+/// The cause of [`Error::not_held`].
+#[derive(Debug, thiserror::Error)]
+#[error("the member has joined since")]
+struct NotHeld;
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

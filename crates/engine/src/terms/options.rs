@@ -130,7 +130,8 @@ pub enum Durability {
     None,
     /// The write is in the memory of `copies` memory nodes before it returns. It survives the process, and the loss of all
     /// but one of these nodes. Needs a name, and as many nodes when the database is created. For a database, this also says
-    /// how many copies there are of everything else; a single write is in all of them.
+    /// how many copies there are of everything else; a single write is in all of them. Each thread reads at one of the nodes of
+    /// a shard, and the next one at the next.
     Memory {
         /// How many, from 1 on.
         copies: usize,

@@ -17,7 +17,7 @@
 //! copied or while a thread waits for the fabric.
 
 use crate::remote::members::Members;
-use crate::remote::segment::Segment;
+use crate::remote::segment::{Remote, Segment};
 use crate::terms::planted::{Bug, planted};
 use crate::terms::segment_numbers::NUMBERS_OF_A_JOB;
 use crate::terms::statistics::Counters;
@@ -289,13 +289,23 @@ impl Tree {
     /// longer asks anybody.
     #[cold]
     pub(crate) fn why_failed(&self, error: Error) -> Error {
-        if self.is_closed() { self.why_closed() } else { self.judged(error) }
+        self.why_failed_at(self.remote.pinned(), error)
+    }
+
+    /// The same of what failed at a member.
+    #[cold]
+    pub(crate) fn why_failed_at(&self, at: &Remote, error: Error) -> Error {
+        if self.is_closed() { self.why_closed() } else { self.judged_at(at, error) }
     }
 
     /// The meaning of a failure: if another process took over, that is the cause.
     #[cold]
     pub(crate) fn judged(&self, error: Error) -> Error {
-        let error = self.remote.judged(error);
+        self.judged_at(self.remote.pinned(), error)
+    }
+
+    fn judged_at(&self, at: &Remote, error: Error) -> Error {
+        let error = self.remote.judged_at(at, error);
         if error.kind() == ErrorKind::Fenced && self.remote.is_named() {
             self.fence(error.clone());
         }

@@ -139,14 +139,14 @@ impl Table {
         self.crossings.load(Ordering::Relaxed)
     }
 
-    /// Where the table's image begins in the memory node; `None` when it is in storage.
-    pub(crate) fn image_place(&self) -> Option<SearchPlace> {
-        self.image.memory_place()
+    /// Where the table's image begins in the memory of a member; `None` when it is not there, but in storage.
+    pub(crate) fn image_place(&self, member: usize) -> Option<SearchPlace> {
+        self.image.memory_place(member)
     }
 
-    /// Where each of its segments begins in the memory node, by ordinal; `None` when one is in storage.
-    pub(crate) fn segment_places(&self) -> Option<Vec<SearchPlace>> {
-        self.segments.iter().map(|segment| segment.memory_place()).collect()
+    /// Where each of its segments begins in that memory, by ordinal; `None` when one is not there.
+    pub(crate) fn segment_places(&self, member: usize) -> Option<Vec<SearchPlace>> {
+        self.segments.iter().map(|segment| segment.memory_place(member)).collect()
     }
 
     /// The segment that holds the table's image.

@@ -18,7 +18,7 @@ use crate::durable::storage_log::StorageLog;
 use crate::plan::ledger::{Holder, Ledger};
 use crate::plan::planner::{Admission, Near, Need, Planner, Scene};
 use crate::plan::stall::Pace;
-use crate::remote::members::{Members, Tried};
+use crate::remote::members::Members;
 use crate::terms::options::FlushOrder;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics::{self, StallCause};
@@ -405,8 +405,7 @@ impl Shard {
 
     /// Whether background work that found damage may succeed now, at another member or because copies were repaired.
     fn goes_around_damage(&self, error: &Error) -> bool {
-        let (remote, server) = (&self.tree.remote, self.tree.remote.server());
-        let goes_on = error.kind() == ErrorKind::Corrupt && remote.goes_on(error, server, &mut Tried::default());
+        let goes_on = self.tree.remote.serves_around_damage(error);
         if let (true, ShardLog::Memory(log)) = (goes_on, &self.log) {
             self.mend_damaged(log);
         }

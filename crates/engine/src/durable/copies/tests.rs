@@ -1,8 +1,12 @@
 //! Nodes hang: their links are there, and nothing is answered.
 
 use super::*;
-use crate::durable::log::tests::{VALUE, nodes_of, open, shard, start, step};
+use crate::Db;
+use crate::durable::log::tests::{TIMEOUT, VALUE, nodes_of, open, open_with, shard, start, step};
+use forebay_env::thread::set_turn;
+use forebay_fabric::Traffic;
 use forebay_fabric::sim::{SimNetwork, SimOptions};
+use forebay_storage::{MemoryObjects, ObjectFault, Storage, StorageOptions};
 use forebay_table::SegmentKind;
 
 const NODES: [u32; 2] = [1, 2];
@@ -43,7 +47,8 @@ fn a_member_is_left_out_for_its_own_failure_only() {
 #[test]
 fn nobody_is_left_out_while_no_other_member_answers() {
     // Both hang for a while; one hangs, and the link to the other one is lost.
-    for is_lost in [false, true] {
+    for (is_lost, turn) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        set_turn(turn);
         let network = start(&NODES);
         let db = open(&network, &NODES);
         let tree = &shard(&db).0.tree;
@@ -54,7 +59,7 @@ fn nobody_is_left_out_while_no_other_member_answers() {
             true => network.crash(NODES[1]),
             false => network.partition(NODES[1]),
         }
-        assert_eq!(db.get(b"a").unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(matches!(db.get(b"a").unwrap_err().kind(), ErrorKind::TimedOut | ErrorKind::Unavailable));
         assert!(matches!(db.put(b"b", &VALUE).unwrap_err().kind(), ErrorKind::TimedOut | ErrorKind::Unavailable));
         let cause = Error::new(ErrorKind::TimedOut, "no reply");
         assert_eq!(tree.remote.leave_out(0, &cause).unwrap_err().kind(), ErrorKind::Unavailable);
@@ -71,19 +76,133 @@ fn nobody_is_left_out_while_no_other_member_answers() {
 
 #[test]
 fn another_member_serves_when_the_one_that_does_hangs() {
-    let network = start(&NODES);
-    let db = open(&network, &NODES);
-    let tree = &shard(&db).0.tree;
-    db.put(b"a", &VALUE).unwrap();
+    for turn in 0..2 {
+        set_turn(turn);
+        let network = start(&NODES);
+        let db = open(&network, &NODES);
+        let tree = &shard(&db).0.tree;
+        db.put(b"a", &VALUE).unwrap();
+        db.flush().unwrap();
+        network.partition(NODES[0]);
+        assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&VALUE[..]));
+        db.put(b"b", &VALUE).unwrap();
+        assert_eq!(active(tree), [1]);
+    }
+}
+
+/// A key for each of some reads, in a table.
+fn fill(db: &Db) -> Vec<Vec<u8>> {
+    let keys: Vec<_> = (0..20).map(|number| format!("{number:02}").into_bytes()).collect();
+    keys.iter().for_each(|key| db.put(key, &VALUE).unwrap());
     db.flush().unwrap();
-    network.partition(NODES[0]);
-    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&VALUE[..]));
-    db.put(b"b", &VALUE).unwrap();
-    assert_eq!(active(tree), [1]);
+    keys
+}
+
+fn read_in_every_way(db: &Db, keys: &[Vec<u8>]) {
+    assert_eq!(db.get(&keys[0]).unwrap().as_deref(), Some(&VALUE[..]));
+    let wanted: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+    assert!(db.multi_get(&wanted).unwrap().iter().all(|found| found.as_deref() == Some(&VALUE[..])));
+    let mut entries = db.iter().unwrap();
+    entries.seek_to_first().unwrap();
+    for key in keys {
+        assert_eq!((entries.key(), entries.value()), (&key[..], &VALUE[..]));
+        entries.next().unwrap();
+    }
+}
+
+fn reads_at(member: &Remote) -> u64 {
+    member.memory_node().link().counts(Traffic::Foreground).reads
+}
+
+/// Whoever reads at the other node notices nothing, and who reads at the one that hangs waits once.
+#[test]
+fn a_node_that_hangs_keeps_only_those_waiting_who_read_there() {
+    for (hung, node) in NODES.into_iter().enumerate() {
+        for way in 0..3 {
+            let network = start(&NODES);
+            let db = open(&network, &NODES);
+            let tree = &shard(&db).0.tree;
+            let keys = fill(&db);
+            let members: Vec<_> = tree.remote.active().cloned().collect();
+            // Each begins at one of the members, and rests there.
+            let mut resting = [0, 1].map(|turn| {
+                set_turn(turn);
+                let mut entries = db.iter().unwrap();
+                entries.seek(&keys[0]).unwrap();
+                entries
+            });
+            network.partition(node);
+            let (clock, begun) = (network.clock(), network.clock().now());
+            set_turn(1 - hung);
+            read_in_every_way(&db, &keys);
+            assert!(clock.now() - begun < TIMEOUT.as_nanos() as u64);
+            assert_eq!(active(tree), [0, 1], "who reads at the other one finds nothing");
+
+            let begun = clock.now();
+            set_turn(hung);
+            match way {
+                0 => drop(db.get(&keys[3]).unwrap()),
+                1 => drop(db.multi_get(&[&keys[3], &keys[7]]).unwrap()),
+                _ => db.iter().unwrap().seek(&keys[3]).unwrap(),
+            }
+            // A scan may ask the node to look first.
+            let waits = if way == 2 { 3 } else { 2 };
+            let waited = clock.now() - begun;
+            assert!(waited < waits * TIMEOUT.as_nanos() as u64, "way {way}: {waited} ns");
+            assert_eq!(active(tree), [1 - hung]);
+            let begun = clock.now();
+            read_in_every_way(&db, &keys);
+            for entries in &mut resting {
+                for key in &keys {
+                    assert_eq!((entries.key(), entries.value()), (&key[..], &VALUE[..]));
+                    entries.next().unwrap();
+                }
+                assert!(!entries.valid());
+            }
+            assert!(clock.now() - begun < TIMEOUT.as_nanos() as u64, "nobody waits again");
+            // What it holds is not read any more, although it is there again.
+            network.heal(node);
+            let before = reads_at(&members[hung]);
+            read_in_every_way(&db, &keys);
+            assert_eq!(reads_at(&members[hung]), before);
+        }
+    }
+}
+
+/// The register cannot say that a member is out. Nobody reads there all the same, until it answers again.
+#[test]
+fn a_member_that_cannot_be_left_out_is_not_read_until_it_answers() {
+    for (hung, node) in NODES.into_iter().enumerate() {
+        let objects = MemoryObjects::new();
+        let register = Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default());
+        let network = start(&NODES);
+        let db = open_with(&network, &NODES, Some(register));
+        let tree = &shard(&db).0.tree;
+        let keys = fill(&db);
+        let members: Vec<_> = tree.remote.active().cloned().collect();
+        let steps = objects.steps()..objects.steps() + 20;
+        steps.for_each(|step| objects.fail_at(step, ObjectFault::Refused(ErrorKind::AccessDenied)));
+        network.partition(node);
+        set_turn(hung);
+        read_in_every_way(&db, &keys);
+        assert_eq!(active(tree), [0, 1]);
+        let (clock, begun) = (network.clock(), network.clock().now());
+        read_in_every_way(&db, &keys);
+        assert!(clock.now() - begun < TIMEOUT.as_nanos() as u64);
+        tree.remote.check_owner().unwrap();
+        assert!(!tree.remote.reads_at(hung));
+        network.heal(node);
+        tree.remote.check_owner().unwrap();
+        let before = reads_at(&members[hung]);
+        read_in_every_way(&db, &keys);
+        assert_eq!(active(tree), [0, 1]);
+        assert!(reads_at(&members[hung]) > before);
+    }
 }
 
 #[test]
 fn members_may_change_while_another_one_is_asked_whether_it_answers() {
+    set_turn(0);
     let network = SimNetwork::new(1, SimOptions::default());
     let nodes = Arc::new(nodes_of(&network, &NODES));
     let served = Arc::clone(&nodes);

@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::durable::log::tests::{VALUE, all_there, connect, keys, open, shard, start};
+use crate::read::multi_get::{Source, values};
 use crate::remote::pipeline::read_range;
+use crate::terms::time::ReadTime;
+use forebay_env::thread::set_turn;
+use forebay_fabric::Traffic;
 use forebay_fabric::sim::SimNetwork;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,6 +61,53 @@ fn a_node_has_what_was_written_while_it_joined() {
         db.flush().unwrap();
         assert!(all_there(&db));
     }
+}
+
+/// Reads begin at a node when it becomes a member. A read of what the node has no copy of, because that was replaced
+/// while it joined, goes elsewhere.
+#[test]
+fn a_node_that_joins_is_read_once_it_is_a_member() {
+    let nodes = [1, 2, 3];
+    let network = start(&nodes);
+    let db = open(&network, &nodes[..2]);
+    db.add_memory_node(&connect(&network, nodes[2])).unwrap();
+    let (shard, log, commits) = shard(&db);
+    let tree = &shard.tree;
+    let written: Vec<_> = keys().take(100).collect();
+    written.iter().for_each(|key| db.put(key, &VALUE).unwrap());
+    db.flush().unwrap();
+    let before = Source::of(tree, None).unwrap();
+    db.compact_range(None, None).unwrap();
+    network.crash(nodes[1]);
+    db.put(&written[0], &VALUE).unwrap();
+    assert_eq!(db.missing_copies(), 1);
+
+    let (node, store, number) = tree.remote.candidate(2).unwrap();
+    let member = Joining::begin(tree, &node, &store, number).unwrap();
+    let reads = || node.link().counts(Traffic::Foreground).reads;
+    let read = || {
+        for turn in 0..4 {
+            set_turn(turn);
+            assert!(written.iter().all(|key| db.get(key).unwrap().as_deref() == Some(&VALUE[..])));
+        }
+    };
+    member.copy(tree, log).unwrap();
+    read();
+    assert_eq!(reads(), 0, "it has everything, and is no member");
+    let rest = |open: &[SegmentId]| member.copy_rest(tree, open);
+    log.at_rest(|open| commits.admit(tree, number, || rest(open), |version| member.manifest(version))).unwrap();
+    read();
+    assert_eq!(reads(), 2 * written.len() as u64, "half of all");
+
+    // What the version before named lies at the other member.
+    assert!(before.view().version.segments().any(|segment| member.lacks(segment)));
+    let wanted: Vec<_> = written.iter().skip(1).map(Vec::as_slice).collect();
+    for turn in 0..2 {
+        set_turn(turn);
+        let found = values(std::slice::from_ref(&before), &wanted, |_| 0, ReadTime::Now(&tree.time)).unwrap();
+        assert!(found.iter().all(|found| found.as_deref() == Some(&VALUE[..])));
+    }
+    assert_eq!(tree.remote.active().count(), 2);
 }
 
 /// The member that is read hangs while another node joins: before the last moment, and in it. That node continues where

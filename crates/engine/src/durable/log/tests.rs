@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const NODE: u32 = 1;
 const OTHER_NODE: u32 = 2;
-const TIMEOUT: Duration = Duration::from_millis(50);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
 pub(crate) const VALUE: [u8; 1000] = [7; 1000];
 /// What a record with this value takes.
 const RECORD_BYTES: u64 = 1024;
@@ -105,8 +105,13 @@ pub(crate) fn connect(network: &SimNetwork, node: u32) -> Arc<MemoryClient> {
 
 /// A database of one shard with a copy on each of these nodes, on one thread.
 pub(crate) fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
-    let clients: Vec<_> = nodes.iter().map(|node| connect(network, *node)).collect();
     let register = (nodes.len() > 1).then(|| Storage::open("memory:", StorageOptions::default()).unwrap());
+    open_with(network, nodes, register)
+}
+
+/// The same with a register.
+pub(crate) fn open_with(network: &SimNetwork, nodes: &[u32], register: Option<Storage>) -> Db {
+    let clients: Vec<_> = nodes.iter().map(|node| connect(network, *node)).collect();
     let options = Options {
         name: Some("db".to_owned()),
         durability: Durability::Memory { copies: nodes.len() },
