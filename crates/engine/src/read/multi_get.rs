@@ -350,6 +350,10 @@ fn finish<T>(
     let Some(Step::Record(table, candidate)) = search.next else { return Ok(true) };
     let Some(posted) = posted.next() else { return Ok(true) };
     let line = line(lines, search)?;
+    // What is behind a failure is read again: where a node hangs, each would wait as long as the first.
+    if line.failure.is_some() {
+        return Ok(true);
+    }
     let slot = match posted.wait(&mut line.endpoint) {
         Ok(slot) => slot,
         Err(error) => {

@@ -110,9 +110,10 @@ impl ScanEndpoint {
         self.endpoint.release(slot);
     }
 
-    /// Gives up a read that nobody wants any more. One from memory is waited for.
+    /// Gives up a read that nobody wants any more. One from memory is waited for, unless the endpoint broke, which nobody uses again.
     pub(crate) fn give_up(&mut self, asked: Asked) {
         if asked.generation == self.generation
+            && self.endpoint.failure().is_none()
             && matches!(asked.posted, Posted::Memory(_))
             && let Ok(slot) = asked.posted.wait(&mut self.endpoint)
         {
