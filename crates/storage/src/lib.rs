@@ -37,6 +37,7 @@ pub mod objects;
 pub mod options;
 pub mod planted;
 pub mod register;
+mod rot;
 pub mod store;
 
 pub use blocks::{

@@ -1,7 +1,8 @@
 //! Damages memory and looks at it, to test the code that reads it. An ordinary build has none of this.
 
-use super::Handle;
+use super::{Handle, MemoryNode};
 use crate::Error;
+use crate::core::Core;
 use forebay_proto::ExtentId;
 
 impl Handle {
@@ -10,24 +11,48 @@ impl Handle {
     /// # Errors
     /// [`Error::Fabric`] when there is no such byte.
     pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), Error> {
-        let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));
-        let flip = || {
-            let region = self.core.region(extent).ok_or_else(missing)?;
-            let mut byte = [0];
-            region.read(offset, &mut byte)?;
-            region.write(offset, &byte.map(|bits| bits ^ mask))
-        };
-        flip().map_err(|cause| Error::Fabric { what: "flipping bits", cause })
+        rot(&self.core, extent, offset, mask)
     }
 
     /// The bytes of an extent, no matter who uses it; empty where there is no such extent.
     #[must_use]
     pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
-        let mut bytes = vec![0; self.core.extent_bytes() as usize];
-        match self.core.region(extent).map(|region| region.read(0, &mut bytes)) {
-            Some(Ok(())) => bytes,
-            _ => Vec::new(),
-        }
+        bytes_of(&self.core, extent)
+    }
+}
+
+impl MemoryNode {
+    /// As [`Handle::rot`].
+    ///
+    /// # Errors
+    /// As [`Handle::rot`].
+    pub fn rot(&self, extent: ExtentId, offset: u64, mask: u8) -> Result<(), Error> {
+        rot(&self.core, extent, offset, mask)
+    }
+
+    /// As [`Handle::bytes_of`].
+    #[must_use]
+    pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
+        bytes_of(&self.core, extent)
+    }
+}
+
+fn rot(core: &Core, extent: ExtentId, offset: u64, mask: u8) -> Result<(), Error> {
+    let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));
+    let flip = || {
+        let region = core.region(extent).ok_or_else(missing)?;
+        let mut byte = [0];
+        region.read(offset, &mut byte)?;
+        region.write(offset, &byte.map(|bits| bits ^ mask))
+    };
+    flip().map_err(|cause| Error::Fabric { what: "flipping bits", cause })
+}
+
+fn bytes_of(core: &Core, extent: ExtentId) -> Vec<u8> {
+    let mut bytes = vec![0; core.extent_bytes() as usize];
+    match core.region(extent).map(|region| region.read(0, &mut bytes)) {
+        Some(Ok(())) => bytes,
+        _ => Vec::new(),
     }
 }
 

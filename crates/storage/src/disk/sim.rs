@@ -6,6 +6,7 @@
 
 use super::{Disk, DiskEntry, DiskFile};
 use crate::error::{Error, Result};
+use crate::rot::{RottenRead, replace};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_env::sync::{Arc, Mutex, lock};
@@ -42,6 +43,7 @@ struct Plan {
     faults: BTreeMap<u64, DiskFault>,
     interrupt: Option<(u64, Interrupt)>,
     syncs: u64,
+    rotten_read: RottenRead,
 }
 
 impl Plan {
@@ -283,7 +285,31 @@ impl SimDisk {
         Ok(())
     }
 
-    /// Counts a step. Returns the fault that the step meets, and an error when the handle has ended.
+    /// Changes bytes of a file, on the disk as well, wherever `from` is there now: rot, or the end of it. Returns whether readers see
+    /// the change.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn rot(&self, path: &str, offset: u64, from: &[u8], to: &[u8]) -> Result<bool> {
+        let mut files = lock(&self.files);
+        let node = files.file(path)?;
+        let Some(Node::File { content, durable, .. }) = files.nodes.get_mut(&node) else { return Ok(false) };
+        replace(durable, offset as usize, from, to);
+        Ok(replace(content, offset as usize, from, to))
+    }
+
+    /// Has one read of this handle, after so many others, return a bit that is flipped. On the disk it is as it was.
+    pub fn rot_read(&self, reads: u64, bit: u64) {
+        lock(&self.plan).rotten_read.plan(reads, bit);
+    }
+
+    /// The files of which this handle has read such a bit.
+    #[must_use]
+    pub fn rotten_reads(&self) -> Vec<String> {
+        lock(&self.plan).rotten_read.done()
+    }
+
+    /// Counts a step. The fault that it meets; an error when the handle has ended.
     fn step(&self, object: &str) -> Result<Option<DiskFault>> {
         let mut plan = lock(&self.plan);
         let step = plan.steps;
@@ -550,12 +576,14 @@ impl DiskFile for SimFile {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.content(|content| {
+        let length = self.content(|content| {
             let rest = content.get(offset as usize..).unwrap_or_default();
             let length = rest.len().min(out.len());
             out[..length].copy_from_slice(&rest[..length]);
             length
-        })
+        })?;
+        lock(&self.disk.plan).rotten_read.pass(&self.path, &mut out[..length]);
+        Ok(length)
     }
 
     fn length(&self) -> Result<u64> {
@@ -678,6 +706,20 @@ mod tests {
         assert_eq!(other.reserve(4097).unwrap_err().kind(), ErrorKind::Full);
         disk.leave_room(None);
         other.reserve(1 << 20).unwrap();
+    }
+
+    #[test]
+    fn rot_stays_until_it_is_taken_back_and_a_rotten_read_is_rotten_once() {
+        let disk = SimDisk::new();
+        disk.create("a").unwrap().write_at(0, b"12345678").unwrap();
+        assert!(disk.rot("a", 2, b"34", b"xy").unwrap());
+        assert_eq!(content(&disk, "a"), Some(b"12xy5678".to_vec()));
+        assert!(!disk.rot("a", 2, b"34", b"xy").unwrap() && !disk.rot("a", 7, b"89", b"xy").unwrap());
+        assert!(disk.rot("a", 2, b"xy", b"34").unwrap());
+        disk.rot_read(1, 9);
+        let bytes = [(); 3].map(|()| content(&disk, "a").unwrap());
+        assert_eq!(bytes, [b"12345678", b"10345678", b"12345678"]);
+        assert_eq!(disk.rotten_reads(), ["a"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, not_found, too_short};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
+use crate::rot::{RottenRead, replace};
 use bytes::{Bytes, BytesMut};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Arc, Mutex, lock};
@@ -61,6 +62,7 @@ struct Plan {
     ends_at: Option<u64>,
     faults: BTreeMap<u64, ObjectFault>,
     interrupt: Option<(u64, Interrupt)>,
+    rotten_read: RottenRead,
 }
 
 /// Code that runs elsewhere while a handle is at a step.
@@ -183,7 +185,40 @@ impl MemoryObjects {
         Ok(())
     }
 
-    /// Counts a step. Returns the fault that the step meets.
+    /// Changes bytes of an object where `from` is there now: rot, or the end of it. Returns whether they were.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn rot(&self, name: &ObjectName, offset: u64, from: &[u8], to: &[u8]) -> Result<bool> {
+        let mut shared = lock(&self.shared);
+        let object = shared.objects.get_mut(name).ok_or_else(|| not_found("rot", name))?;
+        let mut bytes = object.to_vec();
+        let is_changed = replace(&mut bytes, offset as usize, from, to);
+        *object = bytes.into();
+        Ok(is_changed)
+    }
+
+    /// Has one read of this handle, after so many others, return a bit that is flipped. The object is as it was.
+    pub fn rot_read(&self, reads: u64, bit: u64) {
+        lock(&self.plan).rotten_read.plan(reads, bit);
+    }
+
+    /// The objects of which this handle has read such a bit.
+    #[must_use]
+    pub fn rotten_reads(&self) -> Vec<String> {
+        lock(&self.plan).rotten_read.done()
+    }
+
+    fn content(&self, name: &ObjectName) -> Result<Bytes> {
+        self.read(name.as_str(), |objects| objects.get(name).cloned().ok_or_else(|| not_found("get", name)))
+    }
+
+    /// Bytes that were read.
+    fn pass(&self, name: &ObjectName, bytes: &mut [u8]) {
+        lock(&self.plan).rotten_read.pass(name.as_str(), bytes);
+    }
+
+    /// Counts a step; the fault that it meets.
     fn step(&self, object: &str) -> Result<Option<ObjectFault>> {
         let mut plan = lock(&self.plan);
         let step = plan.steps;
@@ -249,7 +284,13 @@ impl ObjectStorage for MemoryObjects {
     }
 
     fn get(&self, name: &ObjectName) -> Result<Bytes> {
-        self.read(name.as_str(), |objects| objects.get(name).cloned().ok_or_else(|| not_found("get", name)))
+        let bytes = self.content(name)?;
+        if !lock(&self.plan).rotten_read.is_planned() {
+            return Ok(bytes);
+        }
+        let mut bytes = bytes.to_vec();
+        self.pass(name, &mut bytes);
+        Ok(bytes.into())
     }
 
     fn open(&self, name: &ObjectName) -> Result<std::sync::Arc<dyn ObjectReader>> {
@@ -257,7 +298,7 @@ impl ObjectStorage for MemoryObjects {
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64> {
-        self.get(name).map(|bytes| bytes.len() as u64)
+        self.content(name).map(|bytes| bytes.len() as u64)
     }
 
     fn delete(&self, name: &ObjectName) -> Result<()> {
@@ -303,10 +344,11 @@ struct MemoryReader {
 
 impl ObjectReader for MemoryReader {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let bytes = self.objects.get(&self.name)?;
+        let bytes = self.objects.content(&self.name)?;
         let end = offset.saturating_add(out.len() as u64) as usize;
         let range = bytes.get(offset as usize..end).ok_or_else(|| too_short(self.name.as_str(), offset, out.len()))?;
         out.copy_from_slice(range);
+        self.objects.pass(&self.name, out);
         Ok(())
     }
 }
