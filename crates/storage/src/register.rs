@@ -467,7 +467,11 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
         Ok(()) => {}
         Err(taken) if taken.kind() == ErrorKind::AlreadyExists => match storage.get(&name) {
             Ok(bytes) if bytes == commit.encode() && !planted(Bug::LostReplyFences) => {}
-            Ok(_) => return Ok(Standing::Refused),
+            // What is damaged is nobody's commit: it may be this one.
+            Ok(bytes) => match Commit::decode(&bytes) {
+                Err(cause) if cause.kind() == ErrorKind::Corrupt => return Err(Error::decode(name.as_str(), &cause)),
+                _ => return Ok(Standing::Refused),
+            },
             // Pruned since, if there is a later commit.
             Err(error) if error.kind() == ErrorKind::NotFound => by_nothing = Some(taken_by_nothing(taken)),
             Err(error) => return Err(error),

@@ -115,10 +115,7 @@ impl ObjectLog {
         let name = self.prefix.numbered(pending.number)?;
         match self.storage.put_once(&name, pending.bytes.clone()) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists && !planted(Bug::SealIsNotSeen) => {
-                let detail = "another writer has recovered the log: stop writing";
-                let error = Error::new(ErrorKind::Fenced, "sync", self.prefix.as_str(), detail);
-                lock(&self.writer).broken.get_or_insert(error.clone());
-                return Err(error);
+                return Err(self.taken(&name, pending.number, error));
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             put => put?,
@@ -127,6 +124,22 @@ impl ObjectLog {
         writer.pending = None;
         writer.put.push((pending.number, pending.end));
         Ok(pending.end)
+    }
+
+    /// Why a segment cannot be put, whose name has other bytes: those of a seal, or of this segment and damaged.
+    fn taken(&self, name: &ObjectName, number: u64, taken: Error) -> Error {
+        match read_header(&*self.storage, &self.prefix, number) {
+            Err(error) => return error,
+            Ok(None) => return taken_by_nothing(taken),
+            Ok(Some((header, _))) if header.log == self.log && !header.is_seal => {
+                return Error::corrupt(name.as_str(), "it is not what was put");
+            }
+            Ok(Some(_)) => {}
+        }
+        let detail = "another writer has recovered the log: stop writing";
+        let error = Error::new(ErrorKind::Fenced, "sync", self.prefix.as_str(), detail);
+        lock(&self.writer).broken.get_or_insert(error.clone());
+        error
     }
 }
 

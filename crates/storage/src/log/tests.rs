@@ -3,7 +3,7 @@ use super::{FileLog, FileLogOptions, Log, ObjectLog, ObjectLogOptions, Recovery,
 use crate::disk::{Disk, DiskFault, SimDisk};
 use crate::error::Result;
 use crate::name::ObjectName;
-use crate::objects::{MemoryObjects, ObjectStorage, PutMode};
+use crate::objects::{MemoryObjects, ObjectFault, ObjectStorage, PutMode};
 use crate::options::StorageOptions;
 use crate::store::Storage;
 use forebay_base::{ErrorKind, checksum};
@@ -88,8 +88,24 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
     assert_eq!(went_on, [1, 2, 3]);
 }
 
-/// A reader reads the place of the first frame before that frame is written, and the second frame once it says that the
-/// first is durable.
+/// A put whose reply was lost is made again, and the writer reads what it has put.
+#[test]
+fn a_segment_that_reads_damaged_does_not_fence_its_writer() {
+    for bit in [8, 8 * (SEGMENT_HEADER_BYTES as u64 + 60)] {
+        let objects = MemoryObjects::new();
+        let name = ObjectName::new("log").unwrap();
+        let log = ObjectLog::create(Arc::new(objects.clone()), &name, 7, ObjectLogOptions::default()).unwrap();
+        let end = log.append(0, 1, &[1; 100]).unwrap();
+        objects.fail_at(objects.steps(), ObjectFault::ReplyLost);
+        assert_eq!(log.sync(end).unwrap_err().kind(), ErrorKind::TimedOut);
+        objects.rot_read(0, bit);
+        assert_eq!(log.sync(end).unwrap_err().kind(), ErrorKind::Corrupt);
+        log.sync(end).unwrap();
+        assert!(log.failure().is_none());
+    }
+}
+
+/// Who looks reads the first frame before it is written, and the second one when that says that the first is durable.
 #[test]
 fn what_is_written_while_somebody_looks_is_no_damage() {
     let disk = SimDisk::new();

@@ -112,7 +112,20 @@ fn a_lost_reply_is_recognised() {
     }
 }
 
-/// As when a service answers that another put of the name is under way.
+#[test]
+fn a_commit_that_reads_damaged_does_not_fence_its_writer() {
+    let storage = MemoryObjects::new();
+    let mut register = claim(&storage, 1).unwrap();
+    storage.fail_at(storage.steps(), ObjectFault::ReplyLost);
+    assert!(commit(&mut register, "a").unwrap_err().is_undecided());
+    // It reads what it has put.
+    storage.rot_read(0, 300);
+    assert_eq!(commit(&mut register, "b").unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(commit(&mut register, "b").unwrap(), 3);
+    assert_eq!(payloads(&storage), ["claim of 1", "a", "b"]);
+}
+
+/// As where a service answers that another put of the name is under way.
 #[test]
 fn a_number_that_is_taken_by_nothing_does_not_fence() {
     let storage = MemoryObjects::new();
