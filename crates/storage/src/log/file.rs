@@ -462,18 +462,22 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
 
 /// The last segment of a log whose writer may continue; `None` when the log never began.
 ///
-/// Folder and segment are not read at one moment. So a frame written meanwhile may seem to be missing although a later one
-/// says that it was durable, and so may a segment that began meanwhile. A second read of both finds it: only what is found
-/// twice is damage.
+/// Folder and segment are not read at one moment. So a frame that was written meanwhile may be missing where a later one says
+/// that it was durable, or a segment that began meanwhile. It is there when both are read again: damage is what is found twice. So is a
+/// torn end, as a read may return what is not there, and what is cut is lost.
 fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     let mut found = None;
     loop {
-        match look(disk, folder) {
-            Err(error) if error.kind() == ErrorKind::Corrupt && found.as_ref() != Some(&error.to_string()) => {
-                found = Some(error.to_string());
-            }
-            last => return last,
+        let last = look(disk, folder);
+        let bad = match &last {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Some(error.to_string()),
+            Ok(Some(Last { scan, .. })) => scan.bad.as_ref().map(|cause| format!("{} {cause}", scan.end)),
+            _ => None,
+        };
+        if bad.is_none() || bad == found {
+            return last;
         }
+        found = bad;
     }
 }
 

@@ -88,6 +88,33 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
     assert_eq!(went_on, [1, 2, 3]);
 }
 
+/// The last group looks torn where a read returns a wrong bit of it. It is there when it is read again.
+#[test]
+fn one_read_that_is_wrong_cuts_nothing_of_a_log() {
+    let name = ObjectName::new("log").unwrap();
+    let path = "log/00000000000000000001.log";
+    let mut damaged = 0;
+    for reads in 0..6 {
+        let disk = SimDisk::new();
+        let log = FileLog::create(Arc::new(disk.handle()), &name, 7, FileLogOptions::default()).unwrap();
+        for mark in 1..3 {
+            let end = log.append(0, mark, &[1; 100]).unwrap();
+            log.sync(end).unwrap();
+        }
+        // In the second frame.
+        let bit = 8 * (SEGMENT_HEADER_BYTES as u64 + 160 + 80);
+        let opener = disk.handle();
+        opener.rot_read(reads, bit);
+        let handle: Arc<dyn Disk> = Arc::new(opener.clone());
+        let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+        let reader = open_log(&objects, Some(&handle), &name, Recovery::Seal).unwrap();
+        let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+        assert!(marks == [1, 2] && reader.cut().is_none(), "read {reads}: {marks:?}, {:?}", reader.cut());
+        damaged += opener.rotten_reads().iter().filter(|read| *read == path).count();
+    }
+    assert!(damaged > 0);
+}
+
 /// A put whose reply was lost is made again, and the writer reads what it has put.
 #[test]
 fn a_segment_that_reads_damaged_does_not_fence_its_writer() {
