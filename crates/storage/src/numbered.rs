@@ -3,10 +3,11 @@
 //! A name is `prefix/EPOCH/NUMBER`. A deposed owner may still write, but under its own epoch. So it never touches an
 //! object of its successor, and the successor recognises its garbage by the epoch.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::{ObjectName, number};
 use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter};
 use bytes::Bytes;
+use forebay_base::ErrorKind;
 use std::sync::Arc;
 
 /// The number of an object: the epoch of its writer, and a number that this writer gave once.
@@ -52,9 +53,15 @@ impl NumberedObjects {
     /// Writes an object. An object that has these bytes already is fine: a reply may have been lost.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is another one; those of [`ObjectStorage::put`].
+    /// `Corrupt` when other bytes have the name: nobody else writes it, so what was put is damaged. Those of [`ObjectStorage::put`].
     pub fn put(&self, object: ObjectNumber, bytes: Bytes) -> Result<()> {
-        self.storage.put_once(&self.name(object)?, bytes)
+        self.storage.put_once(&self.name(object)?, bytes).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                let detail = "it is not what its writer put: delete it, and it is put again";
+                Error::corrupt(error.object(), detail)
+            }
+            _ => error,
+        })
     }
 
     /// Begins an object whose bytes come one after the other. The caller makes sure that the number is new: an object that
@@ -112,7 +119,6 @@ impl NumberedObjects {
 mod tests {
     use super::*;
     use crate::objects::{MemoryObjects, ObjectFault, PutMode};
-    use forebay_base::ErrorKind;
 
     const fn at(epoch: u64, number: u64) -> ObjectNumber {
         ObjectNumber { epoch, number }
@@ -140,7 +146,14 @@ mod tests {
         storage.fail_at(0, ObjectFault::ReplyLost);
         assert!(tables.put(at(1, 1), Bytes::from_static(b"one")).unwrap_err().is_undecided());
         tables.put(at(1, 1), Bytes::from_static(b"one")).unwrap();
-        let other = tables.put(at(1, 1), Bytes::from_static(b"other"));
-        assert_eq!(other.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        storage.rot_read(0, 7);
+        let damaged = tables.put(at(1, 1), Bytes::from_static(b"one"));
+        assert_eq!(damaged.unwrap_err().kind(), ErrorKind::Corrupt);
+        tables.put(at(1, 1), Bytes::from_static(b"one")).unwrap();
+        storage.flip(&tables.name(at(1, 1)).unwrap(), 0, 1).unwrap();
+        let damaged = tables.put(at(1, 1), Bytes::from_static(b"one")).unwrap_err();
+        assert!(damaged.kind() == ErrorKind::Corrupt && damaged.object().contains("table/"), "{damaged}");
+        tables.delete(at(1, 1)).unwrap();
+        tables.put(at(1, 1), Bytes::from_static(b"one")).unwrap();
     }
 }
