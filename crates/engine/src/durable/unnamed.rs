@@ -30,33 +30,41 @@ pub(crate) fn read_log(place: &Place, log: LogName, replay: &mut Replay) -> Resu
     added.map(|()| reader.cut().cloned())
 }
 
-/// The logs that hold writes and that none of these commits names, in order; `committed` is what the commits say.
+/// A log that no commit names.
+pub(crate) struct Unnamed {
+    pub(crate) log: LogName,
+    /// It is damaged, so nobody knows what it holds. Otherwise it holds writes.
+    damage: Option<Error>,
+}
+
+/// The logs that hold writes, or may, and that none of these commits names, in order; `committed` is what the commits say.
 ///
 /// # Errors
 /// Those of the storage.
-pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> Result<Vec<LogName>> {
+pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> Result<Vec<Unnamed>> {
     let Some(first) = history.commits.first() else { return Ok(Vec::new()) };
     let named = committed.logs.iter().max();
     // Those of a database that was dropped here have lower epochs.
     let is_behind = |log: &LogName| log.epoch >= first.epoch && named.is_none_or(|named| log > named);
     let behind = place.unneeded_logs(is_behind)?;
     if behind.is_empty() {
-        return Ok(behind);
+        return Ok(Vec::new());
     }
     let mut replay = Replay::new(&committed.flushed());
     for log in &committed.logs {
-        // Opening the database tells what is wrong with it.
-        if is_damage(read_log(place, *log, &mut replay).map(drop))? {
+        // What is wrong with it, whoever opens the database is told.
+        if damage_of(read_log(place, *log, &mut replay).map(drop))?.is_some() {
             return Ok(Vec::new());
         }
     }
     let mut holding = Vec::new();
     for log in behind {
         let before = lasts(&replay);
-        // If it does not continue from there, even more is missing.
-        let has_gap = is_damage(read_log(place, log, &mut replay).map(drop))? && has_frames(place, log)?;
+        // Where it does not go on from there, yet more is missing.
+        let damage = damage_of(read_log(place, log, &mut replay).map(drop))?;
+        let has_gap = damage.is_some() && has_frames(place, log)?;
         if has_gap || lasts(&replay) != before {
-            holding.push(log);
+            holding.push(Unnamed { log, damage });
         }
     }
     Ok(holding)
@@ -66,35 +74,45 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
 /// say.
 ///
 /// # Errors
-/// `Corrupt`, naming the log; those of the storage.
+/// `Corrupt`, naming the log, and what is damaged of it; those of the storage.
 pub(crate) fn check(place: &Place, history: &History, committed: &Committed) -> Result<()> {
-    let Some(log) = logs(place, history, committed)?.first().copied() else { return Ok(()) };
+    let logs = logs(place, history, committed)?;
+    let Some(unnamed) = logs.first() else { return Ok(()) };
     let newest = |history: &History| history.commits.last().map(|commit| commit.number);
     // An owner that is alive may have named it meanwhile.
     if newest(&place.history()?) != newest(history) {
         return Ok(());
     }
-    Err(Error::corrupt(describe(place, log)?))
+    Err(Error::corrupt(unnamed.describe(place)?))
 }
 
-/// What is wrong with such a log.
-///
-/// # Errors
-/// None for a log that was listed.
-pub(crate) fn describe(place: &Place, log: LogName) -> Result<String> {
-    let (log, commits) = (place.log(log)?, place.commits()?);
-    Ok(format!("{log} holds writes, and the commit that named it is missing in {commits}, perhaps with others"))
+impl Unnamed {
+    /// What is wrong with it.
+    ///
+    /// # Errors
+    /// None for a log that was listed.
+    pub(crate) fn describe(&self, place: &Place) -> Result<String> {
+        let (log, commits) = (place.log(self.log)?, place.commits()?);
+        Ok(match &self.damage {
+            None => {
+                format!("{log} holds writes, and the commit that named it is missing in {commits}, perhaps with others")
+            }
+            Some(damage) => format!(
+                "{log} is not named by any commit, and is damaged, so it may hold writes of which the commits are missing in {commits}: {damage}"
+            ),
+        })
+    }
 }
 
 fn lasts(replay: &Replay) -> Vec<SequenceNumber> {
     replay.shards.iter().map(|shard| shard.last).collect()
 }
 
-/// Whether a log is damaged, or was deleted meanwhile.
-fn is_damage(read: Result<()>) -> Result<bool> {
+/// Why a log cannot be read: it is damaged, or was deleted meanwhile.
+fn damage_of(read: Result<()>) -> Result<Option<Error>> {
     match read {
-        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(true),
-        read => read.map(|()| false),
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(Some(error)),
+        read => read.map(|()| None),
     }
 }
 

@@ -85,11 +85,10 @@ impl StoredDatabase {
         let Ok(history) = self.place.history() else { return Ok(Vec::new()) };
         let Some(committed) = Committed::of(&history)? else { return Ok(Vec::new()) };
         let logs = unnamed::logs(&self.place, &history, &committed)?;
-        for log in &logs {
-            let detail = unnamed::describe(&self.place, *log)?;
-            report.problem(self.place.log(*log)?.as_str(), ErrorKind::Corrupt, detail);
+        for unnamed in &logs {
+            report.problem(self.place.log(unnamed.log)?.as_str(), ErrorKind::Corrupt, unnamed.describe(&self.place)?);
         }
-        Ok(logs)
+        Ok(logs.into_iter().map(|unnamed| unnamed.log).collect())
     }
 
     /// All objects of the database, with their bytes. They change when an owner replaces or deletes something.

@@ -111,7 +111,38 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
     }
 }
 
-/// Nothing follows the newest commit, so only the log that it named says that it existed.
+/// Tables have all of a log that no commit names any more. But where it is damaged, nobody knows, and whoever opens the database is told of
+/// the damage.
+#[test]
+fn damage_to_a_log_that_no_commit_names_is_told() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    db.put(b"a", b"value").unwrap();
+    db.close().unwrap();
+    process.kill(db);
+    let name = ObjectName::new(format!("db/log/{:020}/{:020}", 1, 7)).unwrap();
+    let log = storage.create_log(&name, 7).unwrap();
+    for number in 1..3 {
+        let mut record = Vec::new();
+        Record::put(SequenceNumber(1), b"a", &[7; 100]).encode(&mut record);
+        log.sync(log.append(0, number, &record).unwrap()).unwrap();
+    }
+    let damaged = name.numbered(2).unwrap();
+    objects.flip(&damaged, 120, 1).unwrap();
+    let process = Process::with_empty_memory();
+    let refused = process.try_open(options(&storage, Syncing::Sync)).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Corrupt && refused.to_string().contains(damaged.as_str()), "{refused}");
+    assert!(!refused.to_string().contains("holds writes"), "{refused}");
+    let report = StoredDatabase::new(&storage, "db").unwrap().verify(&mut |_| ()).unwrap();
+    let told = format!("{:?}", report.problems);
+    assert!(report.problems.len() == 1 && told.contains(damaged.as_str()), "{told}");
+    objects.flip(&damaged, 120, 1).unwrap();
+    assert_eq!(process.open(options(&storage, Syncing::Sync)).get(b"a").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+/// Nothing continues the newest commit, so nothing but the log that it named says that there was one.
 #[test]
 fn a_log_whose_commit_is_gone_is_not_deleted() {
     for (on_disk, lives) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
