@@ -2,9 +2,11 @@
 //! has had no effect, unless it was to be durable: then the published numbers say whether it had one.
 
 use crate::clock::DayClock;
+use crate::damage::Damage;
 use crate::journal::{Journal, opened_at, published};
 use crate::model::{Model, Moment};
 use crate::operands::Operator;
+use crate::stage::Stage;
 use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Durability, Error, Snapshot, Syncing, WriteBatch, WriteOptions};
@@ -77,6 +79,8 @@ pub(crate) struct Calls {
     pub(crate) kept_from: Option<Moment>,
     /// Another process may have taken the database over.
     pub(crate) may_be_fenced: Arc<AtomicBool>,
+    /// What is damaged.
+    damage: Arc<Damage>,
     /// A call is running during which no step may run: it holds something that a step waits for and that only another
     /// thread could release.
     pub(crate) is_alone: Arc<AtomicBool>,
@@ -88,20 +92,21 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Calls on a database with the contents of `model`.
-    pub(crate) fn new(random: Random, habits: Habits, db: &Db, clock: &Arc<DayClock>, mut model: Model) -> Self {
+    pub(crate) fn new(random: Random, habits: Habits, db: &Db, stage: &Stage, mut model: Model) -> Self {
         let numbers = opened_at(db);
         model.pass_time(db.time_ms());
         Self {
             random,
             habits,
             model,
-            clock: Arc::clone(clock),
+            clock: Arc::clone(&stage.clock),
             shards: numbers.len() as u64,
             snapshots: Vec::new(),
             walkers: Vec::new(),
             journal: Journal::begin(&numbers, habits.has_one_end()),
             kept_from: None,
             may_be_fenced: Arc::default(),
+            damage: Arc::clone(&stage.damage),
             is_alone: Arc::default(),
             done: 0,
             failed: 0,
@@ -212,7 +217,7 @@ impl Calls {
                     }
                     ErrorKind::Io | ErrorKind::Busy => self.habits.storage_fails,
                     ErrorKind::Fenced => self.may_be_fenced.load(Ordering::Relaxed),
-                    _ => false,
+                    kind => self.damage.explains(kind),
                 };
                 assert!(is_explained, "{}: {error}", error.kind());
                 self.failed += 1;

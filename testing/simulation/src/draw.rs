@@ -78,6 +78,8 @@ pub(crate) struct Drawn {
     pub(crate) node_threads: usize,
     /// Another database shares the node.
     pub(crate) has_neighbour: bool,
+    /// Bytes are damaged now and then.
+    pub(crate) rots: bool,
 }
 
 impl Drawn {
@@ -142,6 +144,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         Kept::OnDisk | Kept::InObjects => pick(&mut apart, [0, 0, 1, 2]),
     };
     let engine = engine(random, kept, &habits, calls_inside);
+    let rots = kept.outlives_nodes() && apart.one_in(1, 2);
     let compaction_place = if workers > 0 { CompactionPlace::Pool } else { engine.compaction_place };
     Drawn {
         kept,
@@ -153,26 +156,31 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
             _ if kept.is_stored() => pick(&mut apart, [0, 0, 1]),
             _ => pick(random, [0, 0, 1]),
         },
-        faults: faults(random, kept),
+        faults: faults(random, kept, rots),
         nodes,
         memory_bytes: if may_be_full { pick(random, [3 << 19, 2 << 20]) } else { 24 << 20 },
         extent_bytes: if may_be_full { 64 << 10 } else { 512 << 10 },
         calls_inside,
         // A node that is too small anyway.
         has_neighbour: may_be_full && random.clone().one_in(1, 2),
+        rots,
     }
 }
 
 /// Draws the network's faults.
-fn faults(random: &mut Random, kept: Kept) -> Faults {
+fn faults(random: &mut Random, kept: Kept, rots: bool) -> Faults {
     let faults = match random.below(4) {
         0 => Faults::default(),
         1 => Faults { lose_completion: 100, break_endpoint: 500, ..Faults::default() },
         2 => Faults { close_link: 10, crash_node: 10, ..Faults::default() },
         _ => Faults { lose_completion: 20, break_endpoint: 100, close_link: 5, crash_node: 5 },
     };
-    // No more nodes may be lost at a time than copies survive: the run sees to that.
-    Faults { crash_node: if kept.has_copies() { 0 } else { faults.crash_node }, ..faults }
+    // No more nodes may be lost at a time than copies survive, and none while a copy is damaged: the run sees to that.
+    match kept.has_copies() {
+        true if rots => Faults::default(),
+        true => Faults { crash_node: 0, ..faults },
+        false => faults,
+    }
 }
 
 /// Draws the parameters of a seed of which images of its storage are taken: nothing goes wrong but that.
@@ -183,7 +191,7 @@ pub(crate) fn draw_imaged(random: &mut Random) -> Drawn {
     }
     drawn.habits.keys = drawn.habits.keys.min(IMAGED_KEYS);
     drawn.habits.storage_fails = false;
-    Drawn { faults: Faults::default(), calls_inside: false, ..drawn }
+    Drawn { faults: Faults::default(), calls_inside: false, rots: false, ..drawn }
 }
 
 fn syncing(random: &mut Random) -> Syncing {

@@ -99,7 +99,7 @@ impl Images {
     }
 
     fn calls(&mut self, process: &Process, model: Model) -> Calls {
-        Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, &self.stage.clock, model)
+        Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, &self.stage, model)
     }
 
     /// Has an image be taken before one of the next operations.
@@ -126,7 +126,7 @@ impl Images {
         let bounds = opened.db.shard_bounds();
         let model = self.stage.call(|calls| {
             before.wrote(&numbers, calls.model.now());
-            before.recovered(&calls.model, order, &bounds, &opened.found)
+            before.recovered(&calls.model, order, &bounds, &opened.found, false)
         });
         let mut calls = self.calls(&opened, model);
         calls.check_all(&opened.db);

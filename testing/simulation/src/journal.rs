@@ -26,6 +26,8 @@ struct Shard {
     written: Vec<Written>,
     /// The number up to which everything outlives the process.
     durable: u64,
+    /// The same, before the last group.
+    durable_before: u64,
 }
 
 /// A published number, with the first and the last moment at which it was current.
@@ -50,7 +52,7 @@ impl Journal {
     /// A journal of a database that was just opened, at the model's moment 0.
     pub(crate) fn begin(numbers: &[u64], has_one_end: bool) -> Self {
         let begun = |&number: &u64| Written { number, since: 0, until: 0 };
-        let shard = |number: &u64| Shard { written: vec![begun(number)], durable: *number };
+        let shard = |number: &u64| Shard { written: vec![begun(number)], durable: *number, durable_before: *number };
         Self { shards: numbers.iter().map(shard).collect(), has_one_end, crossings: Vec::new() }
     }
 
@@ -76,13 +78,20 @@ impl Journal {
 
     /// Records that everything up to `numbers` outlives the process.
     pub(crate) fn survives(&mut self, numbers: &[u64]) {
+        let is_group = self.shards.iter().zip(numbers).any(|(shard, number)| shard.durable < *number);
         for (shard, &number) in self.shards.iter_mut().zip(numbers) {
+            shard.durable_before = if is_group { shard.durable } else { shard.durable_before };
             shard.durable = shard.durable.max(number);
-            let passed = shard.written.partition_point(|entry| entry.number <= shard.durable).saturating_sub(1);
+            let passed = shard.written.partition_point(|entry| entry.number <= shard.durable_before).saturating_sub(1);
             shard.written.drain(..passed);
         }
         let is_durable = |(shard, number): &(usize, u64)| self.shards[*shard].durable >= *number;
         self.crossings.retain(|parts| !parts.iter().all(is_durable));
+    }
+
+    /// Whether shards that were recovered to `numbers` lack something that was durable.
+    pub(crate) fn lacks(&self, numbers: &[u64]) -> bool {
+        self.shards.iter().zip(numbers).any(|(shard, number)| *number < shard.durable)
     }
 
     /// The earliest moment to which a shard may be recovered.
@@ -100,10 +109,18 @@ impl Journal {
         self.shards.iter().any(|shard| shard.written.last().is_some_and(|last| last.number > shard.durable))
     }
 
-    /// The contents of a database whose shards were recovered to `numbers`.
-    pub(crate) fn recovered(&self, model: &Model, order: KeyOrder, bounds: &[Vec<u8>], numbers: &[u64]) -> Model {
+    /// The contents of a database whose shards were recovered to `numbers`, and that may lack the last group.
+    pub(crate) fn recovered(
+        &self,
+        model: &Model,
+        order: KeyOrder,
+        bounds: &[Vec<u8>],
+        numbers: &[u64],
+        may_lack_a_group: bool,
+    ) -> Model {
         assert_eq!(self.shards.len(), numbers.len());
-        let found: Vec<Written> = self.shards.iter().zip(numbers).map(|(shard, &number)| shard.at(number)).collect();
+        let found: Vec<Written> =
+            self.shards.iter().zip(numbers).map(|(shard, &number)| shard.at(number, may_lack_a_group)).collect();
         if self.has_one_end {
             let since = found.iter().map(|entry| entry.since).max();
             let until = found.iter().map(|entry| entry.until).min();
@@ -118,8 +135,8 @@ impl Journal {
 }
 
 impl Shard {
-    fn at(&self, number: u64) -> Written {
-        let durable = self.durable;
+    fn at(&self, number: u64, may_lack_a_group: bool) -> Written {
+        let durable = if may_lack_a_group { self.durable_before } else { self.durable };
         assert!(number >= durable, "everything up to {durable} was durable, and {number} is the last that is there");
         // Records that move between shards have numbers but change nothing, so a shard may end in the middle of them.
         let passed = self.written.partition_point(|entry| entry.number <= number);

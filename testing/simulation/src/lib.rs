@@ -21,6 +21,8 @@
 //! fail, replies are lost, and what was asked for may be done late. What must be found afterwards follows from the
 //! durability of each write (see `journal`).
 //!
+//! Bytes in storage, on their way from it, and in copies in memory are damaged (see `damage`, which says what must be found then).
+//!
 //! A database with several copies in memory loses memory nodes, and links to them, one at a time: a node only while all copies
 //! are there. Nodes come back empty, and copies are made there.
 //!
@@ -29,6 +31,7 @@
 //! | `stage` | the network, the nodes, the database, and the work done while somebody waits |
 //! | `workers` | processes that run jobs of the database, while somebody waits |
 //! | `store` | the storage |
+//! | `damage` | what is damaged, and what may be seen of it |
 //! | `operands` | the merge operators |
 //! | `clock` | the time of day by which keys expire |
 //! | `calls` | random calls, each checked against a model |
@@ -39,6 +42,7 @@
 
 mod calls;
 mod clock;
+mod damage;
 mod draw;
 mod images;
 mod journal;
@@ -53,6 +57,7 @@ mod totals;
 mod walker;
 mod workers;
 
+pub use damage::DamageCounts;
 pub use images::{ImageReport, run_images};
 pub use run::{Report, RunOptions, run_seed};
 pub use totals::Totals;

@@ -1,6 +1,7 @@
 //! One seed from start to end.
 
 use crate::calls::Calls;
+use crate::damage::DamageCounts;
 use crate::draw::{Drawn, NAME, draw};
 use crate::model::Model;
 use crate::stage::{Process, Stage, Strike};
@@ -11,6 +12,7 @@ use forebay_env::thread::set_turn;
 use forebay_env::{Random, SeededSecrets};
 use forebay_storage::{ObjectInfo, SEAL_BYTES};
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 /// From this many calls on, a run must have exercised everything that it is for.
 const WHOLE_RUN: u64 = 20_000;
@@ -29,6 +31,13 @@ const FAULTLESS_CALLS: u64 = 200;
 const CALLS_BEFORE_RESTART: u64 = 1000;
 /// Calls for each time that nodes that were lost are started again.
 const CALLS_BEFORE_NODES: u64 = 200;
+/// Calls for each time that something is damaged, and calls until that ends.
+const CALLS_BEFORE_DAMAGE: u64 = 120;
+const CALLS_OF_DAMAGE: u64 = 100;
+/// Background work that failed is tried again by then.
+const UNTIL_TRIED_AGAIN: Duration = Duration::from_millis(400);
+/// Tries to have damaged copies mended.
+const TRIES_TO_MEND: usize = 50;
 /// Maximum number of deliberate faults of a database with copies.
 const MOST_FAULTS_OF_COPIES: u64 = 12;
 /// Maximum number of waits, and of operations of the storage, before a strike.
@@ -82,6 +91,8 @@ pub struct Report {
     pub nested_steps: u64,
     /// Calls while a step of background work waited.
     pub nested_calls: u64,
+    /// What was damaged, and what became of it.
+    pub damage: DamageCounts,
 }
 
 impl Report {
@@ -105,6 +116,7 @@ impl Report {
         self.losses += other.losses;
         self.nested_steps += other.nested_steps;
         self.nested_calls += other.nested_calls;
+        self.damage.add(&other.damage);
     }
 
     fn add_statistics(&mut self, statistics: &Statistics) {
@@ -113,6 +125,8 @@ impl Report {
         self.near_data_compactions += statistics.near_data_compactions;
         self.offloaded_compactions += statistics.offloaded_compactions;
         self.offloaded_copies += statistics.offloaded_copies;
+        self.damage.found += statistics.copies.damaged;
+        self.damage.mended += statistics.copies.mended;
     }
 
     fn add_calls(&mut self, calls: &Calls) {
@@ -164,6 +178,8 @@ struct Run {
     /// Faults, each with the number of calls before it, the last one first.
     faults: Vec<(u64, Fault)>,
     zombie: Option<Zombie>,
+    /// Draws when something is damaged.
+    chance: Random,
     report: Report,
 }
 
@@ -195,8 +211,9 @@ impl Run {
                 (at, fault)
             })
             .collect();
+        let chance = Random::seeded(random.clone().word());
         faults.sort_by_key(|fault| std::cmp::Reverse(fault.0));
-        Self { random, stage, drawn, operations, faults, zombie: None, report: Report::default() }
+        Self { random, stage, drawn, operations, faults, zombie: None, chance, report: Report::default() }
     }
 
     fn run(mut self) -> Report {
@@ -217,6 +234,9 @@ impl Run {
             made += 1;
             self.let_zombie_act();
             process = self.go_on(process);
+            if self.drawn.rots {
+                self.rot(&process);
+            }
             if self.drawn.kept.has_copies() && self.random.one_in(1, CALLS_BEFORE_NODES) {
                 self.stage.bring_nodes_back(&mut process);
             }
@@ -224,6 +244,7 @@ impl Run {
         self.finish(process);
         let nested = self.stage.nested();
         (self.report.nested_steps, self.report.nested_calls) = (nested.steps, nested.calls);
+        self.report.damage.add(&self.stage.damage.counts());
         self.report.fingerprint = self.stage.network.fingerprint();
         self.expect_whole_run();
         self.report
@@ -231,8 +252,7 @@ impl Run {
 
     /// Begins calls on a database that was opened with the contents of the model.
     fn begin(&mut self, process: &Process, model: Model) -> Option<Calls> {
-        let calls =
-            Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, &self.stage.clock, model);
+        let calls = Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, &self.stage, model);
         self.stage.set_calls(calls)
     }
 
@@ -275,6 +295,55 @@ impl Run {
         }
     }
 
+    /// Something is damaged; or somebody opens the database with what is damaged; or that is so no more.
+    fn rot(&mut self, process: &Process) {
+        if !self.stage.damage.is_under_way() {
+            if self.chance.one_in(1, CALLS_BEFORE_DAMAGE) {
+                self.stage.damage.come_soon();
+            }
+        } else if self.chance.one_in(1, CALLS_OF_DAMAGE) {
+            match self.chance.below(4) {
+                0 => self.stage.strike(Strike::Kill),
+                1 => self.stage.strike(Strike::TakeOver),
+                _ => {
+                    self.end_damage(process);
+                }
+            }
+        }
+    }
+
+    /// Takes back what is damaged in storage, or has damaged copies be whole again. Then all is right. Returns whether that could be
+    /// done now.
+    fn end_damage(&mut self, process: &Process) -> bool {
+        if self.stage.damage.node().is_some() && !self.mend_copies(process) {
+            return false;
+        }
+        if self.stage.damage.is_of_storage() {
+            // It may remember damage for ever, as nothing that it tries succeeds.
+            self.end_zombie();
+            self.stage.damage.end(self.stage.store().as_ref());
+            self.stage.network.clock().sleep(UNTIL_TRIED_AGAIN);
+            self.stage.settle(&process.db);
+        }
+        self.stage.damage.end(None);
+        if self.chance.one_in(1, 4) {
+            self.stage.call(|calls| calls.check_all(&process.db));
+        }
+        true
+    }
+
+    /// Has all copies be looked at. Afterwards none is damaged.
+    fn mend_copies(&mut self, process: &Process) -> bool {
+        let looked = process.db.mend_copies(&mut |_| ());
+        let Some(report) = self.stage.call(|calls| calls.answered(looked)) else { return false };
+        assert!(report.problems.is_empty(), "damage of one copy is not mended: {:?}", report.problems);
+        let found = process.db.statistics().copies.damaged;
+        let looked = process.db.mend_copies(&mut |_| ());
+        let is_looked_at = self.stage.call(|calls| calls.answered(looked)).is_some();
+        assert_eq!(process.db.statistics().copies.damaged, found, "copies are damaged after they were mended");
+        is_looked_at
+    }
+
     /// A database may not notice the loss of a node that holds little or nothing of it. Somebody notices in the end.
     fn is_given_up(&mut self, process: &Process) -> bool {
         self.random.one_in(1, 500) && (!self.stage.lives_on(process) || process.db.missing_copies() > 0)
@@ -304,6 +373,10 @@ impl Run {
 
     /// Reopens the database after it has failed for good.
     fn open_again(&mut self, process: Process) -> Process {
+        if self.drawn.rots {
+            // It would remember damage that is taken back meanwhile.
+            self.end_zombie();
+        }
         self.stage.call(Calls::release);
         self.end(process.db.clone());
         let next = self.stage.open();
@@ -326,7 +399,13 @@ impl Run {
         self.report.recoveries += 1;
         let bounds = process.db.shard_bounds();
         let order = self.drawn.habits.order;
-        let model = self.stage.call(|calls| calls.journal.recovered(&calls.model, order, &bounds, &process.found));
+        let may_lack_a_group = process.may_lack_a_group;
+        let model = self.stage.call(|calls| {
+            if may_lack_a_group && calls.journal.lacks(&process.found) {
+                self.stage.damage.group_was_cut();
+            }
+            calls.journal.recovered(&calls.model, order, &bounds, &process.found, may_lack_a_group)
+        });
         let calls = self.begin(process, model).expect("there were calls before");
         self.stage.call(|calls| calls.check_all(&process.db));
         calls
@@ -362,13 +441,24 @@ impl Run {
         process.kill();
         if let Err(error) = closed {
             let explained = [ErrorKind::Fenced, ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Closed];
-            let is_explained = explained.contains(&error.kind()) || self.drawn.habits.storage_fails;
+            let is_of_storage = self.drawn.habits.storage_fails || self.stage.damage.explains(error.kind());
+            let is_explained = explained.contains(&error.kind()) || is_of_storage;
             assert!(is_explained, "{}: {error}", error.kind());
         }
     }
 
     fn finish(&mut self, mut process: Process) {
         self.end_zombie();
+        self.stage.damage.come_no_more();
+        for tries in 0.. {
+            if self.end_damage(&process) {
+                break;
+            }
+            assert!(tries < TRIES_TO_MEND, "damaged copies are not mended");
+            self.stage.bring_nodes_back(&mut process);
+            self.stage.settle(&process.db);
+            process = self.go_on(process);
+        }
         // Who took over now would own the database, and nobody would go on with it.
         self.stage.disarm();
         process.store.iter().for_each(Store::forget_interrupt);
@@ -410,7 +500,7 @@ impl Run {
             }
             process = if self.drawn.habits.storage_fails { self.open_again(process) } else { self.go_on(process) };
             self.stage.settle(&process.db);
-            self.stage.network.clock().sleep(std::time::Duration::from_millis(100));
+            self.stage.network.clock().sleep(Duration::from_millis(100));
         }
         panic!("the memory stays full: {:?}", process.db.statistics());
     }

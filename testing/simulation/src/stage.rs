@@ -3,13 +3,14 @@
 
 use crate::calls::Calls;
 use crate::clock::DayClock;
-use crate::draw::Drawn;
+use crate::damage::Damage;
+use crate::draw::{Drawn, NAME};
 use crate::journal::opened_at;
 use crate::neighbour::Neighbour;
 use crate::store::Store;
 use crate::workers::{WorkerStrike, Workers};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Error, Options};
+use forebay_engine::{Db, Error, Options, StoredDatabase};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, Nanos, Random};
 use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
@@ -73,6 +74,8 @@ pub(crate) struct Process {
     lives: Vec<NodeIdentity>,
     /// Its handle on the storage.
     pub(crate) store: Option<Store>,
+    /// The end of its log, which may have been acknowledged, was cut, as it was damaged.
+    pub(crate) may_lack_a_group: bool,
 }
 
 impl Process {
@@ -135,6 +138,7 @@ pub(crate) struct Stage {
     store: Option<Store>,
     /// The databases' clock.
     pub(crate) clock: Arc<DayClock>,
+    pub(crate) damage: Arc<Damage>,
 }
 
 /// The time of day at which runs begin, in milliseconds since 1970.
@@ -180,6 +184,7 @@ impl Stage {
             let random = Random::seeded(seed.wrapping_add(1));
             Arc::new(Neighbour::new(network.clone(), random, CALL_TIMEOUT))
         });
+        let damage = Damage::new(&drawn, Random::seeded(seed.wrapping_add(2)));
         let stage = Self {
             network,
             nodes: Arc::new((0..drawn.nodes).map(|_| Mutex::default()).collect()),
@@ -189,6 +194,7 @@ impl Stage {
             neighbour,
             store,
             clock,
+            damage: Arc::new(damage),
             drawn: Arc::new(drawn),
         };
         stage.start_nodes();
@@ -257,7 +263,8 @@ impl Stage {
     /// Crashes a node; everything that it held is lost.
     pub(crate) fn crash_node(&self) {
         let number = 1 + lock(&self.inside).random.below(self.nodes.len() as u64) as u32;
-        self.network.crash(number);
+        // Of copies, the others are needed while one is damaged.
+        self.network.crash(self.damage.node().map_or(number, |life| life.node));
     }
 
     /// Crashes all nodes.
@@ -278,6 +285,9 @@ impl Stage {
         for _ in 0..TRIES {
             if opened.is_ok() {
                 break;
+            }
+            if let Some(store) = &self.store {
+                self.end_damage_if_it_was_met(store, opened.as_ref().err());
             }
             self.start_again();
             opened = self.try_open(takeover);
@@ -301,9 +311,45 @@ impl Stage {
             if self.drawn.habits.storage_fails {
                 explained.extend([ErrorKind::Full, ErrorKind::Io]);
             }
-            assert!(explained.contains(&error.kind()), "opening: {}: {error}", error.kind());
+            let is_explained = explained.contains(&error.kind()) || self.damage.explains(error.kind());
+            assert!(is_explained, "opening: {}: {error}", error.kind());
         }
         opened
+    }
+
+    /// An opening has failed. If it failed for damage in storage, it says where, a verification finds it as well, and it is
+    /// taken back: now the database opens.
+    fn end_damage_if_it_was_met(&self, store: &Store, error: Option<&Error>) {
+        let Some(error) = error.filter(|error| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported))
+        else {
+            return;
+        };
+        self.damage.expect_named(error);
+        let storage = store.handle().storage(0);
+        if self.drawn.kept.is_stored() && self.damage.is_at_rest() {
+            let looked = StoredDatabase::new(&storage, NAME);
+            let verified = looked.and_then(|looked| looked.verify(&mut |_| ()));
+            assert!(!verified.is_ok_and(|report| report.problems.is_empty()), "a verification finds nothing: {error}");
+        }
+        self.damage.end(Some(store));
+    }
+
+    /// Somebody waits. Damages something if it is time, and nothing runs for a memory node.
+    fn let_rot(&self) {
+        if !self.damage.is_due() {
+            return;
+        }
+        let Some(process) = lock(&self.inside).process.clone() else { return };
+        if self.damage.chooses_storage() {
+            return self.store.iter().for_each(|store| self.damage.damage_storage(store, process.store.as_ref()));
+        }
+        let which = lock(&self.inside).random.below(self.nodes.len() as u64) as usize;
+        let is_whole = process.links.iter().all(|link| link.is_alive()) && self.lives_on(&process);
+        let (Some(node), Some(life)) = (self.nodes.get(which), self.network.running(which as u32 + 1)) else { return };
+        // Those who are being joined have less than the others.
+        if is_whole && process.db.missing_copies() == 0 {
+            lock(node).iter().for_each(|node| self.damage.damage_node(node, life));
+        }
     }
 
     /// A link to a node, and a session.
@@ -378,6 +424,9 @@ impl Stage {
             }
             inside.random.word()
         };
+        if self.drawn.rots {
+            self.store.iter().for_each(|of| self.damage.damage_opening(of, store.as_ref()));
+        }
         let storage = store.as_ref().map(|store| store.storage(nonce));
         // What one process has found expired, the next one does not find, either, as far as the clock goes on.
         self.clock.advance(0);
@@ -386,7 +435,9 @@ impl Stage {
         let options = Options { takeover, clock, storage, register, ..self.drawn.engine.clone() };
         let db = Db::open(&clients, options)?;
         let found = opened_at(&db);
-        Ok(Process { found, db, links, clients, lives, store })
+        let is_cut = db.recovery().is_some_and(|recovery| !recovery.cuts.is_empty());
+        let may_lack_a_group = is_cut && self.damage.may_take_a_group();
+        Ok(Process { found, db, links, clients, lives, store, may_lack_a_group })
     }
 
     /// Forgets the process: nothing of it runs any more while somebody waits.
@@ -437,6 +488,8 @@ impl Stage {
         let Some(process) = process else { return };
         let successor = match strike {
             Strike::LoseNode => return self.lose_node(&process),
+            // The other copies are needed.
+            Strike::CutOff if self.damage.node().is_some() => return,
             Strike::CutOff => {
                 let which = lock(&self.inside).random.below(process.links.len() as u64) as usize;
                 return process.links.get(which).iter().for_each(|link| link.close());
@@ -598,6 +651,9 @@ impl Stage {
             let running = self.enter(Running::Inner);
             neighbour.act();
             self.enter(running);
+        }
+        if is_outside {
+            self.let_rot();
         }
         let mut inside = lock(&self.inside);
         let running = inside.running;

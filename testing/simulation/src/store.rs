@@ -8,7 +8,9 @@ use crate::draw::Kept;
 use forebay_base::ErrorKind;
 use forebay_engine::{Storage, StorageOptions};
 use forebay_env::Random;
-use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectFault, ObjectLogOptions, SimDisk};
+use forebay_storage::{
+    Disk, DiskFault, FileLogOptions, MemoryObjects, ObjectFault, ObjectLogOptions, ObjectName, ObjectStorage, SimDisk,
+};
 use std::sync::Arc;
 
 /// Maximum number of operations before a planned fault shows.
@@ -69,6 +71,53 @@ impl Store {
                 let faults = [ObjectFault::ReplyLost, late, refused];
                 objects.fail_at(objects.steps() + after, faults[random.below(3) as usize]);
             }
+        }
+    }
+
+    /// The names of all objects and files.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let storage = self.handle().storage(0);
+        let listed = storage.objects().list(None).unwrap_or_default();
+        listed.into_iter().map(|object| object.name.as_str().to_owned()).collect()
+    }
+
+    /// What an object or a file holds.
+    pub(crate) fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        match self.handle() {
+            Self::Disk(disk) => {
+                let file = disk.open(name, false).ok()?;
+                let mut bytes = vec![0; file.length().ok()? as usize];
+                file.read_at(0, &mut bytes).ok()?;
+                Some(bytes)
+            }
+            Self::Objects(objects) => Some(objects.get(&ObjectName::new(name).ok()?).ok()?.to_vec()),
+        }
+    }
+
+    /// Replaces bytes at rest where `from` is there. Returns whether it was.
+    pub(crate) fn rot(&self, name: &str, offset: u64, from: &[u8], to: &[u8]) -> bool {
+        let replaced = match self {
+            Self::Disk(disk) => disk.rot(name, offset, from, to).ok(),
+            Self::Objects(objects) => {
+                ObjectName::new(name).ok().and_then(|name| objects.rot(&name, offset, from, to).ok())
+            }
+        };
+        replaced.unwrap_or(false)
+    }
+
+    /// Has one read of this handle, after so many others, return a flipped bit.
+    pub(crate) fn rot_read(&self, reads: u64, bit: u64) {
+        match self {
+            Self::Disk(disk) => disk.rot_read(reads, bit),
+            Self::Objects(objects) => objects.rot_read(reads, bit),
+        }
+    }
+
+    /// What this handle has read so.
+    pub(crate) fn rotten_reads(&self) -> Vec<String> {
+        match self {
+            Self::Disk(disk) => disk.rotten_reads(),
+            Self::Objects(objects) => objects.rotten_reads(),
         }
     }
 

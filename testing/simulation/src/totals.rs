@@ -1,6 +1,6 @@
 //! Totals of many seeds, and the minimum of each count.
 
-use crate::Report;
+use crate::{DamageCounts, Report};
 use std::fmt;
 
 /// Counts of several seeds.
@@ -63,6 +63,13 @@ impl fmt::Display for Totals {
              {takeovers} taken over; {recoveries} \
              databases found again, {losses} lost; {nested_steps} steps inside of calls, {nested_calls} calls inside \
              of steps"
+        )?;
+        let DamageCounts { stored, reads, copies, met, cut, found, mended } = self.sum.damage;
+        writeln!(
+            f,
+            "{stored} places in storage and {reads} reads of it damaged: {met} of them failed a call or an opening, and {cut} took \
+             a log's last group; {copies} places in copies damaged: {found} found and {mended} mended, some of them once for each shard \
+             that read them"
         )?;
         write!(
             f,
