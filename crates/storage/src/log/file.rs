@@ -462,9 +462,9 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
 
 /// The last segment of a log whose writer may continue; `None` when the log never began.
 ///
-/// Folder and segment are not read at one moment. So a frame that was written meanwhile may be missing where a later one says
-/// that it was durable, or a segment that began meanwhile. It is there when both are read again: damage is what is found twice. So is a
-/// torn end, as a read may return what is not there, and what is cut is lost.
+/// Folder and segment are not read at one moment. So a frame written meanwhile may seem to be missing although a later one
+/// says that it was durable, and so may a segment that began meanwhile. A second read of both finds it: only what is found
+/// twice is damage. The same holds for a torn end: a read may return wrong bytes, and what is cut is lost.
 fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     let mut found = None;
     loop {
