@@ -13,6 +13,7 @@ use crate::remote::owner::Owner;
 use crate::remote::searches::Searches;
 use crate::remote::serving::Serving;
 use crate::remote::spot::Spot;
+pub(crate) use crate::remote::spot::{place_of, range_of};
 use crate::remote::stored::StoredWriter;
 use crate::terms::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
@@ -20,7 +21,6 @@ use forebay_fabric::{EndpointOptions, Link, NodeIdentity, RemoteAddress, Rights,
 use forebay_memory_client::{
     Allocation, AllocatorOptions, Credit, ExtentId, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
 };
-use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_storage::BlockObject;
 use forebay_table::job::SearchPlace;
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
@@ -897,24 +897,4 @@ impl Segment {
             (Origin::NodePart(_), None) => {}
         }
     }
-}
-
-/// The range that a segment occupies, if it is in one piece in the current life of the client's node.
-pub(crate) fn place_of(client: &MemoryClient, info: &SegmentInfo) -> Option<ExtentRange> {
-    let here = client.node();
-    info.placements.iter().find_map(|placement| match *placement {
-        Placement::Memory { node, incarnation, extent, offset }
-            if (node, incarnation) == (here.node, here.incarnation) =>
-        {
-            range_of(client, extent, offset, info.length)
-        }
-        _ => None,
-    })
-}
-
-/// The range of an allocation of `length` bytes; `None` if no extent has room for it.
-pub(crate) fn range_of(client: &MemoryClient, extent: u32, offset: u64, length: u64) -> Option<ExtentRange> {
-    let length = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES)?;
-    let end = offset.checked_add(length)?;
-    (end <= client.extent_bytes()).then_some(ExtentRange { extent: ExtentId(extent), offset, length })
 }

@@ -1,4 +1,4 @@
-//! Where a part of a segment begins, to be read: in remote memory, or in an object in storage.
+//! Where a segment lies, and where a part of it begins, to be read: in remote memory, or in an object in storage.
 //!
 //! A read is posted and waited for in both cases. From memory it is a one-sided read. From storage it comes through the
 //! cache of blocks: without a request when it is there, with one when it is not, which is carried out by whoever waits
@@ -7,8 +7,10 @@
 use crate::remote::endpoints::received;
 use crate::terms::Result;
 use forebay_fabric::{Endpoint, RemoteAddress, Slot, WorkId};
-use forebay_memory_client::ExtentId;
+use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient};
+use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_storage::{Asked, BlockObject};
+use forebay_table::{Placement, SegmentInfo};
 use std::sync::Arc;
 
 /// See the module.
@@ -99,4 +101,24 @@ impl Posted {
             }
         }
     }
+}
+
+/// The range that a segment occupies, if it is in one piece in the current life of the client's node.
+pub(crate) fn place_of(client: &MemoryClient, info: &SegmentInfo) -> Option<ExtentRange> {
+    let here = client.node();
+    info.placements.iter().find_map(|placement| match *placement {
+        Placement::Memory { node, incarnation, extent, offset }
+            if (node, incarnation) == (here.node, here.incarnation) =>
+        {
+            range_of(client, extent, offset, info.length)
+        }
+        _ => None,
+    })
+}
+
+/// The range of an allocation of `length` bytes; `None` if no extent has room for it.
+pub(crate) fn range_of(client: &MemoryClient, extent: u32, offset: u64, length: u64) -> Option<ExtentRange> {
+    let length = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES)?;
+    let end = offset.checked_add(length)?;
+    (end <= client.extent_bytes()).then_some(ExtentRange { extent: ExtentId(extent), offset, length })
 }
