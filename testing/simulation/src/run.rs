@@ -318,14 +318,16 @@ impl Run {
         if self.stage.damage.node().is_some() && !self.mend_copies(process) {
             return false;
         }
-        if self.stage.damage.is_of_storage() {
+        let is_of_storage = self.stage.damage.is_of_storage();
+        if is_of_storage {
             // It may remember damage for ever, as nothing that it tries succeeds.
             self.end_zombie();
-            self.stage.damage.end(self.stage.store().as_ref());
+        }
+        self.stage.damage.end(self.stage.store().as_ref());
+        if is_of_storage {
             self.stage.network.clock().sleep(UNTIL_TRIED_AGAIN);
             self.stage.settle(&process.db);
         }
-        self.stage.damage.end(None);
         if self.chance.one_in(1, 4) {
             self.stage.call(|calls| calls.check_all(&process.db));
         }

@@ -107,6 +107,8 @@ struct Inside {
     /// nobody flushes what the calls write.
     calls_left: u32,
     process: Option<Process>,
+    /// The sessions of the process that is opening the database: that may wait for as long as a lease.
+    opening: Vec<Arc<MemoryClient>>,
     /// The next strike, the number of waits before it, and whether only those of steps count.
     armed: Option<(Strike, u64, bool)>,
     /// The strike that happened.
@@ -167,6 +169,7 @@ impl Stage {
             nested: Nested::default(),
             calls_left: 0,
             process: None,
+            opening: Vec::new(),
             armed: None,
             struck: None,
             successor: None,
@@ -433,7 +436,10 @@ impl Stage {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let (storage, register) = if self.drawn.kept.is_stored() { (storage, None) } else { (None, storage) };
         let options = Options { takeover, clock, storage, register, ..self.drawn.engine.clone() };
-        let db = Db::open(&clients, options)?;
+        let others = std::mem::replace(&mut lock(&self.inside).opening, clients.clone());
+        let opened = Db::open(&clients, options);
+        lock(&self.inside).opening = others;
+        let db = opened?;
         let found = opened_at(&db);
         let is_cut = db.recovery().is_some_and(|recovery| !recovery.cuts.is_empty());
         let may_lack_a_group = is_cut && self.damage.may_take_a_group();
@@ -582,11 +588,14 @@ impl Stage {
         inside.next_renewal = Nanos::MAX;
         let running = std::mem::replace(&mut inside.running, Running::Inner);
         let processes = [inside.process.clone(), inside.successor.clone()];
+        let opening = inside.opening.clone();
         let a_worker_sleeps = inside.a_worker_sleeps;
         drop(inside);
         let workers = self.workers.clients(a_worker_sleeps);
         let neighbour = self.neighbour.as_ref().and_then(|neighbour| neighbour.client());
-        for client in processes.iter().flatten().flat_map(Process::clients).chain(&workers).chain(&neighbour) {
+        for client in
+            processes.iter().flatten().flat_map(Process::clients).chain(&opening).chain(&workers).chain(&neighbour)
+        {
             // A failure that ends a session is remembered by its client. After any other failure, the next renewal
             // tries again.
             let _ = client.renew();
