@@ -6,7 +6,6 @@ use crate::damage::Damage;
 use crate::journal::{Journal, opened_at, published};
 use crate::model::{Model, Moment};
 use crate::operands::Operator;
-use crate::stage::Stage;
 use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Durability, Error, Snapshot, Syncing, WriteBatch, WriteOptions};
@@ -92,21 +91,28 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Calls on a database with the contents of `model`.
-    pub(crate) fn new(random: Random, habits: Habits, db: &Db, stage: &Stage, mut model: Model) -> Self {
+    pub(crate) fn new(
+        random: Random,
+        habits: Habits,
+        db: &Db,
+        clock: &Arc<DayClock>,
+        damage: &Arc<Damage>,
+        mut model: Model,
+    ) -> Self {
         let numbers = opened_at(db);
         model.pass_time(db.time_ms());
         Self {
             random,
             habits,
             model,
-            clock: Arc::clone(&stage.clock),
+            clock: Arc::clone(clock),
             shards: numbers.len() as u64,
             snapshots: Vec::new(),
             walkers: Vec::new(),
             journal: Journal::begin(&numbers, habits.has_one_end()),
             kept_from: None,
             may_be_fenced: Arc::default(),
-            damage: Arc::clone(&stage.damage),
+            damage: Arc::clone(damage),
             is_alone: Arc::default(),
             done: 0,
             failed: 0,

@@ -99,7 +99,14 @@ impl Images {
     }
 
     fn calls(&mut self, process: &Process, model: Model) -> Calls {
-        Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, &self.stage, model)
+        Calls::new(
+            Random::seeded(self.random.word()),
+            self.drawn.habits,
+            &process.db,
+            &self.stage.clock,
+            &self.stage.damage,
+            model,
+        )
     }
 
     /// Has an image be taken before one of the next operations.
