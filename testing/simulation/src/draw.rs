@@ -2,7 +2,7 @@
 //! are drawn, so the same calls meet every combination in some seed, and the model says what they
 //! must all return.
 
-use crate::calls::Habits;
+use crate::habits::Habits;
 use crate::operands::Operator;
 use forebay_base::KeyOrder;
 use forebay_engine::{

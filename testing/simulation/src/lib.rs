@@ -34,6 +34,7 @@
 //! | `damage` | what is damaged, and what may be seen of it |
 //! | `operands` | the merge operators |
 //! | `clock` | the time of day by which keys expire |
+//! | `habits` | what calls a seed makes |
 //! | `calls` | random calls, each checked against a model |
 //! | `run` | one seed from the start to the end |
 //! | `images` | images of the storage at any moment of a run, each opened and checked |
@@ -44,6 +45,7 @@ mod calls;
 mod clock;
 mod damage;
 mod draw;
+mod habits;
 mod images;
 mod journal;
 mod model;

@@ -1,0 +1,48 @@
+//! The character of a seed's calls.
+
+use crate::operands::Operator;
+use forebay_base::KeyOrder;
+use forebay_engine::{Durability, Syncing};
+
+/// The character of the calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Habits {
+    pub(crate) order: KeyOrder,
+    /// Number of different keys.
+    pub(crate) keys: u64,
+    /// Maximum bytes of most values.
+    pub(crate) value_bytes: u64,
+    /// Bytes of one value in 50.
+    pub(crate) large_value_bytes: u64,
+    /// The database has a name, so its contents may outlive its process.
+    pub(crate) is_named: bool,
+    /// The memory node may be full.
+    pub(crate) may_be_full: bool,
+    /// What writes survive that say nothing else.
+    pub(crate) durability: Durability,
+    /// Operations of the storage fail.
+    pub(crate) storage_fails: bool,
+    /// What makes values of operands.
+    pub(crate) operator: Option<Operator>,
+}
+
+impl Habits {
+    pub(crate) const fn has_storage(&self) -> bool {
+        matches!(self.durability, Durability::Storage(_))
+    }
+
+    /// Whether each shard has a log in memory, in which a write is before it returns.
+    pub(crate) const fn has_copies(&self) -> bool {
+        matches!(self.durability, Durability::Memory { .. })
+    }
+
+    /// Whether a write that fails may have had an effect: it could not be made durable.
+    pub(crate) const fn may_fail_late(&self) -> bool {
+        self.has_storage() || self.has_copies()
+    }
+
+    /// Whether a log leads the tables, so that all shards are recovered to one moment.
+    pub(crate) const fn has_one_end(&self) -> bool {
+        matches!(self.durability, Durability::Storage(Syncing::Sync | Syncing::Interval(_)))
+    }
+}
