@@ -144,8 +144,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         Kept::OnDisk | Kept::InObjects => pick(&mut apart, [0, 0, 1, 2]),
     };
     let engine = engine(random, kept, &habits, calls_inside);
-    // While memory is full, background work waits, and the last error of storage is told until it goes on, also of damage that has gone.
-    let rots = kept.outlives_nodes() && apart.one_in(1, 2) && !may_be_full;
+    let rots = kept.outlives_nodes() && apart.one_in(1, 2);
     let compaction_place = if workers > 0 { CompactionPlace::Pool } else { engine.compaction_place };
     Drawn {
         kept,

@@ -170,7 +170,7 @@ pub(crate) struct Planner {
     pub(crate) failure: Option<Error>,
     /// Background work found the memory node full, and none has succeeded since.
     full: Option<Error>,
-    /// Storage refuses requests of background work, and none has succeeded since.
+    /// Storage refused requests of background work, which is to be tried again, and none has succeeded since.
     storage: Option<Error>,
     /// Storage refuses the tables that it lacks, and has not got them since.
     unrecorded: Option<Error>,
@@ -431,6 +431,8 @@ impl Planner {
     pub(crate) fn failed(&mut self, error: Error, may_retry: bool, now: u64) {
         if error.kind() == ErrorKind::Full {
             tracing::warn!(%error, "the memory node is full; background work waits");
+            // It waits for memory now, whatever storage refused before.
+            self.storage = None;
             self.full = Some(error);
         } else if !self.has_tried_enough() && may_retry {
             tracing::warn!(%error, "background work is tried again");
@@ -576,6 +578,10 @@ impl Planner {
             return Some(self.begun(Compaction { pick, reservation, step_of }));
         }
         self.found_none = true;
+        if scene.sealed.is_empty() {
+            // Nothing is tried again, so nothing would show that storage serves again.
+            self.storage = None;
+        }
         self.found_nothing(scene.now);
         None
     }

@@ -172,6 +172,29 @@ fn what_storage_lacks_holds_up_flushes_once_the_log_has_too_much() {
 }
 
 #[test]
+fn an_error_of_storage_is_told_while_what_it_refused_is_to_be_tried_again() {
+    let refused = || Error::new(ErrorKind::Corrupt, "a block is damaged");
+    let mut play = Play::new(&[]);
+    play.sealed = vec![900];
+    play.planner.storage_failed(refused(), play.now);
+    assert!(play.compact().is_none() && play.flush().is_none());
+    play.now += STORAGE_PAUSE;
+    assert!(play.compact().is_none());
+    assert!(play.planner.storage_failure().is_some(), "the flush is to be tried again");
+    // It finds no memory, so whatever storage refused is not why it waits.
+    play.planner.failed(error(ErrorKind::Full), true, play.now);
+    assert!(play.planner.storage_failure().is_none());
+
+    let mut play = Play::new(&[]);
+    play.planner.storage_failed(refused(), play.now);
+    assert!(play.compact().is_none());
+    assert!(play.planner.storage_failure().is_some(), "it is not time yet");
+    play.now += STORAGE_PAUSE;
+    assert!(play.compact().is_none());
+    assert!(play.planner.storage_failure().is_none(), "nothing is left to be tried again");
+}
+
+#[test]
 fn memtables_are_flushed_one_flush_at_a_time_as_many_as_a_table_holds() {
     let mut play = Play::new(&[]);
     assert_eq!(play.flush(), None);
