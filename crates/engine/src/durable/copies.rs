@@ -1,15 +1,15 @@
 //! Copies of segments at all members of a shard (Tebis 3.3; `docs/decisions/0036`).
 //!
-//! A version names a segment only once it lies at all members. What one member holds, this process reads there and writes
-//! to the others: an index as it stands, since addresses are logical (Tebis' Send-Index without its rewriting).
+//! A version names a segment only once all members hold it. This process reads what one member holds, and writes it to
+//! the others. It copies an index unchanged, since addresses are logical (Tebis' Send-Index without its rewriting).
 //!
-//! A new part of the log is one that records are still written to, and that only active members get. So a joining one
-//! has no copy of it, until it gets the part with what was written (`joining`).
+//! Records are still written to a new part of the log, and only active members get it. So a joining member has no copy
+//! of that part, until it gets the part with what was written (`joining`).
 //!
-//! Two members take part in a copy, and either can fail. [`NotHeld`] says which: a member is left out for its own failure only.
-//! Where a segment cannot be read, whoever made it makes it again, at the member that serves by then.
+//! Two members take part in a copy, and either can fail. [`NotHeld`] says which: a member is left out for its own
+//! failure only. If a segment cannot be read, the work that made it makes it again, at the member that serves by then.
 //!
-//! Nothing is copied that is damaged, if another copy has it whole ([`copy_into`]).
+//! Damaged bytes are not copied if another copy has them whole ([`copy_into`]).
 
 use crate::durable::side_by_side::SideBySide;
 use crate::durable::used::Used;
@@ -25,7 +25,7 @@ use forebay_base::ErrorKind;
 use forebay_memory_client::Purpose;
 use std::sync::Arc;
 
-/// Why a member does not hold what it is to hold.
+/// Why a member does not hold what it should hold.
 #[derive(Debug)]
 pub(crate) enum NotHeld {
     /// The member failed.
@@ -45,7 +45,7 @@ impl From<NotHeld> for Error {
     }
 }
 
-/// Has all members hold the segments that a change adds, and adds these placements to the change.
+/// Copies the segments that a change adds to all members, and adds these placements to the change.
 ///
 /// # Errors
 /// `Full` when a member has no room; those of the fabric, when a segment cannot be read; those of leaving a member out.
@@ -61,7 +61,7 @@ pub(crate) fn spread(tree: &Tree, change: &mut Change) -> Result<()> {
     })
 }
 
-/// The same of segments that hold nothing yet, as the memory at the members: zeros.
+/// Does the same for segments that hold nothing yet: the memory at the members is zeroed.
 ///
 /// # Errors
 /// As [`spread`].
@@ -106,7 +106,7 @@ fn allocate(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
     }
 }
 
-/// Memory for a copy of a segment at a member: zeros.
+/// Allocates zeroed memory for a copy of a segment at a member.
 pub(crate) fn zeroed(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>, NotHeld> {
     let copy = allocate(segment, remote).map_err(NotHeld::Itself)?;
     remote.zero(&copy).map_err(NotHeld::Itself)?;
@@ -116,13 +116,13 @@ pub(crate) fn zeroed(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segm
 /// What is done about bytes that no copy has whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IfDamaged {
-    /// Somebody has just made them, and makes them again.
+    /// Fail: the work that has just made them makes them again.
     Fail,
-    /// They are copied as they are, as everything else would be missing otherwise: who reads them finds it out.
+    /// Copy them as they are, as everything else would be missing otherwise. A later read of them finds the damage.
     Copy,
 }
 
-/// Copies a segment to a member, from the one that serves.
+/// Copies a segment to a member, from the member that serves.
 pub(crate) fn copy(
     segment: &Segment,
     remote: &Arc<Remote>,
@@ -134,8 +134,9 @@ pub(crate) fn copy(
     Ok(copy)
 }
 
-/// Copies a segment into another one, from the member that serves. What is damaged there comes from another copy of it, among them `left`, if
-/// one has it whole. When this has returned, either no write is under way to the other one, or it says that the other one failed.
+/// Copies a segment into `copy`, from the member that serves. Bytes that are damaged there come from another copy,
+/// `left` included, if one has them whole. When this has returned, either no write to `copy` is under way, or the
+/// result says that the member of `copy` failed.
 pub(crate) fn copy_into(
     segment: &Segment,
     copy: &Arc<Segment>,
@@ -155,7 +156,7 @@ pub(crate) fn copy_into(
             Ok(Some(piece)) => piece,
             Ok(None) => break Ok(()),
             Err((0, error)) => break Err(error),
-            // Of those that are only there to help.
+            // A source failed that only helps with damage.
             Err((number, _)) => {
                 sources.remove(number);
                 from = SideBySide::new(&sources, used, done);

@@ -1,4 +1,4 @@
-//! Damaged copies are found, and written anew from whole ones.
+//! Finds damaged copies, and repairs them from whole ones.
 //!
 //! ```text
 //!   a read finds damage ──► another member serves, and the copies are suspected     (`remote::members`)
@@ -8,11 +8,11 @@
 //!        it does not keep them   ──► its memory is broken: the member is left out, and copies are made elsewhere
 //! ```
 //!
-//! Segments are not changed once they are written, but for the part of the log that is being written to. That is looked at while
-//! nothing is shipped. Only bytes that differ are written, by the memory node in the owner's epoch (`Remote::mend`), so readers need
-//! not stand still.
+//! Segments do not change once they are written, except the part of the log that is being written to. That part is
+//! checked while nothing is shipped. Only bytes that differ are written, by the memory node in the owner's epoch
+//! (`Remote::mend`), so readers need not stop.
 //!
-//! A manifest says what this process knows. One that is damaged is begun anew.
+//! A manifest says what this process knows. A damaged manifest is begun anew.
 
 use crate::durable::commit::Commits;
 use crate::durable::findings::{Damaged, Looked, Mend};
@@ -29,13 +29,13 @@ use forebay_base::{ErrorKind, SegmentId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The segments of a shard that can be looked at, as they are at a moment.
+/// The segments of a shard that can be checked, as of a moment.
 pub(crate) struct Looking<'a> {
     tree: &'a Tree,
     mend: Mend,
     version: Arc<LiveVersion>,
     used: Used,
-    /// Parts of the log, and those of them that are not written to any more.
+    /// The parts of the log. `closed` has those that are no longer written to.
     parts: BTreeSet<SegmentId>,
     closed: BTreeSet<SegmentId>,
 }
@@ -51,7 +51,7 @@ impl<'a> Looking<'a> {
         Self { tree, mend, version, used, parts, closed }
     }
 
-    /// The segments of the version, and those that readers of earlier ones need, by their numbers.
+    /// Returns the segments of the version, and those that readers of earlier versions need, ordered by number.
     pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
         let read = self.tree.segments_read(&self.version);
         let mut segments: Vec<_> = self.version.segments().chain(&read).filter(|of| !of.is_stored()).cloned().collect();
@@ -59,7 +59,7 @@ impl<'a> Looking<'a> {
         segments
     }
 
-    /// Looks at all copies of a segment.
+    /// Checks all copies of a segment.
     ///
     /// # Errors
     /// Those of members that cannot be read or written; of leaving one out.
@@ -85,7 +85,7 @@ impl<'a> Looking<'a> {
         Ok(())
     }
 
-    /// Tells of damage, and mends it where that is possible.
+    /// Reports damage, and repairs it where possible.
     fn damaged(
         &self,
         copies: &[&Segment],
@@ -108,7 +108,7 @@ impl<'a> Looking<'a> {
                         found.is_mended = true;
                         tracing::warn!(segment = %copy.id(), %node, start, end, "a damaged copy is whole again");
                     }
-                    // It is of no use there, whatever the cause, and the others have all.
+                    // The copy there is of no use, whatever the cause, and the other members have everything.
                     Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                         tracing::error!(segment = %copy.id(), %node, start, end, %error, "a damaged copy cannot be mended");
                         self.tree.remote.leave_out(copy.remote().member(), &error)?;
@@ -124,7 +124,7 @@ impl<'a> Looking<'a> {
         Ok(())
     }
 
-    /// Writes what differs, and reads it again.
+    /// Writes the bytes that differ, and reads them again.
     fn write(&self, copy: &Segment, start: u64, own: &[u8], whole: &[u8]) -> Result<()> {
         let differs = |(own, whole): (&u8, &u8)| own != whole;
         let first = own.iter().zip(whole).position(differs).unwrap_or(0);
@@ -139,7 +139,7 @@ impl<'a> Looking<'a> {
     }
 }
 
-/// Looks at all copies of a shard's segments and manifests. `told` is told of bytes that were read.
+/// Checks all copies of a shard's segments and manifests. Calls `told` with the number of bytes read.
 ///
 /// # Errors
 /// As [`Looking::segment`]; `Closed`.

@@ -1,4 +1,4 @@
-//! Logs that hold writes and that no commit names: the commits that named them are missing.
+//! Logs that hold writes but that no commit names, because the commits that named them are missing.
 //!
 //! ```text
 //!  a log is created ─► a commit names it ─► records are appended ─► tables hold them ─► a commit names it no more ─► it is deleted
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A log that no commit names is garbage if nothing was appended to it, or if tables hold all of it. But the newest
-//! commits may also be gone. Nothing continues them, so nothing says so, and what was acknowledged since is only in
-//! such a log. Two things tell it from garbage. It comes after all logs that commits name, as epochs and serial numbers
-//! go up. And it continues with writes that neither tables nor these logs have, in whole groups: a torn end was never
-//! acknowledged.
+//! commits may also be missing. No later commit shows that they are, and writes that were acknowledged since then are
+//! only in such a log. Two things tell it from garbage. It comes after all logs that commits name, as epochs and serial
+//! numbers go up. And it continues with writes that neither tables nor these logs have, in whole groups: a torn end was
+//! never acknowledged.
 
 use crate::durable::database::{Committed, Place};
 use crate::durable::groups::Replay;
@@ -18,7 +18,7 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_storage::{Cut, History, Recovery};
 use forebay_table::LogName;
 
-/// Reads a log as an owner who takes over would, but seals nothing. Returns what would be cut of it.
+/// Reads a log as an owner who takes over would, but seals nothing. Returns what would be cut off.
 ///
 /// # Errors
 /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
@@ -33,18 +33,19 @@ pub(crate) fn read_log(place: &Place, log: LogName, replay: &mut Replay) -> Resu
 /// A log that no commit names.
 pub(crate) struct Unnamed {
     pub(crate) log: LogName,
-    /// It is damaged, so nobody knows what it holds. Otherwise it holds writes.
+    /// The damage, if there is any: then it is unknown what the log holds. Otherwise the log holds writes.
     damage: Option<Error>,
 }
 
-/// The logs that hold writes, or may, and that none of these commits names, in order; `committed` is what the commits say.
+/// Returns, in order, the logs that hold writes, or may, and that none of these commits names. `committed` is what the
+/// commits say.
 ///
 /// # Errors
 /// Those of the storage.
 pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> Result<Vec<Unnamed>> {
     let Some(first) = history.commits.first() else { return Ok(Vec::new()) };
     let named = committed.logs.iter().max();
-    // Those of a database that was dropped here have lower epochs.
+    // Logs of a database that was dropped here have lower epochs.
     let is_behind = |log: &LogName| log.epoch >= first.epoch && named.is_none_or(|named| log > named);
     let behind = place.unneeded_logs(is_behind)?;
     if behind.is_empty() {
@@ -52,7 +53,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     }
     let mut replay = Replay::new(&committed.flushed());
     for log in &committed.logs {
-        // What is wrong with it, whoever opens the database is told.
+        // Opening the database reports what is wrong with this log.
         if damage_of(read_log(place, *log, &mut replay).map(drop))?.is_some() {
             return Ok(Vec::new());
         }
@@ -60,7 +61,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     let mut holding = Vec::new();
     for log in behind {
         let before = lasts(&replay);
-        // Where it does not go on from there, yet more is missing.
+        // If the log does not continue from there, even more is missing.
         let damage = damage_of(read_log(place, log, &mut replay).map(drop))?;
         let has_gap = damage.is_some() && has_frames(place, log)?;
         if has_gap || lasts(&replay) != before {
@@ -70,7 +71,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     Ok(holding)
 }
 
-/// Refuses a database whose commits are missing in part. `history` is what was read of them, and `committed` what they
+/// Refuses a database some of whose commits are missing. `history` is what was read of them, and `committed` what they
 /// say.
 ///
 /// # Errors
@@ -79,7 +80,7 @@ pub(crate) fn check(place: &Place, history: &History, committed: &Committed) -> 
     let logs = logs(place, history, committed)?;
     let Some(unnamed) = logs.first() else { return Ok(()) };
     let newest = |history: &History| history.commits.last().map(|commit| commit.number);
-    // An owner that is alive may have named it meanwhile.
+    // A live owner may have named the log meanwhile.
     if newest(&place.history()?) != newest(history) {
         return Ok(());
     }
@@ -87,7 +88,7 @@ pub(crate) fn check(place: &Place, history: &History, committed: &Committed) -> 
 }
 
 impl Unnamed {
-    /// What is wrong with it.
+    /// Says what is wrong with the log.
     ///
     /// # Errors
     /// None for a log that was listed.
@@ -108,7 +109,7 @@ fn lasts(replay: &Replay) -> Vec<SequenceNumber> {
     replay.shards.iter().map(|shard| shard.last).collect()
 }
 
-/// Why a log cannot be read: it is damaged, or was deleted meanwhile.
+/// Returns why a log cannot be read: it is damaged, or was deleted meanwhile.
 fn damage_of(read: Result<()>) -> Result<Option<Error>> {
     match read {
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(Some(error)),

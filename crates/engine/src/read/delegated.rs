@@ -1,12 +1,12 @@
 //! Point lookups that the memory node does (O3-LSM 4.5): one message searches all tables whose point indexes are not held,
 //! for all keys that wait for them.
 //!
-//! The message names the index block of each table, which the sparse index knows, and where the tables' segments lie. The
-//! node answers with the newest record up to the number of the read, or with its address when it is long. What it says is
-//! verified as bytes that were read are: a record by its checksum, key and number, an address by the table's properties.
-//! If it does not answer, or not rightly, the blocks are read instead (see `lookup`).
+//! The message names the index block of each table, which the sparse index knows, and where the tables' segments are.
+//! The node answers with the newest record up to the number of the read, or with the record's address when the record
+//! is long. An answer is verified like bytes that were read: a record by its checksum, key and number, an address by
+//! the table's properties. If the node does not answer, or answers wrongly, the blocks are read instead (see `lookup`).
 //!
-//! Tables in storage are out of the node's reach. They are looked up by reading, if the key is in no other table.
+//! The node cannot reach tables in storage. They are looked up by reading, if the key is in no other table.
 
 use crate::plan::delegating::{Delegating, LookupCost};
 use crate::read::probe::{Answer, Delivered, Probe};
@@ -24,9 +24,9 @@ use forebay_table::job::{
 use forebay_table::{Candidate, IndexEntry, TableId};
 use std::sync::Arc;
 
-/// Records of at most so many bytes come with the answer.
+/// Records of at most this many bytes come with the answer.
 const INLINE_BYTES: u32 = 4 << 10;
-/// Bytes of an answer without its record, about.
+/// Approximate bytes of an answer without its record.
 const ANSWER_BYTES: u64 = 24;
 
 /// What is asked for a key.
@@ -48,22 +48,23 @@ struct Questions<'v> {
     named: HashMap<SearchPlace, u32>,
     /// Bytes of the blocks to be searched.
     block_bytes: u64,
-    /// Bytes of the records that may be found, about.
+    /// Approximate bytes of the records that may be found.
     record_bytes: u64,
 }
 
 /// What came of asking the memory node.
 #[derive(Default)]
 pub(crate) struct Searched<'v> {
-    /// The tables that were searched, each with the member where that was, and the bytes that this cost for each of them.
+    /// The tables that were searched, each with its member; `bytes_each` is what the search cost for each of them.
     pub(crate) tables: Vec<(&'v Remote, &'v Arc<Table>)>,
     pub(crate) bytes_each: u64,
-    /// All that was asked was answered: what waits still had no room in the message, or is out of the node's reach.
+    /// Whether all questions were answered. Probes that still wait had no room in the message, or the node cannot reach
+    /// their tables.
     pub(crate) is_answered: bool,
 }
 
-/// Has the memory node of a member look up what `probes`, which read there, wait for, where that costs less. Probes without an answer go on
-/// waiting.
+/// Makes the memory node of the member `at` look up what `probes`, which read there, wait for, if that costs less.
+/// Probes without an answer continue to wait.
 pub(crate) fn look_up<'v>(tree: &Tree, at: &Remote, probes: &mut [&mut Probe<'v>]) -> Searched<'v> {
     let searches = at.searches();
     let delegating = Delegating::new(tree.options.delegation, &at.memory_node().link().capabilities());
@@ -101,7 +102,7 @@ pub(crate) fn look_up<'v>(tree: &Tree, at: &Remote, probes: &mut [&mut Probe<'v>
     Searched { tables, bytes_each, is_answered }
 }
 
-/// Makes the call. `None` when the node does not answer, whatever the cause.
+/// Makes the call. Returns `None` when the node does not answer, whatever the cause.
 fn ask(at: &Remote, arguments: Vec<u8>, keys: usize) -> Option<(SearchResult, usize)> {
     let bytes = at.search(job_kind::SEARCH, arguments)?;
     let result = SearchResult::decode(&bytes, keys);
@@ -124,7 +125,8 @@ impl<'v> Questions<'v> {
         questions
     }
 
-    /// Adds what a probe waits for, as far as it lies in memory. What a message has no room for goes on waiting.
+    /// Adds what a probe waits for, as far as it is in memory. A probe that the message has no room for continues to
+    /// wait.
     fn add(&mut self, position: usize, probe: &Probe<'v>) {
         if self.job.keys.len() == MAX_SEARCHED_KEYS {
             return;
@@ -156,7 +158,7 @@ impl<'v> Questions<'v> {
         }
     }
 
-    /// Position in the message of the table at a member; `None` when it does not lie there, if only in part.
+    /// Returns the position in the message of the table at a member; `None` when a part of the table is not there.
     fn name(&mut self, at: &Remote, table: &Table) -> Option<u32> {
         // Tables of different shards may have the same number.
         let image = table.image_place(at.member())?;
@@ -178,7 +180,7 @@ impl<'v> Questions<'v> {
         self.questions.iter().flat_map(of).collect()
     }
 
-    /// Passes the answers to the probes. Whether all were right.
+    /// Passes the answers to the probes. Returns whether all were right.
     fn answer(self, tree: &Tree, result: SearchResult, probes: &mut [&mut Probe<'v>]) -> bool {
         let counters = &tree.counters.delegation;
         let mut are_right = true;
@@ -190,7 +192,7 @@ impl<'v> Questions<'v> {
                     add(&counters.long_records, is_long.into());
                     probe.look_up(answers);
                 }
-                // The blocks are read instead, and errors in them named.
+                // The blocks are read instead, and that read names errors in them.
                 None => {
                     add(&counters.refusals, 1);
                     are_right = false;
@@ -202,7 +204,7 @@ impl<'v> Questions<'v> {
 }
 
 impl Question<'_> {
-    /// What is known of each table now; `None` when the node's answer cannot be right.
+    /// Returns what is known of each table now; `None` when the node's answer cannot be right.
     fn answers(&self, probe: &Probe<'_>, hit: Option<SearchHit>) -> Option<Vec<(TableId, Answer)>> {
         let mut answers = Vec::with_capacity(self.tables.len());
         let mut block = 0;
@@ -221,7 +223,7 @@ impl Question<'_> {
     }
 }
 
-/// The record that the node found, verified; or its place.
+/// Returns the record that the node found, verified, or the record's place.
 fn found(table: &Table, probe: &Probe<'_>, hit: &SearchHit) -> Option<Answer> {
     let key = InternalKey { user_key: probe.user_key(), tag: hit.tag };
     let entry = IndexEntry { key, address: hit.address, length: hit.length, expiry_ms: None };

@@ -3,7 +3,7 @@
 use crate::terms::time::ReadTime;
 use forebay_base::{Kind, Record, SequenceNumber};
 
-/// The newest record of a key up to a number, and the newest range deletion over the key that was met on the way to it.
+/// The newest record of a key up to a number, and the newest range deletion over the key that the search met before it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'r> {
     pub(crate) record: Option<Record<'r>>,
@@ -18,7 +18,7 @@ pub(crate) struct KeyState {
     pub(crate) newest: SequenceNumber,
     /// Whether that write set a value.
     pub(crate) sets: bool,
-    /// Whether that write was an operand, so that the value takes older writes, too.
+    /// Whether that write was an operand: then the value also depends on older writes.
     pub(crate) merges: bool,
     pub(crate) expiry_ms: Option<u64>,
 }
@@ -26,8 +26,8 @@ pub(crate) struct KeyState {
 impl<'r> Found<'r> {
     pub(crate) const NOTHING: Self = Self { record: None, hidden: None };
 
-    /// The record, if it gives its key a value: not if it is a deletion, has expired, or is older than the range
-    /// deletion, nor if it [merges](Found::merges).
+    /// Returns the record if it gives its key a value. It does not if it is a deletion, has expired, is older than the
+    /// range deletion, or [merges](Found::merges).
     #[inline]
     pub(crate) fn with_value(self, time: ReadTime<'_>) -> Option<Record<'r>> {
         let record = self.record?;
@@ -40,7 +40,7 @@ impl<'r> Found<'r> {
         }
     }
 
-    /// Whether the record is an operand that counts: the key's value takes older records, too.
+    /// Whether the record is an operand that is not hidden: then the key's value also depends on older records.
     #[inline]
     pub(crate) fn merges(&self) -> bool {
         self.record.is_some_and(|record| {

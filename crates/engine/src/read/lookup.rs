@@ -1,11 +1,12 @@
 //! Point lookups in tables whose point index is not held (see `index_cache`).
 //!
-//! The sparse index tells which index block holds a key's entries. The blocks of all levels that may hold the key are
+//! The sparse index says which index block holds a key's entries. The blocks of all levels that may hold the key are
 //! read with one doorbell, so a lookup costs one extra round trip, however many levels there are. Blocks carry
-//! checksums and whole keys, so their answers are verified and exact. A single bucket of the point index would not be.
+//! checksums and whole keys, so their answers are verified and exact. An answer from a single bucket of the point index
+//! would be neither.
 //!
-//! Two ways cost less. The address of a record that was looked up before may be known (see `tree::learnt`), and the memory
-//! node may look into the blocks (see `delegated`).
+//! Two ways cost less. The address of a record that was looked up before may be known (see `tree::learnt`), or the
+//! memory node may search the blocks (see `delegated`).
 
 use crate::read::delegated;
 use crate::read::probe::{Answer, Probe};
@@ -23,8 +24,9 @@ use std::sync::Arc;
 /// Bytes per read when an index is loaded.
 const LOAD_BYTES: u64 = 256 << 10;
 
-/// Lets probes continue that wait for a point index, at the node of a member: those whose addresses were learnt at once, others when the memory
-/// node has answered, or the blocks are read. One round trip, and another one for what the memory node does not reach.
+/// Continues the probes that wait for a point index, at the node of a member. Probes whose addresses were learnt
+/// continue at once. The others continue when the memory node has answered, or when the blocks are read. This costs one
+/// round trip, and another one for what the memory node cannot reach.
 ///
 /// # Errors
 /// Errors of the fabric; `Corrupt`.
@@ -40,7 +42,7 @@ pub(crate) fn look_up(tree: &Tree, at: &Remote, endpoint: &mut Taken<'_>, probes
     }
 }
 
-/// Reads the blocks that `probes` wait for, if any, and lets the probes continue. One round trip.
+/// Reads the blocks that `probes` wait for, if any, and continues the probes. This costs one round trip.
 fn read_blocks(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
     let mut asked = Vec::new();
     for probe in probes.iter_mut().filter(|probe| probe.waits()) {
@@ -61,7 +63,7 @@ fn read_blocks(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Resul
         }
         asked.push((probe, target, reads));
     }
-    // The first that is waited for is read here.
+    // The wait for the first one reads it here.
     let posted = asked.iter_mut().flat_map(|(_, _, reads)| reads).filter_map(|(_, posted)| posted.as_mut());
     posted.skip(1).for_each(Posted::begin);
     for (probe, target, reads) in asked {
@@ -85,7 +87,7 @@ fn read_blocks(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Resul
     Ok(())
 }
 
-/// The place of the newest record of the target's key that the target covers, from an index block.
+/// Returns the place, from an index block, of the newest record of the target's key that the target covers.
 fn entry_of(table: &Table, target: InternalKey<'_>, block: &Slot) -> Result<Option<Candidate>> {
     let properties = table.properties();
     let mut entries = BlockIterator::new(&block[..])?;

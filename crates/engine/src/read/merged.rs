@@ -1,8 +1,8 @@
 //! Reads of keys whose newest records are operands of merges (`docs/decisions/0047`).
 //!
-//! The search goes on from the newest operand to older ones, through memtables and tables, until it meets a value or
-//! what hides everything older. A record costs a round trip, so what compactions have not merged yet is slower to read
-//! than a value.
+//! The search continues from the newest operand to older ones, through memtables and tables, until it meets a value or
+//! a record that hides everything older. Each record costs a round trip, so operands that compactions have not merged
+//! yet are slower to read than a value.
 
 use crate::read::get::verified;
 use crate::read::probe::{Probe, Step};
@@ -23,21 +23,21 @@ pub(crate) struct Chain {
     newest: SequenceNumber,
     /// The next older record has a number up to this one.
     older: SequenceNumber,
-    /// What they apply to, and when that expires.
+    /// The value that the operands apply to; `expiry_ms` says when it expires.
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) expiry_ms: Option<u64>,
-    /// Whether older records do not count.
+    /// Whether the chain is complete: older records do not count.
     is_whole: bool,
 }
 
 impl Chain {
-    /// Of a read at `number`.
+    /// Starts the chain of a read at `number`.
     fn new(number: SequenceNumber) -> Self {
         let newest = SequenceNumber::default();
         Self { operands: Vec::new(), newest, older: number, value: None, expiry_ms: None, is_whole: false }
     }
 
-    /// Adds the next older record, if `hidden`, the number of a range deletion over the key, does not hide it.
+    /// Adds the next older record, unless `hidden`, the number of a range deletion over the key, hides it.
     fn add(&mut self, record: &Record<'_>, hidden: Option<SequenceNumber>, time: ReadTime<'_>) {
         let sequence = record.tag.sequence();
         self.newest = self.newest.max(sequence);
@@ -61,8 +61,8 @@ impl Chain {
 }
 
 impl Tree {
-    /// Passes a record with the merged value of `key`, as of a view and a number, to `found`. Its number is that of the
-    /// newest operand. `None` when there is no value.
+    /// Passes a record with the merged value of `key`, as of a view and a number, to `found`. The record has the number
+    /// of the newest operand. Returns `None` when there is no value.
     ///
     /// # Errors
     /// `Unsupported` when the operator is not known to this process; `Invalid` when it cannot apply the operands to the value;
@@ -78,7 +78,7 @@ impl Tree {
         self.remote.wherever(|at| self.get_merged_at(at, view, key, at_time, &mut found))
     }
 
-    /// The same, read at a member.
+    /// Does the same, reading at the member `at`.
     #[cold]
     pub(crate) fn get_merged_at<T>(
         &self,
@@ -98,7 +98,7 @@ impl Tree {
         Ok(value.and_then(|value| found(Record { tag, expiry_ms: None, key, value: &value })))
     }
 
-    /// What the merged value of `key` is made of, as of a view and a number.
+    /// Returns the records that make up the merged value of `key`, as of a view and a number.
     ///
     /// # Errors
     /// As for other reads.
@@ -142,7 +142,7 @@ impl Tree {
         time: ReadTime<'_>,
         chain: &mut Chain,
     ) -> Result<()> {
-        // What the walk learns is the newest record up to its number. Memtables may have newer ones.
+        // The walk learns the newest record up to its number. Memtables may have newer ones.
         let mut probe = Probe::new(at, &self.learnt, &view.version, key, chain.older).towards_older();
         probe.approach();
         if !probe.approach_entries() {

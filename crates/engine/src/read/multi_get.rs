@@ -29,7 +29,7 @@ pub(crate) struct Source<'s> {
 }
 
 impl<'s> Source<'s> {
-    /// The tree, as of `number` or now. If several shards must be read at one moment, see
+    /// Returns the tree as a source, as of `number` or now. To read several shards at one moment, see
     /// [`Cut::through`](crate::tree::cut::Cut::through).
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl<'s> Source<'s> {
         self.tree.get_merged(&self.view, key, (self.number, time), |record| Some(record.value.to_vec()))
     }
 
-    /// When that expires which the operands of a key apply to, as of a time.
+    /// Returns when the value expires that the operands of a key apply to, as of a time.
     ///
     /// # Errors
     /// As for reads.
@@ -70,11 +70,11 @@ struct Search<'a, T> {
     value: &'a mut T,
     probe: Probe<'a>,
     next: Option<Step<'a>>,
-    /// First the source that holds the key; later the line that leads to its memory node.
+    /// First the index of the source that holds the key; later the index of the line to its memory node.
     line: usize,
 }
 
-/// An endpoint to a memory node, which is that of a member of a shard.
+/// An endpoint to the memory node of a shard's member.
 struct Line<'a> {
     tree: &'a Tree,
     at: &'a Remote,
@@ -83,8 +83,8 @@ struct Line<'a> {
     failure: Option<Error>,
 }
 
-/// The values of `keys`, at a time that is not before the sources' views; the key at place `i` comes from the source
-/// `source_of(i)`.
+/// Returns the values of `keys`, at a time that is not before the sources' views. The key at position `i` comes from
+/// the source `source_of(i)`.
 ///
 /// # Errors
 /// See [`crate::Db::get`].
@@ -103,7 +103,8 @@ pub(crate) fn values(
     found.into_iter().enumerate().map(value).collect()
 }
 
-/// What `take` makes of what is found of each of `keys`; the key at place `i` comes from the source `source_of(i)`.
+/// Applies `take` to what is found for each of `keys`, and returns the results. The key at position `i` comes from the
+/// source `source_of(i)`.
 ///
 /// # Errors
 /// See [`crate::Db::get`].
@@ -121,9 +122,9 @@ pub(crate) fn fetch<T>(
         let several = sources.iter().filter(|_| are_several);
         let members: Vec<_> = several.map(|source| source.tree.remote.reader()).collect();
         match try_fetch(sources, &members, keys, &source_of, take) {
-            // Of which of them a copy is damaged or missing nobody knows, so each finds its own way.
+            // It is unknown which source has a damaged or missing copy, so each source is read on its own.
             Err(error) if are_several && (error.kind() == ErrorKind::Corrupt || error.is_not_held()) => break,
-            // Other members are read.
+            // Try again: other members are read now.
             Err(error) if moved(sources, &members, &error) => {}
             result => return result.map_err(|error| sources.iter().fold(error, judged)),
         }
@@ -141,13 +142,13 @@ pub(crate) fn fetch<T>(
     Ok(found.into_iter().map(|found| found.unwrap_or_else(|| take(Found::NOTHING))).collect())
 }
 
-/// The same, of keys that all come from one source.
+/// Does the same for keys that all come from one source.
 fn fetch_from<T>(source: &Source<'_>, keys: &[&[u8]], take: &impl Fn(Found<'_>) -> T) -> Result<Vec<T>> {
     let read = |at| try_fetch(std::slice::from_ref(source), &[at], keys, &|_| 0, take);
     source.tree.remote.wherever(read).map_err(|error| judged(error, source))
 }
 
-/// The meaning of the failure of a call that this is one of the sources of.
+/// Returns what the failure of a call means for `source`, one of the call's sources.
 fn judged(error: Error, source: &Source<'_>) -> Error {
     match error.kind() {
         _ if source.tree.is_closed() => source.tree.why_closed(),
@@ -157,8 +158,8 @@ fn judged(error: Error, source: &Source<'_>) -> Error {
     }
 }
 
-/// Whether one of the sources is not read any more at its member, or is not now because of a failure. Which of them the failure is of
-/// nobody knows, so only one whose link is gone is held to have failed.
+/// Whether one of the sources is no longer read at its member: it already was not, or is not now because of the
+/// failure. It is unknown which source failed, so only a member whose link is gone is held to have failed.
 #[cold]
 fn moved(sources: &[Source<'_>], members: &[&Arc<Remote>], error: &Error) -> bool {
     let mut moved = false;
@@ -170,7 +171,7 @@ fn moved(sources: &[Source<'_>], members: &[&Arc<Remote>], error: &Error) -> boo
     moved
 }
 
-/// Reads each source at its member; at the only one where there are none given.
+/// Reads each source at its member in `members`; if none is given, at the source's only member.
 fn try_fetch<T>(
     sources: &[Source<'_>],
     members: &[&Arc<Remote>],
@@ -193,7 +194,7 @@ fn try_fetch<T>(
         probe.approach();
         searches.push(Search { value, probe, next: None, line });
     }
-    // The loads of different searches overlap, while those of one search wait for each other.
+    // Loads of different searches overlap, while the loads of one search wait for each other.
     searches.retain(|search| search.probe.approach_entries());
     searches.retain_mut(|search| search.goes_on(take));
     let mut lines = open_lines(sources, &mut searches)?;
@@ -214,10 +215,10 @@ struct Wanted<'s, 'f> {
     hash: KeyHash,
 }
 
-/// What the memtables know of each key; `None` for keys of which they know nothing.
+/// Returns what the memtables know of each key; `None` for keys that they know nothing of.
 ///
-/// Goes from memtable to memtable, newest first, with the keys that are left. What the searches in one of them read is
-/// prefetched for all keys before the first search is carried out.
+/// Goes from memtable to memtable, newest first, with the keys that are left. In each memtable, what the searches read
+/// is prefetched for all keys before the first search runs.
 fn search_memtables<'s>(
     sources: &'s [Source<'_>],
     keys: &[&'s [u8]],
@@ -247,8 +248,8 @@ fn search_memtables<'s>(
     Ok(all)
 }
 
-/// Opens a line to each memory node that is needed, always in the same order: a thread that waits
-/// for an endpoint of one node holds none of a later node.
+/// Opens a line to each memory node that is needed, always in the same order, so a thread that waits for an endpoint of
+/// one node holds none of a later node.
 fn open_lines<'a, T>(sources: &'a [Source<'_>], searches: &mut [Search<'a, T>]) -> Result<Vec<Line<'a>>> {
     let mut needed: Vec<(&'a Tree, &'a Remote)> = Vec::new();
     for search in &*searches {
@@ -280,7 +281,8 @@ impl<T> Search<'_, T> {
         self.next.is_some()
     }
 
-    /// Takes the record that came with an answer. Returns whether the search goes on, because there is none.
+    /// Takes the record that came with an answer, if there is one. Returns whether there is none, so that the search
+    /// continues.
     fn take_delivered(&mut self, take: &impl Fn(Found<'_>) -> T) -> Result<bool> {
         let Some(bytes) = self.probe.take_delivered() else { return Ok(true) };
         *self.value = take(Found { record: Some(Record::decode(&bytes)?), hidden: self.probe.hidden() });
@@ -309,7 +311,7 @@ fn look_up<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &
     failure.map_or(Ok(()), Err)
 }
 
-/// Reads the next candidate of each search, and keeps the searches that go on.
+/// Reads the next candidate of each search, and keeps the searches that continue.
 fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &impl Fn(Found<'_>) -> T) -> Result<()> {
     let mut posted = Vec::with_capacity(searches.len());
     for search in &*searches {
@@ -340,7 +342,7 @@ fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &im
     Ok(())
 }
 
-/// Takes the record that was read for a search. Returns whether the search goes on.
+/// Takes the record that was read for a search. Returns whether the search continues.
 fn finish<T>(
     lines: &mut [Line<'_>],
     search: &mut Search<'_, T>,
@@ -350,7 +352,8 @@ fn finish<T>(
     let Some(Step::Record(table, candidate)) = search.next else { return Ok(true) };
     let Some(posted) = posted.next() else { return Ok(true) };
     let line = line(lines, search)?;
-    // What is behind a failure is read again: where a node hangs, each would wait as long as the first.
+    // What comes after a failure on a line is read again later: if the node hangs, each wait would take as long as the
+    // first.
     if line.failure.is_some() {
         return Ok(true);
     }

@@ -35,7 +35,7 @@ pub(crate) struct Probe<'v> {
     delivered: Option<(&'v Arc<Table>, Delivered)>,
     /// The number of the record that the walk goes to because its address was learnt.
     trusted: Option<SequenceNumber>,
-    /// A record turned out not to be the one that was learnt: this walk does without.
+    /// Whether this walk ignores learnt addresses, because a record turned out not to be the one that was learnt.
     distrusts: bool,
     /// Number of the newest range deletion over the key, once the walk has reached it.
     hidden: Option<SequenceNumber>,
@@ -46,7 +46,7 @@ pub(crate) struct Probe<'v> {
 pub(crate) enum Answer {
     /// It has no record of the key that the read may see.
     Absent,
-    /// The newest one is here.
+    /// The newest one is at this place.
     At(Candidate),
     /// The newest one came with the answer, and is verified.
     Here(Delivered),
@@ -105,7 +105,7 @@ impl Walk {
 }
 
 impl<'v> Probe<'v> {
-    /// A walk through a version, which is read at a member.
+    /// Returns a walk through a version, read at a member.
     pub(crate) fn new(
         at: &'v Remote,
         learnt: &'v Learnt,
@@ -210,7 +210,7 @@ impl<'v> Probe<'v> {
         }
     }
 
-    /// Goes to the places of the key in a table, as far as they are known.
+    /// Goes to the places of the key in a table, if they are known.
     #[inline]
     fn visit(&mut self, table: &'v Arc<Table>) {
         (self.current, self.waiting, self.visited) = (None, None, Some(table));
@@ -225,8 +225,8 @@ impl<'v> Probe<'v> {
         }
     }
 
-    /// The record of [`Step::Delivered`]. Only now that the walk has come to it, tables with indexes on the way included, is it
-    /// known to be the newest.
+    /// Takes the record of [`Step::Delivered`]. It is known to be the newest only once the walk has reached it and
+    /// passed all tables before it, those with indexes included.
     pub(crate) fn take_delivered(&mut self) -> Option<Arc<[u8]>> {
         let (table, Delivered { record, sequence, place }) = self.delivered.take()?;
         self.learn(table, place, sequence);
@@ -238,16 +238,17 @@ impl<'v> Probe<'v> {
         self.looked_up.iter().find(|(id, _)| *id == table.id()).map(|(_, answer)| answer)
     }
 
-    /// A walk that goes from a record to older ones ([`Probe::go_behind`]). Addresses that were learnt are of newest ones.
+    /// Makes the walk go from a record to older ones ([`Probe::go_behind`]). It ignores learnt addresses, as they are
+    /// those of newest records.
     pub(crate) fn towards_older(mut self) -> Self {
         self.distrusts = true;
         self
     }
 
-    /// Goes on to records up to `number`, all of which are older than the one that the walk has reached.
+    /// Continues to records up to `number`. All of them are older than the one that the walk has reached.
     pub(crate) fn go_behind(&mut self, number: SequenceNumber) {
         self.number = number;
-        // A lookup in a table tells its newest record only.
+        // A lookup in a table returns only its newest record.
         self.looked_up.clear();
         if !matches!(self.current, Some((_, Places::Cached(_)))) {
             (self.current, self.delivered, self.waiting) = (None, None, self.visited);
@@ -274,8 +275,8 @@ impl<'v> Probe<'v> {
         tables
     }
 
-    /// Continues with results for tables of [`Probe::without_index`]. If there is none for the table that it waits for, it
-    /// goes on waiting.
+    /// Continues with results for tables of [`Probe::without_index`]. Without a result for the table that the walk
+    /// waits for, it continues to wait.
     pub(crate) fn look_up(&mut self, found: Vec<(TableId, Answer)>) {
         self.looked_up.extend(found);
         if let Some(table) = self.waiting
@@ -285,7 +286,7 @@ impl<'v> Probe<'v> {
         }
     }
 
-    /// Continues with an address that an earlier lookup has learnt, if there is one.
+    /// Continues with an address that an earlier lookup learnt, if there is one.
     pub(crate) fn look_up_learnt(&mut self) {
         if self.distrusts || self.waiting.is_none() {
             return;
@@ -301,8 +302,8 @@ impl<'v> Probe<'v> {
         self.look_up(found);
     }
 
-    /// Whether a record that was read is the newest of the key that the read may see. If it should have been and is
-    /// not, because its address was learnt of another key, the walk begins anew.
+    /// Whether a record that was read is the newest of the key that the read may see. If its address was learnt but is
+    /// another key's, the walk starts again.
     pub(crate) fn accepts(&mut self, table: &Table, place: Candidate, record: &Record<'_>) -> bool {
         let sequence = record.tag.sequence();
         let is_visible = record.key == self.user_key && sequence <= self.number;
@@ -320,7 +321,7 @@ impl<'v> Probe<'v> {
         is_visible
     }
 
-    /// Remembers where the record is that a lookup has found, and that the walk has come to.
+    /// Remembers the place of a record that a lookup found and that the walk has reached.
     fn learn(&self, table: &Table, place: Candidate, sequence: SequenceNumber) {
         self.learnt.learn(self.hash, Address { table: table.id(), place, sequence, newest_to: self.number });
     }

@@ -7,23 +7,24 @@ use forebay_table::merge::Rival;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Entries of a batch that one source streams, at most: what they verified is still in the cache.
+/// At most this many entries of a batch come from one source that streams, so that what was verified is still in the
+/// cache.
 pub(crate) const MAX_STREAMED: usize = 64;
 
-/// Whether a source that goes on to this key still comes before its rival.
+/// Whether a source that moves to this key still comes before its rival.
 #[inline]
 pub(crate) fn goes_on(rival: Option<Rival>, user_key: &[u8]) -> bool {
     rival.is_none_or(|rival| rival.is_behind(user_key))
 }
 
-/// What came of filling a batch from one source.
+/// The result of filling a batch from one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// The source went on.
+    /// The source advanced.
     Some,
-    /// It streamed, and no other source has an entry: the batch is to have [`MAX_STREAMED`] entries.
+    /// The source streamed, and no other source has an entry: the batch should have [`MAX_STREAMED`] entries.
     Streamed,
-    /// All that is shown was passed.
+    /// The source passed all that is shown.
     End,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct RunRecord {
 }
 
 impl RunRecord {
-    /// The expiry, which lies before the key in the bytes that the record was streamed into.
+    /// Returns the expiry, which is before the key in the bytes that the record was streamed into.
     #[inline]
     pub(crate) fn expiry_ms(&self, bytes: &[u8]) -> Option<u64> {
         if !self.tag.has_expiry() {
@@ -63,7 +64,7 @@ impl RunRecord {
         before.last_chunk().map(|expiry| u64::from_le_bytes(*expiry))
     }
 
-    /// The record of `header`, which begins at `start`.
+    /// Returns the record of `header`, which begins at `start`.
     #[inline]
     pub(crate) fn new(header: &RecordHeader, start: usize) -> Self {
         let key = start + header.key_offset..start + header.key_offset + header.key_length;

@@ -1,18 +1,17 @@
 //! Iteration over a shard in both directions.
 //!
-//! The entries of memtables and tables are merged by key; what is shadowed, deleted or too new is
-//! left out without reading its value. The values of the next entries are then brought together
-//! with one doorbell, neighbours in one read, in batches that grow while the scan goes on: a short
-//! scan reads little, a long one streams.
+//! The entries of memtables and tables are merged by key. What is shadowed, deleted or too new is left out without
+//! reading its value. The values of the next entries are then read together with one doorbell, neighbours in one read.
+//! The batches grow while the scan continues: a short scan reads little, a long one streams.
 //!
 //! ```text
 //!                 batch, in the direction of the merge
 //!   ◄── turns ── [ first … position … last ] ── refills ──► merge
 //! ```
 //!
-//! The merge stands behind the batch's last entry. A step that leaves the batch there brings the
-//! next batch; a step that leaves it at the other side turns the merge round at the first entry.
-//! Steps within the batch cost nothing, whichever way they go.
+//! The merge stands after the batch's last entry. A step that leaves the batch there reads the next batch. A step that
+//! leaves it at the other side turns the merge round at the first entry. Steps within the batch cost nothing, in either
+//! direction.
 
 use crate::read::merged::Chain;
 use crate::remote::members::Tried;
@@ -41,10 +40,10 @@ use std::sync::Arc;
 
 /// Entries of the first batch after a seek.
 const FIRST_BATCH: usize = 4;
-/// Entries of a batch, at most. Those of a run are one read, and a table of the last level has records in a dozen runs:
-/// what a read takes beside its bytes is small only when it brings dozens of kilobytes.
+/// Maximum entries of a batch. Those of a run are one read, and a table of the last level has records in a dozen runs.
+/// The fixed cost of a read is small only when it brings dozens of kilobytes.
 const MAX_BATCH: usize = 2048;
-/// Bytes that the sources' reads of runs have together, at most, for one read each.
+/// Maximum total bytes of one read of a run by each source.
 const PIECES_BYTES: u64 = 1 << 20;
 
 /// Iterates over the keys and values of a shard in key order, forward and backward, as of a moment.
@@ -55,15 +54,15 @@ pub(crate) struct ShardIterator {
     view: Arc<View>,
     merge: Merge<Source>,
     bounds: Arc<Bounds>,
-    /// The member where it reads, until that fails or is left out.
+    /// The member where the iterator reads, until the member fails or is left out.
     at: Arc<Remote>,
     endpoint: SharedEndpoint,
     horizon: Horizon,
     deletions: RangeDeletions,
-    /// While the scan is in entries that a memory node brought from all tables: where these end.
+    /// Where the entries end that a memory node brought from all tables, while the scan is in them.
     brought: Option<End>,
     direction: Direction,
-    /// A key that was passed: further entries of it are older or newer ones.
+    /// A key that was passed: its further entries are older or newer.
     passed: Option<Vec<u8>>,
     batch: ScanBatch,
     /// The current entry of the batch.
@@ -78,7 +77,7 @@ impl std::fmt::Debug for ShardIterator {
 }
 
 impl ShardIterator {
-    /// An iterator over what `horizon` covers in `view`, within the bounds.
+    /// Returns an iterator over what `horizon` covers in `view`, within the bounds.
     ///
     /// # Errors
     /// `Unavailable` when the memory node is gone; `Closed`.
@@ -156,7 +155,7 @@ impl ShardIterator {
         self.batch.value(self.position).unwrap_or_default()
     }
 
-    /// What the current value is merged of; `None` when it is one that was put.
+    /// Returns what the current value is merged from; `None` when it is a value that was put.
     ///
     /// # Errors
     /// As for reads.
@@ -174,7 +173,7 @@ impl ShardIterator {
         self.batch.expiry_ms(self.position)
     }
 
-    /// Goes to the next key; nowhere behind the last, and from nowhere.
+    /// Goes to the next key. From the last key, and from nowhere, it goes nowhere.
     ///
     /// # Errors
     /// See [`ShardIterator::seek_to_first`].
@@ -184,7 +183,7 @@ impl ShardIterator {
         self.step(Direction::Forward)
     }
 
-    /// Goes to the key before; nowhere before the first, and from nowhere.
+    /// Goes to the key before. From the first key, and from nowhere, it goes nowhere.
     ///
     /// # Errors
     /// See [`ShardIterator::seek_to_first`].
@@ -211,7 +210,7 @@ impl ShardIterator {
         }
     }
 
-    /// Goes on from the batch's first entry the other way.
+    /// Continues from the batch's first entry in the other direction.
     fn turn(&mut self, direction: Direction) -> Result<()> {
         let key = self.key().to_vec();
         let target = match direction {
@@ -221,7 +220,7 @@ impl ShardIterator {
         self.start(direction, Some(target), Tables::Read)
     }
 
-    /// Goes on behind the batch's last entry.
+    /// Continues after the batch's last entry.
     fn go_on(&mut self) -> Result<()> {
         if !self.tree.remote.are_several() {
             return self.refill().map_err(|error| self.tree.why_failed(error));
@@ -229,7 +228,7 @@ impl ShardIterator {
         let direction = self.direction;
         let mut tried = Tried::default();
         let last = self.batch.key(self.batch.len().saturating_sub(1)).unwrap_or_default().to_vec();
-        // While it rested, the member may have been left out.
+        // While the iterator rested, the member may have been left out.
         if self.tree.remote.reads_at(self.at.member()) {
             match self.refill() {
                 Err(failure) => self.goes_on(failure, &mut tried)?,
@@ -244,7 +243,8 @@ impl ShardIterator {
         self.start_after(tried, direction, Some(target), Tables::Read)
     }
 
-    /// Returns if what failed at the member where it reads may succeed at another one. If not, this is the failure's meaning.
+    /// Returns `Ok` if what failed at the member where the iterator reads may succeed at another one. If not, returns
+    /// what the failure means.
     #[cold]
     fn goes_on(&self, failure: Error, tried: &mut Tried) -> Result<()> {
         let failure = self.tree.why_failed_at(&self.at, failure);
@@ -254,7 +254,7 @@ impl ShardIterator {
         }
     }
 
-    /// Goes over to another member.
+    /// Switches to another member.
     fn reopen(&mut self, tried: &mut Tried) -> Result<()> {
         self.clear();
         (self.at, self.endpoint) = endpoint(&self.tree, tried)?;
@@ -268,7 +268,7 @@ impl ShardIterator {
         self.start_after(Tried::default(), direction, target, tables)
     }
 
-    /// The same, where damage was found already.
+    /// Does the same for a call that has already tried some members.
     fn start_after(
         &mut self,
         mut tried: Tried,
@@ -379,7 +379,7 @@ impl ShardIterator {
         let mut limit = self.next_batch;
         while self.batch.has_room(limit) {
             if let Some(last) = self.passed_brought().cloned() {
-                // Who wants no more than was brought causes no read.
+                // A scan that wants no more than the node brought causes no read.
                 if self.batch.len() > 0 {
                     break;
                 }
@@ -434,7 +434,7 @@ impl ShardIterator {
     }
 }
 
-/// Who finds the first entries of the tables.
+/// What finds the first entries of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tables {
     /// Their own sources, which read.
@@ -443,7 +443,7 @@ enum Tables {
     Delegated,
 }
 
-/// A member to read at, where that was not tried yet, and an endpoint to it.
+/// Returns a member to read at, one not tried yet if possible, and an endpoint to it.
 fn endpoint(tree: &Tree, tried: &mut Tried) -> Result<(Arc<Remote>, SharedEndpoint)> {
     tree.remote.wherever_else(tried, |at| {
         let endpoint = ScanEndpoint::new(Arc::clone(&tree.remote), Arc::clone(at))?;
@@ -466,7 +466,7 @@ fn deletions(view: &View, number: SequenceNumber) -> RangeDeletions {
 /// The memtables and tables of a view that may hold keys within the bounds, with the endpoint to a member where they are read.
 fn sources(view: &View, bounds: &Arc<Bounds>, (endpoint, member): (&SharedEndpoint, usize)) -> Vec<Source> {
     let memtables = view.buffers().map(|buffer| OwnedCursor::new(Arc::clone(&buffer.memtable)));
-    // It is the first to be placed, as the levels' sources depend on what it has.
+    // This source is placed first, as the levels' sources depend on what it has.
     let mut sources = vec![Source::Delegated(DelegatedCursor::default())];
     sources.extend(memtables.map(|cursor| Source::Memtable(MemtableCursor::new(cursor))));
     let levels = view.version.levels();

@@ -1,9 +1,9 @@
 //! Tables that follow each other in key order, as one sorted stream in either direction.
 //!
-//! It reads index blocks, in pieces that grow while the scan goes on (dLSM VI), and none that lie
-//! outside of the scan's bounds. Over a table whose records are one run and nothing else, it streams
-//! the records as well ([`RunReader`]): forward in place of the index, of which it looks at a block
-//! only to find the first record; backward beside the index, which says where each record begins.
+//! The stream reads index blocks in pieces that grow while the scan continues (dLSM VI), and none outside the scan's
+//! bounds. If a table's records are one run and nothing else, it also streams the records ([`RunReader`]). Forward, it
+//! does so in place of the index, and reads an index block only to find the first record. Backward, it also reads the
+//! index, which says where each record begins.
 
 use crate::scan::found::{Filled, Location, MAX_STREAMED, goes_on};
 use crate::scan::index_reader::IndexReader;
@@ -27,7 +27,7 @@ pub(crate) struct LevelCursor {
     version: Arc<LiveVersion>,
     bounds: Arc<Bounds>,
     endpoint: SharedEndpoint,
-    /// The member where it reads.
+    /// The member where the cursor reads.
     member: usize,
     level: usize,
     /// The level's tables that belong to the cursor.
@@ -35,23 +35,23 @@ pub(crate) struct LevelCursor {
     direction: Direction,
     /// The current table, counted from the range's start; past either end there is none.
     position: usize,
-    /// The table's blocks that may hold entries within the bounds.
+    /// The current table's blocks that may hold entries within the bounds.
     blocks: Range<usize>,
-    /// The current one.
+    /// The current block.
     block: usize,
     index: Option<IndexReader>,
     entries: Option<BlockIterator<Vec<u8>>>,
-    /// For the next block.
+    /// Memory for the next block.
     buffer: Vec<u8>,
     /// Stands on the current entry, where there is one. With `entries`, it follows them backward.
     run: Option<RunReader>,
     pace: Pace,
-    /// Bytes of a read of a run, at most.
+    /// Maximum bytes of a read of a run.
     piece_bytes: u64,
 }
 
-/// Bytes of the first reads in the next table: a scan that streams goes on streaming there. Not larger than the last,
-/// for the scan may end soon.
+/// Bytes of the first reads in the next table: a scan that streams continues to stream there. They are no larger than
+/// the last reads, as the scan may end soon.
 #[derive(Clone, Copy)]
 struct Pace {
     index_bytes: u64,
@@ -64,7 +64,8 @@ impl Pace {
 }
 
 impl LevelCursor {
-    /// A cursor over `tables` of a level, which are read over an endpoint to a member, standing nowhere. Its reads of runs have at most `piece_bytes`.
+    /// Returns a cursor over `tables` of a level that stands nowhere. The tables are read over an endpoint to a member.
+    /// Reads of runs have at most `piece_bytes`.
     pub(crate) fn new(
         version: Arc<LiveVersion>,
         bounds: Arc<Bounds>,
@@ -101,8 +102,8 @@ impl LevelCursor {
         self.tables().get(self.position)
     }
 
-    /// What follows `index` in the cursor's direction. Before zero comes the largest number, which
-    /// is no table's and no block's.
+    /// Returns what follows `index` in the cursor's direction. Before zero comes the largest number, which is no
+    /// table's and no block's.
     const fn following(&self, index: usize) -> usize {
         match self.direction {
             Direction::Forward => index.wrapping_add(1),
@@ -164,7 +165,7 @@ impl LevelCursor {
         }
     }
 
-    /// Lets go of what was read of a table.
+    /// Releases what was read of a table.
     fn close_table(&mut self) {
         if let Some(index) = self.index.take() {
             self.pace.index_bytes = index.last_bytes();
@@ -175,7 +176,7 @@ impl LevelCursor {
         self.entries = None;
     }
 
-    /// Streams the table's records, which are a run, from the current entry on. Whether there is one.
+    /// Streams the table's records, which are a run, from the current entry on. Returns whether there is one.
     fn stream(&mut self, table: &Table, run: &Range<u64>) -> Result<bool> {
         let Some(entry) = self.entries.as_ref().and_then(BlockIterator::entry) else { return Ok(false) };
         let (_, offset) = table.locate(entry.address)?;
@@ -193,7 +194,7 @@ impl LevelCursor {
         self.follow()
     }
 
-    /// A reader of `records` of the run that the table's records are.
+    /// Returns a reader of `records`, a part of the table's only run.
     fn reader(&self, table: &Table, records: Range<u64>) -> Option<RunReader> {
         let segment = Arc::clone(table.only_segment()?);
         // Blocks hold about the same number of records, and records have about the same size.
@@ -207,8 +208,8 @@ impl LevelCursor {
         Some(RunReader::new(segment, endpoint, self.direction, records, &likely, pace))
     }
 
-    /// Has the run's reader, where there is one, go along: forward to the next record, backward to the
-    /// current entry's. Whether the cursor stands on an entry.
+    /// Moves the run's reader along, if there is one: forward to the next record, backward to the current entry's
+    /// record. Returns whether the cursor stands on an entry.
     fn follow(&mut self) -> Result<bool> {
         let entry = self.entries.as_ref().map(BlockIterator::entry);
         match (&mut self.run, entry) {
@@ -255,8 +256,8 @@ impl LevelCursor {
         }
     }
 
-    /// Goes to the first entry of `block` from `target` on; if there is none, to the first one of the
-    /// table's blocks that follow. Whether there is one.
+    /// Goes to the first entry of `block` from `target` on; if there is none, to the first entry of the table's blocks
+    /// that follow. Returns whether there is one.
     fn open_block(
         &mut self,
         table: &Arc<Table>,
@@ -281,7 +282,7 @@ impl LevelCursor {
         Ok(false)
     }
 
-    /// An iterator over a block of the table that is open.
+    /// Reads a block of the open table, and returns an iterator over it.
     fn load(&mut self, table: &Arc<Table>, block: usize) -> Result<&mut BlockIterator<Vec<u8>>> {
         let index = match &mut self.index {
             Some(index) => index,
@@ -339,7 +340,7 @@ impl LevelCursor {
         if self.follow()? { Ok(()) } else { self.open_table(self.following(self.position), None) }
     }
 
-    /// Goes on to the table's next blocks, if there are any.
+    /// Continues to the table's next blocks, if there are any.
     fn leave_block(&mut self) -> Result<()> {
         if let Some(table) = self.table().cloned()
             && !self.open_block(&table, self.following(self.block), None)?

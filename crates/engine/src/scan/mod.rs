@@ -1,4 +1,4 @@
-//! Iteration over one shard: sources in key order, their merge, and batches of entries that are brought together.
+//! Iteration over one shard: sources in key order, their merge, and batches of entries that are read together.
 //!
 //! Owns an iterator's view, endpoint and read-ahead. May use [`terms`](crate::terms), [`remote`](crate::remote),
 //! [`tree`](crate::tree), and what [`plan`](crate::plan) decides about delegation. Never here: a lock that a writer or background work takes, or the value of an entry that is

@@ -7,13 +7,13 @@ use forebay_base::record::is_expired;
 use forebay_base::{InternalKey, Kind};
 use forebay_table::Direction;
 
-/// What a forward scan decides on, entry by entry in order of internal keys: of each key, the newest
-/// entry that the scan's number covers, if it sets a value that has not expired.
+/// Decides what a forward scan shows, entry by entry in order of internal keys: for each key, the newest entry that the
+/// scan's number covers, if it sets a value that has not expired.
 pub(crate) struct Visibility<'a> {
     pub(crate) bounds: &'a Bounds,
     pub(crate) deletions: &'a RangeDeletions,
     pub(crate) horizon: Horizon,
-    /// The key that was decided on last: what follows of it is older.
+    /// The key that was decided on last: its further entries are older.
     pub(crate) passed: &'a mut Option<Vec<u8>>,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct Visibility<'a> {
 pub(crate) enum Verdict {
     /// It is the value of its key.
     Shown,
-    /// It is an operand: the value takes older entries of the key, too.
+    /// It is an operand: the value also depends on older entries of the key.
     Merged,
-    /// It is too new, deletes, or has expired: older ones of the key follow, which it may hide.
+    /// It is too new, deletes, or has expired. Older entries of the key follow, which it may hide.
     Hidden,
-    /// It and all that follows lie outside of the bounds.
+    /// It and all that follows are outside the bounds.
     Outside,
 }
 
@@ -41,8 +41,8 @@ impl Visibility<'_> {
         verdict
     }
 
-    /// Decides on an entry behind those of `last`; `None` if those are of the key that was passed. What it decides
-    /// on is not passed thereby.
+    /// Decides on an entry that comes after those of the key `last`; `None` stands for the key that was passed. This
+    /// does not pass the entry's key.
     #[inline]
     pub(crate) fn decide_behind(&self, last: Option<&[u8]>, key: InternalKey<'_>, expiry_ms: Option<u64>) -> Verdict {
         match last.or(self.passed.as_deref()) {
@@ -57,7 +57,7 @@ impl Visibility<'_> {
         key.tag.sequence() <= self.horizon.number
     }
 
-    /// Decides on an entry of a key of which none was decided on before.
+    /// Decides on the first entry of a key.
     #[inline]
     fn decide_new(&self, key: InternalKey<'_>, expiry_ms: Option<u64>) -> Verdict {
         if self.bounds.is_left(Direction::Forward, key) {
@@ -69,7 +69,7 @@ impl Visibility<'_> {
         }
     }
 
-    /// Notes that an entry of `user_key` was decided on that the scan's number covers.
+    /// Notes that an entry of `user_key` was decided on, one that the scan's number covers.
     #[inline]
     pub(crate) fn pass(&mut self, user_key: &[u8]) {
         let passed = self.passed.get_or_insert_default();
@@ -78,8 +78,8 @@ impl Visibility<'_> {
     }
 }
 
-/// Whether two keys are the same one. Keys that follow each other rarely are, and mostly differ in their first or last
-/// bytes: two words tell what takes a call to compare in full.
+/// Whether two keys are the same. Keys that follow each other rarely are, and mostly differ in their first or last
+/// bytes. So two words mostly settle it, where a full comparison takes a call.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last_chunk::<8>() == b.last_chunk() && a.first_chunk::<8>() == b.first_chunk() && a == b

@@ -1,4 +1,4 @@
-//! Nodes hang: their links are there, and nothing is answered.
+//! Nodes hang: their links are up, and they answer nothing.
 
 use super::*;
 use crate::Db;
@@ -12,7 +12,7 @@ use forebay_table::SegmentKind;
 const NODES: [u32; 2] = [1, 2];
 const BYTES: u64 = 16 << 10;
 
-/// What a flush has just made, where the shard is served.
+/// Returns what a flush has just made, at the member that serves the shard.
 fn made(tree: &Tree) -> Change {
     let segment = tree.remote.allocate(tree.next_segment(), SegmentKind::Run, BYTES, Purpose::Flush).unwrap();
     let mut change = Change { segments: vec![Arc::clone(&segment)], ..Change::default() };
@@ -35,7 +35,7 @@ fn a_member_is_left_out_for_its_own_failure_only() {
         network.partition(NODES[hung]);
         let copied = spread(tree, &mut change);
         assert_eq!(active(tree), left, "node {hung} hangs: {copied:?}");
-        // What cannot be read is to be made again, elsewhere.
+        // A segment that cannot be read must be made again, elsewhere.
         assert_eq!(copied.is_err(), hung == 0);
         network.heal(NODES[hung]);
         spread(tree, &mut change).unwrap();
@@ -46,7 +46,7 @@ fn a_member_is_left_out_for_its_own_failure_only() {
 
 #[test]
 fn nobody_is_left_out_while_no_other_member_answers() {
-    // Both hang for a while; one hangs, and the link to the other one is lost.
+    // Either both hang for a while, or one hangs and the link to the other one is lost.
     for (is_lost, turn) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
         set_turn(turn);
         let network = start(&NODES);
@@ -65,7 +65,7 @@ fn nobody_is_left_out_while_no_other_member_answers() {
         assert_eq!(tree.remote.leave_out(0, &cause).unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(active(tree), [0, 1]);
 
-        // The one that comes back has everything.
+        // The node that comes back has everything.
         network.heal(NODES[0]);
         network.crash(NODES[1]);
         assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&VALUE[..]));
@@ -90,7 +90,7 @@ fn another_member_serves_when_the_one_that_does_hangs() {
     }
 }
 
-/// A key for each of some reads, in a table.
+/// Writes a table, and returns its keys: one for each read.
 fn fill(db: &Db) -> Vec<Vec<u8>> {
     let keys: Vec<_> = (0..20).map(|number| format!("{number:02}").into_bytes()).collect();
     keys.iter().for_each(|key| db.put(key, &VALUE).unwrap());
@@ -114,7 +114,7 @@ fn reads_at(member: &Remote) -> u64 {
     member.memory_node().link().counts(Traffic::Foreground).reads
 }
 
-/// Whoever reads at the other node notices nothing, and who reads at the one that hangs waits once.
+/// A thread that reads at the other node notices nothing. A thread that reads at the node that hangs waits once.
 #[test]
 fn a_node_that_hangs_keeps_only_those_waiting_who_read_there() {
     for (hung, node) in NODES.into_iter().enumerate() {
@@ -124,7 +124,7 @@ fn a_node_that_hangs_keeps_only_those_waiting_who_read_there() {
             let tree = &shard(&db).0.tree;
             let keys = fill(&db);
             let members: Vec<_> = tree.remote.active().cloned().collect();
-            // Each begins at one of the members, and rests there.
+            // Each iterator begins at one of the members, and rests there.
             let mut resting = [0, 1].map(|turn| {
                 set_turn(turn);
                 let mut entries = db.iter().unwrap();
@@ -160,7 +160,7 @@ fn a_node_that_hangs_keeps_only_those_waiting_who_read_there() {
                 assert!(!entries.valid());
             }
             assert!(clock.now() - begun < TIMEOUT.as_nanos() as u64, "nobody waits again");
-            // What it holds is not read any more, although it is there again.
+            // The node answers again, but what it holds is no longer read.
             network.heal(node);
             let before = reads_at(&members[hung]);
             read_in_every_way(&db, &keys);
@@ -169,7 +169,7 @@ fn a_node_that_hangs_keeps_only_those_waiting_who_read_there() {
     }
 }
 
-/// The register cannot say that a member is out. Nobody reads there all the same, until it answers again.
+/// The register cannot say that a member is out. Still, nothing is read there until it answers again.
 #[test]
 fn a_member_that_cannot_be_left_out_is_not_read_until_it_answers() {
     for (hung, node) in NODES.into_iter().enumerate() {
@@ -210,7 +210,7 @@ fn members_may_change_while_another_one_is_asked_whether_it_answers() {
     let db = Arc::new(open(&network, &NODES));
     db.put(b"a", &VALUE).unwrap();
     db.flush().unwrap();
-    // Whoever waits for a node has members named meanwhile.
+    // While a thread waits for a node, this hook has the members named.
     let named = Arc::downgrade(&db);
     network.set_progress_hook(move || {
         step(&nodes);
