@@ -2,7 +2,7 @@
 //!
 //! An endpoint belongs to one thread at a time (dLSM X-B).
 //!
-//! * [`Endpoints`] are for point reads. The callers are threads that the engine does not know, so endpoints lie in
+//! * [`Endpoints`] are for point reads. The callers are threads that the engine does not know, so endpoints are in
 //!   slots. A thread tries its own slot first, and finds it free and warm unless there are more threads than slots.
 //! * A [`Pool`] is for longer uses: iterators, flushes, compactions.
 //!
@@ -115,8 +115,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Whether the endpoint has nothing left over from its last user. A failed call leaves completions behind that nobody
-/// takes.
+/// Whether the endpoint has nothing left over from its last user. A failed call leaves completions that nobody takes.
 #[inline]
 fn is_clean(endpoint: &Endpoint) -> bool {
     endpoint.failure().is_none() && endpoint.outstanding() == 0
@@ -194,7 +193,7 @@ impl Drop for Pooled {
     }
 }
 
-/// What a read brought.
+/// Returns what a read brought.
 ///
 /// # Errors
 /// `Corrupt` when something other than a read completed.

@@ -1,7 +1,7 @@
 //! A budget for point indexes.
 //!
 //! A compute node always keeps a table's properties, range deletions and sparse index (a few hundredths of the whole).
-//! It keeps the point index, which is nearly all of it, only as far as
+//! It keeps the point index, which is nearly all the rest, only as far as
 //! [`Options::cached_index_bytes`](crate::Options::cached_index_bytes) allows. Without a budget, nothing of this module
 //! runs.
 //!

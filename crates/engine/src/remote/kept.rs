@@ -1,4 +1,4 @@
-//! Objects that checkpoints name: they stay although no version needs them.
+//! Objects that checkpoints name: they stay even if no version needs them.
 
 use forebay_env::sync::{Mutex, lock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ pub(crate) struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What each checkpoint names; `None` where that cannot be read, and may be anything.
+    /// What each checkpoint names; `None` if that cannot be read, and may be anything.
     checkpoints: BTreeMap<String, Option<BTreeSet<String>>>,
     /// Objects that nothing but checkpoints needs.
     waiting: BTreeSet<String>,
@@ -24,7 +24,7 @@ impl State {
 }
 
 impl Kept {
-    /// Keeps the objects that a checkpoint names: all there are where it is not known which (`None`).
+    /// Keeps the objects that a checkpoint names; `None` keeps all objects, as it is unknown which it names.
     pub(crate) fn add(&self, checkpoint: &str, objects: Option<BTreeSet<String>>) {
         lock(&self.state).checkpoints.insert(checkpoint.to_owned(), objects);
     }

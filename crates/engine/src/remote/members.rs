@@ -13,18 +13,18 @@
 //! | active | yes | yes | yes |
 //! | out | no | no | no |
 //!
-//! All active members hold the same, so all of them are read: each thread reads at one of them ([`Members::reader`]). One
-//! *serves*: background work and new segments are there. When it is lost, another one serves at once.
-//! A lost member is *left out*: the register names the others, and only then is anything acknowledged that it lacks.
-//! A member that comes back is a new member, over a new session. It has to be given all that the others have, but where no other
-//! one is left: then it holds all (`durable::regaining`).
+//! All active members hold the same, so all of them are read: each thread reads at one of them ([`Members::reader`]).
+//! One member *serves*: background work and new segments are there. When it is lost, another one serves at once. A lost
+//! member is *left out*: the register names the others, and only then is anything acknowledged that the lost member
+//! does not have. A member that comes back is a new member, over a new session. It must be given all that the others
+//! have, unless no other member is left: then it has everything (`durable::regaining`).
 //!
-//! From then on the others are all that is left. So a member is left out for its own failure only, and once one of the others
-//! has answered a call that was made after it: a link that is there proves nothing, as that of a node that hangs is. Where none
-//! answers, nobody is left out, and what failed is tried again. Once another one has answered, the member is *doubted*: nobody begins
-//! to read there, also while the register cannot say yet that it is out.
+//! Once a member is left out, only the others are left. So a member is left out for its own failure only, and only once
+//! another member has answered a call made after the failure. A live link proves nothing, as the link of a node that
+//! hangs is up. If no member answers, none is left out, and what failed is tried again. Once another member has
+//! answered, the failed one is *doubted*: no read begins there, even while the register cannot yet say that it is out.
 //!
-//! Members are only added, so a reference to one is good for as long as the shard is.
+//! Members are only added, so a reference to one is valid as long as the shard.
 
 use crate::remote::segment::{Node, Remote};
 use crate::remote::serving::Serving;
@@ -41,7 +41,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Who knows the members of a database's shards, whatever happens to any of them.
+/// The register of the members of a database's shards, which survives whatever happens to any of them.
 pub(crate) trait Membership: Debug + Send + Sync {
     /// Names the members of a shard. They are the members when this has returned.
     ///
@@ -69,7 +69,7 @@ pub(crate) enum Standing {
 struct Member {
     remote: Arc<Remote>,
     standing: AtomicU8,
-    /// It has failed, and another one has answered since: it is to be left out.
+    /// The member has failed, and another one has answered since: it should be left out.
     is_doubted: AtomicBool,
     next: OnceLock<Box<Member>>,
 }
@@ -102,7 +102,7 @@ impl Member {
     }
 }
 
-/// A memory node that is there again by another session, in the same life, and the member that it was.
+/// A memory node that is reached again by another session, in the same life, and the member that it was.
 #[derive(Debug)]
 pub(crate) struct Former {
     /// The number of the member.
@@ -113,18 +113,18 @@ pub(crate) struct Former {
     pub(crate) store: StoreHandle,
 }
 
-/// What the members of a shard have beside themselves.
+/// What the members of a shard share.
 #[derive(Debug, Clone)]
 pub(crate) struct Several {
     /// The number of the shard.
     pub(crate) shard: usize,
-    /// Who knows the members.
+    /// The register of the members.
     pub(crate) register: Arc<dyn Membership>,
     /// Where members may be.
     pub(crate) places: Arc<Places>,
 }
 
-/// Where a call has found damage or no copy, and why it went on.
+/// Where a call found damage or no copy, and why it continued.
 #[derive(Debug, Default)]
 pub(crate) struct Tried(Vec<Trial>);
 
@@ -136,15 +136,15 @@ struct Trial {
 }
 
 impl Tried {
-    /// How often at a member.
+    /// Returns how often the call tried a member.
     fn times(&self, member: usize) -> usize {
         self.0.iter().filter(|trial| trial.member == member).count()
     }
 
-    /// The failure of the call, which names all nodes whose copies are damaged.
+    /// Returns the failure of the call, naming all nodes whose copies are damaged.
     #[cold]
     pub(crate) fn told(&self, failure: Error) -> Error {
-        // The last that was found at each.
+        // The last failure at each member.
         let found = self.0.iter().filter(|trial| trial.failure.kind() == ErrorKind::Corrupt);
         let found: BTreeMap<_, _> = found.map(|trial| (trial.member, trial)).collect();
         if failure.kind() != ErrorKind::Corrupt || found.len() < 2 {
@@ -155,7 +155,7 @@ impl Tried {
     }
 }
 
-/// The memory nodes that copies may lie on, each with the store of the database there.
+/// The memory nodes that may hold copies, each with the store of the database there.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Vec<(Arc<Node>, StoreHandle)>>);
 
@@ -169,7 +169,7 @@ impl Places {
         lock(&self.0).push((node, store));
     }
 
-    /// Whether a session is among those of the nodes.
+    /// Whether a session is one of the nodes' sessions.
     pub(crate) fn have(&self, client: &Arc<MemoryClient>) -> bool {
         lock(&self.0).iter().any(|(node, _)| Arc::ptr_eq(node.client(), client))
     }
@@ -185,7 +185,7 @@ impl Places {
 pub(crate) struct Members {
     first: Member,
     serving: Arc<Serving>,
-    /// What there is besides where there may be several; `None` for one copy.
+    /// What the members share if there may be several; `None` for one copy.
     several: Option<Several>,
     /// A member has joined that the register may not name yet.
     is_unnamed: AtomicBool,
@@ -270,8 +270,9 @@ impl Members {
         self.several.is_some()
     }
 
-    /// Where another member may be, if there are fewer than `copies`, with the number that it would have. A session at a node is a
-    /// member once at most: what it wrote as one may still arrive, until the node refuses it.
+    /// Returns where another member may be, if there are fewer than `copies`, with the number that it would have. A
+    /// session at a node is a member at most once: its earlier writes as a member may still arrive, until the node
+    /// refuses them.
     pub(crate) fn candidate(&self, copies: usize) -> Option<(Arc<Node>, StoreHandle, usize)> {
         let several = self.several.as_ref()?;
         if self.written().count() >= copies {
@@ -291,12 +292,13 @@ impl Members {
         self.all().map(|member| member.remote.member() + 1).max().unwrap_or(0)
     }
 
-    /// Lets one get back members that are all lost; `None` while another one does, and where not all are lost.
+    /// Returns a guard that allows one thread to get back members that are all lost; `None` while another thread does
+    /// so, or when not all are lost.
     pub(crate) fn regaining(&self) -> Option<MutexGuard<'_, ()>> {
         self.regaining.try_lock().ok().filter(|_| self.are_all_lost())
     }
 
-    /// Where members are of no use any more, and their nodes are there again.
+    /// Returns the members that are of no more use and whose nodes are reached again.
     pub(crate) fn formers(&self) -> Vec<Former> {
         let Some(several) = &self.several else { return Vec::new() };
         let places = lock(&several.places.0);
@@ -312,7 +314,7 @@ impl Members {
         self.active().filter_map(former).collect()
     }
 
-    /// Whether there are fewer than `copies`, and a node has none since that of this session was left out.
+    /// Whether there are fewer than `copies`, and a node has none because the copy of this session was left out.
     pub(crate) fn lacks(&self, copies: usize, client: &Arc<MemoryClient>) -> bool {
         self.written().count() < copies
             && self.all().any(|member| member.is(Standing::Out) && member.remote.is_of(client))
@@ -324,7 +326,7 @@ impl Members {
         self.written().any(|remote| remote.is_of(client))
     }
 
-    /// Whether no member is of use to this process any more: it acknowledges nothing again.
+    /// Whether no member is of use to this process any more. Then the process acknowledges nothing again.
     pub(crate) fn are_all_lost(&self) -> bool {
         self.are_several() && self.active().all(|remote| remote.memory_node().lost().is_some())
     }
@@ -342,7 +344,7 @@ impl Members {
         self.several.as_ref().map_or(Ok(()), |several| several.register.confirm())
     }
 
-    /// Adds a member, of the next number.
+    /// Adds a member with the next number.
     pub(crate) fn add(&self, remote: Arc<Remote>, standing: Standing) {
         let _changing = lock(&self.changing);
         let mut member = Box::new(Member::new(remote, standing));
@@ -354,7 +356,7 @@ impl Members {
         }
     }
 
-    /// Counts a member, which has everything by now, as active, and names it in the register.
+    /// Makes a member that now has everything active, and names it in the register.
     ///
     /// # Errors
     /// Those of the register, which may or may not name the member then; [`Members::name_joined`] names it again.
@@ -365,7 +367,7 @@ impl Members {
             if !member.is(Standing::Joining) {
                 return Err(Error::new(ErrorKind::Unavailable, "a memory node was lost while it joined"));
             }
-            // It gets what is written from here on: whatever happens now, the register may name it.
+            // The member gets what is written from here on: whatever happens now, the register may name it.
             self.is_unnamed.store(true, Ordering::Release);
             member.set(Standing::Active);
         }
@@ -384,12 +386,12 @@ impl Members {
         }
     }
 
-    /// Names these in the register: all members that are active from now on.
+    /// Names these members in the register. They are all that are active from now on.
     fn name(&self, members: &[&Arc<Remote>]) -> Result<()> {
         let Some(several) = &self.several else { return Ok(()) };
         let mut named = Vec::with_capacity(members.len());
         for node in members.iter().map(|remote| remote.memory_node().client().node()) {
-            // One that this process has got back is two members until the former one is left out.
+            // A node that this process has got back is two members until the former one is left out.
             if !named.contains(&node) {
                 named.push(node);
             }
@@ -399,7 +401,7 @@ impl Members {
         Ok(())
     }
 
-    /// Leaves a member out that was lost, because of `cause`, which is its own failure. Another one serves in its place at once.
+    /// Leaves out a member that was lost because of `cause`, its own failure. Another one serves in its place at once.
     ///
     /// # Errors
     /// `Unavailable`, or `Fenced` if that is the cause, when no other member answers; `Closed`; `Fenced` when another process took
@@ -407,7 +409,7 @@ impl Members {
     pub(crate) fn leave_out(&self, number: usize, cause: &Error) -> Result<()> {
         let Some(member) = self.at(number) else { return Err(cause.clone()) };
         loop {
-            // Asking may take long, so nobody is kept from changing members meanwhile.
+            // Asking may take long, so it does not keep other threads from changing members.
             let asked =
                 member.is(Standing::Active).then(|| self.others(number).find(|remote| remote.memory_node().answers()));
             let _changing = lock(&self.changing);
@@ -418,12 +420,12 @@ impl Members {
                 return Err(Error::closed());
             }
             if member.is(Standing::Active) {
-                // It has joined only now.
+                // The member has become active only now.
                 let Some(answering) = asked else { continue };
-                // Where none answers, it is rather this process that is cut off, or all of them hang.
+                // If none answers, this process is probably cut off, or all of them hang.
                 let Some(next) = answering else { return Err(unanswered(cause)) };
                 let others: Vec<_> = self.others(number).collect();
-                // The one that answers was itself left out meanwhile.
+                // The member that answered was itself left out meanwhile.
                 if !others.iter().any(|remote| Arc::ptr_eq(remote, next)) {
                     continue;
                 }
@@ -441,7 +443,7 @@ impl Members {
         }
     }
 
-    /// Has nobody begin to read at a member that failed, as another one has answered.
+    /// Makes no read begin at a member that failed, as another one has answered.
     fn go_over(&self, member: &Member, next: &Remote) {
         if self.serving.get() == member.remote.member() {
             self.serving.set(next.member());
@@ -450,12 +452,12 @@ impl Members {
         self.at(next.member()).into_iter().for_each(|next| next.doubt(false));
     }
 
-    /// The active members but this one.
+    /// Returns the active members except this one.
     fn others(&self, number: usize) -> impl Iterator<Item = &Arc<Remote>> {
         self.active().filter(move |remote| remote.member() != number)
     }
 
-    /// The part of the member that serves now, for what must not change over to another one.
+    /// Returns the part of the member that serves now, for work that must not switch to another one.
     pub(crate) fn pinned(&self) -> &Arc<Remote> {
         self
     }
@@ -466,9 +468,10 @@ impl Members {
         self.serving.get()
     }
 
-    /// The member where this thread reads, which stays the same while the members do: so whoever waits for a node that hangs keeps
-    /// nobody waiting who reads elsewhere. It is the same of all shards that have the same members, so that a call that reads several of
-    /// them goes to as few nodes as it would if they all were served by their first (`docs/decisions/0087`).
+    /// Returns the member where this thread reads, which stays the same while the members do. So a thread that waits
+    /// for a node that hangs delays no thread that reads elsewhere. Shards with the same members give a thread the same
+    /// member. So a call that reads several of them goes to as few nodes as if the first member served each shard
+    /// (`docs/decisions/0087`).
     #[inline]
     pub(crate) fn reader(&self) -> &Arc<Remote> {
         self.reader_but(&Tried::default())
@@ -479,7 +482,7 @@ impl Members {
         if self.are_several() { self.reader_after(tried) } else { &self.first.remote }
     }
 
-    /// Of several members the one where a call has tried least, this thread's first.
+    /// Returns the one of several members where a call has tried least, this thread's first.
     fn reader_after(&self, tried: &Tried) -> &Arc<Remote> {
         let read = || self.all().filter(|member| member.is_read()).map(|member| &member.remote);
         let turn = turn().checked_rem(read().count()).unwrap_or(0);
@@ -492,24 +495,24 @@ impl Members {
         !self.are_several() || self.at(member).is_some_and(Member::is_read)
     }
 
-    /// Leaves out whatever member serves, if the failure says that it is lost. Returns whether what failed may succeed
-    /// now. `before` is the member that served when it began.
+    /// Leaves out the member that serves, if the failure says that it is lost. Returns whether the failed call may
+    /// succeed now. `before` is the member that served when the call began.
     #[cold]
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
         self.goes_over(failure, before, || self.serving.get() != before)
     }
 
-    /// The same of a read at a member: whether it may succeed at another one.
+    /// Does the same for a read at a member: returns whether it may succeed at another one.
     #[cold]
     pub(crate) fn reads_again(&self, failure: &Error, at: usize) -> bool {
         self.goes_over(failure, at, || !self.reads_at(at))
     }
 
-    /// Leaves out a member where something failed, if the failure says that it is lost. Returns whether that may succeed now, which is so if
-    /// `has_gone`: it would not be done there again.
+    /// Leaves out a member where a call failed, if the failure says that the member is lost. Returns whether the call
+    /// may succeed now. It may if `has_gone`: it would not go to that member again.
     fn goes_over(&self, failure: &Error, before: usize, has_gone: impl Fn() -> bool) -> bool {
-        // Once another process took over, no copy serves this one any more. What the register refuses, it refuses whoever
-        // serves.
+        // Once another process took over, no copy serves this one any more. The register refuses a call whichever
+        // member serves.
         if !self.are_several() || self.is_closed() || failure.is_of_register() {
             return false;
         }
@@ -532,8 +535,9 @@ impl Members {
         has_gone()
     }
 
-    /// As [`Members::reads_again`], also for a call that found damage in what it read: then it goes on at another member, and the
-    /// copies are looked at soon. So does one that found no copy. A call that finds damage at all of them, twice each, ends with it.
+    /// As [`Members::reads_again`], also for a call that found damage in what it read: then it continues at another
+    /// member, and the copies are checked soon. A call that found no copy also continues. A call that finds damage at
+    /// all members, twice each, fails with it.
     #[cold]
     pub(crate) fn goes_on(&self, failure: &Error, at: usize, tried: &mut Tried) -> bool {
         let is_damage = failure.kind() == ErrorKind::Corrupt && !failure.is_of_storage();
@@ -542,7 +546,7 @@ impl Members {
         }
         let Some(member) = self.at(at).filter(|_| self.are_several() && !self.is_closed()) else { return false };
         if is_damage {
-            // What is not as it should be may be another owner's by now.
+            // Memory with unexpected content may be another owner's by now.
             let judged = member.remote.judged(failure.clone());
             if judged.kind() != ErrorKind::Corrupt {
                 return self.reads_again(&judged, at);
@@ -559,7 +563,8 @@ impl Members {
         true
     }
 
-    /// Has another member serve if background work found damage at the one that does. Returns whether the work may succeed now.
+    /// Makes another member serve if background work found damage at the one that serves. Returns whether the work may
+    /// succeed now.
     pub(crate) fn serves_around_damage(&self, failure: &Error) -> bool {
         let before = self.serving.get();
         if failure.kind() != ErrorKind::Corrupt || !self.goes_on(failure, before, &mut Tried::default()) {
@@ -575,14 +580,14 @@ impl Members {
         true
     }
 
-    /// Carries out a read at the member where this thread reads, and again at others as long as that may help.
+    /// Does a read at the member where this thread reads, and again at others as long as that may help.
     #[inline]
     pub(crate) fn wherever<'m, T>(&'m self, read: impl FnMut(&'m Arc<Remote>) -> Result<T>) -> Result<T> {
         let mut tried = Tried::default();
         self.wherever_else(&mut tried, read).map_err(|error| tried.told(error))
     }
 
-    /// The same for a call that has tried some.
+    /// Does the same for a call that has already tried some members.
     #[inline]
     pub(crate) fn wherever_else<'m, T>(
         &'m self,
@@ -614,8 +619,8 @@ impl Members {
         !self.is_closed() && self.reads_at(at.member()) && self.may_retry_at(at, error)
     }
 
-    /// Whether what failed at a member may succeed there if it is made again. Where another member has everything, nobody waits again
-    /// for a node that does not answer.
+    /// Whether what failed at a member may succeed there if it is made again. If another member has everything, a call
+    /// does not wait again for a node that does not answer.
     pub(crate) fn may_retry_at(&self, member: &Remote, error: &Error) -> bool {
         member.may_retry(error)
             && (error.kind() != ErrorKind::TimedOut
@@ -630,8 +635,8 @@ impl Members {
         self.are_several() && !serving.memory_node().answers() && self.serves_again(error, serving.member())
     }
 
-    /// The meaning of a failure at a member, as [`Remote::judged`] gives it. Where a shard has several copies, the register says
-    /// whether another process took over.
+    /// Returns what a failure at a member means, as [`Remote::judged`] does. If a shard has several copies, the
+    /// register says whether another process took over.
     pub(crate) fn judged_at(&self, at: &Remote, error: Error) -> Error {
         if !self.are_several() {
             return at.judged(error);
@@ -665,7 +670,7 @@ impl Members {
             if let Some(cause) = remote.memory_node().lost().or(checked.err()) {
                 self.leave_out_if_possible(remote, &cause)?;
             } else if member.is_doubted() && remote.memory_node().answers_soon() {
-                // The register could not say that it is out, and it is back.
+                // The register could not say that the member is out, and the member is back.
                 member.doubt(false);
             }
         }
@@ -685,7 +690,7 @@ impl Members {
         Ok(())
     }
 
-    /// As [`Members::leave_out`]. What does not go now, the next one who looks tries again.
+    /// As [`Members::leave_out`]. If it fails now, the next check tries again.
     fn leave_out_if_possible(&self, remote: &Remote, cause: &Error) -> Result<()> {
         match self.leave_out(remote.member(), cause) {
             Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
@@ -712,7 +717,7 @@ impl Members {
         self.written().for_each(|remote| remote.give_back());
     }
 
-    /// The database is being closed. What it gives back and ends from here on makes others fail.
+    /// Notes that the database is being closed. What it gives back and ends from here on makes other calls fail.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
     }
@@ -727,7 +732,8 @@ impl Members {
     }
 }
 
-/// The failure of a member where no other one answers. It is not known to be lost, so only that another process took over is final.
+/// Returns the failure of a member when no other one answers. The member is not known to be lost, so the failure is
+/// final only if another process took over.
 fn unanswered(cause: &Error) -> Error {
     let kind = if cause.kind() == ErrorKind::Fenced { ErrorKind::Fenced } else { ErrorKind::Unavailable };
     Error::new(kind, format!("{cause}; and no other memory node with a copy answers"))

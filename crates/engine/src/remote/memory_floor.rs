@@ -1,9 +1,9 @@
-//! The second floor of the cache of what is read from storage: blocks as they are stored, in memory nodes.
+//! The second floor of the cache of blocks from storage: blocks as they are stored, in memory nodes.
 //!
-//! A ring of chunks, each a piece of remote memory. Blocks are written one behind the other into the newest chunk. When
-//! there are as many chunks as there may be, the blocks of the oldest are forgotten and the chunk is written anew. A block that is
-//! read from the older half of the ring is written once more at its end, so what is read stays (first in, first out,
-//! with reinsertion).
+//! A ring of chunks, each a piece of remote memory. Blocks are written one after the other into the newest chunk. When
+//! the number of chunks is at its limit, the oldest chunk's blocks are forgotten and the chunk is overwritten. A block
+//! that is read from the older half of the ring is written again at its end, so what is read stays (first in, first
+//! out, with reinsertion).
 //!
 //! ```text
 //!   chunk 7 (oldest)         8                 9                10 (newest)
@@ -13,15 +13,15 @@
 //!     └── a was read here, so it is written again ────────────────┘
 //! ```
 //!
-//! What storage brings as fast as memory would is not kept: it would cost a write each time.
+//! Blocks that storage returns as fast as memory would are not kept: each would cost a write.
 //!
-//! It takes memory that nobody else needs: chunks are added while more than a quarter of the database's share is free, and
-//! when memory gets short, half of them go each time that somebody asks. Nothing depends on it but speed. Where a block lies is
-//! known here only, and each block carries a checksum and says what it is, so memory that is lost or that somebody else has
-//! written to costs a request to the storage.
+//! The floor takes memory that nobody else needs. Chunks are added while more than a quarter of the database's share is
+//! free. When memory gets short, each request for memory frees half of them. Only speed depends on the floor. Only this
+//! process knows where a block is, and each block carries a checksum and says what it is. So memory that is lost or
+//! overwritten by somebody else costs one request to the storage.
 //!
-//! Invariants: no lock is held during an operation of the fabric. A chunk is written anew only when nobody reads it or writes to
-//! it. A block is known after it was written.
+//! Invariants: no lock is held during an operation of the fabric. A chunk is overwritten only when nobody reads it or
+//! writes to it. A block is known only after it was written.
 
 use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::{Node, Remote, Segment};
@@ -37,15 +37,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a chunk, at most.
+/// Maximum bytes of a chunk.
 const MOST_CHUNK_BYTES: u64 = 4 << 20;
-/// Bytes of a chunk, at least. What is longer is not kept.
+/// Minimum bytes of a chunk. What is longer than a chunk is not kept.
 const LEAST_CHUNK_BYTES: u64 = 64 << 10;
-/// Chunks, at least, where there is memory for them.
+/// Minimum number of chunks, if there is memory for them.
 const LEAST_CHUNKS: u64 = 8;
-/// Memory is taken only where more than one part in so many of the database's share is free.
+/// Memory is taken only where more than one part in this many of the database's share is free.
 const FREE_SHARE: u64 = 4;
-/// How often another chunk is wanted before the nodes are asked for memory again, after they had none to spare.
+/// How many times another chunk must be wanted before nodes that had no memory to spare are asked again.
 const PATIENCE: u32 = 64;
 
 /// See the module.
@@ -65,7 +65,7 @@ pub(crate) struct MemoryFloor {
 /// A block of an object, as the cache names them.
 type BlockName = (u64, u32);
 
-/// Where a block lies.
+/// Where a block is.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// The chunk's number.
@@ -89,9 +89,9 @@ struct Ring {
     oldest: u64,
     places: HashMap<BlockName, Place>,
     held_bytes: u64,
-    /// How many chunks there may be now.
+    /// Maximum number of chunks now.
     limit: usize,
-    /// How often another one is wanted before the limit is forgotten.
+    /// How many more times another chunk must be wanted before the limit is forgotten.
     patience: u32,
 }
 
@@ -99,7 +99,7 @@ struct Ring {
 struct Found {
     segment: Arc<Segment>,
     offset: u64,
-    /// Which bytes of what is wanted.
+    /// Which bytes of the wanted range these are.
     bytes: Range<usize>,
 }
 
@@ -111,7 +111,8 @@ struct Reserved {
 }
 
 impl MemoryFloor {
-    /// A floor in the memory of these nodes, of at most `memory_cache_bytes`; `None` when that is too little to be of use.
+    /// Returns a floor in the memory of these nodes, of at most `memory_cache_bytes`; `None` when that is too little to
+    /// be of use.
     ///
     /// # Errors
     /// When a memory node is gone.
@@ -146,12 +147,12 @@ impl MemoryFloor {
         Ok(())
     }
 
-    /// Room for so many bytes in the newest chunk; makes one if it has none.
+    /// Reserves `bytes` in the newest chunk. Makes a new chunk if it has no room.
     fn reserve(&self, bytes: u64) -> Option<Reserved> {
         if let Some(reserved) = lock(&self.ring).reserve(bytes, self.chunk_bytes) {
             return Some(reserved);
         }
-        // Whoever comes while a chunk is made does without.
+        // A thread that comes while a chunk is made gets none.
         let _growing = self.growing.try_lock().ok()?;
         if let Some(reserved) = lock(&self.ring).reserve(bytes, self.chunk_bytes) {
             return Some(reserved);
@@ -162,7 +163,7 @@ impl MemoryFloor {
         ring.reserve(bytes, self.chunk_bytes)
     }
 
-    /// Memory for a chunk: new, or that of the oldest one.
+    /// Returns memory for a chunk: new memory, or the oldest chunk's.
     fn next_chunk(&self) -> Option<Arc<Segment>> {
         if lock(&self.ring).may_grow(self.most_chunks) {
             if let Some(segment) = self.allocate() {
@@ -170,12 +171,12 @@ impl MemoryFloor {
             }
             lock(&self.ring).deny();
         }
-        // If somebody still uses it, it is freed when they have done so.
+        // If the oldest chunk is still in use, it is freed after that.
         let oldest = lock(&self.ring).forget_oldest()?;
         if Arc::strong_count(&oldest) == 1 { Some(oldest) } else { self.allocate() }
     }
 
-    /// New memory for a chunk, if some node has enough that nobody needs.
+    /// Allocates new memory for a chunk, if some node has enough that nobody needs.
     fn allocate(&self) -> Option<Arc<Segment>> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let first = (number % self.nodes.len() as u64) as usize;
@@ -188,7 +189,7 @@ impl MemoryFloor {
         })
     }
 
-    /// Whether so much of the database's share of a node is free that a part may be used for what nothing depends on.
+    /// Whether enough of the database's share of a node is free to use a part of it for a cache.
     fn has_to_spare(&self, node: &Remote) -> bool {
         node.memory_node().tell_share(&self.options).is_ok_and(|credit| {
             let free = credit.free_extents.saturating_sub(credit.withheld_extents);
@@ -259,7 +260,8 @@ impl LowerFloor for MemoryFloor {
 }
 
 impl Ring {
-    /// Where blocks of an object lie, which have so many bytes; their lengths; and whether one lies in the older half.
+    /// Returns where blocks of an object are, which have `bytes` bytes; their lengths; and whether one is in the older
+    /// half.
     fn find(&self, object: u64, blocks: Range<u32>, bytes: usize) -> Option<(Vec<Found>, Vec<u32>, bool)> {
         let mut found: Vec<Found> = Vec::new();
         let mut lengths = Vec::with_capacity(blocks.len());
@@ -296,7 +298,7 @@ impl Ring {
         Some(Reserved { segment: Arc::clone(&newest.segment), chunk, offset })
     }
 
-    /// Knows blocks that were written, if their chunk is still there.
+    /// Enters blocks that were written, if their chunk still exists.
     fn enter(&mut self, reserved: &Reserved, object: u64, first: u32, lengths: &[u32]) {
         let Some(number) = reserved.chunk.checked_sub(self.oldest) else { return };
         let Some(chunk) = self.chunks.get_mut(number as usize) else { return };
@@ -322,7 +324,7 @@ impl Ring {
         self.chunks.len() < self.limit
     }
 
-    /// There is no memory for more chunks for a while.
+    /// Notes that there is no memory for more chunks for a while.
     fn deny(&mut self) {
         (self.limit, self.patience) = (self.chunks.len(), PATIENCE);
     }
@@ -362,7 +364,7 @@ mod tests {
     use std::time::Duration;
 
     const CHUNK_BYTES: u64 = LEAST_CHUNK_BYTES;
-    /// Four of them fill a chunk.
+    /// Four blocks fill a chunk.
     const BLOCK_BYTES: u32 = CHUNK_BYTES as u32 / 4;
 
     struct World {
@@ -419,7 +421,7 @@ mod tests {
         let before = reads();
         assert!(world.brings(1, 0..3) && world.brings(2, 2..3));
         assert_eq!(reads() - before, 2);
-        // Not what is not there, even in part; nor what has another length.
+        // Blocks that are missing, even in part, or have another length, are not returned.
         assert!(!world.brings(1, 0..4) && !world.brings(3, 0..1) && !world.brings(2, 1..3));
         assert!(world.floor.bring(1, 0..1, 8).is_none());
         // What is longer than a chunk is not kept.
@@ -466,7 +468,7 @@ mod tests {
         (0..1000).for_each(|block| world.keep(1, block..block + 1));
         let client = Arc::clone(world.floor.nodes[0].memory_node().client());
         let free = client.node_statistics().unwrap().free_extents;
-        // Of 32, beside the headroom and what is kept for jobs.
+        // Out of 32, without the headroom and what is kept for jobs.
         assert!((4..=8).contains(&free), "{free}");
         assert!(world.brings(1, 999..1000));
     }

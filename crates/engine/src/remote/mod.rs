@@ -1,7 +1,7 @@
 //! Remote memory as this process uses it: nodes, endpoints, segments, the shard's owner, cached point indexes, and
 //! the objects in storage that hold copies of segments.
 //!
-//! A segment is freed when nobody holds it. A node's part holds the outputs of a shard's own jobs. May use
+//! A segment is freed when nothing holds it. A node's part holds the outputs of a shard's own jobs. May use
 //! [`terms`](crate::terms). Never here: a table, a version, or knowledge of what the bytes mean.
 
 pub(crate) mod endpoints;

@@ -37,13 +37,13 @@ pub(crate) struct NodePart {
     /// Keeps the private store alive.
     _private: Option<Arc<PrivateStore>>,
     freed: Mutex<Vec<Freed>>,
-    /// The outputs that are not freed, in their extents. What the node has allocated besides is not known here.
+    /// The outputs that are not freed, in their extents. What else the node has allocated is not known here.
     held: Mutex<RangeAllocator>,
     /// Number of requests made so far that have no number of their own.
     requests: AtomicU64,
 }
 
-/// An output that nobody needs.
+/// An output that is no longer needed.
 #[derive(Debug)]
 struct Freed {
     range: ExtentRange,
@@ -142,7 +142,7 @@ impl NodePart {
         Ok(self.shard().search(self.next_request(), kind, arguments)?)
     }
 
-    /// Asks the node to keep bytes among its outputs, and takes them over.
+    /// Asks the node to store bytes as one of its outputs, and takes the output over.
     ///
     /// # Errors
     /// The node's errors; `Full` when no free piece is long enough.
@@ -152,7 +152,7 @@ impl NodePart {
         Ok(range)
     }
 
-    /// The number for a request, which has none of its own.
+    /// Returns a number for a request that has none of its own.
     fn next_request(&self) -> u64 {
         attempt::of_request(self.requests.fetch_add(1, Ordering::Relaxed))
     }
@@ -201,7 +201,7 @@ impl NodePart {
         lock(&self.freed).push(Freed { range, epoch });
     }
 
-    /// Counts an output no more.
+    /// Stops counting an output.
     fn let_go(&self, range: ExtentRange) {
         let mut held = lock(&self.held);
         let range = rounded(&held, range);

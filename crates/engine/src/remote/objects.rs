@@ -1,10 +1,10 @@
-//! A shard's objects in storage: what its segments hold, one object for each, written once.
+//! A shard's objects in storage: the contents of its segments, one object for each, written once.
 //!
 //! An object is a block object: compressed, checksummed, and read by ranges through the database's cache of blocks. It is
-//! named by the epoch of the owner that wrote it and the number of the segment. Which objects are needed, the
-//! versions say. One that no version names any more is given to [`Objects::discard`], which makes no call, and is deleted
-//! in the background. What a crash left behind is found by [`Objects::sweep`]. What an executor puts after its job has ended is found
-//! by looking again a few times, after so many objects were deleted: see [`Latecomers`].
+//! named by the epoch of the owner that wrote it and the number of the segment. The versions say which objects are
+//! needed. An object that no version names any more is given to [`Objects::discard`], which makes no call, and is
+//! deleted in the background. [`Objects::sweep`] finds what a crash left behind. Objects that an executor puts after
+//! its job has ended are found by looking again a few times, each time after a number of deletions: see [`Latecomers`].
 
 use crate::remote::kept::Kept;
 use crate::remote::stored::StoredWriter;
@@ -27,19 +27,19 @@ use std::time::Duration;
 /// An object up to this long is put as a whole; a longer one in pieces of this length.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// How often it is looked whether executors have put objects of a job that has ended without outputs, beside the first time.
+/// How often, after the first time, the database looks for objects of a job that ended without outputs.
 const LOOKS: u32 = 4;
-/// After how many deleted objects it is looked, at least. A list that was longer than 16 times that is made less often.
+/// Minimum number of deleted objects between two looks. A list longer than 16 times that is made less often.
 const DELETIONS_BETWEEN: u64 = 64;
 const LISTED_FOR_EACH: u64 = 16;
-/// Of how many jobs it is looked, at most: the last ones.
+/// Maximum number of jobs that are looked for: the last ones.
 const MOST_ENDED: usize = 256;
 
-/// Jobs that have ended, whose executors may still put outputs that nobody takes over: nobody else uses the numbers of those. So the cost
-/// is a list for many deletions, and only where executors write to storage.
+/// Jobs that have ended, whose executors may still put outputs that nobody takes over. The numbers of these outputs are
+/// used for nothing else. So the cost is one list for many deletions, and only where executors write to storage.
 #[derive(Debug, Default)]
 struct Latecomers {
-    /// The numbers that their outputs would have, and how often they are still looked for.
+    /// The numbers that the outputs would have, and how often they are still looked for.
     ended: VecDeque<(Range<u64>, u32)>,
     /// How many objects were deleted since the last look, and after how many the next one is due.
     deleted: u64,
@@ -64,7 +64,7 @@ impl Latecomers {
         self.ended.iter().map(|(numbers, _)| numbers.clone()).collect()
     }
 
-    /// Notes that it was looked for these numbers, in a list of so many objects.
+    /// Notes that these numbers were looked for, in a list of `listed` objects.
     fn looked(&mut self, looked_for: &[Range<u64>], listed: u64) {
         self.due = listed / LISTED_FOR_EACH;
         for (_, looks) in self.ended.iter_mut().filter(|(numbers, _)| looked_for.contains(numbers)) {
@@ -79,7 +79,7 @@ impl Latecomers {
 pub(crate) struct Objects {
     storage: Arc<dyn ObjectStorage>,
     prefix: ObjectName,
-    /// Where the database's commits lie.
+    /// Where the database's commits are.
     commits: ObjectName,
     numbered: NumberedObjects,
     epoch: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// The objects below `prefix` of a database with these commits, and of the owner of this epoch. They are read through
-    /// `cache`, and written as `layout` says. Checkpoints need those that are `kept`.
+    /// `cache`, and written as `layout` says. Checkpoints need the objects in `kept`.
     pub(crate) fn new(
         storage: &Storage,
         (prefix, commits): (ObjectName, ObjectName),
@@ -115,7 +115,7 @@ impl Objects {
         &self.cache
     }
 
-    /// Begins the object of a segment that is to lie in storage, and not in memory.
+    /// Begins the object of a segment that is in storage only, not in memory.
     ///
     /// # Errors
     /// Those of the storage.
@@ -126,7 +126,7 @@ impl Objects {
         Ok(StoredWriter::new((id, kind, length), name, writer))
     }
 
-    /// Makes the object of a segment of what was written, and opens it.
+    /// Finishes the object of a segment from what was written, and opens it.
     ///
     /// # Errors
     /// Those of [`StoredWriter::finish`].
@@ -136,11 +136,11 @@ impl Objects {
         Ok((id, info, object.inspect_err(|_| self.discard(name.as_str()))?))
     }
 
-    /// Opens the object of a segment of so many bytes.
+    /// Opens the object of a segment of `length` bytes.
     ///
     /// # Errors
-    /// `Corrupt` when it is not there, or is another segment's; `Fenced` when it is not there any more, as another process took
-    /// over; those of the storage.
+    /// `Corrupt` when the object is missing, or is another segment's; `Fenced` when it is gone because another process
+    /// took over; those of the storage.
     pub(crate) fn open(&self, object: &str, length: u64) -> Result<BlockObject> {
         let opened = self.open_unknown(object).map_err(|error| match error.kind() {
             ErrorKind::NotFound => self.missing(&error),
@@ -152,7 +152,8 @@ impl Objects {
         }
     }
 
-    /// What it means that an object is not there which a version names: whoever took over may have deleted it.
+    /// Returns what it means that an object that a version names is missing: a process that took over may have deleted
+    /// it.
     pub(crate) fn missing(&self, error: &Error) -> Error {
         match History::read(&*self.storage, &self.commits) {
             Ok(history) if history.epoch() > self.epoch => {
@@ -164,7 +165,7 @@ impl Objects {
         }
     }
 
-    /// Opens an object of which nothing is known but its name.
+    /// Opens an object of which only the name is known.
     ///
     /// # Errors
     /// `NotFound`; `Corrupt` when it is no block object, or another one; those of the storage.
@@ -173,8 +174,8 @@ impl Objects {
         Ok(self.cache.open(self.storage.open(&name)?, object, self.storage.size(&name)?, name.identity())?)
     }
 
-    /// Writes the object of a segment, whose bytes `read` brings: those from an offset, so many. It survives when this has
-    /// returned its name. A call that failed can be repeated.
+    /// Writes the object of a segment. `read` returns the segment's bytes, given an offset and a length. The object is
+    /// durable when this has returned its name. A call that failed can be repeated.
     ///
     /// # Errors
     /// Those of the storage, and of `read`.
@@ -202,12 +203,12 @@ impl Objects {
             }
             writer.finish()?;
         }
-        // It is a copy: memory has what is read.
+        // The object is a copy: reads are served from memory.
         self.storage.let_cool(&name);
         Ok(name.as_str().to_owned())
     }
 
-    /// Reads an object of so many bytes in pieces, each with its offset.
+    /// Reads an object of `length` bytes in pieces, each with its offset.
     ///
     /// # Errors
     /// `NotFound`, or `Corrupt` when it is shorter; others of the storage, and of `each`.
@@ -225,8 +226,8 @@ impl Objects {
         Ok(())
     }
 
-    /// What an executor of a job must know of this shard's objects. If the storage can sign names, this allows it to read and write
-    /// those that are given, for so long; else it needs rights of its own.
+    /// Returns what an executor of a job must know of this shard's objects. If the storage can sign names, this allows
+    /// the executor to read and write the given objects for `lifetime`. Otherwise it needs rights of its own.
     pub(crate) fn place(
         &self,
         has_outputs: bool,
@@ -247,7 +248,7 @@ impl Objects {
         StoredPlace { prefix, epoch: self.epoch, has_outputs, compression, level, block_bytes, signed }
     }
 
-    /// Signs what a job is to read and write.
+    /// Signs the names of the objects that a job reads and writes.
     fn signed(
         &self,
         reads: &[&str],
@@ -259,7 +260,7 @@ impl Objects {
             let urls = self.storage.sign(permit, &objects, lifetime)?;
             Ok(names.into_iter().zip(urls).map(|(name, url)| SignedName { name, url: url.into_secret() }).collect())
         };
-        // One more than there may be is as many as too many.
+        // One name more than the maximum is enough to know that there are too many.
         let writes: Vec<_> = writes.take(MAX_SIGNED_NAMES + 1).map(|id| self.name_of(id)).collect::<Result<_>>()?;
         let too_many = || Error::new(ErrorKind::Unsupported, "a job has more objects than can be signed");
         if reads.len() + writes.len() > MAX_SIGNED_NAMES {
@@ -270,7 +271,7 @@ impl Objects {
         if signed.are_within_limits() { Ok(signed) } else { Err(too_many()) }
     }
 
-    /// The name of the object of a segment that this owner writes, or an executor for it.
+    /// Returns the name of the object of a segment that this owner writes, or that an executor writes for it.
     ///
     /// # Errors
     /// `Invalid` when the prefix is too long.
@@ -278,7 +279,7 @@ impl Objects {
         Ok(self.numbered.name(ObjectNumber { epoch: self.epoch, number: id.0 })?.as_str().to_owned())
     }
 
-    /// Whether there is an object of this name.
+    /// Whether an object of this name exists.
     ///
     /// # Errors
     /// Those of the storage.
@@ -290,8 +291,8 @@ impl Objects {
         }
     }
 
-    /// Discards what executors left of a job that has ended without outputs. These would have had the given numbers, which nobody else
-    /// ever has. What comes later is discarded later, or left to the next owner.
+    /// Discards what executors left of a job that ended without outputs. The outputs would have had the given numbers,
+    /// which nothing else ever has. Objects that come later are discarded later, or left to the next owner.
     ///
     /// # Errors
     /// Those of the storage.
@@ -300,8 +301,8 @@ impl Objects {
         self.discard_numbered(std::slice::from_ref(numbers)).map(drop)
     }
 
-    /// Notes that a job has ended that may have used these numbers. Those of the attempt whose outputs were taken over follow each other;
-    /// what other attempts have put, or put late, is discarded later.
+    /// Notes that a job ended that may have used these numbers. The numbers of the attempt whose outputs were taken
+    /// over are consecutive. What other attempts have put, or put late, is discarded later.
     pub(crate) fn expect_late(&self, numbers: &Range<u64>, taken: impl Iterator<Item = SegmentId>) {
         let (mut first, mut end) = (numbers.end, numbers.start);
         for id in taken {
@@ -312,7 +313,7 @@ impl Objects {
         others.into_iter().filter(|numbers| !numbers.is_empty()).for_each(|numbers| latecomers.add(numbers));
     }
 
-    /// Discards this owner's objects of these numbers. Returns how many objects there are in all.
+    /// Discards this owner's objects of these numbers. Returns how many objects exist in all.
     fn discard_numbered(&self, numbers: &[Range<u64>]) -> Result<u64> {
         let listed = self.numbered.list()?;
         for (object, _) in &listed {
@@ -323,7 +324,7 @@ impl Objects {
         Ok(listed.len() as u64)
     }
 
-    /// Notes that so many objects were deleted, and if it is time, discards what executors have put late.
+    /// Notes that `deleted` objects were deleted. If it is time, discards what executors have put late.
     fn sweep_late(&self, deleted: u64) {
         let numbers = lock(&self.latecomers).deleted(deleted);
         if numbers.is_empty() {
@@ -331,13 +332,13 @@ impl Objects {
         }
         match self.discard_numbered(&numbers) {
             Ok(listed) => lock(&self.latecomers).looked(&numbers, listed),
-            // It is looked again after as many deletions.
+            // The next look is after as many deletions.
             Err(error) => tracing::debug!(%error, "looking for what executors have put late"),
         }
     }
 
-    /// Has an object deleted in the background, unless a checkpoint names it, or it is another database's, as of one that
-    /// this one is a clone of. No version that counts, or may count, names it.
+    /// Marks an object to be deleted in the background, unless a checkpoint names it, or it belongs to another
+    /// database, such as one that this one is a clone of. No version that counts, or may count, may name it.
     pub(crate) fn discard(&self, name: &str) {
         if ObjectName::new(name).is_ok_and(|name| name.after(&self.prefix).is_some()) {
             lock(&self.garbage).push(name.to_owned());
@@ -349,7 +350,7 @@ impl Objects {
         !lock(&self.garbage).is_empty()
     }
 
-    /// Deletes the objects that wait for it. What cannot be deleted now is left to the next owner.
+    /// Deletes the objects that wait to be deleted. Objects that cannot be deleted now are left to the next owner.
     pub(crate) fn delete_garbage(&self) {
         let garbage = std::mem::take(&mut *lock(&self.garbage));
         if garbage.is_empty() {
@@ -367,7 +368,7 @@ impl Objects {
         }
     }
 
-    /// Discards what earlier owners left and the new owner's version does not name; how many objects.
+    /// Discards what earlier owners left and the new owner's version does not name. Returns how many objects.
     ///
     /// # Errors
     /// Those of the storage.
@@ -381,7 +382,7 @@ impl Objects {
     }
 }
 
-/// Whether a segment lies in storage only, and has no place in memory.
+/// Whether a segment is in storage only, and has no place in memory.
 pub(crate) fn is_stored(info: &SegmentInfo) -> bool {
     info.placements.iter().all(|placement| matches!(placement, Placement::Storage { .. }))
 }
@@ -409,7 +410,8 @@ mod tests {
 
     const EPOCH: u64 = 7;
 
-    /// Objects in memory, whose names are signed: a URL says what it allows, and for how long, after so many bytes.
+    /// Objects in memory, whose names are signed. A URL says what it allows, and for how long, after this many other
+    /// bytes.
     #[derive(Debug)]
     struct Signing(MemoryObjects, usize);
 
@@ -498,7 +500,7 @@ mod tests {
         assert_eq!(urls(&signed.reads), ["Read other/segment/1/2/3 90"]);
         assert_eq!((urls(&signed.writes), need), (vec![written(0), written(1)], StorageNeed::Signed));
         assert_eq!(signed.writes[1].name, format!("db/segment/{EPOCH:020}/{:020}", 1));
-        // As many as there may be, and one more; a URL that is too long; storage that cannot.
+        // As many names as there may be, and one more; a URL that is too long; storage that cannot sign.
         let most = MAX_SIGNED_NAMES as u64 - 1;
         assert_eq!(place(Some(0), most).1, StorageNeed::Signed);
         for (signing, writes) in [(Some(0), most + 1), (Some(0), u64::MAX), (Some(9000), 2), (None, 2)] {
@@ -514,7 +516,7 @@ mod tests {
         executor.list().unwrap().iter().map(|(object, _)| object.number).collect()
     }
 
-    /// Deletes objects one after the other, as a database does that goes on. Returns how many operations more this took.
+    /// Deletes objects one after the other, as a running database does. Returns how many extra operations this took.
     fn delete(objects: &Objects, memory: &MemoryObjects, some: u64) -> u64 {
         let before = memory.steps();
         for number in 0..some {
@@ -527,11 +529,11 @@ mod tests {
     #[test]
     fn what_an_executor_puts_late_is_deleted_while_the_owner_lives() {
         let (objects, memory, executor) = objects();
-        // Of another job that is under way, of one that was installed, and of another owner.
+        // Objects of another job that is under way, of an installed job, and of another owner.
         put(&executor, 99);
         put(&executor, 110);
         executor.put(ObjectNumber { epoch: EPOCH + 1, number: 105 }, Bytes::from_static(b"bytes")).unwrap();
-        // One is put before the job has ended. Another one is sent by then, and comes later.
+        // One object is put before the job has ended. Another is sent before then, and arrives later.
         put(&executor, 101);
         memory.fail_at(memory.steps(), ObjectFault::Late(20));
         let late = executor.name(ObjectNumber { epoch: EPOCH, number: 102 }).unwrap();
@@ -544,7 +546,7 @@ mod tests {
         // The list, and the object.
         assert_eq!(delete(&objects, &memory, 2), 2);
         assert_eq!(there(&executor), [99, 110, 105]);
-        // Nobody looks for ever.
+        // The looking ends at some time.
         put(&executor, 103);
         let more = delete(&objects, &memory, 10 * DELETIONS_BETWEEN);
         assert_eq!((more, there(&executor)), (u64::from(LOOKS), vec![99, 110, 105]));
@@ -577,7 +579,7 @@ mod tests {
         assert_eq!(looks(&mut late, DELETIONS_BETWEEN), 1);
         assert_eq!(looks(&mut late, 100_000 / LISTED_FOR_EACH - 1), 0);
         assert_eq!(looks(&mut late, 1), 1);
-        // One that failed is made again.
+        // A list that failed is made again.
         assert!((0..2).all(|_| late.deleted(100_000).len() == 1));
         (0..2 * MOST_ENDED as u64).for_each(|job| late.add(job..job + 1));
         assert_eq!(late.ended.len(), MOST_ENDED);

@@ -1,10 +1,11 @@
-//! This database's dealings with the scheduler: which jobs it wants placed, and what was decided of each (O3-LSM 4.3).
+//! This database's dealings with the scheduler: which jobs it wants placed, and what was decided about each (O3-LSM
+//! 4.3).
 //!
-//! The decisions are those of [`forebay_offload::Owner`]. The threads that wait for their jobs talk to the scheduler in
-//! turns: whoever does passes on what the others have to say, and finds what was decided for them.
+//! The decisions are those of [`forebay_offload::Owner`]. The threads that wait for their jobs take turns to talk to
+//! the scheduler. The thread that does passes on the letters of the others, and receives what was decided for them.
 //!
-//! A scheduler that hangs costs whoever asks it a time limit. It is then left alone for several times as long, and jobs run
-//! without it, also those that it has placed already: nobody would hear of their end.
+//! A scheduler that hangs costs the thread that asks it one time limit. It is then left alone for several times as
+//! long, and jobs run without it. So do those that it has already placed, as nobody would learn of their end.
 
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
@@ -18,10 +19,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pauses between two talks with the scheduler: the longer, the longer a job takes.
+/// Pauses between two talks with the scheduler. They grow with the time that a job takes.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
-/// How long a scheduler that did not answer is left alone, for each unit of time that was waited for it.
+/// How long a scheduler that did not answer is left alone, in multiples of the time waited for it.
 const REST: u64 = 4;
 
 /// See the module.
@@ -40,16 +41,16 @@ pub(crate) struct Offloading {
 struct State {
     owner: Owner,
     letters: Vec<Letter>,
-    /// As whom the scheduler knows this database.
+    /// The party that the scheduler knows this database as.
     party: Option<(NodeIdentity, SessionId)>,
-    /// What is to be done about each job, by the thread that waits for it.
+    /// What the thread that waits for each job must do.
     orders: HashMap<JobName, VecDeque<Order>>,
     /// Until then the scheduler is left alone.
     rests_until: Nanos,
 }
 
 impl State {
-    /// Sorts what the decider says.
+    /// Sorts the decider's orders by job.
     fn act(&mut self) {
         for order in self.owner.take_orders() {
             let name = match &order {
@@ -79,8 +80,8 @@ impl Drop for AtHome<'_> {
 }
 
 impl Offloading {
-    /// Jobs are placed by whoever schedules there, or at the first memory node, whose client is `first`. `threads` are
-    /// those of this database for background work.
+    /// Jobs are placed by the scheduler that `scheduler` reaches, or by the one at the first memory node, whose client
+    /// is `first`. `threads` is the number of this database's threads for background work.
     pub(crate) fn new(
         scheduler: Option<Arc<Reach>>,
         first: &Arc<MemoryClient>,
@@ -101,7 +102,7 @@ impl Offloading {
         self.database
     }
 
-    /// A job begins to run here.
+    /// Notes that a job begins to run here.
     pub(crate) fn at_home(&self) -> AtHome<'_> {
         self.at_home.fetch_add(1, Ordering::Relaxed);
         AtHome(&self.at_home)
@@ -118,8 +119,8 @@ impl Offloading {
         Ok(())
     }
 
-    /// Wants a job placed. [`Offloading::next`] says what became of it, within `patience`. One that `must_not_wait` is placed
-    /// at once or not at all: whoever asks is ready to run it.
+    /// Asks for a job to be placed. [`Offloading::next`] says what became of it, within `patience`. A job that
+    /// `must_not_wait` is placed at once or not at all: the caller is ready to run it.
     ///
     /// # Errors
     /// When the scheduler cannot be reached, or nobody schedules there: nothing was begun.
@@ -142,7 +143,7 @@ impl Offloading {
         Ok(())
     }
 
-    /// The next thing to be done about a job.
+    /// Returns the next thing to do about a job.
     pub(crate) fn next(&self, name: JobName) -> Order {
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -156,7 +157,7 @@ impl Offloading {
                 }
                 std::mem::take(&mut state.letters)
             };
-            // What could not be said is as lost as a letter: time limits decide.
+            // What could not be sent counts as a lost letter: time limits decide.
             let is_news = self.talk(letters);
             if !is_news.is_ok_and(|is_news| is_news) {
                 self.clock.sleep(pause);
@@ -165,12 +166,12 @@ impl Offloading {
         }
     }
 
-    /// What an attempt made is adopted.
+    /// Notes that the outputs of an attempt were adopted.
     pub(crate) fn installed(&self, name: JobName) {
         self.decide(|owner| owner.installed(name));
     }
 
-    /// What an attempt made could not be adopted.
+    /// Notes that the outputs of an attempt could not be adopted.
     pub(crate) fn refused(&self, name: JobName) {
         self.decide(|owner| owner.refused(name));
     }
@@ -199,7 +200,7 @@ impl Offloading {
         let reached = self.scheduler.client();
         let exchanged = match &reached {
             Ok(client) => client.exchange(&letters).inspect_err(|error| {
-                // Perhaps somebody else schedules now.
+                // Perhaps another scheduler has taken over.
                 if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Fenced | ErrorKind::TimedOut) {
                     self.scheduler.forget(client);
                 }

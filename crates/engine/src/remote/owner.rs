@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 pub(crate) struct Owner {
     store: StoreHandle,
     shard: Mutex<ShardHandle>,
-    /// A root of a later epoch than this was set by somebody else.
+    /// If a root has a later epoch than this, somebody else set it.
     root_epoch: AtomicU64,
     fenced: OnceLock<Error>,
 }
@@ -42,7 +42,7 @@ impl Owner {
         lock(&self.shard).clone()
     }
 
-    /// Ends the epoch and goes on in the next one. Calls of the old epoch that have not arrived will be refused,
+    /// Ends the epoch and continues in the next one. Calls of the old epoch that have not arrived will be refused,
     /// running jobs are told to stop, and outputs that nobody adopted are freed.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Owner {
         }
         // A root that this owner sets from now on carries the new epoch.
         self.root_epoch.fetch_max(next.epoch().0, Ordering::AcqRel);
-        // No call is awaited under the lock; another thread may have come further meanwhile.
+        // No call is awaited under the lock, so another thread may have advanced further meanwhile.
         let mut shard = lock(&self.shard);
         if next.epoch() > shard.epoch() {
             *shard = next;

@@ -51,7 +51,7 @@ impl Pipeline {
         Ok(self.endpoint.slot(length)?)
     }
 
-    /// Writes what is in registered memory to a segment: without a copy.
+    /// Writes the bytes in registered memory to a segment, without a copy.
     pub(crate) fn write_slot(&mut self, segment: &Arc<Segment>, offset: u64, slot: Slot) -> Result<()> {
         let length = slot.len();
         self.aim(segment, offset, length)?;
@@ -188,7 +188,7 @@ pub(crate) fn read_while(
     }
 }
 
-/// The same of a part of a segment, wherever it lies.
+/// Does the same for a part of a segment, in memory or storage.
 ///
 /// # Errors
 /// Errors of the fabric and of the storage.

@@ -1,18 +1,18 @@
-//! What is known of a memory node's readiness to look keys up for this database.
+//! What is known of a memory node's readiness to look up keys for this database.
 
 use crate::terms::Error;
 use forebay_base::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Calls that are taken to wait at a node that refused one.
+/// How many calls are assumed to wait at a node that refused one.
 const WAITING_WHEN_REFUSED: u32 = 64;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Searches {
-    /// The node runs jobs, and this kind of job.
+    /// Whether the node runs jobs, and this kind of job.
     are_served: AtomicBool,
-    /// Calls that waited there when it answered last.
+    /// Calls that waited at the node when it answered last.
     waiting: AtomicU32,
 }
 
@@ -31,7 +31,7 @@ impl Searches {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// The node has said how many calls wait there.
+    /// Notes how many calls wait at the node, as it has said.
     pub(crate) fn told(&self, waiting: u32) {
         // Stores only to change the value, because readers share the cache line.
         if self.waiting() != waiting {
@@ -39,13 +39,13 @@ impl Searches {
         }
     }
 
-    /// A lookup was done without the node. What it said fades, so that it is asked again some time.
+    /// Notes that a lookup was done without the node. What the node said fades, so that it is asked again some time.
     pub(crate) fn spared(&self) {
         let waiting = self.waiting();
         self.told(waiting.saturating_sub(1).min(WAITING_WHEN_REFUSED));
     }
 
-    /// A search failed, and the blocks are read instead.
+    /// Notes that a search failed, and that the blocks are read instead.
     pub(crate) fn failed(&self, error: &Error) {
         tracing::debug!(%error, "reading what a memory node was to look up");
         match error.kind() {

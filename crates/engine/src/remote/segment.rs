@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A memory node, as shared by all shards of this database that have segments there.
+/// A memory node, shared by all shards of this database that have segments there.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// The node's place among the database's nodes.
@@ -38,18 +38,18 @@ pub(crate) struct Node {
     allocator: Arc<SubAllocator>,
     /// Whether compactions run at the memory node.
     runs_jobs: bool,
-    /// Compactions of this process that run there, or wait.
+    /// Compactions of this process that run or wait there.
     compactions: AtomicU32,
-    /// Where compactions are placed by a scheduler: what this database has to do with it.
+    /// This database's dealings with the scheduler, if a scheduler places compactions.
     offloading: Option<Arc<Offloading>>,
     foreground: Endpoints,
     scans: Arc<Pool>,
     background: Arc<Pool>,
     /// The budget for point indexes, if there is one.
     index_cache: Option<Arc<IndexCache>>,
-    /// Number of records apart from which they are gathered.
+    /// From how many records that are apart they are gathered.
     gather_from: Option<usize>,
-    /// Lookups that the memory node does.
+    /// What is known of the lookups that the memory node does.
     searches: Searches,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Remote {
     node: Arc<Node>,
     /// Which of the shard's members this is, in the order in which they joined.
     member: usize,
-    /// Which of them serves.
+    /// Which member serves.
     serving: Arc<Serving>,
     /// The node's allocator, or that of a shard of a named store.
     allocator: Arc<SubAllocator>,
@@ -82,7 +82,7 @@ impl Drop for Running<'_> {
 
 /// The error with which the session of `client` ended, if its node now says that it did.
 pub(crate) fn ended(client: &MemoryClient) -> Option<Error> {
-    // If the session ended, a failed renewal records that in the session. Any other failure may pass.
+    // If the session ended, a failed renewal records that in the session. Other failures may be transient.
     let _ = client.renew();
     client.check().err().map(Error::from)
 }
@@ -111,7 +111,7 @@ impl Node {
             background: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Background)),
             client,
         });
-        // So that others leave something to this database before it asks. It tells again whenever it asks.
+        // This way others leave something to this database before it asks. It tells the share again whenever it asks.
         if let Err(error) = node.tell_share(options) {
             tracing::debug!(%error, "telling the memory node the database's share");
         }
@@ -135,7 +135,7 @@ impl Node {
         self.number
     }
 
-    /// What this database has to do with the scheduler, where compactions are placed by one.
+    /// This database's dealings with the scheduler, if a scheduler places compactions.
     pub(crate) const fn offloading(&self) -> Option<&Arc<Offloading>> {
         self.offloading.as_ref()
     }
@@ -165,8 +165,8 @@ impl Node {
         self.client.link()
     }
 
-    /// Why the node is of no use to this process any more, whatever it does: the session has ended, as when the node hung past
-    /// its lease, or the link has.
+    /// Returns why the node is of no more use to this process: the session has ended, as when the node hung past its
+    /// lease, or the link has.
     pub(crate) fn lost(&self) -> Option<Error> {
         let lost = |cause: String| Error::new(ErrorKind::Unavailable, cause);
         match self.client.check() {
@@ -176,13 +176,13 @@ impl Node {
         }
     }
 
-    /// Whether the node answers a call of this session that is made now, within the time for one. That the link is there says
-    /// less: that to a node that hangs is, too.
+    /// Whether the node answers a call of this session now, within a call's time limit. A live link says less: the link
+    /// to a node that hangs is also up.
     pub(crate) fn answers(&self) -> bool {
         self.client.renew().is_ok()
     }
 
-    /// The same, for whoever has waited for the node already: within a part of that time.
+    /// The same within a part of that time, for a caller that has already waited for the node.
     pub(crate) fn answers_soon(&self) -> bool {
         self.client.answers_soon()
     }
@@ -216,7 +216,7 @@ impl Remote {
         })
     }
 
-    /// The memory of a shard of a named store, as this member of those that hold the shard.
+    /// The memory of a shard of a named store, as this member of the shard.
     pub(crate) fn of_owner(
         node: &Arc<Node>,
         owner: Arc<Owner>,
@@ -243,12 +243,12 @@ impl Remote {
         self.member
     }
 
-    /// Which of them serves.
+    /// Which member serves.
     pub(crate) const fn serving(&self) -> &Arc<Serving> {
         &self.serving
     }
 
-    /// Whether it is reached by this session.
+    /// Whether this session reaches it.
     pub(crate) fn is_of(&self, client: &Arc<MemoryClient>) -> bool {
         Arc::ptr_eq(self.node.client(), client)
     }
@@ -286,9 +286,9 @@ impl Remote {
     /// Passes segments to the shard of a named store, so that they outlive this session. Job outputs are passed on when
     /// the job ends.
     ///
-    /// A call that got no reply may arrive when this session uses the memory for another shard, or for none. So the epoch is
-    /// ended, after which the node refuses the call, and another one is made: then both sides know whose the memory is. If
-    /// that fails too, nobody uses the memory again.
+    /// A call that got no reply may arrive when this session uses the memory for another shard, or for none. So this
+    /// ends the epoch, after which the node refuses the call, and makes another call: then both sides know whose the
+    /// memory is. If that also fails, the memory is not used again.
     ///
     /// # Errors
     /// `Fenced`, `Unavailable`.
@@ -513,7 +513,7 @@ impl Remote {
         Ok(Arc::new(Segment::new(id, info, Place::Memory { base, origin: Origin::Session(allocation) }, self)))
     }
 
-    /// Has the memory node fill a segment with zeros that this session leased for the shard of a named store.
+    /// Makes the memory node zero a segment that this session leased for the shard of a named store.
     ///
     /// A call that got no reply may arrive when the memory holds something else. So the epoch is ended, after which the node
     /// refuses the call, or else nobody uses the memory again.
@@ -536,8 +536,8 @@ impl Remote {
         }
     }
 
-    /// Has the memory node write bytes into a copy that lies there and is damaged: also where a job put it, to which this process
-    /// has no key to write.
+    /// Makes the memory node write bytes into a damaged copy there. This also works where a job put the copy, and this
+    /// process has no key to write.
     ///
     /// A call that got no reply may arrive when the memory holds something else. So the epoch is ended, after which the node
     /// refuses the call, or else nobody uses the memory again.
@@ -598,7 +598,7 @@ impl Remote {
         Ok(Some(Arc::new(segment)))
     }
 
-    /// Holds a segment that lies in storage. Its object is not discarded before [`Segment::take_charge`].
+    /// Holds a segment in storage. Its object is not discarded before [`Segment::take_charge`].
     ///
     /// # Errors
     /// `Corrupt` when its object is missing or damaged; those of the storage.
@@ -613,7 +613,7 @@ impl Remote {
         Ok(Arc::new(segment))
     }
 
-    /// Begins a segment that is to lie in storage.
+    /// Begins a segment in storage.
     ///
     /// # Errors
     /// `Invalid` for a database without storage; those of the storage.
@@ -622,7 +622,7 @@ impl Remote {
         objects.create(id, kind, length)
     }
 
-    /// Ends it. It is in storage when this has returned.
+    /// Finishes the segment of a writer. It is in storage when this has returned.
     ///
     /// # Errors
     /// Those of the storage.
@@ -679,7 +679,7 @@ enum Origin {
     NodePart(ExtentRange),
 }
 
-/// Where a segment lies.
+/// Where a segment is stored.
 #[derive(Debug)]
 enum Place {
     /// In remote memory, from `base` on.
@@ -688,8 +688,8 @@ enum Place {
     Storage(Arc<BlockObject>),
 }
 
-/// A segment of remote memory or of storage. Memory is freed when it is dropped. Dropping makes no call, because the last holder may hold locks or be
-/// a reader; the node learns of it through [`Remote::send_frees`].
+/// A segment of remote memory or of storage. Dropping it frees the memory. The drop makes no call, because the last
+/// holder may hold locks or be a reader; [`Remote::send_frees`] tells the node.
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: SegmentId,
@@ -699,7 +699,7 @@ pub(crate) struct Segment {
     /// The object in storage that holds a copy.
     object: OnceLock<String>,
     remote: Arc<Remote>,
-    /// A copy at another of the shard's members, and through it the further ones.
+    /// A copy at another of the shard's members, which leads to the further copies.
     copy: OnceLock<Arc<Segment>>,
 }
 
@@ -733,10 +733,10 @@ impl Segment {
         }
     }
 
-    /// The copy at a member that is read; what lies in storage lies there for all of them.
+    /// Returns the copy to read at a member; a segment in storage is the same for all members.
     ///
     /// # Errors
-    /// [`Error::not_held`] when the member has none: it has joined since an earlier version, which names the segment, was replaced.
+    /// [`Error::not_held`] when the member has none: it joined after the version that names the segment was replaced.
     #[inline]
     pub(crate) fn read_at(&self, member: usize) -> Result<&Self> {
         if member == self.remote.member || self.is_stored() { Ok(self) } else { self.other_at(member) }
@@ -753,13 +753,13 @@ impl Segment {
         if serving == self.remote.member { self } else { self.at_member(serving).unwrap_or(self) }
     }
 
-    /// Where it lies at these members.
+    /// Where the segment is stored at these members.
     pub(crate) fn placements(&self, is_meant: impl Fn(usize) -> bool) -> Vec<Placement> {
         let meant = self.copies().filter(|copy| copy.is_stored() || is_meant(copy.remote.member));
         meant.flat_map(|copy| copy.info.placements.iter().cloned()).collect()
     }
 
-    /// Notes that an object holds a copy, or may. It is deleted when nothing names the segment any more.
+    /// Notes that an object holds a copy, or may. The object is deleted when nothing names the segment any more.
     pub(crate) fn kept_as(&self, object: &str) {
         self.object.get_or_init(|| object.to_owned());
     }
@@ -790,19 +790,19 @@ impl Segment {
         }
     }
 
-    /// Whether it lies in storage, and not in memory.
+    /// Whether the segment is in storage, and not in memory.
     pub(crate) const fn is_stored(&self) -> bool {
         matches!(self.place, Place::Storage(_))
     }
 
-    /// Where what is `offset` bytes into the segment is read by background work, which is at the member that serves. An address
-    /// counts from the start of the extent, as its key does.
+    /// Returns where background work, which is at the member that serves, reads what is `offset` bytes into the
+    /// segment. An address counts from the start of the extent, as its key does.
     #[inline]
     pub(crate) fn spot(&self, offset: u64) -> Spot {
         self.served().own_spot(offset)
     }
 
-    /// The same for who reads at a member.
+    /// The same for a read at a member.
     ///
     /// # Errors
     /// As [`Segment::read_at`].
@@ -822,7 +822,7 @@ impl Segment {
         }
     }
 
-    /// Where it begins in the memory of a member; `None` when it does not lie there.
+    /// Where the segment begins in the memory of a member; `None` when it is not there.
     pub(crate) fn memory_place(&self, member: usize) -> Option<SearchPlace> {
         match self.spot_at(member, 0).ok()? {
             Spot::Memory { address, extent } => Some(SearchPlace { extent: extent.0, offset: address.offset }),
@@ -859,7 +859,7 @@ impl Segment {
         self.copies().for_each(Self::abandon_here);
     }
 
-    /// The same, of this copy alone.
+    /// The same for this copy alone.
     pub(crate) fn abandon_here(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }

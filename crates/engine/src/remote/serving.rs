@@ -1,4 +1,4 @@
-//! Which member of a shard serves (see `members`), and whether somebody found damage in what a member holds.
+//! Which member of a shard serves (see `members`), and whether damage was found in what a member holds.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ pub(crate) struct Serving {
 impl Serving {
     #[inline]
     pub(crate) fn get(&self) -> usize {
-        // Acquire: pairs with the release in `set`. Who learns that a member serves sees the copies that lie there.
+        // Acquire: pairs with the release in `set`. A thread that learns that a member serves sees the copies there.
         self.member.load(Ordering::Acquire)
     }
 
@@ -20,7 +20,7 @@ impl Serving {
         self.member.store(member, Ordering::Release);
     }
 
-    /// Notes that a copy seems to be damaged: all of them are to be looked at (`durable::mending`).
+    /// Notes that a copy seems to be damaged: all copies should be checked (`durable::mending`).
     pub(crate) fn suspect(&self) {
         self.is_suspected.store(true, Ordering::Relaxed);
     }
@@ -30,7 +30,7 @@ impl Serving {
         self.is_suspected.load(Ordering::Relaxed)
     }
 
-    /// The copies are looked at from now on, because of all that was noted before.
+    /// Takes the suspicion, as the copies are checked from now on. Returns whether there was one.
     pub(crate) fn take_suspicion(&self) -> bool {
         self.is_suspected.swap(false, Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! Where a segment lies, and where a part of it begins, to be read: in remote memory, or in an object in storage.
+//! Where a segment is, and where a part of it begins, for reads: in remote memory, or in an object in storage.
 //!
-//! A read is posted and waited for in both cases. From memory it is a one-sided read. From storage it comes through the
-//! cache of blocks: without a request when it is there, with one when it is not, which is carried out by whoever waits
-//! for it first, or before by the cache's threads ([`Posted::begin`]). Both bring a slot of the endpoint.
+//! A read is posted and waited for in both cases. A read from memory is one-sided. A read from storage comes through
+//! the cache of blocks. If the cache has no block for it, it takes a request, which the first thread that waits for it
+//! makes, or the cache's threads before that ([`Posted::begin`]). Both reads return a slot of the endpoint.
 
 use crate::remote::endpoints::received;
 use crate::terms::Result;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 pub(crate) enum Spot {
     /// In remote memory.
     Memory {
-        /// To read it.
+        /// For reads.
         address: RemoteAddress,
-        /// The same, to have it brought.
+        /// The same place, for requests to the node.
         extent: ExtentId,
     },
     /// In storage.
@@ -57,7 +57,7 @@ impl Spot {
         }
     }
 
-    /// How many bytes `other` lies behind this spot; `None` when it lies before it, or in another segment.
+    /// Returns how many bytes `other` is after this spot; `None` when it is before it, or in another segment.
     pub(crate) fn distance_to(&self, other: &Self) -> Option<u64> {
         match (self, other) {
             (Self::Memory { address, .. }, Self::Memory { address: other, .. }) if address.key == other.key => {
@@ -74,7 +74,7 @@ impl Spot {
 }
 
 impl Posted {
-    /// Has it brought before somebody waits for it. A read from memory is under way with the next doorbell.
+    /// Starts a read from storage before somebody waits for it. A read from memory starts with the next doorbell.
     pub(crate) fn begin(&mut self) {
         if let Self::Storage(asked) = self {
             asked.begin();

@@ -1,4 +1,4 @@
-//! A segment on its way to storage, and not to memory: written as a stream, from start to end.
+//! A segment that is being written to storage, not to memory: as a stream, from start to end.
 
 use crate::terms::{Error, Result};
 use forebay_base::SegmentId;
@@ -26,7 +26,7 @@ impl StoredWriter {
         Self { id, kind, length, name, writer, written: 0 }
     }
 
-    /// Where the segment will lie.
+    /// Where the segment will be.
     pub(crate) fn placements(&self) -> Vec<Placement> {
         vec![Placement::Storage { object: self.name.as_str().to_owned() }]
     }
@@ -34,7 +34,7 @@ impl StoredWriter {
     /// Adds the bytes at `offset`, which is where the last ones ended.
     ///
     /// # Errors
-    /// `Invalid` when it is not; those of the storage.
+    /// `Invalid` when `offset` is another one; those of the storage.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         if offset != self.written || end > self.length {
@@ -51,7 +51,7 @@ impl StoredWriter {
         self.written == self.length
     }
 
-    /// Makes the object. Without this there is none.
+    /// Makes the object. Without this call there is none.
     ///
     /// # Errors
     /// `Invalid` when bytes are missing; those of the storage.

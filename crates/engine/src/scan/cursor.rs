@@ -1,7 +1,7 @@
 //! Sources of a scan: memtables and tables as sorted streams of entries, in either direction.
 //!
-//! Which records a scan needs is known after the merge, so a source tells where a record is. It reads
-//! records only where they lie in key order and nothing else lies between them.
+//! Only after the merge is it known which records a scan needs, so a source says where a record is. It reads records
+//! itself only where they are stored in key order with nothing else between them.
 
 use crate::scan::delegated::DelegatedCursor;
 use crate::scan::found::{Filled, Location, goes_on};
@@ -18,13 +18,13 @@ use forebay_table::{Direction, SortedStream};
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Level(Box<LevelCursor>),
-    /// The first entries of all tables, if a memory node brought them.
+    /// The first entries of all tables, if a memory node returned them.
     Delegated(DelegatedCursor),
 }
 
 impl Source {
-    /// Goes to the first entry from `target` on in `direction`, in which the source then moves; from
-    /// the end without a target.
+    /// Goes to the first entry from `target` on in `direction`; without a target, from the end. The source then moves
+    /// in that direction.
     pub(crate) fn seek(&mut self, direction: Direction, target: Option<InternalKey<'_>>) -> Result<()> {
         match self {
             Self::Memtable(source) => source.seek(direction, target),
@@ -36,8 +36,8 @@ impl Source {
         }
     }
 
-    /// Goes forward from the current entry, adding what is shown to `batch`, as far as the source comes before its
-    /// `rival`, and up to `limit` entries of the batch.
+    /// Goes forward from the current entry, and adds what is shown to `batch`, as long as the source comes before its
+    /// `rival` and the batch has fewer than `limit` entries.
     ///
     /// # Errors
     /// Those of the fabric; `Corrupt`.
@@ -147,7 +147,7 @@ impl MemtableCursor {
     }
 
     fn key(&self) -> Option<InternalKey<'_>> {
-        // A cursor fails only over overwritten memory, and then its next move fails too.
+        // A cursor fails only over overwritten memory, and then its next move also fails.
         let found = self.cursor.record().ok().flatten()?;
         Some(InternalKey { user_key: found.record.key, tag: found.record.tag })
     }

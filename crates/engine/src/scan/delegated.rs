@@ -2,8 +2,8 @@
 //!
 //! A seek reads an index block of each level, one level after the other, and then records. If that costs more than a
 //! message, the memory node is asked for the first few entries of all tables at once. They are one source of the scan,
-//! beside the memtables, and the tables' own sources stand nowhere. When the scan comes to the end of the answer, the
-//! sources are placed behind it and go on (see [`ShardIterator`](crate::scan::iterator::ShardIterator)).
+//! beside the memtables, and the tables' own sources stand nowhere. When the scan reaches the end of the answer, the
+//! tables' sources are placed after it and continue (see [`ShardIterator`](crate::scan::iterator::ShardIterator)).
 //!
 //! The answer is verified as far as it is used: each record by its checksum, key and tag, each address by its table's
 //! properties, and the order of the keys.
@@ -31,14 +31,15 @@ use std::sync::Arc;
 
 /// Entries that are asked for: those of the first batches of a scan.
 const ENTRIES: u32 = 16;
-/// Records of at most so many bytes come with the answer.
+/// Records of at most this many bytes come with the answer.
 const INLINE_BYTES: u32 = 1 << 10;
 /// Blocks of each source: the one that has the key, and the next.
 const BLOCKS: usize = 2;
-/// Bytes of an answer for each entry without its record, about.
+/// Approximate bytes of an answer for each entry without its record.
 const ANSWER_BYTES: u64 = 24;
 
-/// Entries that a memory node brought, as a source of a scan. Empty while the tables' own sources go on by themselves.
+/// Entries that a memory node brought, as a source of a scan. Empty while the tables' own sources continue by
+/// themselves.
 #[derive(Default)]
 pub(crate) struct DelegatedCursor {
     entries: Vec<Brought>,
@@ -62,15 +63,15 @@ enum Value {
 
 /// Where an answer ends.
 pub(crate) enum End {
-    /// There is nothing behind it in any table.
+    /// No table has anything after it.
     Whole,
-    /// The tables may have more behind this key.
+    /// The tables may have more after this key.
     Behind(Vec<u8>),
 }
 
 impl DelegatedCursor {
-    /// Asks the memory node of the member where the scan reads for what comes from `target` on, if that costs less than to seek. Where the
-    /// answer ends, if there is one.
+    /// Asks the memory node of the member where the scan reads for the entries from `target` on, if that costs less
+    /// than a seek. Returns where the answer ends, if there is one.
     pub(crate) fn begin(
         &mut self,
         (tree, at): (&Tree, &Remote),
@@ -103,7 +104,8 @@ impl DelegatedCursor {
             add(&counters.refusals, 1);
             return None;
         };
-        // The answer begins with the target's key. A scan may begin behind that, as those of a prefix in descending order do.
+        // The answer begins with the target's key. A scan may begin after that, as those of a prefix in descending
+        // order do.
         entries.retain(|entry| bounds.order().compare_internal(entry.key(), target).is_ge());
         let end = match entries.last() {
             _ if is_whole => End::Whole,
@@ -187,7 +189,7 @@ impl Brought {
     }
 }
 
-/// Makes the call. `None` when the node does not answer, whatever the cause.
+/// Makes the call. Returns `None` when the node does not answer, whatever the cause.
 fn ask(remote: &Remote, arguments: Vec<u8>) -> Option<ShortScanResult> {
     let bytes = remote.search(job_kind::SHORT_SCAN, arguments)?;
     let result = ShortScanResult::decode(&bytes);
@@ -205,12 +207,12 @@ struct Question<'v> {
     tables: Vec<&'v Arc<Table>>,
     /// Bytes of the first block of each source.
     first_block_bytes: u64,
-    /// Bytes of the records that are brought, about.
+    /// Approximate bytes of the records that are brought.
     record_bytes: u64,
 }
 
 impl<'v> Question<'v> {
-    /// `None` when there is nothing to ask, or tables lie in storage.
+    /// Returns the question; `None` when there is nothing to ask, or tables are in storage.
     fn of(
         member: usize,
         version: &'v LiveVersion,
@@ -267,7 +269,7 @@ impl<'v> Question<'v> {
         Some(())
     }
 
-    /// Position of the table among those of the job; `None` when it does not lie at the member, if only in part.
+    /// Returns the position of the table among those of the job; `None` when a part of the table is not at the member.
     fn name(&mut self, table: &'v Arc<Table>) -> Option<u32> {
         if let Some(last) = self.tables.last()
             && Arc::ptr_eq(last, table)
@@ -283,7 +285,7 @@ impl<'v> Question<'v> {
         Some(self.tables.len() as u32 - 1)
     }
 
-    /// The entries of an answer, and whether nothing follows them; `None` when it cannot be right.
+    /// Returns the entries of an answer, and whether nothing follows them; `None` when the answer cannot be right.
     fn verified(&self, result: ShortScanResult, bounds: &Bounds) -> Option<(Vec<Brought>, bool)> {
         let order = bounds.order();
         let mut entries: Vec<Brought> = Vec::with_capacity(result.entries.len());

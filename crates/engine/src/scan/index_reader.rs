@@ -19,8 +19,8 @@ pub(crate) struct IndexReader {
 }
 
 impl IndexReader {
-    /// A reader of blocks of `table`, that at the range's end in `direction` first. The first piece has
-    /// `first_bytes`, and at least one block.
+    /// Returns a reader of blocks of `table`, which starts at the end of the range where `direction` begins. The first
+    /// piece has `first_bytes`, and at least one block.
     ///
     /// # Errors
     /// `Corrupt` when there are no such blocks.
@@ -40,7 +40,7 @@ impl IndexReader {
         Ok(Self { table, ahead, start: 0, piece: None })
     }
 
-    /// How many bytes were wanted of the last piece.
+    /// Returns how many bytes were wanted of the last piece.
     pub(crate) const fn last_bytes(&self) -> u64 {
         self.ahead.last_bytes()
     }
@@ -87,7 +87,7 @@ impl Drop for IndexReader {
     }
 }
 
-/// The blocks that lie within `piece` as a whole, and at least one: that at the piece's near end, where a
+/// Returns the blocks that are wholly within `piece`, and at least one: the block at the piece's near end, where a
 /// block begins or ends.
 fn whole_blocks(index: &SparseIndex, direction: Direction, piece: Range<u64>) -> Range<u64> {
     let start_of = |block| index.block(block).map_or(index.blocks_bytes(), |block| block.offset);

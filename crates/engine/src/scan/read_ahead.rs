@@ -5,10 +5,9 @@
 //!   backward   [ … not yet | asked for | asked for | piece | … seen … ]
 //! ```
 //!
-//! Pieces double up to a length, [`MAX_PIECE_BYTES`] at most: a short scan brings little, a long one streams. Once it
-//! streams, [`AHEAD`] reads are kept in flight behind the piece that is used. How far the scan goes is
-//! an estimate: nothing is asked for ahead of need behind it, and a scan that goes on all the same
-//! begins small again.
+//! Pieces double up to a length, [`MAX_PIECE_BYTES`] at most: a short scan reads little, a long one streams. Once it
+//! streams, [`AHEAD`] reads are kept in flight after the piece in use. How far the scan goes is an estimate. Beyond it,
+//! nothing is read ahead of need, and a scan that still continues begins small again.
 
 use crate::remote::segment::Segment;
 use crate::scan::scan_endpoint::{Asked, SharedEndpoint};
@@ -22,10 +21,9 @@ use std::sync::Arc;
 
 /// Bytes of the first piece of records.
 pub(crate) const FIRST_PIECE_BYTES: u64 = 8 << 10;
-/// Bytes of a piece, at most. Larger ones are no faster and would not stay in the cache until they
-/// are used.
+/// Maximum bytes of a piece. Larger ones are no faster and would not stay in the cache until they are used.
 pub(crate) const MAX_PIECE_BYTES: u64 = 256 << 10;
-/// The same of many runs that are read side by side.
+/// The same for many runs that are read side by side.
 pub(crate) const LEAST_PIECE_BYTES: u64 = 32 << 10;
 /// A piece from storage is this many times longer: a request there takes longer than one to memory.
 const STORED_SCALE: u64 = 4;
@@ -39,21 +37,21 @@ pub(crate) struct ReadAhead {
     direction: Direction,
     /// How many times longer than otherwise pieces are.
     scale: u64,
-    /// What was not asked for yet.
+    /// The part of the range that was not asked for yet.
     rest: Range<u64>,
-    /// How much of it the scan needs, as far as is known.
+    /// How much of `rest` the scan needs, as far as is known.
     likely_bytes: u64,
     next_bytes: u64,
-    /// Bytes of a piece, at most.
+    /// Maximum bytes of a piece.
     most_bytes: u64,
-    /// What was wanted of the last piece: its range's end may have made it shorter.
+    /// Bytes that were wanted of the last piece. The range's end may have made the piece shorter.
     last_bytes: u64,
     asked: VecDeque<(u64, Asked)>,
 }
 
 impl ReadAhead {
-    /// Reads `range` from its end in `direction`; of it, the scan needs about what lies within `likely`.
-    /// The first piece has `first_bytes`, none more than `most_bytes`.
+    /// Reads `range` in `direction`, from the end where that direction begins. Of the range, the scan needs about what
+    /// is within `likely`. The first piece has `first_bytes`, and no piece more than `most_bytes`.
     pub(crate) fn new(
         segment: Arc<Segment>,
         endpoint: SharedEndpoint,
@@ -91,13 +89,14 @@ impl ReadAhead {
         self.direction
     }
 
-    /// How many bytes were wanted of the last piece: who goes on elsewhere need not begin small, nor is to leap.
+    /// Returns how many bytes were wanted of the last piece. A scan that continues elsewhere begins with this length,
+    /// neither small nor larger.
     pub(crate) const fn last_bytes(&self) -> u64 {
         self.last_bytes
     }
 
-    /// The next piece, and where in the segment it begins; `None` behind the last. `cut` moves the far end
-    /// of a piece to where it may end: at least one such place is to lie within the piece that it gives.
+    /// Returns the next piece, and where in the segment it begins; `None` after the last. `cut` moves the far end of a
+    /// piece to a place where it may end: the piece that it returns must have at least one such place.
     ///
     /// # Errors
     /// Those of the fabric.
@@ -129,7 +128,7 @@ impl ReadAhead {
         Ok(Some((start, endpoint.wait(asked)?)))
     }
 
-    /// The next `bytes` of the rest, or as many as there are.
+    /// Returns the next `bytes` of the rest, or all of it if it has fewer.
     fn piece(&self, bytes: u64) -> Range<u64> {
         let Range { start, end } = self.rest;
         match self.direction {

@@ -1,15 +1,15 @@
-//! The records of a run, streamed (dLSM VI): large sequential reads, records taken as they lie.
+//! The records of a run, streamed (dLSM VI): large sequential reads, records taken as they are stored.
 //!
 //! ```text
 //!   forward    [ … seen … | chunk: … record ▸ record … | asked for | asked for | not yet … ]
 //!   backward   [ … not yet | asked for | asked for | chunk: … record ◂ record … | … seen … ]
 //! ```
 //!
-//! Reads grow and are kept in flight ahead as [`ReadAhead`] says. A record is verified when the reader
-//! comes to it. One that lies across chunks is put together in a buffer of its own.
+//! Reads grow and are kept in flight ahead as [`ReadAhead`] says. A record is verified when the reader reaches it. A
+//! record that spans chunks is put together in a buffer of its own.
 //!
-//! Records are self-describing, so no index is read forward. Where the record before begins is not
-//! seen from the one behind it: backward, the table's index says where each record is.
+//! Records are self-describing, so no index is read forward. A record does not show where the record before it begins.
+//! So backward, the table's index says where each record is.
 
 use crate::remote::segment::Segment;
 use crate::scan::found::{Filled, Location, RunRecord, goes_on};
@@ -34,19 +34,19 @@ pub(crate) struct RunReader {
     /// Where in the segment the chunk begins.
     chunk_start: u64,
     chunk: Option<Arc<Slot>>,
-    /// As which buffer of which batch the chunk was shared last.
+    /// The batch and buffer as which the chunk was shared last.
     shared: Shared,
     /// Bytes of the chunk that were passed, the current record included. Forward only.
     passed: usize,
-    /// The current record, if it lies across chunks.
+    /// The current record, if it spans chunks.
     assembled: Vec<u8>,
     is_assembled: bool,
     current: Option<RunRecord>,
 }
 
 impl RunReader {
-    /// A reader of the records in a range of a segment, at none of them. The scan needs about those that
-    /// lie within `likely`; the first read and the longest have as many bytes as `pace` says.
+    /// Returns a reader of the records in a range of a segment, which stands at none of them. The scan needs about
+    /// those within `likely`. `pace` has the bytes of the first read and of the longest.
     pub(crate) fn new(
         segment: Arc<Segment>,
         endpoint: SharedEndpoint,
@@ -69,7 +69,7 @@ impl RunReader {
         }
     }
 
-    /// How many bytes were wanted of the last read.
+    /// Returns how many bytes were wanted of the last read.
     pub(crate) const fn last_bytes(&self) -> u64 {
         self.ahead.last_bytes()
     }
@@ -105,10 +105,10 @@ impl RunReader {
         self.current.as_ref()?.expiry_ms(self.bytes())
     }
 
-    /// Goes to the next record, or behind the last.
+    /// Goes to the next record, or past the last.
     ///
     /// # Errors
-    /// Those of the fabric; `Corrupt`. The reader is then behind the last record.
+    /// Those of the fabric; `Corrupt`. The reader is then past the last record.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<()> {
         let chunk = self.chunk.as_ref().map_or(&[][..], |chunk| chunk);
@@ -122,8 +122,8 @@ impl RunReader {
         }
     }
 
-    /// Goes forward from the current record, adding what is shown to `batch`, as far as it comes before the `rival`,
-    /// and up to `limit` entries of the batch.
+    /// Goes forward from the current record, and adds what is shown to `batch`, as long as the record comes before the
+    /// `rival` and the batch has fewer than `limit` entries.
     ///
     /// # Errors
     /// As [`RunReader::advance`].
@@ -149,7 +149,7 @@ impl RunReader {
         }
     }
 
-    /// As [`RunReader::fill`], from the chunk, in which the current record lies. The loop depends on nothing that it
+    /// As [`RunReader::fill`], from the chunk that contains the current record. The loop depends on nothing that it
     /// stores, so that the processor verifies several records at a time.
     fn fill_from_chunk(
         &mut self,
@@ -200,7 +200,7 @@ impl RunReader {
         Ok(filled)
     }
 
-    /// As [`RunReader::fill`], of the current record alone, which lies across chunks.
+    /// As [`RunReader::fill`], for the current record alone, which spans chunks.
     #[cold]
     fn fill_assembled(&mut self, batch: &mut ScanBatch, visibility: &mut Visibility<'_>) -> Result<Filled> {
         if let Some(key) = self.key() {
@@ -236,8 +236,8 @@ impl RunReader {
         let length = header.padded_length();
         match length.checked_sub(self.assembled.len()) {
             Some(missing) => self.take(missing)?,
-            // It is shorter: the bytes behind it are the next one's. They came from this chunk, for
-            // the one before ended within the record.
+            // The record is shorter: the bytes after it are the next record's. They came from this chunk, as the chunk
+            // before ended within the record.
             None => {
                 self.passed = self.passed.saturating_sub(self.assembled.len() - length);
                 self.assembled.truncate(length);
@@ -271,11 +271,10 @@ impl RunReader {
         Ok(())
     }
 
-    /// Goes back to the record of an entry, in a run that is read backward and is all that its table
-    /// names.
+    /// Goes back to the record of an entry, in a run that is read backward and that has all of its table's records.
     ///
     /// # Errors
-    /// As [`RunReader::advance`]; `Corrupt`, too, when what lies there is not that record.
+    /// As [`RunReader::advance`]; also `Corrupt` when the bytes there are not that record.
     pub(crate) fn go_back(&mut self, entry: &IndexEntry<'_>) -> Result<()> {
         self.current = None;
         let (offset, length) = (entry.address.offset_units.saturating_mul(UNIT_BYTES), entry.length as usize);
@@ -301,12 +300,12 @@ impl RunReader {
         Ok(())
     }
 
-    /// Puts together the record from `offset` up to `end`, of which the chunk has the last part.
+    /// Puts together the record from `offset` up to `end`. The chunk has its last part.
     #[cold]
     fn assemble_back(&mut self, offset: u64, end: u64) -> Result<()> {
         self.assembled.clear();
         self.assembled.resize((end - offset) as usize, 0);
-        // Where what is there begins.
+        // Where the part begins that is already put together.
         let mut reached = end;
         while reached > offset {
             if reached < end && !self.next_chunk()? {
@@ -327,7 +326,7 @@ impl RunReader {
         Ok(())
     }
 
-    /// Goes over to the next chunk. Whether there is one.
+    /// Goes to the next chunk. Returns whether there is one.
     fn next_chunk(&mut self) -> Result<bool> {
         self.give_back();
         self.shared = Shared::default();
@@ -337,7 +336,7 @@ impl RunReader {
         Ok(true)
     }
 
-    /// Lets go of the chunk; who still uses it gives it back then.
+    /// Releases the chunk. If it is still in use, its last user gives it back.
     fn give_back(&mut self) {
         if let Some(slot) = self.chunk.take().and_then(Arc::into_inner) {
             self.ahead.release(slot);
@@ -358,10 +357,10 @@ impl Drop for RunReader {
     }
 }
 
-/// The record of `chunk` behind what was `passed` of it, verified and passed as well; `None` when the chunk ends
-/// before the record does. A header that is cut off by the chunk's end cannot be decoded.
+/// Returns the record of `chunk` after the first `passed` bytes, verifies it, and passes it. Returns `None` when the
+/// chunk ends before the record does. A header that is cut off by the chunk's end cannot be decoded.
 ///
-/// Inlined: what it returns would go through memory, and a scan waits for that with every record.
+/// Inlined: otherwise the result would go through memory, and a scan would wait for that with every record.
 #[inline(always)]
 fn next_in(chunk: &[u8], passed: &mut usize) -> Result<Option<RunRecord>, RecordError> {
     let left = chunk.get(*passed..).unwrap_or_default();

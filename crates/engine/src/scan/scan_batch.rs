@@ -1,4 +1,4 @@
-//! The entries that a scan brings at once, with their values.
+//! The entries that a scan reads at once, with their values.
 
 use crate::remote::spot::Spot;
 use crate::scan::found::{Location, RunRecord};
@@ -13,53 +13,53 @@ use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of one read that joins neighbouring records, at most.
+/// Maximum bytes of one read that joins neighbouring records.
 const MAX_READ_BYTES: u64 = 256 << 10;
-/// Bytes between two records that one read brings, at most: to leave them out takes a read more, which costs as much.
+/// Maximum bytes between two records that one read brings. Leaving them out takes another read, which costs as much.
 const MAX_GAP_BYTES: u64 = 1 << 10;
-/// The same of a read from storage, where blocks are read as a whole.
+/// The same for a read from storage, where blocks are read as a whole.
 const MAX_STORED_GAP_BYTES: u64 = 16 << 10;
 
-/// Bytes of values of a batch, beyond which it ends.
+/// A batch ends when its values have more bytes than this.
 const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Bytes that a value counts for before it is merged.
 const ASSUMED_BYTES: u32 = 16 << 10;
 
-/// Entries in the order in which the scan meets them, whose values are here once they are read.
+/// Entries in the order in which the scan meets them, with their values once they are read.
 #[derive(Default)]
 pub(crate) struct ScanBatch {
     entries: Vec<Entry>,
-    /// Keys and local values, one behind the other: buffer 0.
+    /// Keys and local values, one after the other: buffer 0.
     bytes: Vec<u8>,
-    /// What records were read into: buffers from 1 on.
+    /// The buffers that records were read into, numbered from 1 on.
     buffers: Vec<Buffer>,
     /// Entries whose records are to be read, in order.
     pending: Vec<Pending>,
-    /// What brings them.
+    /// The reads that bring the pending records.
     joined: Joined,
     /// Entries whose values are merged, in order.
     merged: Vec<usize>,
-    /// The value of the last one that was merged, and which entry that is.
+    /// The value that was merged last, and its entry.
     made: Option<(usize, Vec<u8>)>,
     /// Entries that expire, in order, each with its expiry.
     expiries: Vec<(usize, u64)>,
     /// How often the batch was cleared.
     generation: u64,
-    /// Bytes of the values; of those that are yet to be read, the lengths of their records.
+    /// Bytes of the values; for values that are still to be read, the lengths of their records.
     value_bytes: usize,
 }
 
-/// As which buffer a chunk was shared, and in which generation of the batch.
+/// The generation of the batch in which a chunk was shared, and as which buffer.
 pub(crate) type Shared = Option<(u64, usize)>;
 
 struct Entry {
     key: Place,
-    /// Of a pending entry, a place of the record's length.
+    /// For a pending entry, a place with the record's length.
     value: Place,
 }
 
-/// Part of a buffer. A batch holds a few megabytes and one value more, so 32 bits suffice.
+/// Part of a buffer. A batch holds a few megabytes and one more value, so 32 bits suffice.
 #[derive(Clone, Copy)]
 struct Place {
     buffer: u32,
@@ -90,8 +90,8 @@ struct Read {
     length: u64,
 }
 
-/// The reads that bring pending records, and for each of these: which read, and where in it. Batch after batch has as
-/// many, so they stay allocated.
+/// The reads that bring pending records, and for each record, which read and where in it. Batch after batch has about
+/// as many, so they stay allocated.
 #[derive(Default)]
 struct Joined {
     reads: Vec<Read>,
@@ -102,8 +102,8 @@ struct Joined {
 }
 
 impl Read {
-    /// Makes the read bring a record, too, that lies behind it. Returns where in it that is; `None` when it lies too far
-    /// away.
+    /// Extends the read to a record after it. Returns where in the read the record is; `None` when the record is too
+    /// far away.
     fn reach(&mut self, spot: &Spot, length: u64) -> Option<u64> {
         let at = self.spot.distance_to(spot)?;
         let gap = at.checked_sub(self.length)?;
@@ -121,7 +121,7 @@ impl Read {
 
 impl Place {
     const EMPTY: Self = Self { buffer: 0, start: 0, end: 0 };
-    /// In no buffer: the value is merged when the iterator comes to it, since it may be of any length.
+    /// In no buffer: the value is merged when the iterator reaches it, since it may be of any length.
     const MERGED: Self = Self { buffer: u32::MAX, start: 0, end: ASSUMED_BYTES };
 
     #[inline]
@@ -140,7 +140,7 @@ impl ScanBatch {
         self.entries.len()
     }
 
-    /// Whether the batch may take another entry, `limit` being how many it is to hold.
+    /// Whether the batch, which should hold `limit` entries, may take another one.
     #[inline]
     pub(crate) fn has_room(&self, limit: usize) -> bool {
         self.entries.len() < limit && self.value_bytes < MAX_VALUE_BYTES
@@ -182,7 +182,7 @@ impl ScanBatch {
         buffer.get(place.start as usize..place.end as usize)
     }
 
-    /// Removes all entries; what was read for them goes back to `endpoint`.
+    /// Removes all entries. The slots that were read for them go back to `endpoint`.
     pub(crate) fn clear(&mut self, endpoint: &mut ScanEndpoint) {
         for buffer in self.buffers.drain(..) {
             match buffer {
@@ -226,7 +226,7 @@ impl ScanBatch {
         Ok(())
     }
 
-    /// Adds an entry whose value is merged when the iterator comes to it.
+    /// Adds an entry whose value is merged when the iterator reaches it.
     #[cold]
     pub(crate) fn add_merged(&mut self, key: &[u8]) {
         self.merged.push(self.entries.len());
@@ -234,7 +234,7 @@ impl ScanBatch {
         self.push(key, Place::MERGED);
     }
 
-    /// Notes the merged value of an entry, in place of that of another one.
+    /// Stores the merged value of an entry, in place of another entry's.
     pub(crate) fn set_merged(&mut self, entry: usize, value: Vec<u8>) {
         self.made = Some((entry, value));
     }
@@ -253,7 +253,7 @@ impl ScanBatch {
         }
     }
 
-    /// The buffer that `chunk` is, for what is added next.
+    /// Returns the buffer that `chunk` is, for the entries that are added next.
     pub(crate) fn share(&mut self, chunk: &Arc<Slot>) -> usize {
         match self.buffers.last() {
             Some(Buffer::Chunk(last)) if Arc::ptr_eq(last, chunk) => {}
@@ -262,7 +262,7 @@ impl ScanBatch {
         self.buffers.len()
     }
 
-    /// The same for a chunk that was perhaps shared before, between others.
+    /// Does the same for a chunk that was perhaps shared before, between others.
     #[inline]
     pub(crate) fn share_again(&mut self, chunk: &Arc<Slot>, shared: &mut Shared) -> usize {
         match *shared {
@@ -275,7 +275,7 @@ impl ScanBatch {
         }
     }
 
-    /// Adds the entry that a record of a shared buffer is.
+    /// Adds a record of a shared buffer as an entry.
     #[inline]
     pub(crate) fn add_shared(&mut self, buffer: usize, record: &RunRecord) {
         self.push(Place::new(buffer, &record.key), Place::new(buffer, &record.value));
@@ -311,9 +311,8 @@ impl ScanBatch {
         }
     }
 
-    /// Brings all pending values with one round trip. Records that follow each other come in one read: they lie
-    /// in key order, whichever way the scan goes. Many reads are one request to the memory node, where that is
-    /// cheaper.
+    /// Reads all pending values with one round trip. Records that follow each other come in one read: they are stored
+    /// in key order, whichever way the scan goes. Many reads are one request to the memory node, where that is cheaper.
     ///
     /// # Errors
     /// Those of the fabric; `Corrupt` when a record is not what it should be.
@@ -375,7 +374,7 @@ impl ScanBatch {
 }
 
 impl Joined {
-    /// Finds the reads. Records of a segment that come one behind the other, nearly, are one read: a table's records lie in
+    /// Determines the reads. Records of a segment that nearly follow each other are one read: a table's records are in
     /// several runs, which a scan goes through at the same time.
     fn join(&mut self, pending: &[Pending]) {
         self.reads.clear();
@@ -398,7 +397,7 @@ impl Joined {
     }
 }
 
-/// The reads' bytes, if the memory node brings them, and where those of each begin.
+/// Returns the reads' bytes, if the memory node brings them, and where the bytes of each read begin.
 fn gathered(endpoint: &ScanEndpoint, reads: &[Read]) -> Option<(Vec<u8>, Vec<usize>)> {
     if !endpoint.gathers(reads.len()) {
         return None;
@@ -426,7 +425,7 @@ fn gathered(endpoint: &ScanEndpoint, reads: &[Read]) -> Option<(Vec<u8>, Vec<usi
     (bytes.len() == end).then_some((bytes, starts))
 }
 
-/// Where in a record's bytes the value is, once the record is verified.
+/// Verifies a record, and returns where in its bytes the value is.
 fn value_in(bytes: &[u8], key: &[u8]) -> Result<Range<usize>> {
     let record = Record::decode(bytes)?;
     if record.key != key {

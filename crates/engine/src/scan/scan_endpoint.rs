@@ -1,8 +1,8 @@
-//! The endpoint of a scan: reads that are asked for ahead of their use, and survive its breaking.
+//! The endpoint of a scan: reads are asked for ahead of their use, and survive a break of the endpoint.
 //!
-//! The sources of a scan share one endpoint, to one member of the shard. A read that was asked for over an endpoint that broke
-//! since is asked for again over the next one, as long as the link lives. What is asked for and not
-//! wanted any more has to be given up, so that the endpoint is clean when it goes back to its pool.
+//! The sources of a scan share one endpoint, to one member of the shard. If an endpoint breaks, its reads are asked for
+//! again over the next one, as long as the link lives. A read that was asked for and is no longer wanted must be given
+//! up, so that the endpoint is clean when it goes back to its pool.
 
 use crate::remote::endpoints::Pooled;
 use crate::remote::members::Members;
@@ -15,7 +15,7 @@ use forebay_fabric::Slot;
 use forebay_memory_client::ExtentRange;
 use std::sync::Arc;
 
-/// How often an endpoint that broke is replaced before a read that goes through.
+/// How often a broken endpoint is replaced before a read succeeds.
 const REOPENS: u32 = 3;
 
 /// The endpoint that the sources of a scan share.
@@ -28,9 +28,9 @@ pub(crate) struct ScanEndpoint {
     /// The member where the scan reads.
     at: Arc<Remote>,
     endpoint: Pooled,
-    /// How many endpoints there were before.
+    /// The number of endpoints before this one.
     generation: u32,
-    /// Of them, those since the last read that went through.
+    /// How many of them were replaced since the last read that succeeded.
     reopens: u32,
 }
 
@@ -55,7 +55,7 @@ impl ScanEndpoint {
         self.at.member()
     }
 
-    /// Asks for `length` bytes, which the next [`ScanEndpoint::flush`] or wait sets going.
+    /// Asks for `length` bytes. The next [`ScanEndpoint::flush`] or wait starts the read.
     ///
     /// # Errors
     /// Those of the fabric that another endpoint does not mend.
@@ -71,7 +71,7 @@ impl ScanEndpoint {
         }
     }
 
-    /// Sets going what was asked for.
+    /// Starts the reads that were asked for.
     pub(crate) fn flush(&mut self) {
         self.endpoint.flush();
     }
@@ -95,12 +95,13 @@ impl ScanEndpoint {
         }
     }
 
-    /// Whether so many records that lie apart are to be gathered.
+    /// Whether this many records that are apart should be gathered.
     pub(crate) fn gathers(&self, records: usize) -> bool {
         self.at.gathers(records)
     }
 
-    /// Has the memory node bring `ranges` in one piece; `None` when it does not, whatever the cause.
+    /// Asks the memory node for `ranges` in one piece. Returns `None` when the node does not bring them, whatever the
+    /// cause.
     pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
         self.at.gather(ranges)
     }
@@ -110,7 +111,8 @@ impl ScanEndpoint {
         self.endpoint.release(slot);
     }
 
-    /// Gives up a read that nobody wants any more. One from memory is waited for, unless the endpoint broke, which nobody uses again.
+    /// Gives up a read that is no longer wanted. Waits for a read from memory, unless its endpoint broke: a broken
+    /// endpoint is not used again.
     pub(crate) fn give_up(&mut self, asked: Asked) {
         if asked.generation == self.generation
             && self.endpoint.failure().is_none()
@@ -121,7 +123,7 @@ impl ScanEndpoint {
         }
     }
 
-    /// Goes over to another endpoint after a failure, or returns it when that would not help.
+    /// Switches to another endpoint after a failure, or returns the failure when that would not help.
     fn reopen(&mut self, failure: Error) -> Result<()> {
         if self.reopens == REOPENS || !self.members.may_read_again(&self.at, &failure) {
             return Err(failure);
