@@ -1,4 +1,4 @@
-//! Reads of a database with several copies in memory are spread over all of them: what that costs, and what it survives.
+//! Reads of a database with several copies in memory are spread over all copies: what that costs, and what it survives.
 
 use crate::common::copied::{options, register, sharded, start};
 use crate::common::model::{Model, contents, key, write};
@@ -11,10 +11,10 @@ use forebay_fabric::{Counts, Traffic};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 const KEYS: u64 = 400;
-/// Keys of a read of several.
+/// Number of keys in a read of several.
 const AT_ONCE: usize = 16;
 
-/// One shard that does nothing by itself.
+/// The options of one shard that does nothing by itself.
 fn quiet(register: &Storage, copies: usize) -> Options {
     Options { background_threads: 0, settle_after: None, write_buffer_bytes: 1 << 20, ..options(register, copies) }
 }
@@ -50,7 +50,7 @@ fn at_each(process: &Process) -> Vec<Counts> {
     process.links.iter().map(|link| link.counts(Traffic::Foreground)).collect()
 }
 
-/// What `threads` threads cost each node that read everything in this way.
+/// Returns what it costs each node if `threads` threads read everything in this way.
 fn cost(process: &Process, threads: usize, read: impl Fn() + Sync) -> Vec<Counts> {
     let before = at_each(process);
     let turns = AtomicUsize::new(0);
@@ -75,7 +75,8 @@ fn threads_read_at_all_copies() {
         for (way, costs) in [("gets", &gets), ("reads of several", &multi_gets), ("scans", &scans)] {
             assert!(costs[0].reads > 0 && costs.iter().all(|cost| *cost == costs[0]), "{way}: {costs:?}");
         }
-        // Each read of a key takes one round trip, and of several keys no more, whoever reads. A key may look like one of another table.
+        // A read of one key takes one round trip, and so does a read of several keys, at each member. A key may look
+        // like one of another table.
         let (reads, batches) = (2 * KEYS..2 * KEYS * 101 / 100, 2 * KEYS / AT_ONCE as u64);
         assert!(reads.contains(&gets[0].reads) && gets[0].round_trips == gets[0].reads, "{gets:?}");
         assert!(reads.contains(&multi_gets[0].reads), "{multi_gets:?}");
@@ -105,7 +106,7 @@ fn reads_cost_the_same_with_any_number_of_copies() {
     assert!(costs[0][0].reads >= KEYS && costs[0] == costs[1] && costs[1] == costs[2], "{costs:?}");
 }
 
-/// Whoever reads, as few nodes are asked as if each shard were read at its first member.
+/// Whichever thread reads, it asks as few nodes as if each shard were read at its first member.
 #[test]
 fn a_read_of_several_shards_takes_as_few_round_trips_for_each_thread() {
     for count in [2, 3] {
@@ -133,7 +134,8 @@ fn a_read_of_several_shards_takes_as_few_round_trips_for_each_thread() {
     }
 }
 
-/// Threads read in every way while either of two nodes is lost: nobody finds anything wrong, and all of them go on at the other.
+/// Threads read in every way while either of two nodes is lost. No thread reads anything wrong, and all of them
+/// continue at the other node.
 #[test]
 fn either_of_two_nodes_is_lost_under_reading_threads() {
     for lost in 0..2 {
@@ -177,7 +179,7 @@ fn either_of_two_nodes_is_lost_under_reading_threads() {
     }
 }
 
-/// Copies are lost and made again under threads that check what they read, while the database is written.
+/// Copies are lost and made again while threads check what they read and the database is written.
 #[test]
 fn copies_are_made_again_under_reading_threads() {
     let (mut nodes, register) = (start(2), register());
@@ -185,7 +187,7 @@ fn copies_are_made_again_under_reading_threads() {
     let db = process.open(sharded(&register, 2));
     let mut model = Model::new();
     let mut random = Random::seeded(87);
-    // What nobody changes: behind all that is written.
+    // Keys that do not change: they come after all that are written.
     let fixed: Vec<_> = (0..200).map(|number| (format!("x{number:03}").into_bytes(), value(number))).collect();
     fixed.iter().for_each(|(key, value)| db.put(key, value).unwrap());
     db.flush().unwrap();

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_base::ErrorKind;
 use std::sync::Arc;
 
-/// The number of an object: the epoch of its writer, and a number that this writer gave once.
+/// The number of an object: the epoch of its writer, and a number that this writer used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectNumber {
     /// The epoch.
@@ -50,10 +50,11 @@ impl NumberedObjects {
         self.prefix.numbered(object.epoch)?.numbered(object.number)
     }
 
-    /// Writes an object. An object that has these bytes already is fine: a reply may have been lost.
+    /// Writes an object. It is fine if the object already has these bytes: a reply may have been lost.
     ///
     /// # Errors
-    /// `Corrupt` when other bytes have the name: nobody else writes it, so what was put is damaged. Those of [`ObjectStorage::put`].
+    /// `Corrupt` when the object has other bytes: nobody else writes it, so what was put is damaged. Those of
+    /// [`ObjectStorage::put`].
     pub fn put(&self, object: ObjectNumber, bytes: Bytes) -> Result<()> {
         self.storage.put_once(&self.name(object)?, bytes).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {
@@ -64,8 +65,8 @@ impl NumberedObjects {
         })
     }
 
-    /// Begins an object whose bytes come one after the other. The caller makes sure that the number is new: an object that
-    /// has it is replaced.
+    /// Begins an object whose bytes are written as a stream. The caller makes sure that the number is new: an object
+    /// that has it is replaced.
     ///
     /// # Errors
     /// As for [`ObjectStorage::writer`].
@@ -99,9 +100,9 @@ impl NumberedObjects {
         Ok(listed.iter().filter_map(found).collect())
     }
 
-    /// The objects of epochs before `epoch`, the caller's own, that no version needs, with their sizes in bytes. The
-    /// caller deletes those of its own epoch itself, because some are being written. Those of later epochs belong to
-    /// others.
+    /// Returns the objects of epochs before `epoch`, the caller's own, that no version needs, with their sizes in
+    /// bytes. The caller deletes those of its own epoch itself, because some are being written. Those of later epochs
+    /// belong to others.
     ///
     /// The caller must have claimed its epoch before it decides what is needed: no earlier owner can then commit a version
     /// that needs more. `is_needed` must also know what readers and checkpoints of older versions need.

@@ -1,9 +1,9 @@
-//! Bytes of the simulated storage that rot, or that one read returns wrong.
+//! Bytes of the simulated storage that rot, or that one read returns wrongly.
 
-/// A read of a handle that is to return a bit that is flipped.
+/// Plans that one read of a handle returns a flipped bit.
 #[derive(Debug, Default)]
 pub(crate) struct RottenRead {
-    /// Reads before it, and which of its bits, counted round.
+    /// How many reads come before it, and which of its bits is flipped, modulo their number.
     planned: Option<(u64, u64)>,
     done: Vec<String>,
 }
@@ -17,12 +17,12 @@ impl RottenRead {
         self.planned.is_some()
     }
 
-    /// The names of what was read so.
+    /// The names of the objects or files that were read with a flipped bit.
     pub(crate) fn done(&self) -> Vec<String> {
         self.done.clone()
     }
 
-    /// A read has returned these bytes.
+    /// Passes the bytes of a read, and flips the planned bit if this is the planned read.
     pub(crate) fn pass(&mut self, name: &str, bytes: &mut [u8]) {
         let bits = bytes.len() as u64 * 8;
         match self.planned.filter(|_| bits > 0) {
@@ -38,7 +38,8 @@ impl RottenRead {
     }
 }
 
-/// Replaces bytes at `offset`, if `from` is there. Returns whether it was. Both have the same length.
+/// Replaces the bytes `from` at `offset` by `to`, if they are there. Returns whether they were. Both have the same
+/// length.
 pub(crate) fn replace(bytes: &mut [u8], offset: usize, from: &[u8], to: &[u8]) -> bool {
     let found = bytes.get_mut(offset..offset.saturating_add(from.len())).filter(|found| *found == from);
     found.map(|found| found.copy_from_slice(to)).is_some()

@@ -1,5 +1,5 @@
 //! Random calls, each checked against a model. A call may fail in ways that the faults of the run allow. A write that fails
-//! has had no effect, unless it was to be durable: then the published numbers say whether it had one.
+//! has had no effect, unless it should have been durable: then the published numbers say whether it had one.
 
 use crate::clock::DayClock;
 use crate::damage::Damage;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const HELD: usize = 4;
 /// Maximum bytes of an operand.
 const OPERAND_BYTES: u64 = 24;
-/// Maximum number of milliseconds for which a value lives that expires, and by which the time of day jumps.
+/// Maximum milliseconds that an expiring value lives, and that the time of day jumps by.
 const MOST_LIFE_MS: u64 = 10_000;
 
 /// See the module.
@@ -32,7 +32,7 @@ pub(crate) struct Calls {
     pub(crate) journal: Journal,
     shards: u64,
     clock: Arc<DayClock>,
-    /// The model keeps what was from this moment on, whoever else asks for it.
+    /// The model keeps the past from this moment on, whatever else needs it.
     pub(crate) kept_from: Option<Moment>,
     /// Another process may have taken the database over.
     pub(crate) may_be_fenced: Arc<AtomicBool>,
@@ -78,14 +78,14 @@ impl Calls {
         }
     }
 
-    /// Releases everything held of the database.
+    /// Releases everything of the database that is held.
     pub(crate) fn release(&mut self) {
         self.snapshots.clear();
         self.walkers.clear();
         self.forget();
     }
 
-    /// Has the time of day pass, or jump back, which changes nothing for those who have seen a later one.
+    /// Makes the time of day pass, or jump back. A jump back changes nothing for processes that have seen a later time.
     fn pass_time(&mut self, db: &Db) {
         if self.random.one_in(1, 2) {
             self.clock.advance(1 + self.random.below(MOST_LIFE_MS));
@@ -103,7 +103,7 @@ impl Calls {
         }
     }
 
-    /// Makes one call of any kind, each as another thread would.
+    /// Makes one call of any kind, each time as another thread would.
     pub(crate) fn any_call(&mut self, db: &Db) {
         set_turn(self.done as usize);
         self.look_at_clock(db);
@@ -168,7 +168,7 @@ impl Calls {
         }
     }
 
-    /// The result, if there was one. A failure must be one that the run's faults explain.
+    /// Returns the result, if there was one. A failure must be one that the run's faults explain.
     pub(crate) fn answered<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(answer) => Some(answer),
@@ -218,7 +218,7 @@ impl Calls {
 
     fn put(&mut self, db: &Db) {
         let (key, value) = (self.key(), self.value());
-        // Some values expire, at once, some time or never.
+        // Some values expire: at once, some time, or never.
         let expiry_ms = match self.random.below(16) {
             0 => Some(0),
             1 => Some(u64::MAX),
@@ -265,7 +265,7 @@ impl Calls {
     ) -> bool {
         let is_taken_over = self.may_be_fenced.load(Ordering::Relaxed);
         let before = self.numbers(db);
-        // Records that moved between shards since the last call have numbers that are not of this write.
+        // Records that moved between shards since the last call took numbers that are not this write's.
         self.journal.wrote(&before, self.model.now());
         // A step that flushes waits for the log.
         self.is_alone.store(self.habits.has_copies(), Ordering::Relaxed);
@@ -299,7 +299,7 @@ impl Calls {
         has_effect
     }
 
-    /// How the next write is made.
+    /// Draws the options of the next write.
     fn write_options(&mut self) -> WriteOptions {
         let durability = match self.random.below(40) {
             0 => Some(Durability::None),
@@ -321,7 +321,7 @@ impl Calls {
         )
     }
 
-    /// Has writes be durable again after a sync has failed.
+    /// Makes writes durable again after a failed sync.
     fn resume(&mut self, db: &Db) {
         let result = db.resume();
         self.answered(result);
@@ -389,7 +389,7 @@ impl Calls {
         }
     }
 
-    /// Puts values of so many bytes, one under each key. Returns whether all of them were accepted.
+    /// Puts a value of `bytes` bytes under each key. Returns whether all of them were accepted.
     pub(crate) fn put_much(&mut self, db: &Db, bytes: usize) -> bool {
         let options = self.write_options();
         let value = vec![b'v'; self.habits.value_bytes as usize];
@@ -448,7 +448,7 @@ impl Calls {
         );
     }
 
-    /// Each shard's published number, where that tells what outlives the process.
+    /// Returns each shard's published number, if that tells what outlives the process.
     fn numbers(&self, db: &Db) -> Vec<u64> {
         if self.habits.is_named { published(db) } else { Vec::new() }
     }
@@ -489,8 +489,8 @@ impl Calls {
         }
     }
 
-    /// Logs what was written so far. It outlives the process once the call has returned, and no process that was taken
-    /// over can do so.
+    /// Logs what was written so far, which outlives the process once the call has returned. A process that was taken
+    /// over cannot do so.
     fn sync(&mut self, db: &Db) {
         let numbers = published(db);
         let logged = db.statistics().log.bytes;
@@ -527,7 +527,7 @@ impl Calls {
         self.forget();
     }
 
-    /// Makes the model forget what nobody can ask for.
+    /// Makes the model forget what can no longer be asked for.
     pub(crate) fn forget(&mut self) {
         let snapshots = self.snapshots.iter().map(|snapshot| snapshot.1);
         let walkers = self.walkers.iter().map(Walker::moment);

@@ -1,5 +1,5 @@
-//! The clock of a database: that of the network, with a time of day that moves only when the run says so. So it does not
-//! depend on how long a call takes what has expired.
+//! The clock of a database: the network's clock, with a time of day that moves only when the run says so. So what has
+//! expired does not depend on how long a call takes.
 
 use forebay_env::{Clock, Nanos};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl DayClock {
         Self { network, wall_ms: wall_ms.into(), latest_ms: wall_ms.into() }
     }
 
-    /// Moves the time of day on from the latest that it has been.
+    /// Moves the time of day forward from the latest that it has been.
     pub(crate) fn advance(&self, milliseconds: u64) {
         let wall_ms = self.latest_ms.fetch_add(milliseconds, Ordering::Relaxed) + milliseconds;
         self.wall_ms.store(wall_ms, Ordering::Relaxed);

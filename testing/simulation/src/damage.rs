@@ -1,6 +1,8 @@
-//! Damage: bytes in storage, on their way from it, or in one of several copies in memory, that are not what was written.
+//! Damage: bytes that are not what was written, in storage, on their way from it, or in one of several copies in
+//! memory.
 //!
-//! One place is damaged at a time: a bit or some are flipped, a short stretch is zeroed, or torn, so that other bytes are there.
+//! One place is damaged at a time: one or a few bits are flipped, or a short stretch is zeroed or overwritten with
+//! other bytes.
 //!
 //! | where | how long | what is found meanwhile | afterwards |
 //! |---|---|---|---|
@@ -8,17 +10,18 @@
 //! | what one read of storage returns | once | the same | all works again |
 //! | the memory of one node of a database with copies | until the copies are looked at | what was written, and no error: another copy is whole | no copy is damaged, and no other node is needed |
 //!
-//! While a copy is damaged, no other node is lost: two failures are one more than two copies survive. So nothing but the run
+//! While a copy is damaged, no other node is lost: two failures are one more than two copies survive. So only the run
 //! loses links of such a database.
 //!
 //! # What cannot be told from a torn write
 //!
-//! A frame of a log in files counts for damaged only if a later one says that it was durable. The frames of the last group have no
-//! later one, so damage to them looks as if power had failed in the middle of them (`docs/formats/log.md`, decision 0033). Then the
-//! last group is cut, although it was acknowledged, and opening says so (`Recovery::cuts`). That is all that a database may lack,
-//! and only if the damage lies in a log in files, and stays: see [`Damage::may_take_a_group`]. A log in objects has no such end, as an
-//! object is there as a whole. A log in memory has marks (`docs/formats/log-mark.md`), and another copy. Of frames, which are
-//! aligned to 8 bytes, no more than one is damaged at a time: so no more than one group.
+//! A frame of a log in files counts as damaged only if a later frame says that it was durable. The frames of the last
+//! group have no later frame, so damage to them looks like a power failure in the middle of them
+//! (`docs/formats/log.md`, decision 0033). Then the last group is cut, although it was acknowledged, and opening says
+//! so (`Recovery::cuts`). A database may lack nothing else, and only if the damage is in a log in files, and stays: see
+//! [`Damage::may_take_a_group`]. A log in objects has no such end, as an object exists as a whole or not at all. A log
+//! in memory has marks (`docs/formats/log-mark.md`), and another copy. Frames are aligned to 8 bytes, and at most one
+//! is damaged at a time, so at most one group is.
 
 use crate::draw::{Drawn, Kept};
 use crate::store::Store;
@@ -33,19 +36,19 @@ use std::ops::Range;
 
 /// Maximum number of waits before something is damaged.
 const SOON: u64 = 60;
-/// Maximum number of reads of storage before one that is.
+/// Maximum number of reads of storage before one that is damaged.
 const READS: u64 = 20;
-/// Frames of a log begin at multiples of so many bytes.
+/// Frames of a log begin at multiples of this many bytes.
 const FRAME_ALIGNMENT: usize = 8;
-/// Maximum bytes of a stretch elsewhere.
+/// Maximum bytes of a damaged stretch elsewhere.
 const STRETCH_BYTES: u64 = 64;
-/// Bytes on both sides by which what was damaged is recognised.
+/// Bytes on both sides by which a damaged place is recognised.
 const AROUND_BYTES: usize = 16;
-/// The end of what is written of an object or a file, where more is decided than elsewhere.
+/// Bytes at the written end of an object or a file, where more is decided than elsewhere.
 const END_BYTES: usize = 200;
 /// Tries to find bytes that are not zero: most zeros were never written.
 const TRIES: usize = 16;
-/// Memory is in use, or not, by so many bytes.
+/// Memory is in use, or not, in units of this many bytes.
 const LINE_BYTES: usize = 64;
 
 /// Counts of a run.
@@ -57,13 +60,13 @@ pub struct DamageCounts {
     pub reads: u64,
     /// Places damaged in copies in memory.
     pub copies: u64,
-    /// Of places and reads of storage, those that failed a call or an opening.
+    /// How many damaged places and reads of storage failed a call or an opening.
     pub met: u64,
     /// Openings that cut a group that was acknowledged, and said so.
     pub cut: u64,
     /// Damaged places of copies that the database found.
     pub found: u64,
-    /// Of these, those that it wrote anew.
+    /// How many of these the database repaired.
     pub mended: u64,
 }
 
@@ -105,7 +108,7 @@ struct State {
     /// Nothing is damaged any more.
     is_over: bool,
     episode: Option<Episode>,
-    /// It has failed a call or an opening.
+    /// The damage has failed a call or an opening.
     is_met: bool,
     counts: DamageCounts,
 }
@@ -123,19 +126,19 @@ impl Damage {
         Self { kept: drawn.kept, state: Mutex::new(state) }
     }
 
-    /// Has something be damaged after some more waits.
+    /// Plans that something is damaged after some more waits.
     pub(crate) fn come_soon(&self) {
         let mut state = lock(&self.state);
         state.due_after = Some(state.random.below(SOON));
     }
 
-    /// Nothing is damaged any more that is not.
+    /// Ends new damage: what is not damaged stays so.
     pub(crate) fn come_no_more(&self) {
         let mut state = lock(&self.state);
         (state.due_after, state.is_over) = (None, true);
     }
 
-    /// Somebody waits. Whether it is time.
+    /// Counts a wait. Returns whether it is time to damage something.
     pub(crate) fn is_due(&self) -> bool {
         let mut state = lock(&self.state);
         let due = state.due_after == Some(0);
@@ -157,7 +160,7 @@ impl Damage {
         }
     }
 
-    /// Whether damage to storage explains a failure. Then it was met.
+    /// Whether damage to storage explains a failure. If so, notes that the damage was met.
     pub(crate) fn explains(&self, kind: ErrorKind) -> bool {
         let mut state = lock(&self.state);
         let is_stored = match &state.episode {
@@ -165,7 +168,7 @@ impl Damage {
             Some(Episode::Read(store)) => !store.rotten_reads().is_empty(),
             _ => false,
         };
-        // What says which version it is of may be damaged.
+        // The damaged bytes may be those that name a format's version, hence `Unsupported`.
         let explains = is_stored && matches!(kind, ErrorKind::Corrupt | ErrorKind::Unsupported);
         state.is_met |= explains;
         explains
@@ -182,7 +185,7 @@ impl Damage {
         lock(&self.state).counts.cut += 1;
     }
 
-    /// Chooses whether storage is damaged, of a database that has storage, or else its copies.
+    /// Chooses whether storage is damaged, if the database has storage, or its copies.
     pub(crate) fn chooses_storage(&self) -> bool {
         match self.kept {
             Kept::InCopies { is_registered: true } => lock(&self.state).random.one_in(1, 4),
@@ -190,7 +193,7 @@ impl Damage {
         }
     }
 
-    /// Damages something in storage, or one of the next reads of it by `reader`.
+    /// Damages something in storage, or one of the next reads of storage by `reader`.
     pub(crate) fn damage_storage(&self, store: &Store, reader: Option<&Store>) {
         let mut state = lock(&self.state);
         if state.episode.is_some() {
@@ -210,7 +213,7 @@ impl Damage {
         }
     }
 
-    /// A process opens the database: now and then one of its reads is damaged.
+    /// Damages storage, or a read, now and then when a process opens the database.
     pub(crate) fn damage_opening(&self, store: &Store, reader: Option<&Store>) {
         let mut state = lock(&self.state);
         let comes = state.episode.is_none() && !state.is_over && state.random.one_in(1, 3);
@@ -247,7 +250,8 @@ impl Damage {
         }
     }
 
-    /// Ends what goes on: what is damaged in storage is as it was, unless it has been written anew or deleted. `store` is a handle on it.
+    /// Ends the damage: restores what is damaged in storage, unless it was written anew or deleted. `store` is a handle
+    /// on the storage.
     pub(crate) fn end(&self, store: Option<&Store>) {
         let mut state = lock(&self.state);
         state.due_after = None;
@@ -271,7 +275,7 @@ impl Damage {
         matches!(lock(&self.state).episode, Some(Episode::Stored(_) | Episode::Read(_)))
     }
 
-    /// Whether it stays until it is taken back.
+    /// Whether the damage stays until it is taken back.
     pub(crate) fn is_at_rest(&self) -> bool {
         matches!(lock(&self.state).episode, Some(Episode::Stored(_)))
     }
@@ -303,7 +307,7 @@ impl State {
         (self.episode, self.is_met) = (Some(episode), false);
     }
 
-    /// Damages an object or a file. `None` when there is none that has bytes.
+    /// Damages an object or a file. Returns `None` when there is none that has bytes.
     fn damage_object(&mut self, store: &Store) -> Option<Spot> {
         let mut names = store.names();
         // Commits and logs are few and small beside segments.
@@ -326,7 +330,7 @@ impl State {
         store.rot(&name, offset, &sound, &damaged).then_some(Spot { name, offset, sound, damaged })
     }
 
-    /// A byte that is not zero, if one is found, anywhere or near the end of them.
+    /// Returns the place of a byte that is not zero, if one is found, anywhere in the bytes or near their written end.
     fn place(&mut self, bytes: &[u8]) -> usize {
         let written = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
         let from = if self.random.one_in(1, 3) { written.saturating_sub(END_BYTES) } else { 0 };
@@ -340,14 +344,14 @@ impl State {
         at
     }
 
-    /// A byte, or a stretch from it on, within some bytes.
+    /// Returns the range of one byte, or of a stretch that begins with it, that ends within `within`.
     fn stretch(&mut self, at: usize, within: Range<usize>, most: u64) -> Range<usize> {
         let length = if self.random.one_in(1, 2) { 1 } else { 1 + self.random.below(most) as usize };
         at..(at + length).min(within.end)
     }
 }
 
-/// Other bytes in place of `sound`: with flipped bits, zeros, or any.
+/// Returns other bytes in place of `sound`: with flipped bits, zeros, or any bytes.
 fn damaged(random: &mut Random, sound: &[u8]) -> Vec<u8> {
     let mut damaged = sound.to_vec();
     match random.below(4) {

@@ -1,6 +1,5 @@
 //! The random parameters of a seed: its database's options, its network, its faults. All of them
-//! are drawn, so the same calls meet every combination in some seed, and the model says what they
-//! must all return.
+//! are drawn, so the same calls meet every combination in some seed. The model says what they must all return.
 
 use crate::habits::Habits;
 use crate::operands::Operator;
@@ -14,9 +13,9 @@ use forebay_fabric::sim::Faults;
 use forebay_table::job::SizeClasses;
 use std::time::Duration;
 
-/// Number of key prefixes between which shard bounds lie.
+/// Number of key prefixes; shard bounds are between them.
 const FIRST_DIGITS: u64 = 9;
-/// Maximum number of keys of a database of which images are taken. Each image is read as a whole.
+/// Maximum keys of a database when images of it are taken. Each image is read as a whole.
 const IMAGED_KEYS: u64 = 500;
 /// The database's name, if it has one.
 pub(crate) const NAME: &str = "simulated";
@@ -26,7 +25,7 @@ pub(crate) const NAME: &str = "simulated";
 pub(crate) enum Kept {
     /// On its memory nodes, if anywhere.
     InMemory,
-    /// In several copies in memory, of which a register knows: one in storage, or the memory nodes are it.
+    /// In several copies in memory, which a register knows: a register in storage, or the memory nodes.
     InCopies { is_registered: bool },
     /// In storage on a disk.
     OnDisk,
@@ -35,12 +34,12 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// Whether segments, versions and the log lie in storage.
+    /// Whether segments, versions and the log are in storage.
     pub(crate) const fn is_stored(self) -> bool {
         matches!(self, Self::OnDisk | Self::InObjects)
     }
 
-    /// Whether anything does.
+    /// Whether anything is in storage.
     pub(crate) const fn has_storage(self) -> bool {
         self.is_stored() || matches!(self, Self::InCopies { is_registered: true })
     }
@@ -83,7 +82,7 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// How many nodes a database with copies may lose in all, one after the other.
+    /// Returns how many nodes a database with copies may lose in all, one after the other.
     pub(crate) fn survivable_losses(&self) -> u32 {
         match self.kept {
             Kept::InCopies { is_registered: true } => u32::MAX,
@@ -93,7 +92,8 @@ impl Drawn {
     }
 
     /// Whether a call may hold a lock while it waits for the network: a step inside it would wait for that lock for ever. A change of
-    /// members holds one, and so does who leases memory for a job, which a call does for copies that a worker makes in storage.
+    /// members holds one. So does a lease of memory for a job, which a call makes for copies that a worker makes in
+    /// storage.
     pub(crate) fn calls_hold_locks(&self) -> bool {
         self.kept.is_registered_in_nodes() || (self.kept.is_stored() && self.workers > 0)
     }
@@ -113,7 +113,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
     let is_named = kept != Kept::InMemory || random.one_in(1, 2);
     let may_be_full = !kept.has_copies() && random.one_in(1, 6);
     let nodes = match kept {
-        // Nodes that are the register need a majority without the one that is lost.
+        // Nodes that are the register need a majority without the lost node.
         Kept::InCopies { is_registered } => pick(random, [if is_registered { 2 } else { 3 }, 3, 4]),
         _ if may_be_full => 1,
         _ => pick(random, [1, 1, 2, 3]),
@@ -136,7 +136,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
     };
     // A call inside the only step cannot wait for memory, or for the log that the step ships.
     let calls_inside = !may_be_full && !kept.has_copies() && random.one_in(1, 2);
-    // Drawn apart where they reach the storage, so that the other options of a seed are what they were.
+    // Workers that reach the storage are drawn apart, so that the other options of a seed stay as they were.
     let mut apart = Random::seeded(random.clone().word());
     let workers = match kept {
         Kept::InMemory => pick(random, [0, 0, 1, 2]),
@@ -161,7 +161,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         memory_bytes: if may_be_full { pick(random, [3 << 19, 2 << 20]) } else { 24 << 20 },
         extent_bytes: if may_be_full { 64 << 10 } else { 512 << 10 },
         calls_inside,
-        // A node that is too small anyway.
+        // Only for a node that is too small anyway.
         has_neighbour: may_be_full && random.clone().one_in(1, 2),
         rots,
     }
@@ -183,7 +183,7 @@ fn faults(random: &mut Random, kept: Kept, rots: bool) -> Faults {
     }
 }
 
-/// Draws the parameters of a seed of which images of its storage are taken: nothing goes wrong but that.
+/// Draws the parameters of a seed when images of its storage are taken: nothing else goes wrong.
 pub(crate) fn draw_imaged(random: &mut Random) -> Drawn {
     let mut drawn = draw(random);
     while !drawn.kept.is_stored() || drawn.habits.may_be_full {
@@ -264,7 +264,7 @@ fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) 
     }
 }
 
-/// Drawn apart, so that the other options of a seed are what they were.
+/// Drawn apart, so that the other options of a seed stay as they were.
 fn flush_place(mut random: Random) -> FlushPlace {
     random.below(1000);
     pick(&mut random, [FlushPlace::ComputeNode, FlushPlace::AsCompactions])

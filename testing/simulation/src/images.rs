@@ -1,5 +1,5 @@
 //! Images of a database's storage: what is found when power fails before any of its operations, with some of what was not
-//! synced. Each can be verified as it lies, and opens, and holds what was acknowledged.
+//! synced. Each image can be verified as it is, opens, and holds what was acknowledged.
 
 use crate::calls::Calls;
 use crate::draw::{Drawn, NAME, draw_imaged};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Maximum number of operations before an image is taken. Many calls have fewer; most flushes and compactions have more.
 const TAKEN_WITHIN: u64 = 24;
-/// Memory of each node that an image is opened with.
+/// Memory of each node with which an image is opened.
 const MEMORY_BYTES: u64 = 8 << 20;
 
 /// Counts of a run.
@@ -23,11 +23,11 @@ const MEMORY_BYTES: u64 = 8 << 20;
 pub struct ImageReport {
     /// Images that were taken and opened.
     pub images: u64,
-    /// Calls meanwhile.
+    /// Calls made meanwhile.
     pub calls: u64,
-    /// Of the images, those with writes in their log that no table had.
+    /// Images with writes in their log that no table had.
     pub replayed: u64,
-    /// Of the images, those whose log had a torn end.
+    /// Images whose log had a torn end.
     pub cut: u64,
 }
 
@@ -41,7 +41,7 @@ impl ImageReport {
     }
 }
 
-/// Runs a seed until so many images were taken.
+/// Runs a seed until this many images were taken.
 ///
 /// # Errors
 /// A description of the failure.
@@ -109,7 +109,7 @@ impl Images {
         )
     }
 
-    /// Has an image be taken before one of the next operations.
+    /// Plans that an image is taken before one of the next operations.
     fn take_soon(&mut self, process: &Process) -> Arc<Mutex<Option<Store>>> {
         let taken = Arc::<Mutex<Option<Store>>>::default();
         if let (Some(store), Some(of)) = (&process.store, self.stage.store()) {
@@ -119,7 +119,7 @@ impl Images {
         taken
     }
 
-    /// Opens an image that was taken since the journal was as it was `before`.
+    /// Opens and checks an image that was taken after the journal was in the state `before`.
     fn check(&mut self, image: &Store, mut before: Journal, process: &Process) {
         self.report.images += 1;
         let looked = StoredDatabase::new(&image.handle().storage(0), NAME).expect("an image has the database");

@@ -2,9 +2,9 @@
 //! determines what a reopened database must hold.
 //!
 //! A shard is recovered to its state after one of the writes, at the earliest the last one that a flush, a sync or a durable
-//! write covers. Each shard has its own end, unless a log of all shards leads the tables: then all of them are recovered to
-//! one moment. Where each shard has a log in memory, a batch that crosses shards and was to be durable is in all of them or
-//! in none. Keys passed on by a moved bound are in the tables of the receiving shard before the bound is recorded.
+//! write covers. Each shard has its own end, unless a log of all shards leads the tables: then all shards are recovered
+//! to one moment. If each shard has a log in memory, a durable batch that crosses shards is in all of them or in none.
+//! Keys passed on by a moved bound are in the tables of the receiving shard before the bound is recorded.
 
 use crate::model::{Model, Moment};
 use forebay_base::KeyOrder;
@@ -16,7 +16,8 @@ pub(crate) struct Journal {
     shards: Vec<Shard>,
     /// All shards are recovered to the same moment.
     has_one_end: bool,
-    /// Batches that cross shards and are whole or not there: the last number of each in each of its shards.
+    /// Batches that cross shards and must be recovered whole or not at all: the last number of each in each of its
+    /// shards.
     crossings: Vec<Vec<(usize, u64)>>,
 }
 
@@ -56,7 +57,7 @@ impl Journal {
         Self { shards: numbers.iter().map(shard).collect(), has_one_end, crossings: Vec::new() }
     }
 
-    /// Records that what was written between the two is in all shards that it changed, or in none.
+    /// Records that what was written between `before` and `after` is in all shards that it changed, or in none.
     pub(crate) fn crossed(&mut self, before: &[u64], after: &[u64]) {
         let changed = before.iter().zip(after).enumerate().filter(|(_, (before, after))| before != after);
         let parts: Vec<_> = changed.map(|(shard, (_, after))| (shard, *after)).collect();
@@ -65,7 +66,7 @@ impl Journal {
         }
     }
 
-    /// Records a write, or what took numbers and changed nothing.
+    /// Records a write, or something that took numbers and changed nothing.
     pub(crate) fn wrote(&mut self, numbers: &[u64], moment: Moment) {
         for (shard, &number) in self.shards.iter_mut().zip(numbers) {
             match shard.written.last_mut() {
@@ -89,7 +90,7 @@ impl Journal {
         self.crossings.retain(|parts| !parts.iter().all(is_durable));
     }
 
-    /// Whether shards that were recovered to `numbers` lack something that was durable.
+    /// Whether shards that were recovered to `numbers` lack durable writes.
     pub(crate) fn lacks(&self, numbers: &[u64]) -> bool {
         self.shards.iter().zip(numbers).any(|(shard, number)| *number < shard.durable)
     }
@@ -109,7 +110,8 @@ impl Journal {
         self.shards.iter().any(|shard| shard.written.last().is_some_and(|last| last.number > shard.durable))
     }
 
-    /// The contents of a database whose shards were recovered to `numbers`, and that may lack the last group.
+    /// Returns the contents of a database whose shards were recovered to `numbers`. With `may_lack_a_group`, they may
+    /// lack the last group.
     pub(crate) fn recovered(
         &self,
         model: &Model,

@@ -16,15 +16,15 @@
 //! step waits, calls may run (a flush meets writes). Interactions of two threads inside one memtable are covered by
 //! loom and shuttle, not here.
 //!
-//! The storage is a disk or an object store in memory. Its operations take no time, and nothing else runs meanwhile, but
-//! before any of them the process may be struck: killed, with or without the loss of power, or taken over. Operations
-//! fail, replies are lost, and what was asked for may be done late. What must be found afterwards follows from the
+//! The storage is a disk or an object store in memory. Its operations take no time, and nothing else runs meanwhile.
+//! But before any of them the process may be struck: killed, with or without a loss of power, or taken over. Operations
+//! fail, replies are lost, and requests may be carried out late. What must be found afterwards follows from the
 //! durability of each write (see `journal`).
 //!
 //! Bytes in storage, on their way from it, and in copies in memory are damaged (see `damage`, which says what must be found then).
 //!
-//! A database with several copies in memory loses memory nodes, and links to them, one at a time: a node only while all copies
-//! are there. Nodes come back empty, and copies are made there.
+//! A database with several copies in memory loses memory nodes, and links to them, one at a time. It loses a node only
+//! while all copies exist. Nodes come back empty, and copies are made there.
 //!
 //! | module | what |
 //! |---|---|

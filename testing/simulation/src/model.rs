@@ -1,7 +1,7 @@
 //! The expected contents of a database: a sorted map that remembers its past, as far back as a reader may ask.
 //!
 //! Each write of the database is a moment. A key has its values with the moments at which they were set, so a snapshot
-//! costs nothing but its moment. That time passes is a moment, too: what has expired by then is not there from then on.
+//! costs only its moment. A passing of time is also a moment: what has expired by then is gone from then on.
 
 use forebay_base::KeyOrder;
 use forebay_base::record::is_expired;
@@ -18,9 +18,9 @@ type Values = Vec<Version>;
 struct Version {
     since: Moment,
     value: Option<Vec<u8>>,
-    /// When the value is gone, if it is not replaced before.
+    /// When the value expires, if it is not replaced before.
     expiry_ms: Option<u64>,
-    /// What is there then: what operands above the value make of none.
+    /// The value after that: what operands after the expired value make of none.
     afterwards: Option<Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Model {
     keys: BTreeMap<Vec<u8>, Values>,
     now: Moment,
     oldest: Moment,
-    /// Times by which keys expire, ascending, and the moments from which on they are.
+    /// Times by which keys expire, ascending, each with the moment from which it applies.
     times: Vec<(Moment, u64)>,
 }
 
@@ -49,7 +49,7 @@ impl Model {
         self.now
     }
 
-    /// Forgets the past before `oldest`, which nobody asks for.
+    /// Forgets the past before `oldest`, which is no longer asked for.
     pub(crate) fn forget_before(&mut self, oldest: Moment) {
         self.oldest = oldest;
         let passed = self.times.partition_point(|time| time.0 <= oldest).saturating_sub(1);
@@ -81,7 +81,7 @@ impl Model {
         self.set(key, Version { since: self.now, value: Some(value.to_vec()), expiry_ms, afterwards: None });
     }
 
-    /// Part of the write: applies an operand, of which `apply` makes a value.
+    /// Part of the write: applies an operand, which `apply` turns into a value.
     pub(crate) fn merge(&mut self, key: &[u8], apply: impl Fn(Option<&[u8]>) -> Vec<u8>) {
         let none = Version::deleted(0);
         let before = self.keys.get(key).and_then(|values| values.last()).unwrap_or(&none);

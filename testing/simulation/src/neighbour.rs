@@ -1,8 +1,8 @@
-//! Another database of the node: a session that tells a share, takes memory that it may take, and gives it back when it is
-//! called, or does not. Now and then its process is killed.
+//! Another database of the node: a session that tells its share, takes memory that it may take, and gives it back when
+//! asked, or does not. Now and then its process is killed.
 //!
-//! It acts while somebody waits, so between any two messages of the database under test, which borrows from it, lends to
-//! it, and must get on.
+//! The neighbour acts while somebody waits, so between any two messages of the database under test. That database
+//! borrows from it, lends to it, and must still work.
 
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
@@ -12,22 +12,22 @@ use forebay_memory_client::{ClientOptions, Credit, Error, ExtentId, MemoryClient
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The node that it has memory of.
+/// The node whose memory the neighbour takes.
 const NODE: u32 = 1;
-/// Chance, one of so many waits, that it acts.
+/// The neighbour acts at one of this many waits, on average.
 const ACTS: u64 = 64;
-/// Chance, one of so many acts, that it is killed.
+/// The neighbour is killed at one of this many acts, on average.
 const KILLS: u64 = 200;
-/// Most extents that it takes at a time.
+/// Maximum extents that the neighbour takes at a time.
 const MOST_TAKEN: u64 = 4;
 
-/// Its process.
+/// The neighbour's process.
 struct Process {
     link: Arc<dyn Link>,
     client: Arc<MemoryClient>,
     leased: Vec<ExtentId>,
     share: u32,
-    /// It gives nothing back.
+    /// The process gives nothing back.
     is_stubborn: bool,
 }
 
@@ -41,25 +41,25 @@ struct Inside {
 pub(crate) struct Neighbour {
     network: SimNetwork,
     call_timeout: Duration,
-    /// Locked while it is on the stack.
+    /// Locked while the neighbour is on the stack.
     inside: Mutex<Inside>,
-    /// What renews its session.
+    /// The client that renews the neighbour's session.
     client: Mutex<Option<Arc<MemoryClient>>>,
 }
 
 impl Neighbour {
-    /// One whose calls may take so long.
+    /// Returns a neighbour whose calls may take up to `call_timeout`.
     pub(crate) fn new(network: SimNetwork, random: Random, call_timeout: Duration) -> Self {
         let inside = Mutex::new(Inside { random, process: None, has_left: false });
         Self { network, call_timeout, inside, client: Mutex::default() }
     }
 
-    /// Its session, if it has one.
+    /// Returns the neighbour's session, if it has one.
     pub(crate) fn client(&self) -> Option<Arc<MemoryClient>> {
         lock(&self.client).clone()
     }
 
-    /// It does something now and then, unless it is doing something.
+    /// Makes the neighbour do something now and then, unless it is already doing something.
     pub(crate) fn act(&self) {
         let Ok(mut inside) = self.inside.try_lock() else { return };
         if inside.has_left || !inside.random.one_in(1, ACTS) {
@@ -75,7 +75,7 @@ impl Neighbour {
             *process = self.start(random).ok();
             *lock(&self.client) = process.as_ref().map(|process| Arc::clone(&process.client));
         } else if let Some(process) = process {
-            // Whatever fails is tried again, or its session has ended.
+            // A failed act is tried again, or the session has ended.
             let _ = process.act(random);
         }
     }
@@ -89,7 +89,7 @@ impl Neighbour {
         Ok(Process { link, client, leased: Vec::new(), share, is_stubborn })
     }
 
-    /// It ends, and comes no more.
+    /// Ends the neighbour for good.
     pub(crate) fn leave(&self) {
         let mut inside = lock(&self.inside);
         inside.has_left = true;
@@ -123,7 +123,7 @@ impl Process {
         let given = self.leased.split_off(from);
         let returned = self.client.return_extents(&given);
         if returned.is_err() {
-            // Those that the node still leases are returned another time; what it does not is refused then.
+            // Extents that the node still leases are returned another time. Others are refused then.
             self.leased.extend(given);
         }
         returned

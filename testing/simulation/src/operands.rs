@@ -1,5 +1,5 @@
-//! Merge operators of simulated databases: built-in ones, which every node knows, and one that the database's processes alone
-//! know, so that its compactions run there.
+//! Merge operators of simulated databases: built-in ones, which every node knows, and one that only the database's
+//! processes know, so that its compactions run there.
 
 use forebay_engine::{MergeOperator, MergeOperators};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) enum Operator {
     /// Appends.
     Append,
-    /// Appends behind a separator, unless there was no value.
+    /// Appends after a separator, unless there was no value.
     Separated,
     /// Appends between brackets, to a word if there was no value. Two operands cannot be combined.
     Bracket,
@@ -24,14 +24,14 @@ impl Operator {
         }
     }
 
-    /// What a process must register to know it.
+    /// Returns what a process must register to know the operator.
     pub(crate) fn registered() -> MergeOperators {
         let mut operators = MergeOperators::default();
         operators.register(Self::Bracket.name(), Arc::new(Bracket)).expect("no built-in one has the name");
         operators
     }
 
-    /// The value that an operand makes of the one before.
+    /// Returns the value that an operand makes of the value before.
     pub(crate) fn applied(self, value: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
         match (self, value) {
             (Self::Append | Self::Separated, None) => operand.to_vec(),

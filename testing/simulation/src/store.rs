@@ -1,8 +1,8 @@
-//! The storage of a simulated database: a disk that loses power, or an object store on whose way requests and replies are
-//! lost.
+//! The storage of a simulated database: a disk that loses power, or an object store that loses requests and replies on
+//! the way.
 //!
-//! Each process has a handle of its own. It ends with the process, goes wrong where the run says so, and may be where the
-//! process is struck.
+//! Each process has its own handle. The handle ends with the process, goes wrong where the run says so, and may be the
+//! place where the process is struck.
 
 use crate::draw::Kept;
 use forebay_base::ErrorKind;
@@ -24,7 +24,7 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// An empty storage of this kind, for a database or for a register; `None` for a database that needs none.
+    /// Returns an empty storage of this kind, for a database or for a register; `None` for a database that needs none.
     pub(crate) fn new(kept: Kept) -> Option<Self> {
         match kept {
             Kept::OnDisk => Some(Self::Disk(SimDisk::new())),
@@ -33,7 +33,7 @@ impl Store {
         }
     }
 
-    /// The handle of another process.
+    /// Returns the handle of another process.
     pub(crate) fn handle(&self) -> Self {
         match self {
             Self::Disk(disk) => Self::Disk(disk.handle()),
@@ -41,10 +41,10 @@ impl Store {
         }
     }
 
-    /// What a database is opened with. `nonce` tells processes apart.
+    /// Returns the storage that a database is opened with. `nonce` tells processes apart.
     pub(crate) fn storage(&self, nonce: u64) -> Storage {
         let options = StorageOptions {
-            // Segments that are trimmed now and then.
+            // Small segments, so that some are trimmed now and then.
             file_log: FileLogOptions { segment_bytes: 16 << 10, reserve_bytes: 4 << 10 },
             object_log: ObjectLogOptions { buffer_bytes: 8 << 10 },
             ..StorageOptions::default()
@@ -55,7 +55,7 @@ impl Store {
         }
     }
 
-    /// Has one of the next operations go wrong.
+    /// Makes one of the next operations go wrong.
     pub(crate) fn fail_soon(&self, random: &mut Random) {
         let after = random.below(SOON);
         let kind = [ErrorKind::Full, ErrorKind::Io][random.below(2) as usize];
@@ -81,7 +81,7 @@ impl Store {
         listed.into_iter().map(|object| object.name.as_str().to_owned()).collect()
     }
 
-    /// What an object or a file holds.
+    /// Returns the contents of an object or a file.
     pub(crate) fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         match self.handle() {
             Self::Disk(disk) => {
@@ -94,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Replaces bytes at rest where `from` is there. Returns whether it was.
+    /// Replaces the bytes `from` at rest by `to`, if they are there. Returns whether they were.
     pub(crate) fn rot(&self, name: &str, offset: u64, from: &[u8], to: &[u8]) -> bool {
         let replaced = match self {
             Self::Disk(disk) => disk.rot(name, offset, from, to).ok(),
@@ -105,7 +105,7 @@ impl Store {
         replaced.unwrap_or(false)
     }
 
-    /// Has one read of this handle, after so many others, return a flipped bit.
+    /// Makes one read of this handle, after `reads` others, return a flipped bit.
     pub(crate) fn rot_read(&self, reads: u64, bit: u64) {
         match self {
             Self::Disk(disk) => disk.rot_read(reads, bit),
@@ -113,7 +113,7 @@ impl Store {
         }
     }
 
-    /// What this handle has read so.
+    /// Returns what this handle has read with a flipped bit.
     pub(crate) fn rotten_reads(&self) -> Vec<String> {
         match self {
             Self::Disk(disk) => disk.rotten_reads(),
@@ -121,7 +121,7 @@ impl Store {
         }
     }
 
-    /// Calls `interrupt` before one of the next operations, in place of what was to be called before.
+    /// Calls `interrupt` before one of the next operations, in place of any call that was planned earlier.
     pub(crate) fn interrupt_after(&self, operations: u64, interrupt: impl FnOnce() + Send + 'static) {
         match self {
             Self::Disk(disk) => disk.interrupt_at(disk.steps().saturating_add(operations), interrupt),
@@ -129,12 +129,12 @@ impl Store {
         }
     }
 
-    /// Forgets whom to call.
+    /// Forgets the planned call.
     pub(crate) fn forget_interrupt(&self) {
         self.interrupt_after(u64::MAX, || ());
     }
 
-    /// The process has ended: none of its operations does anything any more.
+    /// Ends the process: none of its operations does anything any more.
     pub(crate) fn end(&self) {
         match self {
             Self::Disk(disk) => disk.end_at(0),
@@ -142,7 +142,7 @@ impl Store {
         }
     }
 
-    /// What is found when power fails now, on a storage of its own.
+    /// Returns what is found when power fails now, as a storage of its own.
     pub(crate) fn image(&self, random: &mut Random) -> Self {
         let image = match self {
             Self::Disk(disk) => Self::Disk(disk.duplicate()),

@@ -14,7 +14,7 @@ pub(crate) struct Walker {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     prefix: Option<Vec<u8>>,
-    /// The key of its position.
+    /// The key that the iterator stands on.
     at: Option<Vec<u8>>,
 }
 
@@ -70,7 +70,7 @@ impl Walker {
         Ok(())
     }
 
-    /// The entries that it may show, from the first on.
+    /// Returns the entries that the iterator may show, from the first on.
     fn first<'m>(&self, model: &'m Model) -> Entries<'m> {
         match &self.lower {
             Some(lower) => model.from(lower, self.order, self.moment),
@@ -78,7 +78,7 @@ impl Walker {
         }
     }
 
-    /// The entries that it may show, backwards from the last.
+    /// Returns the entries that the iterator may show, backwards from the last.
     fn last<'m>(&self, model: &'m Model) -> Entries<'m> {
         match &self.upper {
             Some(upper) => model.back_from(upper, self.order, self.moment),

@@ -1,10 +1,11 @@
 //! Workers: processes that run jobs of the database, each with sessions of its own, while somebody waits.
 //!
-//! Where the database lies in storage, each of them has a handle on it of its own, which ends with it. So an output that a
-//! worker had begun stays half written, and one that it puts late comes when nobody waits for it any more.
+//! If the database is in storage, each worker has its own handle on the storage, which ends with the worker. So an
+//! output that a worker had begun stays half written, and an output that it puts late arrives when nobody waits for it
+//! any more.
 //!
-//! A worker is struck in the middle of what it does: it is killed, and another one comes, or it sleeps for so long that its
-//! jobs are given to others and its sessions lapse, and goes on as if nothing had happened.
+//! A worker is struck in the middle of its work. Either it is killed, and another one takes its place. Or it sleeps for
+//! so long that its jobs are given to others and its sessions lapse, and then continues as if nothing had happened.
 
 use crate::store::Store;
 use forebay_env::Random;
@@ -21,28 +22,28 @@ use std::time::Duration;
 
 type Sessions = Arc<Mutex<Vec<(Arc<dyn Link>, Arc<MemoryClient>)>>>;
 
-/// Chance, one of so many waits of a worker, that it is struck.
+/// A worker is struck at one of this many of its waits, on average.
 const STRIKES: u64 = 2000;
 
 /// What strikes a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkerStrike {
     Kill,
-    /// It sleeps for so long.
+    /// It sleeps for this long.
     Stop(Duration),
 }
 
 struct Actor {
-    /// Locked while it is on the stack.
+    /// Locked while the worker is on the stack.
     worker: Mutex<Option<SteppedWorker>>,
-    /// Its handle on the storage.
+    /// The worker's handle on the storage.
     store: Mutex<Option<Store>>,
     sessions: Sessions,
     is_killed: AtomicBool,
 }
 
 impl Actor {
-    /// It has ended: nothing of what it does has an effect any more. The next time, another one begins in its place.
+    /// Ends the worker: nothing that it does has an effect any more. The next time, another one begins in its place.
     fn end(&self) {
         self.is_killed.store(true, Ordering::Relaxed);
         lock(&self.store).iter().for_each(Store::end);
@@ -57,14 +58,15 @@ pub(crate) struct Workers {
     store: Option<Store>,
     call_timeout: Duration,
     actors: Vec<Actor>,
-    /// The one that does something, if any.
+    /// The worker that is working, if any.
     busy: Mutex<Option<usize>>,
     starts: AtomicU64,
     kills: AtomicU64,
 }
 
 impl Workers {
-    /// So many workers for the databases on these nodes and in this storage. Their calls may take so long.
+    /// Returns this many workers for the databases on these nodes and in this storage. Their calls may take up to the
+    /// given time.
     pub(crate) fn new(
         network: SimNetwork,
         nodes: Range<u32>,
@@ -83,7 +85,7 @@ impl Workers {
         Self { network, nodes, store, call_timeout, actors, busy: Mutex::default(), starts, kills }
     }
 
-    /// One of them does something, unless one is doing something.
+    /// Makes a worker do something, unless one is already working.
     pub(crate) fn work(&self, which: usize) {
         let Some(actor) = self.actors.get(which) else { return };
         if lock(&self.busy).is_some() {
@@ -100,12 +102,12 @@ impl Workers {
         *lock(&self.busy) = None;
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     pub(crate) fn count(&self) -> u64 {
         self.actors.len() as u64
     }
 
-    /// What strikes the worker that is waiting for the network now, if anything does.
+    /// Draws what strikes the worker that is waiting for the network now, if anything does.
     pub(crate) fn strike(&self, random: &mut Random) -> Option<WorkerStrike> {
         if lock(&self.busy).is_none() || !random.one_in(1, STRIKES) {
             return None;
@@ -116,20 +118,20 @@ impl Workers {
         }
     }
 
-    /// Kills the one that is waiting.
+    /// Kills the worker that is waiting.
     pub(crate) fn kill(&self) {
         let Some(actor) = lock(&self.busy).and_then(|which| self.actors.get(which)) else { return };
         self.kills.fetch_add(1, Ordering::Relaxed);
         actor.end();
     }
 
-    /// Kills all of them. None may be on the stack.
+    /// Kills all workers. None may be on the stack.
     pub(crate) fn kill_all(&self) {
         self.kills.fetch_add(self.count(), Ordering::Relaxed);
         self.actors.iter().for_each(Actor::end);
     }
 
-    /// Their sessions, without those of the one that sleeps.
+    /// Returns the workers' sessions; if `one_sleeps`, without those of the worker that sleeps.
     pub(crate) fn clients(&self, one_sleeps: bool) -> Vec<Arc<MemoryClient>> {
         let asleep = lock(&self.busy).filter(|_| one_sleeps);
         let awake = self.actors.iter().enumerate().filter(|(which, _)| Some(*which) != asleep);
@@ -140,7 +142,7 @@ impl Workers {
         clients
     }
 
-    /// All of them end. How many were killed before.
+    /// Ends all workers. Returns how many were killed before.
     pub(crate) fn leave(&self) -> u64 {
         for actor in &self.actors {
             drop(lock(&actor.worker).take());

@@ -16,9 +16,9 @@
 //! Blocks that storage returns as fast as memory would are not kept: each would cost a write.
 //!
 //! The floor takes memory that nobody else needs. Chunks are added while more than a quarter of the database's share is
-//! free. When memory gets short, each request for memory frees half of them. Only speed depends on the floor. Only this
-//! process knows where a block is, and each block carries a checksum and says what it is. So memory that is lost or
-//! overwritten by somebody else costs one request to the storage.
+//! free. When memory gets short, each request to give memory back frees half of them. Only speed depends on the floor.
+//! Only this process knows where a block is, and each block carries a checksum and says what it is. So memory that is
+//! lost or overwritten by somebody else costs one request to the storage.
 //!
 //! Invariants: no lock is held during an operation of the fabric. A chunk is overwritten only when nobody reads it or
 //! writes to it. A block is known only after it was written.

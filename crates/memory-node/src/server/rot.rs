@@ -1,4 +1,4 @@
-//! Damages memory and looks at it, to test the code that reads it. An ordinary build has none of this.
+//! Damages and reads memory, to test the code that reads it. An ordinary build has none of this.
 
 use super::{Handle, MemoryNode};
 use crate::Error;
@@ -14,7 +14,7 @@ impl Handle {
         rot(&self.core, extent, offset, mask)
     }
 
-    /// The bytes of an extent, no matter who uses it; empty where there is no such extent.
+    /// Returns the bytes of an extent, no matter who uses it; empty when there is no such extent.
     #[must_use]
     pub fn bytes_of(&self, extent: ExtentId) -> Vec<u8> {
         bytes_of(&self.core, extent)

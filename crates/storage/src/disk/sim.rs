@@ -25,7 +25,8 @@ pub enum DiskFault {
     /// The sync of a file fails, and the bytes that it covered never become durable unless they are written again, because
     /// Linux marks pages clean after a failed write. Like `Refused` elsewhere: entries of folders are journalled.
     Lost,
-    /// A sync succeeds but has done nothing: a device that lies. No code survives that; it exists to test the tests.
+    /// A sync succeeds but has done nothing: a device that lies. No code survives that; this fault exists to test the
+    /// tests.
     Lie,
 }
 
@@ -285,8 +286,8 @@ impl SimDisk {
         Ok(())
     }
 
-    /// Changes bytes of a file, on the disk as well, wherever `from` is there now: rot, or the end of it. Returns whether readers see
-    /// the change.
+    /// Replaces the bytes `from` of a file by `to`, for readers and on the disk, wherever `from` is there now: rot, or
+    /// its end. Returns whether readers see the change.
     ///
     /// # Errors
     /// `NotFound`.
@@ -298,18 +299,18 @@ impl SimDisk {
         Ok(replace(content, offset as usize, from, to))
     }
 
-    /// Has one read of this handle, after so many others, return a bit that is flipped. On the disk it is as it was.
+    /// Makes one read of this handle, after `reads` others, return a flipped bit. The disk does not change.
     pub fn rot_read(&self, reads: u64, bit: u64) {
         lock(&self.plan).rotten_read.plan(reads, bit);
     }
 
-    /// The files of which this handle has read such a bit.
+    /// Returns the files that this handle has read with such a bit.
     #[must_use]
     pub fn rotten_reads(&self) -> Vec<String> {
         lock(&self.plan).rotten_read.done()
     }
 
-    /// Counts a step. The fault that it meets; an error when the handle has ended.
+    /// Counts a step. Returns the fault that it meets, or an error when the handle has ended.
     fn step(&self, object: &str) -> Result<Option<DiskFault>> {
         let mut plan = lock(&self.plan);
         let step = plan.steps;
@@ -325,8 +326,7 @@ impl SimDisk {
         Ok(plan.faults.get(&step).copied())
     }
 
-    /// Carries out one operation: `work`, unless a fault says otherwise; `partly` is done where the operation is done in
-    /// part.
+    /// Carries out one operation: `work`, unless a fault says otherwise; `partly` if the operation is done in part.
     fn operate<T>(
         &self,
         object: &str,
@@ -598,7 +598,7 @@ impl DiskFile for SimFile {
         self.disk.simply(&self.path, |files| files.change(self.node, FileChange::Truncate(length_bytes)))
     }
 
-    /// Not a step: it belongs to the one that opened the file.
+    /// Not a step of its own: it belongs to the step that opened the file.
     fn take(&self) -> Result<bool> {
         let mut files = lock(&self.disk.files);
         if files.taken.get(&self.node).is_some_and(|holder| !lock(holder).has_ended()) {
@@ -684,7 +684,7 @@ mod tests {
             file.write_at(0, &[1; 8]).unwrap();
             disk.fail_at(disk.steps(), DiskFault::Lost);
             assert_eq!(file.sync().unwrap_err().kind(), ErrorKind::Io);
-            // It can still be read, and the next sync succeeds, and yet.
+            // The file can still be read, and the next sync succeeds, but the bytes are not durable.
             assert_eq!(content(disk, "a"), Some(vec![1; 8]));
             file.sync().unwrap();
         });

@@ -21,7 +21,7 @@ fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
     log.sync(end).unwrap();
     disk.fail_at(disk.steps(), DiskFault::Reported(ErrorKind::Full));
     assert_eq!(log.append(0, 2, &[2; 100]).unwrap_err().kind(), ErrorKind::Full);
-    // This one does not fit there, so it begins the next segment.
+    // This frame does not fit there, so it begins the next segment.
     let end = log.append(0, 3, &[3; 250]).unwrap();
     log.sync(end).unwrap();
     let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
@@ -33,7 +33,7 @@ fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
     }
 }
 
-/// A file is normally made much longer at a time. On a disk without room for that, it is made only as long as needed.
+/// A file normally grows by much at a time. On a disk without room for that, it grows only as much as needed.
 #[test]
 fn a_disk_that_is_nearly_full_takes_what_fits() {
     let options = FileLogOptions { segment_bytes: 4096, reserve_bytes: 512 };
@@ -84,11 +84,11 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
         let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
         assert_eq!((marks, reader.segments()), (vec![1, 3], 2), "step {step}");
     }
-    // Creating it, making room, and writing its header.
+    // The steps that create the segment, make room, and write its header.
     assert_eq!(went_on, [1, 2, 3]);
 }
 
-/// The last group looks torn where a read returns a wrong bit of it. It is there when it is read again.
+/// The last group looks torn when a read returns a wrong bit of it. A second read finds it whole.
 #[test]
 fn one_read_that_is_wrong_cuts_nothing_of_a_log() {
     let name = ObjectName::new("log").unwrap();
@@ -101,7 +101,7 @@ fn one_read_that_is_wrong_cuts_nothing_of_a_log() {
             let end = log.append(0, mark, &[1; 100]).unwrap();
             log.sync(end).unwrap();
         }
-        // In the second frame.
+        // A bit in the second frame.
         let bit = 8 * (SEGMENT_HEADER_BYTES as u64 + 160 + 80);
         let opener = disk.handle();
         opener.rot_read(reads, bit);
@@ -115,7 +115,7 @@ fn one_read_that_is_wrong_cuts_nothing_of_a_log() {
     assert!(damaged > 0);
 }
 
-/// A put whose reply was lost is made again, and the writer reads what it has put.
+/// A put whose reply was lost is made again, and the writer reads what it put.
 #[test]
 fn a_segment_that_reads_damaged_does_not_fence_its_writer() {
     for bit in [8, 8 * (SEGMENT_HEADER_BYTES as u64 + 60)] {
@@ -132,7 +132,8 @@ fn a_segment_that_reads_damaged_does_not_fence_its_writer() {
     }
 }
 
-/// Who looks reads the first frame before it is written, and the second one when that says that the first is durable.
+/// A reader with `Recovery::Look` reads the first frame before it is written, and the second frame when that says that
+/// the first is durable.
 #[test]
 fn what_is_written_while_somebody_looks_is_no_damage() {
     let disk = SimDisk::new();
@@ -150,7 +151,7 @@ fn what_is_written_while_somebody_looks_is_no_damage() {
     let first = disk.handle();
     assert_eq!(look(&first).unwrap().len(), 2);
 
-    // What a reader finds that came too early for the first frame.
+    // This is what a reader finds that came too early for the first frame.
     let flip = |disk: &SimDisk| disk.flip("log/00000000000000000001.log", SEGMENT_HEADER_BYTES as u64 + 60, 1).unwrap();
     flip(&disk);
     assert_eq!(look(&disk.handle()).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -181,7 +182,7 @@ fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
     let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
     let path = |number: u64| format!("log/{number:020}.log");
     let length = |disk: &SimDisk, path: &str| disk.open(path, false).unwrap().length().unwrap();
-    // What recovery finds of a log after `harm`: marks, or an error.
+    // Returns what recovery finds of a log after `harm`: how many frames, or an error.
     let read = |harm: &dyn Fn(&SimDisk)| {
         [Recovery::Look, Recovery::Seal].map(|recovery| {
             let disk = whole.duplicate();
@@ -204,11 +205,12 @@ fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
         assert!(found == [Ok(70); 2] || found == [Err(ErrorKind::Corrupt); 2], "cut to {length} bytes: {found:?}");
         whole_reads += usize::from(found[0].is_ok());
     }
-    // Where only room is cut.
+    // Reads are whole where the cut takes only reserved room.
     assert!(whole_reads > 0 && whole_reads < 512, "{whole_reads} of {whole_length} lengths");
 }
 
-/// A log is deleted, by its writer or after a recovery, and the power fails. What comes back is no log, or can be read.
+/// A log is deleted, by its writer or after a recovery, and the power fails. The files that come back are no log, or
+/// can be read.
 #[test]
 fn what_comes_back_of_a_deleted_log_is_no_damage() {
     let name = ObjectName::new("log").unwrap();
@@ -233,7 +235,7 @@ fn what_comes_back_of_a_deleted_log_is_no_damage() {
     assert!(came_back > 20, "{came_back}");
 }
 
-/// Recovery takes room only for what was not known to be durable. A second recovery finds the same.
+/// Recovery takes room only for frames that were not known to be durable. A second recovery finds the same.
 #[test]
 fn what_was_durable_is_not_copied_by_recovery() {
     let name = ObjectName::new("log").unwrap();
@@ -278,7 +280,8 @@ fn what_was_durable_is_not_copied_by_recovery() {
     }
 }
 
-/// Recoveries that end at any step leave at most one file. What is left at last is another name of the end of the log.
+/// Recoveries that end at any step leave at most one file. The file that is left at last is another name of the end of
+/// the log.
 #[test]
 fn what_interrupted_recoveries_leave_does_not_pile_up() {
     let disk = SimDisk::new();
@@ -300,7 +303,7 @@ fn what_interrupted_recoveries_leave_does_not_pile_up() {
     assert_eq!(most, 1);
 }
 
-/// What recovery keeps of the last segment is shorter than it was.
+/// The part of the last segment that recovery kept becomes shorter.
 #[test]
 fn a_recovered_end_that_is_cut_off_is_noticed() {
     let whole = SimDisk::new();
@@ -323,7 +326,7 @@ fn a_recovered_end_that_is_cut_off_is_noticed() {
     }
 }
 
-/// A log of two frames, each in an object of its own after the first object, and the log's name.
+/// Returns a log of two frames, each in an object of its own after the first object, and the log's name.
 fn two_objects() -> (Arc<dyn ObjectStorage>, ObjectName) {
     let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
     let name = ObjectName::new("log").unwrap();
@@ -335,7 +338,7 @@ fn two_objects() -> (Arc<dyn ObjectStorage>, ObjectName) {
     (objects, name)
 }
 
-/// Requests take long. An existing seal is read to be recognised.
+/// Requests take long, so each segment is asked for once. An existing seal is read to be recognised.
 #[test]
 fn each_segment_is_asked_for_once() {
     let (objects, name) = two_objects();
@@ -391,7 +394,7 @@ fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
     assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// The positions of the others follow from its size, so they do not fit either.
+/// The positions of the other objects follow from the size of the changed one, so they do not fit either.
 #[test]
 fn damage_in_objects_is_told_of_the_one_that_was_changed() {
     let name = ObjectName::new("log").unwrap();
@@ -402,11 +405,10 @@ fn damage_in_objects_is_told_of_the_one_that_was_changed() {
         let end = log.append(0, mark, &[mark as u8; 100]).unwrap();
         log.sync(end).unwrap();
     }
-    // The first one has no frames.
+    // The first object has no frames.
     let whole: Vec<_> = (1..7).map(|number| objects.get(&name.numbered(number).unwrap()).unwrap()).collect();
     let long = [&whole[3][..], &[1; 100]].concat();
-    // Cut within a frame, and before any frame; and one that makes the others begin before the log
-    // does.
+    // An object cut within a frame, one cut before any frame, and one that makes the others begin before the log does.
     for (number, bytes) in [(3, whole[2].slice(..80)), (4, whole[3].slice(..SEGMENT_HEADER_BYTES)), (4, long.into())] {
         let changed = name.numbered(number).unwrap();
         shared.put(&changed, bytes, PutMode::Replace).unwrap();
@@ -427,7 +429,7 @@ fn damage_in_objects_is_told_of_the_one_that_was_changed() {
     assert_eq!(open_log(&shared, None, &name, Recovery::Look).unwrap().frames().unwrap().len(), 5);
 }
 
-/// With the right checksum of a header that says so.
+/// Returns the header with version 2 and the checksum of that.
 fn of_version_2(header: &[u8]) -> Vec<u8> {
     let mut newer = header.to_vec();
     newer[4] = 2;
@@ -436,7 +438,7 @@ fn of_version_2(header: &[u8]) -> Vec<u8> {
     newer
 }
 
-/// Also a log that holds no frame yet; with a damaged header it would never have begun.
+/// This holds also for a log without a frame; with a damaged header, it would count as never begun.
 #[test]
 fn a_log_of_a_newer_build_is_no_damaged_one() {
     let name = ObjectName::new("log").unwrap();

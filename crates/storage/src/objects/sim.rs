@@ -31,9 +31,9 @@ enum Judge {
     /// This process, so no test is needed.
     #[default]
     Memory,
-    /// A service, which heeds it.
+    /// A service, which heeds the condition.
     Service,
-    /// A service, which ignores it.
+    /// A service, which ignores the condition.
     Nobody,
 }
 
@@ -49,7 +49,7 @@ struct Shared {
     objects: BTreeMap<ObjectName, Bytes>,
     /// Operations of all handles.
     done: u64,
-    /// What arrives late, and when.
+    /// Requests that arrive late, and when.
     late: Vec<(u64, Request)>,
     judge: Judge,
     /// Why nothing can be deleted, if nothing can.
@@ -185,7 +185,7 @@ impl MemoryObjects {
         Ok(())
     }
 
-    /// Changes bytes of an object where `from` is there now: rot, or the end of it. Returns whether they were.
+    /// Replaces the bytes `from` of an object by `to`, if `from` is there now: rot, or its end. Returns whether it was.
     ///
     /// # Errors
     /// `NotFound`.
@@ -198,12 +198,12 @@ impl MemoryObjects {
         Ok(is_changed)
     }
 
-    /// Has one read of this handle, after so many others, return a bit that is flipped. The object is as it was.
+    /// Makes one read of this handle, after `reads` others, return a flipped bit. The object does not change.
     pub fn rot_read(&self, reads: u64, bit: u64) {
         lock(&self.plan).rotten_read.plan(reads, bit);
     }
 
-    /// The objects of which this handle has read such a bit.
+    /// Returns the objects that this handle has read with such a bit.
     #[must_use]
     pub fn rotten_reads(&self) -> Vec<String> {
         lock(&self.plan).rotten_read.done()
@@ -213,12 +213,12 @@ impl MemoryObjects {
         self.read(name.as_str(), |objects| objects.get(name).cloned().ok_or_else(|| not_found("get", name)))
     }
 
-    /// Bytes that were read.
+    /// Passes the bytes of a read, which may get a flipped bit.
     fn pass(&self, name: &ObjectName, bytes: &mut [u8]) {
         lock(&self.plan).rotten_read.pass(name.as_str(), bytes);
     }
 
-    /// Counts a step; the fault that it meets.
+    /// Counts a step. Returns the fault that it meets.
     fn step(&self, object: &str) -> Result<Option<ObjectFault>> {
         let mut plan = lock(&self.plan);
         let step = plan.steps;
