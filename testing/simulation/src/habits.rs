@@ -18,11 +18,11 @@ pub(crate) struct Habits {
     pub(crate) is_named: bool,
     /// The memory node may be full.
     pub(crate) may_be_full: bool,
-    /// What writes survive that say nothing else.
+    /// What writes survive unless they say otherwise.
     pub(crate) durability: Durability,
     /// Operations of the storage fail.
     pub(crate) storage_fails: bool,
-    /// What makes values of operands.
+    /// The operator that turns operands into values.
     pub(crate) operator: Option<Operator>,
 }
 
@@ -31,7 +31,7 @@ impl Habits {
         matches!(self.durability, Durability::Storage(_))
     }
 
-    /// Whether each shard has a log in memory, in which a write is before it returns.
+    /// Whether each shard has a log in memory, which has a write before the write returns.
     pub(crate) const fn has_copies(&self) -> bool {
         matches!(self.durability, Durability::Memory { .. })
     }
