@@ -286,7 +286,7 @@ impl Calls {
         // An empty batch waits for nothing.
         if has_effect && !has_failed && before != after && self.is_durable(&options) {
             assert!(!is_taken_over, "a process logged a write to what another one had taken over");
-            // Where each shard has a log, only those that were written to are known to be in it.
+            // If each shard has a log, only the shards that were written to are known to be logged.
             let is_logged = |(before, after): (&u64, &u64)| !self.habits.has_copies() || before != after;
             let logged: Vec<u64> =
                 before.iter().zip(&after).map(|pair| if is_logged(pair) { *pair.1 } else { 0 }).collect();

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   a read finds damage ──► another member serves, and the copies are suspected     (`remote::members`)
-//!   the copies are looked at, all or one after the other      segments side by side, manifests against what is known
+//!   the copies are checked, all or one after the other        segments side by side, manifests against what is known
 //!        one has it whole        ──► the others get these bytes, in place, and are read again
-//!        none has                ──► told
+//!        none has                ──► reported
 //!        it does not keep them   ──► its memory is broken: the member is left out, and copies are made elsewhere
 //! ```
 //!

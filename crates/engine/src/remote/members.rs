@@ -41,7 +41,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The register of the members of a database's shards, which survives whatever happens to any of them.
+/// The register of the members of a database's shards, which knows them whatever happens to any of them.
 pub(crate) trait Membership: Debug + Send + Sync {
     /// Names the members of a shard. They are the members when this has returned.
     ///

@@ -47,7 +47,7 @@ pub(crate) struct Node {
     background: Arc<Pool>,
     /// The budget for point indexes, if there is one.
     index_cache: Option<Arc<IndexCache>>,
-    /// From how many records that are apart they are gathered.
+    /// Minimum number of records that are apart and are gathered.
     gather_from: Option<usize>,
     /// What is known of the lookups that the memory node does.
     searches: Searches,
@@ -324,7 +324,7 @@ impl Remote {
         Ok(())
     }
 
-    /// The meaning of a failure. A refused epoch or key may be a successor's doing, or nobody's. Unexpected bytes, or
+    /// Returns what a failure means. A refused epoch or key may or may not be a successor's doing. Unexpected bytes, or
     /// an extent that the node does not know as this shard's, may belong to another owner by now.
     pub(crate) fn judged(&self, error: Error) -> Error {
         if error.is_of_storage() {
@@ -366,7 +366,7 @@ impl Remote {
         }
     }
 
-    /// Whether this many records that lie apart should be gathered.
+    /// Whether this many records that are apart should be gathered.
     pub(crate) fn gathers(&self, records: usize) -> bool {
         self.node.gather_from.is_some_and(|fewest| records >= fewest)
     }
@@ -516,7 +516,7 @@ impl Remote {
     /// Makes the memory node zero a segment that this session leased for the shard of a named store.
     ///
     /// A call that got no reply may arrive when the memory holds something else. So the epoch is ended, after which the node
-    /// refuses the call, or else nobody uses the memory again.
+    /// refuses the call. If that fails, the memory is not used again.
     ///
     /// # Errors
     /// `Fenced`, `Unavailable`.
@@ -540,7 +540,7 @@ impl Remote {
     /// process has no key to write.
     ///
     /// A call that got no reply may arrive when the memory holds something else. So the epoch is ended, after which the node
-    /// refuses the call, or else nobody uses the memory again.
+    /// refuses the call. If that fails, the memory is not used again.
     ///
     /// # Errors
     /// `Fenced`, `Unavailable`; `Unsupported` at an older node.
@@ -842,7 +842,7 @@ impl Segment {
         }
     }
 
-    /// How many of `length` bytes from `offset` lie within the segment.
+    /// How many of `length` bytes from `offset` are within the segment.
     #[inline]
     pub(crate) fn clip(&self, offset: u64, length: u64) -> usize {
         length.min(self.info.length.saturating_sub(offset)) as usize

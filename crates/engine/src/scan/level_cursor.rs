@@ -43,7 +43,7 @@ pub(crate) struct LevelCursor {
     entries: Option<BlockIterator<Vec<u8>>>,
     /// Memory for the next block.
     buffer: Vec<u8>,
-    /// Stands on the current entry, where there is one. With `entries`, it follows them backward.
+    /// The reader stands on the current entry, if there is one. With `entries`, it follows them backward.
     run: Option<RunReader>,
     pace: Pace,
     /// Maximum bytes of a read of a run.
