@@ -3,7 +3,8 @@
 use crate::terms::time::ReadTime;
 use forebay_base::{Kind, Record, SequenceNumber};
 
-/// The newest record of a key up to a number, and the newest range deletion over the key that the search met before it.
+/// The newest record of a key up to a number, and the newest range deletion over the key that the search met on the
+/// way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'r> {
     pub(crate) record: Option<Record<'r>>,

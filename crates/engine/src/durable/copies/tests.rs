@@ -210,7 +210,7 @@ fn members_may_change_while_another_one_is_asked_whether_it_answers() {
     let db = Arc::new(open(&network, &NODES));
     db.put(b"a", &VALUE).unwrap();
     db.flush().unwrap();
-    // While a thread waits for a node, this hook has the members named.
+    // While a thread waits for a node, this hook names the members.
     let named = Arc::downgrade(&db);
     network.set_progress_hook(move || {
         step(&nodes);
