@@ -42,8 +42,8 @@ const READS: u64 = 20;
 const FRAME_ALIGNMENT: usize = 8;
 /// Maximum bytes of a damaged stretch elsewhere.
 const STRETCH_BYTES: u64 = 64;
-/// Bytes on both sides by which a damaged place is recognised.
-const AROUND_BYTES: usize = 16;
+/// Bytes before a damaged place by which it is recognised. What follows it may be appended later.
+const BEFORE_BYTES: usize = 16;
 /// Bytes at the written end of an object or a file, where more is decided than elsewhere.
 const END_BYTES: usize = 200;
 /// Tries to find bytes that are not zero: most zeros were never written.
@@ -324,9 +324,9 @@ impl State {
         let stretch = self.stretch(at, within, STRETCH_BYTES);
         let mut all = bytes.clone();
         all[stretch.clone()].copy_from_slice(&damaged(&mut self.random, &bytes[stretch.clone()]));
-        let around = stretch.start.saturating_sub(AROUND_BYTES)..(stretch.end + AROUND_BYTES).min(bytes.len());
-        let (sound, damaged) = (bytes[around.clone()].to_vec(), all[around.clone()].to_vec());
-        let offset = around.start as u64;
+        let known = stretch.start.saturating_sub(BEFORE_BYTES)..stretch.end;
+        let (sound, damaged) = (bytes[known.clone()].to_vec(), all[known.clone()].to_vec());
+        let offset = known.start as u64;
         store.rot(&name, offset, &sound, &damaged).then_some(Spot { name, offset, sound, damaged })
     }
 
