@@ -239,7 +239,7 @@ impl Damage {
             }
             let start = lines[state.random.below(lines.len() as u64) as usize] * LINE_BYTES;
             let at = start + state.random.below(LINE_BYTES as u64) as usize;
-            let stretch = state.stretch(at, start..bytes.len().min(start + LINE_BYTES), STRETCH_BYTES);
+            let stretch = state.stretch(at, bytes.len().min(start + LINE_BYTES));
             let damaged = damaged(&mut state.random, &bytes[stretch.clone()]);
             for (offset, (sound, damaged)) in stretch.clone().zip(bytes[stretch].iter().zip(damaged)) {
                 node.rot(extent, offset as u64, sound ^ damaged).expect("the node has this memory");
@@ -319,14 +319,13 @@ impl State {
         let name = names.get(self.random.below(names.len().max(1) as u64) as usize)?.clone();
         let bytes = store.bytes(&name).filter(|bytes| !bytes.is_empty())?;
         let at = self.place(&bytes);
-        let frame = at - at % FRAME_ALIGNMENT..(at - at % FRAME_ALIGNMENT + FRAME_ALIGNMENT).min(bytes.len());
-        let within = if name.contains("/log/") { frame } else { 0..bytes.len() };
-        let stretch = self.stretch(at, within, STRETCH_BYTES);
-        let mut all = bytes.clone();
-        all[stretch.clone()].copy_from_slice(&damaged(&mut self.random, &bytes[stretch.clone()]));
-        let known = stretch.start.saturating_sub(BEFORE_BYTES)..stretch.end;
-        let (sound, damaged) = (bytes[known.clone()].to_vec(), all[known.clone()].to_vec());
-        let offset = known.start as u64;
+        let frame_end = (at / FRAME_ALIGNMENT + 1) * FRAME_ALIGNMENT;
+        let end = if name.contains("/log/") { frame_end.min(bytes.len()) } else { bytes.len() };
+        let stretch = self.stretch(at, end);
+        let known = stretch.start.saturating_sub(BEFORE_BYTES);
+        let sound = bytes[known..stretch.end].to_vec();
+        let damaged = [&bytes[known..stretch.start], &damaged(&mut self.random, &bytes[stretch])].concat();
+        let offset = known as u64;
         store.rot(&name, offset, &sound, &damaged).then_some(Spot { name, offset, sound, damaged })
     }
 
@@ -344,10 +343,10 @@ impl State {
         at
     }
 
-    /// Returns the range of one byte, or of a stretch that begins with it, that ends within `within`.
-    fn stretch(&mut self, at: usize, within: Range<usize>, most: u64) -> Range<usize> {
-        let length = if self.random.one_in(1, 2) { 1 } else { 1 + self.random.below(most) as usize };
-        at..(at + length).min(within.end)
+    /// Returns the range of one byte, or of a stretch that begins with it and ends at `end` at the latest.
+    fn stretch(&mut self, at: usize, end: usize) -> Range<usize> {
+        let length = if self.random.one_in(1, 2) { 1 } else { 1 + self.random.below(STRETCH_BYTES) as usize };
+        at..(at + length).min(end)
     }
 }
 

@@ -99,14 +99,7 @@ impl Images {
     }
 
     fn calls(&mut self, process: &Process, model: Model) -> Calls {
-        Calls::new(
-            Random::seeded(self.random.word()),
-            self.drawn.habits,
-            &process.db,
-            &self.stage.clock,
-            &self.stage.damage,
-            model,
-        )
+        self.stage.new_calls(Random::seeded(self.random.word()), self.drawn.habits, &process.db, model)
     }
 
     /// Plans that an image is taken before one of the next operations.

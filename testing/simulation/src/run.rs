@@ -252,14 +252,7 @@ impl Run {
 
     /// Begins calls on a database that was opened with the contents of the model.
     fn begin(&mut self, process: &Process, model: Model) -> Option<Calls> {
-        let calls = Calls::new(
-            Random::seeded(self.random.word()),
-            self.drawn.habits,
-            &process.db,
-            &self.stage.clock,
-            &self.stage.damage,
-            model,
-        );
+        let calls = self.stage.new_calls(Random::seeded(self.random.word()), self.drawn.habits, &process.db, model);
         self.stage.set_calls(calls)
     }
 

@@ -5,7 +5,9 @@ use crate::calls::Calls;
 use crate::clock::DayClock;
 use crate::damage::Damage;
 use crate::draw::{Drawn, NAME};
+use crate::habits::Habits;
 use crate::journal::opened_at;
+use crate::model::Model;
 use crate::neighbour::Neighbour;
 use crate::store::Store;
 use crate::workers::{WorkerStrike, Workers};
@@ -539,6 +541,11 @@ impl Stage {
 
     pub(crate) fn nested(&self) -> Nested {
         lock(&self.inside).nested
+    }
+
+    /// Returns calls on a database that was opened with the contents of `model`.
+    pub(crate) fn new_calls(&self, random: Random, habits: Habits, db: &Db, model: Model) -> Calls {
+        Calls::new(random, habits, db, &self.clock, &self.damage, model)
     }
 
     /// Replaces the calls, and returns the earlier ones.
