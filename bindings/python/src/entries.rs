@@ -2,8 +2,9 @@
 
 use crate::bytes::Keys;
 use crate::errors::{Raised, raise};
+use crate::shared::SharedStore;
 use forebay::process::Owned;
-use forebay::{DbIterator, EngineError, ErrorKind, IterOptions, Store};
+use forebay::{DbIterator, EngineError, ErrorKind, IterOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::collections::VecDeque;
@@ -25,16 +26,24 @@ pub(crate) enum Show {
     Values,
 }
 
-/// An iterator over entries of a database, as of the moment at which it was made.
+/// An iterator over entries of a database, as of the moment at which it was made. Until its end it keeps the database
+/// open, unless somebody closes that.
 #[pyclass(frozen, generic, module = "forebay")]
 pub(crate) struct Entries {
     show: Show,
     state: Owned<Mutex<State>>,
 }
 
+/// What an iterator reads.
+struct Reading {
+    // Dropped in this order.
+    iterator: DbIterator,
+    _store: SharedStore,
+}
+
 struct State {
     /// `None` once the end was reached, or the iterator was closed.
-    iterator: Option<DbIterator>,
+    reading: Option<Reading>,
     is_reverse: bool,
     has_position: bool,
     /// How many entries to read ahead next: one at first, because many iterations end soon.
@@ -46,11 +55,11 @@ impl State {
     /// Takes the next entry.
     fn next(&mut self, show: Show) -> Result<Option<Entry>, EngineError> {
         if self.entries.is_empty()
-            && let Some(mut iterator) = self.iterator.take()
+            && let Some(mut reading) = self.reading.take()
         {
             // On failure the iterator is gone, and the iteration is over.
-            if self.fill(&mut iterator, show)? {
-                self.iterator = Some(iterator);
+            if self.fill(&mut reading.iterator, show)? {
+                self.reading = Some(reading);
             }
         }
         Ok(self.entries.pop_front())
@@ -85,7 +94,7 @@ impl State {
 impl Entries {
     pub(crate) fn new(
         py: Python<'_>,
-        store: &Store,
+        store: &SharedStore,
         keys: &Keys<'_>,
         snapshot: Option<&forebay::Snapshot>,
         is_reverse: bool,
@@ -93,8 +102,8 @@ impl Entries {
     ) -> PyResult<Self> {
         let options = IterOptions { snapshot, ..keys.options() };
         let iterator = py.detach(|| store.iter_with(&options)).raised()?;
-        let state =
-            State { iterator: Some(iterator), is_reverse, has_position: false, ahead: 1, entries: VecDeque::new() };
+        let reading = Some(Reading { iterator, _store: store.clone() });
+        let state = State { reading, is_reverse, has_position: false, ahead: 1, entries: VecDeque::new() };
         Ok(Self { show, state: Owned::new(Mutex::new(state)) })
     }
 
@@ -116,7 +125,7 @@ impl Entries {
         let Ok(state) = self.state.get() else { return };
         py.detach(|| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.iterator = None;
+            state.reading = None;
             state.entries.clear();
         });
     }

@@ -457,7 +457,8 @@ def test_other_threads_run_while_the_engine_works(db: forebay.Database) -> None:
 
 
 @pytest.mark.parametrize(
-    "keep", [forebay.Database.snapshot, forebay.Database.batch, lambda db: db.requests(b"r/")]
+    "keep",
+    [forebay.Database.snapshot, forebay.Database.batch, forebay.Database.keys, lambda db: db.requests(b"r/")],
 )
 def test_other_threads_run_while_what_is_left_of_a_database_closes_it(
     path: str, keep: Callable[[forebay.Database], object]
@@ -495,6 +496,25 @@ def test_a_database_that_nobody_closes_is_closed(path: str) -> None:
     gc.collect()
     with forebay.open(path, create=False) as again:
         assert again[b"key"] == b"value"
+
+
+def test_an_iterator_keeps_its_database_open_to_its_end(path: str) -> None:
+    expected = [b"%04d" % number for number in range(2000)]
+    with forebay.open(path, memory_bytes=MEMORY_BYTES) as db:
+        for key in expected:
+            db[key] = bytes(100)
+        db.compact()
+    keys = forebay.open(path, memory_bytes=MEMORY_BYTES).keys()
+    gc.collect()
+    with pytest.raises(forebay.BusyError):
+        forebay.open(path, memory_bytes=MEMORY_BYTES)
+    assert list(keys) == expected
+    items = forebay.open(path, memory_bytes=MEMORY_BYTES).snapshot().items()
+    gc.collect()
+    assert next(items) == (b"0000", bytes(100))
+    items.close()
+    with forebay.open(path, memory_bytes=MEMORY_BYTES) as again:
+        assert list(again) == expected
 
 
 def test_what_is_shown(db: forebay.Database) -> None:
