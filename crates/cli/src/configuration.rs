@@ -74,7 +74,7 @@ impl Configuration {
     ) -> Result<Self, Failure> {
         let mut configuration = Self::default();
         let (given, file) = given(arguments);
-        let mut added = Vec::new();
+        let (mut added, mut parameters) = (Vec::new(), Vec::new());
         let known = options.get_arguments().filter_map(clap::Arg::get_long).filter(|name| is_option(name));
         for name in known {
             let Some((variable_name, value)) = set_variable(name, variable) else { continue };
@@ -91,21 +91,24 @@ impl Configuration {
         }
         let file = file.or_else(|| variable(&variable_of(FILE)).map(PathBuf::from));
         for (name, value, line) in file.as_deref().map(read).transpose()?.unwrap_or_default() {
-            let Configuration { origins, elsewhere } = &configuration;
-            let is_one_of_many = name == PARAMETER;
-            if is_one_of_many
-                || !given.contains(&name) && !origins.contains_key(&name) && !elsewhere.contains_key(&name)
-            {
+            let Configuration { origins, elsewhere } = &mut configuration;
+            let origin = Origin::File(file.clone().unwrap_or_default(), line);
+            if name == PARAMETER {
+                parameters.push(flag(&name, &value));
+                if !given.contains(&name) {
+                    origins.entry(name).or_insert(origin);
+                }
+            } else if !given.contains(&name) && !origins.contains_key(&name) && !elsewhere.contains_key(&name) {
                 added.push(flag(&name, &value));
-                let origin = Origin::File(file.clone().unwrap_or_default(), line);
-                configuration.origins.insert(name, origin);
+                origins.insert(name, origin);
             }
         }
         if let Some(file) = file.filter(|_| !given.contains(FILE)) {
             added.push(flag(FILE, &file.to_string_lossy()));
         }
         let place = arguments.len().min(2);
-        arguments.splice(place..place, added);
+        // Of several values of a parameter the last one counts, and those of variables and flags come after these.
+        arguments.splice(place..place, parameters.into_iter().chain(added));
         Ok(configuration)
     }
 

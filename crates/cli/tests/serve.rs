@@ -437,6 +437,25 @@ fn options_come_from_flags_variables_and_a_file() {
     assert!(ended.error.contains("/nowhere/file: "), "{}", ended.error);
 }
 
+/// Of a parameter, too, a variable comes before the file, and a flag before both.
+#[test]
+fn parameters_come_from_flags_a_variable_and_a_file() {
+    let file = crate::common::fresh_path(".toml");
+    std::fs::write(&file, "[parameters]\nslowlog-max-len = 9\ntimeout = 60\n").unwrap();
+    let check = |flags: &str, variable: &str| {
+        let line = format!("serve --check-config --config={} {flags}", file.display());
+        crate::common::run_with(&line, &[("FOREBAY_PARAMETER", variable)])
+    };
+    for (flags, timeout) in [("", 30), ("--parameter=timeout=5", 5)] {
+        let shown = check(flags, "timeout=30").expect(0).out;
+        assert!(shown.ends_with(&format!("\n[parameters]\nslowlog-max-len = 9\ntimeout = {timeout}\n")), "{shown}");
+    }
+    let refused = check("", "timeout").expect(2).error;
+    assert!(refused.contains("FOREBAY_PARAMETER: invalid value 'timeout'"), "{refused}");
+    let refused = check("--parameter=timeout", "timeout=30").expect(2).error;
+    assert!(refused.starts_with("forebay: invalid value 'timeout'"), "{refused}");
+}
+
 #[test]
 fn what_nobody_set_is_shown() {
     let shown = |line: &str| run(&format!("serve --check-config {line}")).expect(0).out;
