@@ -134,7 +134,7 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
     let RestoreArguments { place: arguments, shards, copies } = arguments;
     arguments.check()?;
     let shards = shards.unwrap_or_else(|| shards_of_new(&arguments.memory));
-    let CheckpointLayout { key_order, bounds } =
+    let CheckpointLayout { key_order, merge_operator, bounds } =
         Db::checkpoint_layout(&arguments.file, shards).map_err(|error| running(forebay::Error::from(error)))?;
     let shard_bounds = ShardBounds::Given(bounds);
     let stored = arguments.stored(NamedStorage::open)?;
@@ -142,7 +142,7 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
         1 => Durability::None,
         copies => Durability::Memory { copies },
     };
-    let options = Options { key_order, shards, shard_bounds, durability, ..Options::default() };
+    let options = Options { key_order, merge_operator, shards, shard_bounds, durability, ..Options::default() };
     let options = arguments.named(stored, options).restoring();
     durability::warn_if_frail(arguments.memory.all(), &options);
     let store = Store::connect_all(arguments.memory.all(), options).map_err(|error| arguments.starting(&error))?;

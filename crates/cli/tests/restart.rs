@@ -1,6 +1,7 @@
 //! The compute process is killed, suspended or taken over. The next process continues with its named databases.
 
 use crate::common::{fresh_path, places, run, start, start_node, start_with_short_files};
+use forebay::{Options, Store};
 use forebay_env::Random;
 use rustix::process::Signal;
 use std::fs::File;
@@ -33,6 +34,29 @@ fn what_one_process_wrote_the_next_one_reads() {
         std::fs::write(&file, b"no checkpoint").unwrap();
         run(&format!("restore --db=other {at}")).expect(6);
         run(&format!("checkpoint --db=other {at}")).expect(1);
+    }
+}
+
+/// A file of a database of counters makes a database of counters.
+#[test]
+fn a_restored_database_has_its_merge_operator() {
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=1GiB");
+    let add_one = |name: &str| {
+        let (name, merge_operator) = (Some(name.to_owned()), Some("counter".to_owned()));
+        let options = Options { name, merge_operator, ..Options::default() };
+        let store = Store::connect(&address.parse().unwrap(), options).unwrap();
+        store.merge(b"key", &1_i64.to_le_bytes()).unwrap();
+        let value = store.get(b"key").unwrap().unwrap();
+        store.close().unwrap();
+        i64::from_le_bytes(value.try_into().unwrap())
+    };
+    assert_eq!(add_one("counters"), 1);
+    for command in ["checkpoint", "dump --format=binary"] {
+        let file = fresh_path(".checkpoint");
+        run(&format!("{command} --memory={address} --db=counters {}", file.display())).expect(0);
+        run(&format!("restore --memory={address} --db=restored {}", file.display())).expect(0);
+        assert_eq!(add_one("restored"), 2, "{command}");
+        run(&format!("drop --memory={address} --db=restored --yes")).expect(0);
     }
 }
 

@@ -10,13 +10,11 @@ use crate::entry::Entry;
 use crate::error::{Error, Result};
 use forebay::KeyOrder;
 use forebay_table::checkpoint::{
-    BLOCK_HEADER_LENGTH, BlockEntry, Footer, StreamWriter, TRAILER_LENGTH, begins_footer, block_length, decode_block,
-    decode_header, header_length,
+    BLOCK_HEADER_LENGTH, BlockEntry, Footer, Header, MAX_HEADER_BYTES, StreamWriter, TRAILER_LENGTH, begins_footer,
+    block_length, decode_block, decode_header, header_length,
 };
 use std::io::Read;
 
-/// Longest header that is read, in bytes.
-const MAX_HEADER_BYTES: u64 = 4096;
 /// Longest block that is read, in bytes: one entry may be as long as a value can be.
 const MAX_BLOCK_BYTES: u64 = 128 << 20;
 /// Longest footer that is read, in bytes.
@@ -27,12 +25,13 @@ const MAX_FOOTER_BYTES: u64 = 256 << 20;
 pub struct Writer(StreamWriter);
 
 impl Writer {
-    /// Begins a dump of keys in this order.
+    /// Begins a dump of keys in this order, of a database with this merge operator.
     ///
     /// # Errors
     /// None: a header is short.
-    pub fn begin(order: KeyOrder, out: &mut Vec<u8>) -> Result<Self> {
-        StreamWriter::begin(order, out).map(Self).map_err(below)
+    pub fn begin(key_order: KeyOrder, merge_operator: Option<&str>, out: &mut Vec<u8>) -> Result<Self> {
+        let header = Header { key_order, merge_operator: merge_operator.map(str::to_owned) };
+        StreamWriter::begin(&header, out).map(Self).map_err(below)
     }
 
     /// Adds an entry. Keys come in order.
@@ -179,7 +178,7 @@ mod tests {
 
     fn dump(entries: &[Entry<'_>]) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut writer = Writer::begin(KeyOrder::Bytewise, &mut out).unwrap();
+        let mut writer = Writer::begin(KeyOrder::Bytewise, None, &mut out).unwrap();
         entries.iter().for_each(|entry| writer.push(entry, &mut out).unwrap());
         writer.finish(&mut out).unwrap();
         out

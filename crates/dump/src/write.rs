@@ -85,7 +85,7 @@ pub fn write(
     let mut piece = Vec::new();
     let mut dumped = Dumped::default();
     let mut binary = match format {
-        Format::Binary => Some(binary::Writer::begin(order, &mut piece)?),
+        Format::Binary => Some(binary::Writer::begin(order, db.merge_operator(), &mut piece)?),
         Format::Tsv | Format::Json => None,
     };
     cursor.seek_to_first()?;

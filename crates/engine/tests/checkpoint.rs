@@ -193,6 +193,20 @@ fn a_value_that_cannot_be_loaded_is_refused_by_its_key() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 
+#[test]
+fn a_checkpoint_names_the_merge_operator() {
+    let folder = Folder::new("operator");
+    let cluster = Cluster::start(64 << 20);
+    for operator in [Some("append:,"), None] {
+        let merge_operator = operator.map(str::to_owned);
+        let db = cluster.open(Options { merge_operator: merge_operator.clone(), ..small_options() });
+        assert_eq!(db.merge_operator(), operator);
+        let file = folder.file("db");
+        db.checkpoint(&file).unwrap();
+        assert_eq!(Db::checkpoint_layout(&file, 1).unwrap().merge_operator, merge_operator);
+    }
+}
+
 /// In storage, a restored database is there as a whole, or nobody can open it.
 #[test]
 fn a_restored_database_in_storage_is_whole() {

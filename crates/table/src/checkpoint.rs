@@ -11,6 +11,7 @@
 //!
 //! ```text
 //!  header's body    fields: 1 name of the key order after its length (varint)
+//!                           2 name of the merge operator, the same; only of a database that has one, and optional
 //!  block's body     varint entries; each: varint length of the key, varint length of the value,
 //!                   key, value
 //!                   version 2, for blocks with entries that expire, continues: varint entries that do;
@@ -29,7 +30,7 @@
 //! Purpose and golden test: `docs/formats/checkpoint.md`.
 
 use crate::error::{Context, Error, Result};
-use crate::frame::{FrameKind, HEADER_BYTES, Need, TRAILER_BYTES, for_each_field, put_field, read_count};
+use crate::frame::{FrameKind, HEADER_BYTES, Need, TRAILER_BYTES, for_each_field, put_field, read_count, read_text};
 use crate::version_edit::read_key_order_name;
 use forebay_base::{DecodeError, KeyOrder, Reader, Writer, checksum};
 
@@ -46,32 +47,49 @@ const VERSION: u32 = 1;
 pub const TRAILER_LENGTH: u64 = 32;
 /// Bytes before a block that give its length.
 pub const BLOCK_HEADER_LENGTH: usize = HEADER_BYTES;
+/// Longest header that is read, in bytes.
+pub const MAX_HEADER_BYTES: u64 = 1 << 20;
 
-/// The header of a checkpoint with this key order.
+/// What a checkpoint says of its database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The order of its keys.
+    pub key_order: KeyOrder,
+    /// The name of its merge operator, if it has one.
+    pub merge_operator: Option<String>,
+}
+
+/// Encodes a header.
 ///
 /// # Errors
-/// None: a header is short.
-pub fn encode_header(key_order: KeyOrder) -> Result<Vec<u8>> {
+/// [`Error::Invalid`] when it reaches 4 GiB.
+pub fn encode_header(header: &Header) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     HEADER.encode(&mut out, |body| {
-        put_field(body, 1, Need::Mandatory, |out| out.put_prefixed(key_order.name().as_bytes()));
+        put_field(body, 1, Need::Mandatory, |out| out.put_prefixed(header.key_order.name().as_bytes()));
+        if let Some(name) = &header.merge_operator {
+            put_field(body, 2, Need::Optional, |out| out.put_prefixed(name.as_bytes()));
+        }
     })?;
     Ok(out)
 }
 
-/// Decodes a header. Returns the key order.
+/// Decodes a header.
 ///
 /// # Errors
 /// [`Error::Damaged`] or [`Error::Unknown`].
-pub fn decode_header(bytes: &[u8]) -> Result<KeyOrder> {
-    let mut order = None;
+pub fn decode_header(bytes: &[u8]) -> Result<Header> {
+    let (mut order, mut merge_operator) = (None, None);
     for_each_field(HEADER.decode(bytes)?, HEADER.what, |number, value| {
-        if number == 1 {
-            order = Some(read_key_order_name(value).context(HEADER.what)?);
+        match number {
+            1 => order = Some(read_key_order_name(value).context(HEADER.what)?),
+            2 => merge_operator = Some(read_text(value, "name of the merge operator").context(HEADER.what)?),
+            _ => return Ok(false),
         }
-        Ok(number == 1)
+        Ok(true)
     })?;
-    order.ok_or(Error::Inconsistent { what: HEADER.what, detail: "it names no key order" })
+    let key_order = order.ok_or(Error::Inconsistent { what: HEADER.what, detail: "it names no key order" })?;
+    Ok(Header { key_order, merge_operator })
 }
 
 /// An entry of a block.
@@ -158,12 +176,12 @@ pub struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Begins a checkpoint of keys in this order.
+    /// Begins a checkpoint with this header.
     ///
     /// # Errors
-    /// None: a header is short.
-    pub fn begin(key_order: KeyOrder, out: &mut Vec<u8>) -> Result<Self> {
-        let header = encode_header(key_order)?;
+    /// As [`encode_header`].
+    pub fn begin(header: &Header, out: &mut Vec<u8>) -> Result<Self> {
+        let header = encode_header(header)?;
         out.extend_from_slice(&header);
         let offset = header.len() as u64;
         let section = Section { offset, ..Section::default() };
@@ -426,7 +444,8 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let header = encode_header(KeyOrder::Bytewise).unwrap();
+        let plain = Header { key_order: KeyOrder::Bytewise, merge_operator: None };
+        let header = encode_header(&plain).unwrap();
         let mut block = BlockWriter::default();
         let entry = |key: &'static [u8], value: &'static [u8]| BlockEntry { key, value, expiry_ms: None };
         block.push(entry(b"a", b"1"));
@@ -445,7 +464,7 @@ mod tests {
             "4642434601000000240000000208020000000000000004181b0000000000000017000000000000000200000000000000087a8de6\
              32000000000000003400000000000000010000004c0aa66f4642434b50540d0a"
         );
-        assert_eq!(decode_header(&header), Ok(KeyOrder::Bytewise));
+        assert_eq!(decode_header(&header), Ok(plain));
         assert_eq!(header_length(&header[..12], 1000), Ok(header.len()));
         assert_eq!(block_length(&bytes[..12], 1000), Ok(bytes.len()));
         assert_eq!(decode_block(&bytes).unwrap(), [entry(b"a", b"1"), entry(b"", b"")]);
@@ -454,6 +473,18 @@ mod tests {
         assert_eq!(Footer::locate(&end[split..], file_bytes), Ok((offset, split)));
         assert!(Footer::locate(&end[split..], file_bytes - 1).is_err());
         assert_eq!(Footer::decode(&end[..split], section.offset, offset), Ok(footer));
+    }
+
+    #[test]
+    fn golden_header_with_a_merge_operator() {
+        let merging = Header { key_order: KeyOrder::Bytewise, merge_operator: Some("counter".to_owned()) };
+        let header = encode_header(&merging).unwrap();
+        let without_checksum = header.len() - TRAILER_BYTES;
+        assert_eq!(
+            hex(&header[..without_checksum]),
+            "4642434801000000150000000209086279746577697365050807636f756e746572"
+        );
+        assert_eq!(decode_header(&header), Ok(merging));
     }
 
     #[test]

@@ -15,7 +15,9 @@ use forebay_base::{ErrorKind, KeyOrder, MAX_VALUE_BYTES};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::spawn;
 use forebay_memory_client::MemoryClient;
-use forebay_table::checkpoint::{self, BLOCK_HEADER_LENGTH, BlockEntry, Footer, Section, StreamWriter, TRAILER_LENGTH};
+use forebay_table::checkpoint::{
+    self, BLOCK_HEADER_LENGTH, BlockEntry, Footer, Header, MAX_HEADER_BYTES, Section, StreamWriter, TRAILER_LENGTH,
+};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -25,8 +27,6 @@ use std::sync::Arc;
 const BATCH_BYTES: usize = 64 << 10;
 /// Maximum number of loading threads.
 const MAX_LOADERS: usize = 8;
-/// Maximum bytes of a header.
-const MAX_HEADER_BYTES: u64 = 4096;
 
 /// The contents of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,25 +39,27 @@ pub struct CheckpointSummary {
     pub sections: usize,
 }
 
-/// How to divide a database that a checkpoint is loaded into.
+/// What a database is created with that a checkpoint is loaded into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointLayout {
     /// The order of the keys.
     pub key_order: KeyOrder,
+    /// The merge operator of the database that the checkpoint is of, if it had one ([`Options::merge_operator`]).
+    pub merge_operator: Option<String>,
     /// Bounds between shards, ascending in that order, for [`ShardBounds::Given`](crate::ShardBounds::Given).
     pub bounds: Vec<Vec<u8>>,
 }
 
 impl Db {
-    /// Keys that divide a checkpoint into `shards` parts of about the same size, to within one block. A small
-    /// checkpoint gives fewer parts.
+    /// Returns the settings of a checkpoint's database, and keys that divide the checkpoint into `shards` parts of about the
+    /// same size, to within one block. A small checkpoint gives fewer parts.
     ///
     /// # Errors
     /// `Invalid` for a number of shards that no database can have; as [`Db::load`] for the file.
     pub fn checkpoint_layout(path: impl AsRef<Path>, shards: usize) -> Result<CheckpointLayout> {
         Options::check_shards(shards)?;
         let path = path.as_ref();
-        let (key_order, footer, _) = read_footer(path)?;
+        let (Header { key_order, merge_operator }, footer, _) = read_footer(path)?;
         let bytes: u64 = footer.sections.iter().map(|section| section.length).sum();
         let parts = shards as u64;
         let mut bounds = Vec::new();
@@ -66,7 +68,13 @@ impl Db {
             bounds.extend(key_at(path, &footer.sections, share)?);
         }
         bounds.dedup();
-        Ok(CheckpointLayout { key_order, bounds })
+        Ok(CheckpointLayout { key_order, merge_operator, bounds })
+    }
+
+    /// The name of the merge operator, if the database was created with one.
+    #[must_use]
+    pub fn merge_operator(&self) -> Option<&str> {
+        self.options().merge_operator.as_deref()
     }
 
     /// Writes all current keys and values to a file. Writers are not held up. An existing file of this name is replaced
@@ -187,7 +195,8 @@ fn cut(path: &Path) -> Error {
 
 fn write_stream(db: &Db, file: &mut OutputFile) -> Result<CheckpointSummary> {
     let mut out = Vec::new();
-    let mut writer = StreamWriter::begin(db.key_order(), &mut out)?;
+    let header = Header { key_order: db.key_order(), merge_operator: db.merge_operator().map(str::to_owned) };
+    let mut writer = StreamWriter::begin(&header, &mut out)?;
     let mut iterator = db.iter()?;
     iterator.seek_to_first()?;
     while iterator.valid() {
@@ -227,7 +236,7 @@ fn fill(from: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<()> {
     })
 }
 
-fn read_footer(path: &Path) -> Result<(KeyOrder, Footer, CheckpointSummary)> {
+fn read_footer(path: &Path) -> Result<(Header, Footer, CheckpointSummary)> {
     let mut file = open_file(path)?;
     let file_bytes = file.metadata().map_err(failed("reading", path))?.len();
     let at_trailer = file_bytes.checked_sub(TRAILER_LENGTH).ok_or_else(|| cut(path))?;
@@ -237,7 +246,7 @@ fn read_footer(path: &Path) -> Result<(KeyOrder, Footer, CheckpointSummary)> {
     header.resize(header_bytes, 0);
     let rest = header.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default();
     fill(&mut file, rest, path)?;
-    let key_order = checkpoint::decode_header(&header).map_err(damaged(path))?;
+    let header = checkpoint::decode_header(&header).map_err(damaged(path))?;
     let mut trailer = [0; TRAILER_LENGTH as usize];
     seek(&mut file, at_trailer, path)?;
     fill(&mut file, &mut trailer, path)?;
@@ -249,7 +258,7 @@ fn read_footer(path: &Path) -> Result<(KeyOrder, Footer, CheckpointSummary)> {
     fill(&mut file, &mut footer, path)?;
     let footer = Footer::decode(&footer, header_bytes as u64, offset).map_err(damaged(path))?;
     let summary = CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() };
-    Ok((key_order, footer, summary))
+    Ok((header, footer, summary))
 }
 
 fn seek(file: &mut File, offset: u64, path: &Path) -> Result<()> {
