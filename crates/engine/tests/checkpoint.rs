@@ -5,7 +5,7 @@ use crate::common::process::Process;
 use crate::common::stored::{of_objects, options};
 use crate::common::{Cluster, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{Db, Options, Syncing, WriteBatch};
+use forebay_engine::{Db, Options, OutputFile, Syncing, WriteBatch};
 use forebay_env::Random;
 use forebay_storage::{MemoryObjects, ObjectStorage};
 use std::path::PathBuf;
@@ -190,6 +190,25 @@ fn a_value_that_cannot_be_loaded_is_refused_by_its_key() {
     assert!(refused.to_string().contains("long\\xff"), "{refused}");
     // The previous file stays.
     assert_eq!(std::fs::metadata(&file).unwrap().len(), before);
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_has_one_writer_at_a_time() {
+    let folder = Folder::new("alone");
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(small_options());
+    db.put(b"key", b"value").unwrap();
+    let file = folder.file("db");
+    let first = OutputFile::create(&file, "checkpoint").unwrap();
+    let refused = db.checkpoint(&file).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    db.checkpoint_to(first).unwrap();
+    // What a killed process has left is no obstacle, even if it is longer.
+    std::fs::write(folder.file("db.partial"), [1_u8; 1000]).unwrap();
+    let written = db.checkpoint(&file).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), written.file_bytes);
+    assert_eq!(db.load(&file).unwrap().entries, 1);
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 

@@ -51,8 +51,8 @@ pub struct CheckpointLayout {
 }
 
 impl Db {
-    /// Returns the settings of a checkpoint's database, and keys that divide the checkpoint into `shards` parts of about the
-    /// same size, to within one block. A small checkpoint gives fewer parts.
+    /// Returns the settings of a checkpoint's database, and keys that divide the checkpoint into `shards` parts of about
+    /// the same size, to within one block. A small checkpoint gives fewer parts.
     ///
     /// # Errors
     /// `Invalid` for a number of shards that no database can have; as [`Db::load`] for the file.

@@ -2,8 +2,9 @@
 
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -50,7 +51,8 @@ impl OutputFile {
     /// Begins the file, for `what` (such as `checkpoint`).
     ///
     /// # Errors
-    /// `Invalid` for a path that names no file; `NotFound`, `AccessDenied`, `Full`, `Io`.
+    /// `Invalid` for a path that names no file; `Busy` while another process writes this one; `NotFound`,
+    /// `AccessDenied`, `Full`, `Io`.
     pub fn create(path: &Path, what: &'static str) -> Result<Self> {
         let begun = |file, path, partial| Self { out: BufWriter::with_capacity(BUFFER_BYTES, file), path, partial };
         if path.metadata().is_ok_and(|about| !about.is_file()) {
@@ -62,7 +64,7 @@ impl OutputFile {
         let mut name = name.to_owned();
         name.push(".partial");
         let partial = path.with_file_name(name);
-        let file = File::create(&partial).map_err(failed("creating", &partial))?;
+        let file = begin(&partial)?;
         Ok(begun(file, path, Some(PartialFile { path: partial, what })))
     }
 
@@ -111,6 +113,29 @@ impl Write for OutputFile {
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// Opens the file under the name that it has until it is whole, and empties it. While it is open, others are refused:
+/// the bytes of two writers would mix, and the first to end would give the mixture its name.
+fn begin(partial: &Path) -> Result<File> {
+    let failed = || failed("creating", partial);
+    loop {
+        let file = File::options().create(true).truncate(false).write(true).open(partial).map_err(failed())?;
+        let about = file.metadata().map_err(failed())?;
+        if !about.is_file() {
+            return Ok(file);
+        }
+        // Without locks in the file system, nobody is refused.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            let message = format!("{}: another process is writing it: wait, or name another file", partial.display());
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        // Between these steps, another process may have given the file its final name.
+        if partial.metadata().is_ok_and(|named| (named.dev(), named.ino()) == (about.dev(), about.ino())) {
+            file.set_len(0).map_err(failed())?;
+            return Ok(file);
+        }
     }
 }
 
