@@ -213,7 +213,8 @@ const char *forebay_version(void);
 
 /* As leveldb_close, and reports the error of the last flush. The handle ends. */
 void forebay_close(leveldb_t *db, char **errptr);
-/* Passes the value to `found` without a copy, and returns whether there is one. */
+/* Passes the value to `found` without a copy, and returns whether there is one. `found`
+ * must not call this library. */
 uint8_t forebay_get(leveldb_t *db, const leveldb_readoptions_t *options, const char *key, size_t keylen,
                     void (*found)(void *, const char *val, size_t vallen), void *state, char **errptr);
 /* Fills `values` and `vallens`, all as of the same moment; NULL for a key without a value. */
