@@ -22,8 +22,8 @@ pub struct DurabilityArguments {
     /// the machine.
     #[arg(long, value_name = "DIRECTORY", value_parser = directory, conflicts_with_all = ["db", "storage"])]
     path: Option<PathBuf>,
-    /// Name of the database on the memory node, or in --storage (there `default`). It outlives the command; a database
-    /// without a name ends with the command.
+    /// Name of the database on the memory nodes of --memory, or in --storage (there `default`). It outlives the command; a
+    /// database without a name ends with the command.
     #[arg(long, value_name = "NAME", value_parser = names::database)]
     db: Option<String>,
     /// Storage in which the database lies: a path or file:///path, s3://bucket/prefix, gs://bucket/prefix,
@@ -111,11 +111,17 @@ impl DurabilityArguments {
         }
     }
 
-    /// Checks that the flags fit together.
+    /// Checks that the flags fit together, and fit these memory nodes.
     ///
     /// # Errors
     /// Usage.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self, memory: &NodeAddresses) -> Result<(), Failure> {
+        if self.db.is_some() && self.storage.is_none() && memory.is_local() {
+            return Err(Failure::usage(
+                "--db names a database on memory nodes of other processes, or in storage: say where it lies with --memory or \
+                 --storage. Without them it would end with this process",
+            ));
+        }
         match self.durability.map(|durability| durability.0) {
             Some(Durability::Storage(_)) if !self.has_storage() => Err(Failure::usage(
                 "--durability=storage=... is for a database in storage: say where it lies with --path or --storage",

@@ -373,15 +373,15 @@ impl EngineArguments {
     /// ([`EngineArguments::opened`]).
     ///
     /// # Errors
-    /// Usage, for a flag about storage of a database that has none, a name that no database can have, a durability that
-    /// the database cannot have in its place, and a directory together with memory nodes of other processes.
+    /// Usage, for a flag about storage of a database that has none, a name that no database can have or that names nothing, a
+    /// durability that the database cannot have in its place, and a directory together with memory nodes of other processes.
     pub fn options(&self, memory: &NodeAddresses) -> Result<Options, Failure> {
         if let Some(flag) = self.storage_flag().filter(|_| !self.place.has_storage()) {
             return Err(Failure::usage(format_args!(
                 "{flag} is for a database in storage: say where it lies with --path or --storage"
             )));
         }
-        self.place.check()?;
+        self.place.check(memory)?;
         if self.place.path().is_some() && !memory.is_local() {
             return Err(Failure::usage(PATH_WITH_MEMORY));
         }
