@@ -3,6 +3,7 @@
 mod bounds;
 mod counts;
 mod long;
+mod messages;
 mod tracking;
 mod tree;
 mod waiting;

@@ -66,10 +66,12 @@ impl Channels {
         }
     }
 
-    /// Sends a message to all subscribers of a channel, and to those of patterns that match it. Returns how many.
+    /// Sends a message to all subscribers of a channel, and to those of patterns that match it. Returns how many. All
+    /// subscribers of a channel get its messages in one order, because nobody else publishes meanwhile.
     pub fn publish(&self, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
-        let exact = lock(self.of(topic)).get(channel).map(|found| found.values().cloned().collect::<Vec<_>>());
-        let mut sent = send(exact.iter().flatten(), topic.message(), &[channel, message]);
+        let subscribers = lock(self.of(topic));
+        let exact = subscribers.get(channel).into_iter().flat_map(BTreeMap::values);
+        let mut sent = send(exact, topic.message(), &[channel, message]);
         if topic == Topic::Channel {
             let patterns = lock(&self.patterns);
             for (name, subscribers) in patterns.iter().filter(|(name, _)| pattern::matches(name, channel)) {
