@@ -150,7 +150,9 @@ impl LocalConnection<'_> {
         let here = dialogue.session.client.id;
         for message in self.server.mailbox.take() {
             match message {
-                Message::Send { client, letter } if client == here => dialogue.out.raw(letter.bytes()),
+                Message::Send { client, letter } if client == here && dialogue.session.wants(&letter) => {
+                    dialogue.out.raw(letter.bytes());
+                }
                 Message::Unblock { client, bytes } if client == here => dialogue.unblock(bytes),
                 Message::Release(client) if client == here => dialogue.release(),
                 Message::Kill(client) if client == here => dialogue.session.is_closing = true,

@@ -9,6 +9,7 @@ use crate::execute::{Executor, MAX_REPLY_BYTES};
 use crate::network::stream::Stream;
 use crate::state::clients::MAX_UNASKED_BYTES;
 use crate::state::counters::Count;
+use crate::state::mailbox::Letter;
 use crate::state::session::Session;
 use forebay_env::Nanos;
 use std::io::{ErrorKind, Write};
@@ -123,9 +124,14 @@ impl Connection {
         self.dialogue.session.held_until.or(self.dialogue.session.blocked.as_ref().and_then(|waiter| waiter.until))
     }
 
-    /// Adds bytes that the client did not ask for. Returns false when the client does not take what it is sent.
+    /// Adds what the client did not ask for, if it still wants it. Returns false when the client does not take what it is
+    /// sent.
     #[must_use]
-    pub fn push(&mut self, bytes: &[u8]) -> bool {
+    pub fn push(&mut self, letter: &Letter) -> bool {
+        if !self.dialogue.session.wants(letter) {
+            return true;
+        }
+        let bytes = letter.bytes();
         let has_room = self.unsent_bytes() + bytes.len() <= MAX_UNASKED_BYTES;
         if has_room {
             self.dialogue.out.raw(bytes);

@@ -175,7 +175,7 @@ impl EventLoop {
                     Message::Serve(socket, tls) => self.admit(socket, tls, &mut ready),
                     Message::Send { client, letter } => {
                         let connection = self.connections.get_mut(&client);
-                        if connection.is_some_and(|connection| !connection.push(letter.bytes())) {
+                        if connection.is_some_and(|connection| !connection.push(&letter)) {
                             tracing::info!(client, "a client does not take what it has subscribed to");
                             self.end(client);
                         } else {

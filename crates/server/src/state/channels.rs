@@ -2,6 +2,7 @@
 
 use crate::protocol::reply::{Protocol, Reply};
 use crate::state::clients::Client;
+use crate::state::mailbox::Reason;
 use crate::text::pattern;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
@@ -70,12 +71,12 @@ impl Channels {
     /// subscribers of a channel get its messages in one order, because nobody else publishes meanwhile.
     pub fn publish(&self, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
         let subscribers = lock(self.of(topic));
-        let exact = subscribers.get(channel).into_iter().flat_map(BTreeMap::values);
-        let mut sent = send(exact, topic.message(), &[channel, message]);
+        let exact = subscribers.get_key_value(channel);
+        let mut sent = exact.map_or(0, |(name, clients)| send(topic, name, clients, &[channel, message]));
         if topic == Topic::Channel {
             let patterns = lock(&self.patterns);
-            for (name, subscribers) in patterns.iter().filter(|(name, _)| pattern::matches(name, channel)) {
-                sent += send(subscribers.values(), Topic::Pattern.message(), &[name, channel, message]);
+            for (name, clients) in patterns.iter().filter(|(name, _)| pattern::matches(name, channel)) {
+                sent += send(Topic::Pattern, name, clients, &[name, channel, message]);
             }
         }
         sent
@@ -103,21 +104,19 @@ impl Channels {
     }
 }
 
-/// Sends the same message to all of these clients, which share its bytes. Returns how many there are.
-fn send<'c>(clients: impl Iterator<Item = &'c Arc<Client>>, kind: &str, parts: &[&[u8]]) -> usize {
+/// Sends the same message to all of these subscribers of a name, which share its bytes. Returns how many there are.
+fn send(topic: Topic, name: &Bytes, clients: &BTreeMap<u64, Arc<Client>>, parts: &[&[u8]]) -> usize {
     let [mut two, mut three] = [Protocol::Two, Protocol::Three].map(|protocol| (protocol, None));
-    let mut count = 0;
-    for client in clients {
+    for client in clients.values() {
         let (protocol, message) = if client.described().protocol == 3 { &mut three } else { &mut two };
         let message: &mut Bytes = message.get_or_insert_with(|| {
             let mut reply = Reply::new(*protocol);
             reply.push(1 + parts.len());
-            reply.bulk(kind);
+            reply.bulk(topic.message());
             parts.iter().for_each(|part| reply.bulk(part));
             reply.take().into()
         });
-        client.send(message.clone());
-        count += 1;
+        client.send(message.clone(), Reason::Subscribed(topic, name.clone()));
     }
-    count
+    clients.len()
 }

@@ -1,7 +1,7 @@
 //! The connected clients.
 
 use crate::acl::users::DEFAULT;
-use crate::state::mailbox::{Letter, Mailbox, Message};
+use crate::state::mailbox::{Letter, Mailbox, Message, Reason};
 use bytes::Bytes;
 use forebay_env::process;
 use forebay_env::sync::{Mutex, lock};
@@ -124,9 +124,9 @@ impl Client {
         lock(&self.described).clone()
     }
 
-    /// Sends bytes to the client, after earlier bytes. When too many wait, the connection ends.
-    pub fn send(&self, bytes: Bytes) {
-        match Letter::new(bytes, &self.waiting, MAX_UNASKED_BYTES) {
+    /// Sends bytes that the client did not ask for, after earlier bytes. When too many wait, the connection ends.
+    pub fn send(&self, bytes: Bytes, reason: Reason) {
+        match Letter::new(bytes, reason, &self.waiting, MAX_UNASKED_BYTES) {
             Some(letter) => self.mailbox.send(Message::Send { client: self.id, letter }),
             None if !self.is_given_up.swap(true, Ordering::Relaxed) => {
                 tracing::info!(client = self.id, "a client is sent more than it takes");

@@ -3,6 +3,8 @@
 //! Each thread that serves connections has a mailbox. A thread that has something for one of these connections leaves a
 //! message and wakes the thread.
 
+use crate::protocol::reply::Protocol;
+use crate::state::channels::Topic;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
 use mio::Waker;
@@ -12,12 +14,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The memory cost of a letter beside its bytes.
-const LETTER_BYTES: usize = 64;
+const LETTER_BYTES: usize = 128;
+
+/// Why a client is sent bytes that it did not ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// It has subscribed to this name.
+    Subscribed(Topic, Bytes),
+    /// Cached keys have changed. The message has this version of the protocol.
+    Invalidated(Protocol),
+    /// It watches all commands.
+    Monitors,
+}
 
 /// Bytes that a client is sent without having asked. They count for the client as long as the letter exists.
 #[derive(Debug)]
 pub struct Letter {
     bytes: Bytes,
+    reason: Reason,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -25,10 +39,16 @@ impl Letter {
     /// Makes a letter to a client, and adds it to the client's `waiting` bytes; `None` when these would be more than
     /// `most`.
     #[must_use]
-    pub fn new(bytes: Bytes, waiting: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+    pub fn new(bytes: Bytes, reason: Reason, waiting: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let size = bytes.len() + LETTER_BYTES;
-        let letter = Self { bytes, waiting: Arc::clone(waiting) };
+        let letter = Self { bytes, reason, waiting: Arc::clone(waiting) };
         (waiting.fetch_add(size, Ordering::Relaxed) + size <= most).then_some(letter)
+    }
+
+    /// Returns why the client is sent this.
+    #[must_use]
+    pub const fn reason(&self) -> &Reason {
+        &self.reason
     }
 
     /// Replies.

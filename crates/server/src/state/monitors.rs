@@ -1,6 +1,7 @@
 //! Clients that are shown all commands.
 
 use crate::state::clients::Client;
+use crate::state::mailbox::Reason;
 use crate::text::shown::quoted;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
@@ -50,7 +51,7 @@ impl Monitors {
         line.push_str("\r\n");
         let line = Bytes::from(line);
         for monitor in lock(&self.clients).values() {
-            monitor.send(line.clone());
+            monitor.send(line.clone(), Reason::Monitors);
         }
     }
 }

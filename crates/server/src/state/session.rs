@@ -3,9 +3,10 @@
 use crate::acl::user::User;
 use crate::acl::users::DEFAULT;
 use crate::keyspace::transaction::Name;
-use crate::protocol::reply::Reply;
+use crate::protocol::reply::{Protocol, Reply};
 use crate::state::channels::Topic;
 use crate::state::clients::Client;
+use crate::state::mailbox::{Letter, Reason};
 use crate::state::tracking::Tracked;
 use crate::state::waiting::Waiter;
 use crate::state::watches::{Mark, Watches};
@@ -138,6 +139,20 @@ impl Session {
     #[must_use]
     pub fn may_go_on(&self) -> bool {
         !self.is_closing && self.blocked.is_none() && self.held_until.is_none() && !self.client.is_killed()
+    }
+
+    /// Whether the client still wants what it is sent. A letter may have been on its way when the client ended its
+    /// subscription, and would then come where the client expects a reply.
+    pub fn wants(&mut self, letter: &Letter) -> bool {
+        match letter.reason() {
+            Reason::Subscribed(topic, name) => self.subscriptions.of(*topic).contains(name),
+            // RESP3 tells such a message from a reply. With RESP2, only a subscriber does.
+            Reason::Invalidated(Protocol::Three) => self.client.described().protocol == 3,
+            Reason::Invalidated(Protocol::Two) => {
+                self.client.described().protocol == 2 && !self.subscriptions.is_empty()
+            }
+            Reason::Monitors => self.client.described().is_monitor,
+        }
     }
 
     /// Ends the client's choice for the keys that it reads, after a command that was not one of `CLIENT`.

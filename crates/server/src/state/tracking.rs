@@ -12,6 +12,7 @@
 
 use crate::protocol::reply::{Protocol, Reply};
 use crate::state::clients::{Client, Clients};
+use crate::state::mailbox::Reason;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -234,7 +235,7 @@ impl Telling<'_> {
         if self.by == Some(to.id) {
             self.own.extend(reply.take());
         } else {
-            to.send(reply.take().into());
+            to.send(reply.take().into(), Reason::Invalidated(reply.protocol()));
         }
     }
 

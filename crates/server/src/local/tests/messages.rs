@@ -31,3 +31,39 @@ fn all_subscribers_of_a_channel_get_messages_in_one_order() {
     assert_eq!(received.len(), subscribers.len());
     assert!(received[0] == received[1]);
 }
+
+/// Otherwise a client with RESP2 would take it for the reply to its next request.
+#[test]
+fn what_was_sent_before_a_subscription_ended_does_not_come_after_its_end() {
+    let server = server(&Arc::default());
+    let Shared { channels, monitors, tracking, clients, .. } = &server.shared;
+    let publish: [&dyn Fn(); 4] = [
+        &|| _ = channels.publish(Topic::Channel, b"news", b"x"),
+        &|| _ = channels.publish(Topic::Shard, b"news", b"x"),
+        &|| monitors.show(0, 0, "lua", &[b"PING"]),
+        &|| _ = tracking.changed(None, &[&bytes::Bytes::from_static(b"k")], clients),
+    ];
+    let [message, shard, command, invalidation] = publish;
+    for (begin, sent, end, replies) in [
+        ("SUBSCRIBE news", message, "UNSUBSCRIBE news", "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:0\r\n"),
+        ("PSUBSCRIBE n*", message, "PUNSUBSCRIBE", "*3\r\n$12\r\npunsubscribe\r\n$2\r\nn*\r\n:0\r\n"),
+        ("SSUBSCRIBE news", shard, "SUNSUBSCRIBE news", "*3\r\n$12\r\nsunsubscribe\r\n$4\r\nnews\r\n:0\r\n"),
+        ("SUBSCRIBE news", message, "RESET", "+RESET\r\n"),
+        ("MONITOR", command, "RESET", "+RESET\r\n"),
+        ("HELLO 3\r\nCLIENT TRACKING ON\r\nGET k", invalidation, "RESET", "+RESET\r\n"),
+    ] {
+        let mut connection = server.connect();
+        connection.send(format!("{begin}\r\n").as_bytes());
+        sent();
+        // Its mail comes after the replies to what it has sent.
+        let received = connection.send(format!("{end}\r\nPING\r\n").as_bytes());
+        assert_eq!(String::from_utf8(received).unwrap(), format!("{replies}+PONG\r\n"), "{begin}; {end}");
+    }
+    // Another subscription goes on.
+    let mut connection = server.connect();
+    connection.send(b"SUBSCRIBE news\r\nPSUBSCRIBE n*\r\n");
+    message();
+    let received = String::from_utf8(connection.send(b"UNSUBSCRIBE\r\n")).unwrap();
+    assert!(received.ends_with(":1\r\n*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$4\r\nnews\r\n$1\r\nx\r\n"), "{received}");
+    assert!(!received.contains("$7\r\nmessage"), "{received}");
+}
