@@ -1,6 +1,7 @@
 //! What the server replies to connections.
 
 mod bounds;
+mod connections;
 mod counts;
 mod long;
 mod messages;

@@ -221,8 +221,9 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        if self.sent == self.dialogue.out.len() {
-            self.dialogue.out.forget();
+        // A client may never have taken everything, so what it has taken is not kept until then.
+        if self.sent >= self.unsent_bytes() {
+            self.dialogue.out.forget_first(self.sent);
             self.sent = 0;
         }
         Ok(())

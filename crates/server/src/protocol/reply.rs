@@ -84,9 +84,14 @@ impl Reply {
 
     /// Forgets everything, and keeps a little memory. Later writes have no bound until a run begins.
     pub fn forget(&mut self) {
+        self.forget_first(self.bytes.len());
+    }
+
+    /// The same for the first bytes: the rest stays, and takes at most twice its length.
+    pub fn forget_first(&mut self, count: usize) {
         (self.most, self.is_full) = (usize::MAX, false);
-        self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES);
+        self.bytes.drain(..count.min(self.bytes.len()));
+        self.bytes.shrink_to(KEPT_BYTES.max(2 * self.bytes.len()));
     }
 
     /// Number of bytes that were written.

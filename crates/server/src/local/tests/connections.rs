@@ -1,0 +1,55 @@
+//! Clients that do not take what they are sent.
+
+use super::*;
+use crate::network::connection::{Connection, Turn};
+use crate::network::stream::Stream;
+use crate::state::mailbox::{Letter, Reason};
+use bytes::Bytes;
+use rustix::net::sockopt;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+
+/// What each of the sockets holds, in bytes. The system may double it.
+const SOCKET_BYTES: usize = 128 << 10;
+/// More than the sockets hold.
+const BACKLOG_BYTES: usize = 4 << 20;
+
+/// A connection that has subscribed to `news`, and its client.
+fn subscriber(server: &LocalServer) -> (Connection, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    sockopt::set_socket_recv_buffer_size(&client, SOCKET_BYTES).unwrap();
+    sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let stream = Stream::new(Arc::new(mio::net::TcpStream::from_std(socket)), None).unwrap();
+    let known = server.shared.clients.add(Arc::clone(&server.mailbox), address(), address(), 0);
+    let mut session = Session::new(known, server.shared.users.anonymous());
+    session.subscriptions.channels.insert(Bytes::from_static(b"news"));
+    (Connection::new(stream, session, 0, None), client)
+}
+
+/// A message of this many bytes to a subscriber.
+fn letter(bytes: usize) -> Letter {
+    let reason = Reason::Subscribed(Topic::Channel, Bytes::from_static(b"news"));
+    Letter::new(vec![b'x'; bytes].into(), reason, &Arc::default(), usize::MAX).unwrap()
+}
+
+/// The client takes what it is sent, but never everything.
+#[test]
+fn what_a_slow_client_has_taken_is_not_held() {
+    let server = server(&Arc::default());
+    let (mut connection, mut client) = subscriber(&server);
+    let executor = server.executor();
+    let (mut taken, mut room) = (0, [0; 16 << 10]);
+    assert!(connection.push(&letter(BACKLOG_BYTES)));
+    while taken < 10 * BACKLOG_BYTES {
+        assert_eq!(connection.end_turn(&executor), Turn::Waits);
+        let held = connection.dialogue.out.len();
+        assert!((1..=2 * BACKLOG_BYTES).contains(&held), "{held} bytes after {taken}");
+        let read = client.read(&mut room).unwrap();
+        taken += read;
+        assert!(connection.push(&letter(read)));
+        connection.is_ready(false, true, false);
+    }
+}
