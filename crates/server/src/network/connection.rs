@@ -39,6 +39,8 @@ pub struct Connection {
     stream: Stream,
     /// How many bytes of the replies were sent.
     sent: usize,
+    /// How many of the unsent bytes the client did not ask for, or a little more.
+    unasked: usize,
     /// What comes after they are sent.
     next: Turn,
     can_read: bool,
@@ -60,6 +62,7 @@ impl Connection {
             dialogue: Dialogue::new(session),
             stream,
             sent: 0,
+            unasked: 0,
             next: Turn::Waits,
             can_read: false,
             can_write: true,
@@ -132,9 +135,10 @@ impl Connection {
             return true;
         }
         let bytes = letter.bytes();
-        let has_room = self.unsent_bytes() + bytes.len() <= MAX_UNASKED_BYTES;
+        let has_room = self.unasked + bytes.len() <= MAX_UNASKED_BYTES;
         if has_room {
             self.dialogue.out.raw(bytes);
+            self.unasked += bytes.len();
         }
         has_room
     }
@@ -221,6 +225,8 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+        // Requests are read only while little is unsent. So when a long reply comes, this counts little of what was sent.
+        self.unasked = self.unasked.min(self.unsent_bytes());
         // A client may never have taken everything, so what it has taken is not kept until then.
         if self.sent >= self.unsent_bytes() {
             self.dialogue.out.forget_first(self.sent);

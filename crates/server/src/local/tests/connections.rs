@@ -3,6 +3,7 @@
 use super::*;
 use crate::network::connection::{Connection, Turn};
 use crate::network::stream::Stream;
+use crate::state::clients::MAX_UNASKED_BYTES;
 use crate::state::mailbox::{Letter, Reason};
 use bytes::Bytes;
 use rustix::net::sockopt;
@@ -52,4 +53,14 @@ fn what_a_slow_client_has_taken_is_not_held() {
         assert!(connection.push(&letter(read)));
         connection.is_ready(false, true, false);
     }
+}
+
+#[test]
+fn a_reply_that_was_not_read_yet_does_not_count_as_unasked() {
+    let server = server(&Arc::default());
+    let (mut connection, _client) = subscriber(&server);
+    connection.dialogue.out.raw(&vec![b'x'; MAX_UNASKED_BYTES + 1]);
+    assert_eq!(connection.end_turn(&server.executor()), Turn::Waits);
+    let taken = (0..64).take_while(|_| connection.push(&letter(1 << 20))).count();
+    assert_eq!(taken, MAX_UNASKED_BYTES >> 20);
 }
