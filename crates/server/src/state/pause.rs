@@ -44,7 +44,8 @@ impl Pause {
     /// Returns until when a command of a client must wait.
     pub fn hold(&self, client: &Arc<Client>, writes: bool, now: Nanos) -> Option<Nanos> {
         let mut state = lock(&self.state);
-        if now >= state.until {
+        // The pause may have been ended since the caller saw it.
+        if !self.is_on() || now >= state.until {
             self.is_on.store(false, Ordering::Relaxed);
             state.held.clear();
             return None;

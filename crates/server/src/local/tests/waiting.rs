@@ -181,3 +181,15 @@ fn who_waits_for_the_log_finds_it_in_the_storage() {
     assert!(told(&server, "WAITAOF 1 0 0").starts_with("-ERR WAITAOF cannot be used"));
     assert_eq!(told(&server, "WAITAOF 0 0 0"), "*2\r\n:0\r\n:0\r\n");
 }
+
+/// A thread may still see a pause that another one has just ended.
+#[test]
+fn nobody_is_held_by_a_pause_that_was_ended() {
+    let server = server(&Arc::default());
+    let connection = server.connect();
+    let (pause, client) = (&server.shared.pause, &connection.dialogue.session.client);
+    pause.begin(0, 1_000, true);
+    assert_eq!(pause.hold(client, false, 10), Some(1_000));
+    pause.end();
+    assert_eq!(pause.hold(client, false, 10), None);
+}
