@@ -199,13 +199,13 @@ fn unblock(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         claim.end();
         cx.shared.waiting.remove(waiter);
         waiter.fail(cx.counters);
-        let bytes = if is_error {
+        if is_error {
             cx.counters.add_error(UNBLOCKED);
-            format!("-{UNBLOCKED}\r\n").into_bytes()
-        } else {
-            waiter.nothing.clone()
-        };
-        waiter.client.unblock(bytes);
+        }
+        waiter.client.unblock(match waiter.replies() {
+            Replies::On if is_error => format!("-{UNBLOCKED}\r\n").into_bytes(),
+            _ => waiter.nothing.clone(),
+        });
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ impl Executor<'_> {
         let arguments = Arguments::new(&words);
         let Ok(command) = self.registry.resolve(arguments) else { return Attempt::Waits };
         let mut session = Session::new(Arc::clone(&waiter.client), None);
-        session.database = waiter.database;
+        (session.database, session.replies) = (waiter.database, waiter.replies());
         session.woken_by = Some(key.clone());
         session.spent = waiter.begun.map(|begun| begun.took);
         let mut out = Reply::new(waiter.protocol);
@@ -150,6 +150,7 @@ impl Executor<'_> {
                 Vec::new()
             }
         };
+        Self::hold_back(&mut session, &mut out, 0);
         session.push(&mut out);
         Attempt::Served(out.take(), touched)
     }

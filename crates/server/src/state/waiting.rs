@@ -17,6 +17,7 @@ use crate::keyspace::transaction::Name;
 use crate::protocol::reply::Protocol;
 use crate::state::clients::Client;
 use crate::state::counters::Counters;
+use crate::state::session::Replies;
 use bytes::Bytes;
 use forebay_env::Nanos;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
@@ -47,7 +48,7 @@ pub struct Waiter {
     pub request: Vec<Bytes>,
     /// The type of keys that it waits for; `None` when it waits for any change.
     pub kind: Option<Kind>,
-    /// The reply if the time runs out.
+    /// The reply if the time runs out; empty when the client wants none.
     pub nothing: Vec<u8>,
     /// When the time runs out.
     pub until: Option<Nanos>,
@@ -107,6 +108,12 @@ impl Waiter {
         until: Option<Nanos>,
     ) -> Self {
         Self { begun: Some(begun), request, kind, nothing, until, ..self }
+    }
+
+    /// Returns which replies its client wants. A wait has a reply for its end, unless the client wants none.
+    #[must_use]
+    pub fn replies(&self) -> Replies {
+        if self.nothing.is_empty() { Replies::Off } else { Replies::On }
     }
 
     /// Counts the call as failed, because somebody has ended the wait.

@@ -193,3 +193,29 @@ fn nobody_is_held_by_a_pause_that_was_ended() {
     pause.end();
     assert_eq!(pause.hold(client, false, 10), None);
 }
+
+#[test]
+fn who_wants_no_replies_gets_none_at_the_end_of_a_wait() {
+    let server = server(&Arc::default());
+    let executor = server.executor();
+    told(&server, "SET string x");
+    for replies in ["OFF", "SKIP"] {
+        for (wait, end) in [
+            ("BLPOP k 0", "RPUSH k x"),
+            // An error: the target is no list.
+            ("BLMOVE k string LEFT LEFT 0", "RPUSH k x"),
+            ("BLPOP k 0", "CLIENT UNBLOCK {id}"),
+            ("BLPOP k 0", "CLIENT UNBLOCK {id} ERROR"),
+        ] {
+            let (mut waits, mut ends) = (server.connect(), server.connect());
+            assert_eq!(waits.send(format!("CLIENT REPLY {replies}\r\n{wait}\r\n").as_bytes()), b"", "{wait}");
+            assert!(!waits.may_go_on(), "{wait}");
+            let end = end.replace("{id}", &waits.dialogue.session.client.id.to_string());
+            ends.dialogue.requests.push(format!("{end}\r\n").as_bytes());
+            ends.dialogue.carry_out(&executor);
+            assert_eq!(waits.send(b""), b"", "{replies} {wait} {end}");
+            assert_eq!(waits.send(b"CLIENT REPLY ON\r\nPING\r\n"), b"+OK\r\n+PONG\r\n", "{replies} {wait} {end}");
+            told(&server, "DEL k");
+        }
+    }
+}
