@@ -265,9 +265,10 @@ impl<'s> Executor<'s> {
             };
         };
         permission::check(&self.shared.users, user, command, arguments).map_err(|refusal| {
-            let context = if session.queue.is_some() { "multi" } else { "toplevel" };
+            let context = if session.queue.is_some() || session.is_in_transaction { "multi" } else { "toplevel" };
             self.shared.deny(&session.client, refusal.reason, context, refusal.object, user.name().clone());
-            refusal.failure(command)
+            // Users may have changed since the command was queued.
+            if session.is_in_transaction { refusal.failure_in_exec() } else { refusal.failure(command) }
         })
     }
 

@@ -66,7 +66,11 @@ fn users_may_do_what_they_may() {
     assert_eq!(said(&mut alice, "MULTI"), "+OK");
     assert_eq!(said(&mut alice, "GET a1"), "+QUEUED");
     assert_eq!(said(&mut admin, "ACL SETUSER alice -get"), "+OK");
-    assert!(said(&mut alice, "EXEC").contains("-NOPERM ACLs rules changed between"));
+    let refused = said(&mut alice, "EXEC");
+    assert!(refused.contains("-NOPERM ACLs rules changed between"), "{refused}");
+    assert!(refused.contains("reason: no permission to execute the command or subcommand"), "{refused}");
+    let denied = said(&mut admin, "ACL LOG 1");
+    assert!(denied.contains("\"command\" \"context\" \"multi\" \"object\" \"get\""), "{denied}");
     assert_eq!(said(&mut admin, "ACL LOG RESET"), "+OK");
     // A client that monitors does not see a secret.
     assert!(said(&mut admin, "CLIENT LIST").contains("user=alice"));

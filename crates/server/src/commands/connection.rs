@@ -78,7 +78,8 @@ fn auth(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn authenticate(cx: &mut Context<'_, '_>, name: &[u8], password: &[u8], command: &[u8]) -> Outcome {
     let Some(user) = cx.shared.users.authenticate(name, password) else {
         let name = Bytes::copy_from_slice(name);
-        cx.shared.deny(&cx.session.client, "auth", "toplevel", command, name);
+        let context = if cx.session.is_in_transaction { "multi" } else { "toplevel" };
+        cx.shared.deny(&cx.session.client, "auth", context, command, name);
         return Err(Failure::text("WRONGPASS invalid username-password pair or user is disabled."));
     };
     cx.session.log_in(Some(user));

@@ -135,6 +135,20 @@ impl Refusal<'_> {
         })
     }
 
+    /// The same for a command that was allowed when it was queued.
+    #[must_use]
+    pub fn failure_in_exec(&self) -> Failure {
+        let why = match self.reason {
+            "command" => "no permission to execute the command or subcommand",
+            "key" => "no permission to touch the specified keys",
+            _ => "no permission to access one of the channels used as arguments",
+        };
+        Failure::new(format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
+             is no longer allowed for the following reason: {why}"
+        ))
+    }
+
     /// The same within a script.
     #[must_use]
     pub fn failure_in_script(&self) -> Failure {

@@ -89,13 +89,8 @@ impl Executor<'_> {
             if failed.is_some() {
                 break;
             }
-            // Users may have changed since the command was queued.
             if let Err(failure) = self.admit(session, command, *arguments) {
-                let why = failure.message().trim_start_matches("NOPERM ");
-                self.fail(out, out.len(), &Failure::new(format!(
-                    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
-                     This command is no longer allowed for the following reason: {why}"
-                )));
+                self.fail(out, out.len(), &failure);
                 continue;
             }
             // No command waits in a transaction: what the command has replied is its reply.
