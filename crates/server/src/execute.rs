@@ -791,7 +791,7 @@ impl<'s> Executor<'s> {
             described.database = 0;
             described.is_kept = false;
             described.is_monitor = false;
-            described.subscriptions = (0, 0);
+            described.subscriptions = (0, 0, 0);
             described.tracking = DescribedTracking::default();
         });
     }

@@ -137,7 +137,7 @@ fn end_subscribers(cx: &mut Context<'_, '_>, user: &User) {
     let rules = user.rules();
     for client in cx.shared.clients.all() {
         let described = client.described();
-        if described.user != user.name() || described.subscriptions == (0, 0) {
+        if described.user != user.name() || described.subscriptions == (0, 0, 0) {
             continue;
         }
         let may_stay = cx.shared.channels.of_client(client.id).iter().all(|(topic, name)| {

@@ -64,7 +64,7 @@ fn confirm(cx: &mut Context<'_, '_>, what: &str, topic: Topic, name: Option<&Byt
     cx.out.bulk_or_null(name);
     cx.out.count(count);
     let subscriptions = &cx.session.subscriptions;
-    let counts = (subscriptions.channels.len() + subscriptions.shards.len(), subscriptions.patterns.len());
+    let counts = (subscriptions.channels.len(), subscriptions.patterns.len(), subscriptions.shards.len());
     cx.session.client.describe(|described| described.subscriptions = counts);
 }
 

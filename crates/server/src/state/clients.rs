@@ -66,8 +66,8 @@ pub struct Described {
     pub protocol: u8,
     /// Requests that wait in a transaction; `None` outside of one.
     pub queued: Option<usize>,
-    /// Channels that it subscribed to, and patterns.
-    pub subscriptions: (usize, usize),
+    /// Channels that it subscribed to, patterns, and channels of shards.
+    pub subscriptions: (usize, usize, usize),
     /// Memory that is held for requests.
     pub request_bytes: usize,
     /// Bytes of replies that are held.
@@ -162,7 +162,7 @@ impl Client {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         let described = lock(&self.described);
-        if described.subscriptions != (0, 0) { "pubsub" } else { "normal" }
+        if described.subscriptions != (0, 0, 0) { "pubsub" } else { "normal" }
     }
 
     /// The line of `CLIENT LIST`. The name has no spaces or line ends: `CLIENT SETNAME` refuses them.
@@ -172,7 +172,7 @@ impl Client {
         let mut flags = String::new();
         for (is_set, flag) in [
             (described.is_monitor, 'O'),
-            (described.subscriptions != (0, 0), 'P'),
+            (described.subscriptions != (0, 0, 0), 'P'),
             (described.queued.is_some(), 'x'),
             (described.is_blocked, 'b'),
             (described.tracking.is_on, 't'),
@@ -191,7 +191,7 @@ impl Client {
         let mut line = String::new();
         let _ = write!(
             line,
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub=0 multi={} \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
              user={} redir={} resp={}",
             self.id,
@@ -203,6 +203,7 @@ impl Client {
             described.database,
             described.subscriptions.0,
             described.subscriptions.1,
+            described.subscriptions.2,
             described.queued.map_or(-1, |queued| queued as i64),
             described.request_bytes,
             described.reply_bytes,

@@ -263,7 +263,7 @@ impl Telling<'_> {
             reply.push(2);
             reply.bulk("invalidate");
             reply
-        } else if tracker.redirect.is_some() && described.subscriptions != (0, 0) {
+        } else if tracker.redirect.is_some() && described.subscriptions != (0, 0, 0) {
             let mut reply = Reply::new(Protocol::Two);
             reply.array(3);
             reply.bulk("message");

@@ -67,3 +67,12 @@ fn what_was_sent_before_a_subscription_ended_does_not_come_after_its_end() {
     assert!(received.ends_with(":1\r\n*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$4\r\nnews\r\n$1\r\nx\r\n"), "{received}");
     assert!(!received.contains("$7\r\nmessage"), "{received}");
 }
+
+#[test]
+fn the_line_of_a_client_says_what_it_has_subscribed_to() {
+    let server = server(&Arc::default());
+    let mut connection = server.connect();
+    connection.send(b"SUBSCRIBE a b\r\nPSUBSCRIBE a* b* c*\r\nSSUBSCRIBE s\r\n");
+    let line = connection.dialogue.session.client.line(0);
+    assert!(line.contains(" flags=P ") && line.contains(" sub=2 psub=3 ssub=1 "), "{line}");
+}
