@@ -53,7 +53,10 @@ fn echo(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn select(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let database = cx.database(arguments.at(1))?;
     cx.session.database = database;
-    cx.session.client.describe(|described| described.database = database);
+    // What a script selects ends with the script.
+    if !cx.session.is_in_script {
+        cx.session.client.describe(|described| described.database = database);
+    }
     cx.out.ok();
     Ok(())
 }

@@ -144,8 +144,8 @@ impl Refusal<'_> {
             _ => "no permission to access one of the channels used as arguments",
         };
         Failure::new(format!(
-            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
-             is no longer allowed for the following reason: {why}"
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+             command is no longer allowed for the following reason: {why}"
         ))
     }
 

@@ -485,6 +485,8 @@ fn scripts_may_do_what_those_of_redis_may() {
         assert_eq!(eval(&server, "EVAL", &format!("return redis.set_repl({argument})")), "$-1", "{argument}");
     }
     assert_eq!(eval(&server, "EVAL", "#!lua"), "-ERR Invalid script shebang");
+    // What a script selects ends with the script.
+    assert!(told(&server, "EVAL \"redis.call('select', 1)\" 0; CLIENT INFO").contains(" db=0 "));
 }
 
 #[test]

@@ -127,8 +127,8 @@ impl Connection {
         self.dialogue.session.held_until.or(self.dialogue.session.blocked.as_ref().and_then(|waiter| waiter.until))
     }
 
-    /// Adds what the client did not ask for, if it still wants it. Returns false when the client does not take what it is
-    /// sent.
+    /// Adds what the client did not ask for, if it still wants it. Returns false when the client does not take what it
+    /// is sent.
     #[must_use]
     pub fn push(&mut self, letter: &Letter) -> bool {
         if !self.dialogue.session.wants(letter) {
@@ -225,7 +225,7 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        // Requests are read only while little is unsent. So when a long reply comes, this counts little of what was sent.
+        // Requests are read only while little is unsent. So when a long reply comes, this counts little of it.
         self.unasked = self.unasked.min(self.unsent_bytes());
         // A client may never have taken everything, so what it has taken is not kept until then.
         if self.sent >= self.unsent_bytes() {
