@@ -3,7 +3,7 @@
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{FAST, LOADING, MAY_REPLICATE, NOSCRIPT, PUBSUB, STALE};
 use crate::commands::command::{Command, Context, Family, unknown_form};
-use crate::keyspace::failure::Outcome;
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::channels::Topic;
 use crate::text::pattern;
 use bytes::Bytes;
@@ -106,6 +106,10 @@ fn psubscribe(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn ssubscribe(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    // Redis allows the other subscriptions in a transaction, because it always did.
+    if cx.session.is_in_transaction {
+        return Err(Failure::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
     add(cx, arguments, "ssubscribe", Topic::Shard)
 }
 

@@ -76,3 +76,12 @@ fn the_line_of_a_client_says_what_it_has_subscribed_to() {
     let line = connection.dialogue.session.client.line(0);
     assert!(line.contains(" flags=P ") && line.contains(" sub=2 psub=3 ssub=1 "), "{line}");
 }
+
+#[test]
+fn no_transaction_subscribes_to_channels_of_shards() {
+    let refused = "-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client\r\n";
+    assert_eq!(
+        told(&server(&Arc::default()), "MULTI; SSUBSCRIBE s; SUBSCRIBE c; EXEC"),
+        format!("+OK\r\n{queued}{queued}*2\r\n{refused}*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", queued = "+QUEUED\r\n")
+    );
+}
