@@ -701,7 +701,7 @@ impl<'s> Executor<'s> {
         let committed = failed.map_or(Ok(()), Err).and_then(|()| keys.commit());
         let doubt = committed.inspect_err(|_| self.shared.scripts.doubt())?;
         self.counters.add(Count::Expired, keys.expired());
-        if !self.shared.watches.is_empty() {
+        if !self.shared.watches.is_empty() && !keys.is_of_expired() {
             self.shared.watches.changed(&keys.touched());
             self.shared.watches.changed(keys.changed_watched());
         }

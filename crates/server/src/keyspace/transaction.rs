@@ -55,6 +55,7 @@ pub struct Transaction<'s> {
     changed_watched: Vec<Name>,
     expired: u64,
     is_of_all: bool,
+    is_of_expired: bool,
     wanted: Wanted,
     events: Vec<Event>,
     events_bytes: usize,
@@ -89,7 +90,7 @@ impl<'s> Transaction<'s> {
         let writes = Writes::new(store, spaces.layout().seed());
         let (deltas, plain, events) = (Deltas::default(), HashSet::default(), Vec::new());
         let touched = is_awaited.then(BTreeMap::new);
-        let (expired, is_of_all, events_bytes) = (0, false, 0);
+        let (expired, is_of_all, is_of_expired, events_bytes) = (0, false, false, 0);
         let databases = spaces.databases();
         Self {
             spaces,
@@ -102,6 +103,7 @@ impl<'s> Transaction<'s> {
             changed_watched: Vec::new(),
             expired,
             is_of_all,
+            is_of_expired,
             wanted,
             events,
             events_bytes,
@@ -237,6 +239,13 @@ impl<'s> Transaction<'s> {
     /// Records that keys change without being named.
     pub const fn touch_all(&mut self) {
         self.is_of_all = true;
+    }
+
+    /// Whether this run removes keys that have expired, and does nothing else. Clients that watch such a key know when
+    /// it expires, or began after that.
+    #[must_use]
+    pub const fn is_of_expired(&self) -> bool {
+        self.is_of_expired
     }
 
     /// Returns how many keys were found expired and removed.
@@ -471,6 +480,7 @@ impl<'s> Transaction<'s> {
         let Some(former) = self.stored(&place)?.filter(|header| header.is_expired(self.now_ms)) else {
             return Ok(false);
         };
+        self.is_of_expired = true;
         self.remove_elements(space, &former)?;
         self.change(space, key, place, Some(&former), None);
         Ok(true)

@@ -6,6 +6,7 @@ mod counts;
 mod long;
 mod messages;
 mod tracking;
+mod transactions;
 mod tree;
 mod waiting;
 
