@@ -142,9 +142,9 @@ impl Session {
     }
 
     /// Whether the client still wants what it is sent. A letter may have been on its way when the client ended its
-    /// subscription, and would then come where the client expects a reply.
+    /// subscription, and would then come where the client expects a reply; or when the connection was about to end.
     pub fn wants(&mut self, letter: &Letter) -> bool {
-        match letter.reason() {
+        let is_wanted = match letter.reason() {
             Reason::Subscribed(topic, name) => self.subscriptions.of(*topic).contains(name),
             // RESP3 tells such a message from a reply. With RESP2, only a subscriber does.
             Reason::Invalidated(Protocol::Three) => self.client.described().protocol == 3,
@@ -152,7 +152,8 @@ impl Session {
                 self.client.described().protocol == 2 && !self.subscriptions.is_empty()
             }
             Reason::Monitors => self.client.described().is_monitor,
-        }
+        };
+        is_wanted && !self.is_closing
     }
 
     /// Ends the client's choice for the keys that it reads, after a command that was not one of `CLIENT`.

@@ -83,3 +83,12 @@ fn no_transaction_subscribes_to_channels_of_shards() {
     let replies = told(&server(&Arc::default()), "MULTI; SSUBSCRIBE s; SUBSCRIBE c; EXEC");
     assert_eq!(replies, format!("+OK\r\n{queued}{queued}*2\r\n{refused}*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"));
 }
+
+#[test]
+fn nothing_comes_after_the_reply_that_ends_the_connection() {
+    let server = server(&Arc::default());
+    let mut connection = server.connect();
+    connection.send(b"SUBSCRIBE news\r\n");
+    server.shared.channels.publish(Topic::Channel, b"news", b"x");
+    assert_eq!(connection.send(b"QUIT\r\n"), b"+OK\r\n");
+}
