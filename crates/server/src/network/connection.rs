@@ -184,7 +184,8 @@ impl Connection {
             if self.unsent_bytes() > PROMPT_BYTES || self.stream.is_pending() {
                 self.send(executor)?;
             }
-            if self.unsent_bytes() > MAX_REPLY_BYTES || !self.dialogue.session.may_go_on() {
+            // The executor carries nothing out then.
+            if self.dialogue.out.len() >= MAX_REPLY_BYTES || !self.dialogue.session.may_go_on() {
                 return Ok(Turn::Waits);
             }
             if self.dialogue.carry_out(executor) {

@@ -1,6 +1,7 @@
 //! Clients that do not take what they are sent.
 
 use super::*;
+use crate::execute::MAX_REPLY_BYTES;
 use crate::network::connection::{Connection, Turn};
 use crate::network::stream::Stream;
 use crate::state::clients::MAX_UNASKED_BYTES;
@@ -15,8 +16,8 @@ const SOCKET_BYTES: usize = 128 << 10;
 /// More than the sockets hold.
 const BACKLOG_BYTES: usize = 4 << 20;
 
-/// A connection that has subscribed to `news`, and its client.
-fn subscriber(server: &LocalServer) -> (Connection, TcpStream) {
+/// A connection and its client.
+fn connect(server: &LocalServer) -> (Connection, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (socket, _) = listener.accept().unwrap();
@@ -25,9 +26,15 @@ fn subscriber(server: &LocalServer) -> (Connection, TcpStream) {
     socket.set_nonblocking(true).unwrap();
     let stream = Stream::new(Arc::new(mio::net::TcpStream::from_std(socket)), None).unwrap();
     let known = server.shared.clients.add(Arc::clone(&server.mailbox), address(), address(), 0);
-    let mut session = Session::new(known, server.shared.users.anonymous());
-    session.subscriptions.channels.insert(Bytes::from_static(b"news"));
+    let session = Session::new(known, server.shared.users.anonymous());
     (Connection::new(stream, session, 0, None), client)
+}
+
+/// A connection that has subscribed to `news`, and its client.
+fn subscriber(server: &LocalServer) -> (Connection, TcpStream) {
+    let (mut connection, client) = connect(server);
+    connection.dialogue.session.subscriptions.channels.insert(Bytes::from_static(b"news"));
+    (connection, client)
 }
 
 /// A message of this many bytes to a subscriber.
@@ -63,4 +70,27 @@ fn a_reply_that_was_not_read_yet_does_not_count_as_unasked() {
     assert_eq!(connection.end_turn(&server.executor()), Turn::Waits);
     let taken = (0..64).take_while(|_| connection.push(&letter(1 << 20))).count();
     assert_eq!(taken, MAX_UNASKED_BYTES >> 20);
+}
+
+/// Otherwise the thread would try again and again until the client reads.
+#[test]
+fn a_request_waits_while_the_client_does_not_read_replies() {
+    let server = server(&Arc::default());
+    let (mut connection, mut client) = connect(&server);
+    let executor = server.executor();
+    let turn = |connection: &mut Connection| {
+        _ = connection.turn(&executor, &mut Vec::new());
+        connection.end_turn(&executor)
+    };
+    // The sockets take less than half of the reply, and then less is unsent than may be.
+    let reply = vec![b'x'; MAX_REPLY_BYTES + 1024];
+    connection.dialogue.out.raw(&reply);
+    connection.dialogue.requests.push(b"PING\r\n");
+    assert_eq!([turn(&mut connection), turn(&mut connection)], [Turn::Waits; 2]);
+    let (mut taken, mut room) = (0, [0; 16 << 10]);
+    while taken < reply.len() + b"+PONG\r\n".len() {
+        taken += client.read(&mut room).unwrap();
+        connection.is_ready(false, true, false);
+        turn(&mut connection);
+    }
 }
