@@ -139,6 +139,8 @@ impl Users {
 
     /// Gives the user `default` this password alone. With an empty one, it has no password.
     pub fn set_default_password(&self, password: &[u8]) {
+        // Otherwise another change of the user at the same time might be lost.
+        let _users = lock(&self.users);
         let mut rules = (*self.default.rules()).clone();
         rules.has_no_password = password.is_empty();
         rules.passwords = if password.is_empty() { Vec::new() } else { vec![digest_of(password)] };
@@ -158,11 +160,11 @@ impl Users {
     pub fn load(&self) -> Result<Vec<Arc<User>>, String> {
         let Some(path) = &self.file else { return Ok(Vec::new()) };
         let mut defined = self.read(path)?;
+        let mut users = lock(&self.users);
         // The user `default` may have been given a password outside of the file.
         if let Some(default) = defined.remove(DEFAULT) {
             self.default.set(default);
         }
-        let mut users = lock(&self.users);
         let mut gone = Vec::new();
         users.retain(|name, user| {
             let stays = &name[..] == DEFAULT || defined.contains_key(name);
@@ -236,4 +238,23 @@ fn everything(catalogue: &Catalogue) -> Rules {
     rules.root.all_keys = true;
     rules.root.all_channels = true;
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_the_default_user_at_the_same_time_are_all_made() {
+        const COUNT: usize = 2000;
+        let users = Users::new(Catalogue::new([("get", vec!["read"])]), None).unwrap();
+        users.set(DEFAULT, &[b"resetkeys"]).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..COUNT).for_each(|_| users.set_default_password(b"secret")));
+            for number in 0..COUNT {
+                users.set(DEFAULT, &[format!("~{number}").as_bytes()]).unwrap();
+            }
+        });
+        assert_eq!(users.default().rules().root.keys.len(), COUNT);
+    }
 }
