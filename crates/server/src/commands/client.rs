@@ -202,9 +202,9 @@ fn unblock(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         if is_error {
             cx.counters.add_error(UNBLOCKED);
         }
-        waiter.client.unblock(match waiter.replies() {
-            Replies::On if is_error => format!("-{UNBLOCKED}\r\n").into_bytes(),
-            _ => waiter.nothing.clone(),
+        waiter.client.unblock(match is_error && waiter.wants_reply() {
+            true => format!("-{UNBLOCKED}\r\n").into_bytes(),
+            false => waiter.nothing.clone(),
         });
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::commands::command::{Wait, flags};
 use crate::keyspace::header::Kind;
 use crate::keyspace::transaction::{Name, Transaction};
 use crate::protocol::reply::Reply;
-use crate::state::session::Session;
+use crate::state::session::{Replies, Session};
 use crate::state::waiting::{Begun, Waiter};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -106,7 +106,8 @@ impl Executor<'_> {
         let arguments = Arguments::new(&words);
         let Ok(command) = self.registry.resolve(arguments) else { return Attempt::Waits };
         let mut session = Session::new(Arc::clone(&waiter.client), None);
-        (session.database, session.replies) = (waiter.database, waiter.replies());
+        session.database = waiter.database;
+        session.replies = if waiter.wants_reply() { Replies::On } else { Replies::Off };
         session.woken_by = Some(key.clone());
         session.spent = waiter.begun.map(|begun| begun.took);
         let mut out = Reply::new(waiter.protocol);

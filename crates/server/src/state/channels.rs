@@ -30,6 +30,15 @@ impl Topic {
             Self::Shard => "smessage",
         }
     }
+
+    /// Returns why a subscriber of this name is sent messages.
+    fn reason(self, name: &Bytes) -> Reason {
+        match self {
+            Self::Channel => Reason::Channel(name.clone()),
+            Self::Pattern => Reason::Pattern(name.clone()),
+            Self::Shard => Reason::Shard(name.clone()),
+        }
+    }
 }
 
 type Subscribers = BTreeMap<Bytes, BTreeMap<u64, Arc<Client>>>;
@@ -116,7 +125,7 @@ fn send(topic: Topic, name: &Bytes, clients: &BTreeMap<u64, Arc<Client>>, parts:
             parts.iter().for_each(|part| reply.bulk(part));
             reply.take().into()
         });
-        client.send(message.clone(), Reason::Subscribed(topic, name.clone()));
+        client.send(message.clone(), topic.reason(name));
     }
     clients.len()
 }

@@ -4,7 +4,6 @@
 //! message and wakes the thread.
 
 use crate::protocol::reply::Protocol;
-use crate::state::channels::Topic;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
 use mio::Waker;
@@ -19,8 +18,12 @@ const LETTER_BYTES: usize = 128;
 /// Why a client is sent bytes that it did not ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// It has subscribed to this name.
-    Subscribed(Topic, Bytes),
+    /// It has subscribed to this channel.
+    Channel(Bytes),
+    /// It has subscribed to this pattern.
+    Pattern(Bytes),
+    /// It has subscribed to this channel of a shard.
+    Shard(Bytes),
     /// Cached keys have changed. The message has this version of the protocol.
     Invalidated(Protocol),
     /// It watches all commands.

@@ -143,9 +143,11 @@ impl Session {
 
     /// Whether the client still wants what it is sent. A letter may have been on its way when the client ended its
     /// subscription, and would then come where the client expects a reply; or when the connection was about to end.
-    pub fn wants(&mut self, letter: &Letter) -> bool {
+    pub fn wants(&self, letter: &Letter) -> bool {
         let is_wanted = match letter.reason() {
-            Reason::Subscribed(topic, name) => self.subscriptions.of(*topic).contains(name),
+            Reason::Channel(name) => self.subscriptions.channels.contains(name),
+            Reason::Pattern(name) => self.subscriptions.patterns.contains(name),
+            Reason::Shard(name) => self.subscriptions.shards.contains(name),
             // RESP3 tells such a message from a reply. With RESP2, only a subscriber does.
             Reason::Invalidated(Protocol::Three) => self.client.described().protocol == 3,
             Reason::Invalidated(Protocol::Two) => {

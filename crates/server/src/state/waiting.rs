@@ -17,7 +17,6 @@ use crate::keyspace::transaction::Name;
 use crate::protocol::reply::Protocol;
 use crate::state::clients::Client;
 use crate::state::counters::Counters;
-use crate::state::session::Replies;
 use bytes::Bytes;
 use forebay_env::Nanos;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
@@ -110,10 +109,10 @@ impl Waiter {
         Self { begun: Some(begun), request, kind, nothing, until, ..self }
     }
 
-    /// Returns which replies its client wants. A wait has a reply for its end, unless the client wants none.
+    /// Whether its client wants the reply. A wait has a reply for its end, unless the client wants none.
     #[must_use]
-    pub fn replies(&self) -> Replies {
-        if self.nothing.is_empty() { Replies::Off } else { Replies::On }
+    pub const fn wants_reply(&self) -> bool {
+        !self.nothing.is_empty()
     }
 
     /// Counts the call as failed, because somebody has ended the wait.

@@ -39,7 +39,7 @@ fn subscriber(server: &LocalServer) -> (Connection, TcpStream) {
 
 /// A message of this many bytes to a subscriber.
 fn letter(bytes: usize) -> Letter {
-    let reason = Reason::Subscribed(Topic::Channel, Bytes::from_static(b"news"));
+    let reason = Reason::Channel(Bytes::from_static(b"news"));
     Letter::new(vec![b'x'; bytes].into(), reason, &Arc::default(), usize::MAX).unwrap()
 }
 
