@@ -210,7 +210,7 @@ fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let name = Bytes::copy_from_slice(arguments.at(3));
     group.fetch_pending(cx, ids.iter().copied())?;
     entries::fetch(cx, &stream, ids.iter().copied())?;
-    let mut claimed = Vec::new();
+    let (mut claimed, mut bytes) = (Vec::new(), 0);
     for id in ids {
         let former = group.pending(cx, id)?;
         let Some(entry) = entries::get(cx, &stream, id)? else {
@@ -231,7 +231,10 @@ fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         let deliveries = claim.deliveries.unwrap_or(before + u64::from(!claim.only_ids));
         let now = Pending { consumer, at_ms, deliveries, name: name.clone() };
         group.assign(cx, id, former.as_ref(), &now)?;
-        claimed.push((id, Some(entry).filter(|_| !claim.only_ids)));
+        let entry = Some(entry).filter(|_| !claim.only_ids);
+        bytes += entry.as_ref().map_or(0, Bytes::len);
+        cx.make_room(bytes)?;
+        claimed.push((id, entry));
     }
     group.save(cx);
     reply(cx, claimed)
@@ -269,7 +272,7 @@ fn xautoclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     })?;
     let likely = usize::try_from(most).unwrap_or(usize::MAX);
     entries::fetch(cx, &stream, candidates.iter().take(likely).map(|(id, _)| *id))?;
-    let (mut claimed, mut deleted, mut left) = (Vec::new(), Vec::new(), most);
+    let (mut claimed, mut bytes, mut deleted, mut left) = (Vec::new(), 0, Vec::new(), most);
     for (id, former) in candidates {
         if left == 0 {
             next = id;
@@ -288,7 +291,10 @@ fn xautoclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         let deliveries = former.deliveries + u64::from(!only_ids);
         let now = Pending { consumer, at_ms: now_ms, deliveries, name: name.clone() };
         group.assign(cx, id, Some(&former), &now)?;
-        claimed.push((id, Some(entry).filter(|_| !only_ids)));
+        let entry = Some(entry).filter(|_| !only_ids);
+        bytes += entry.as_ref().map_or(0, Bytes::len);
+        cx.make_room(bytes)?;
+        claimed.push((id, entry));
         left -= 1;
     }
     group.save(cx);

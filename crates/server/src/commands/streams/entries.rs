@@ -1,7 +1,7 @@
 //! Reading and deleting entries.
 
 use crate::commands::command::Context;
-use crate::keyspace::failure::Outcome;
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
 use crate::keyspace::streams::{self, StreamId, StreamKeys};
 use crate::keyspace::writes::Direction;
@@ -19,7 +19,22 @@ pub(super) fn keys(cx: &Context<'_, '_>, stream: &Stream) -> StreamKeys {
     StreamKeys { space: cx.space(), id: stream.id }
 }
 
-/// The entries from one id to another, up to `most`.
+/// Passes the entries from one id to another in a direction to `visit` until it returns false.
+pub(super) fn each(
+    cx: &mut Context<'_, '_>,
+    stream: &Stream,
+    (from, to): (StreamId, StreamId),
+    direction: Direction,
+    mut visit: impl FnMut(StreamId, &[u8]) -> Outcome<bool>,
+) -> Outcome {
+    if from > to {
+        return Ok(());
+    }
+    let range = keys(cx, stream).entries(from, to);
+    cx.keys.writes().scan(&range, direction, |key, value| visit(StreamId::of_key(key), value))
+}
+
+/// Returns the entries from one id to another, up to `most`. Fails when they are longer than a reply may be.
 pub(super) fn range(
     cx: &mut Context<'_, '_>,
     stream: &Stream,
@@ -27,13 +42,17 @@ pub(super) fn range(
     direction: Direction,
     most: u64,
 ) -> Outcome<Vec<Entry>> {
-    let mut found = Vec::new();
-    if most == 0 || ids.0 > ids.1 {
+    let (mut found, mut bytes, room) = (Vec::new(), 0, cx.out.room());
+    if most == 0 {
         return Ok(found);
     }
-    let range = keys(cx, stream).entries(ids.0, ids.1);
-    cx.keys.writes().scan(&range, direction, |key, value| {
-        found.push((StreamId::of_key(key), Bytes::copy_from_slice(value)));
+    each(cx, stream, ids, direction, |id, value| {
+        // An entry takes less than its reply.
+        bytes += value.len();
+        if bytes > room {
+            return Err(Failure::REPLY_TOO_LONG);
+        }
+        found.push((id, Bytes::copy_from_slice(value)));
         Ok((found.len() as u64) < most)
     })?;
     Ok(found)
@@ -49,7 +68,14 @@ pub(super) fn edge(cx: &mut Context<'_, '_>, stream: &Stream, direction: Directi
 
 /// The id of the first entry in a direction; the least one when there is none.
 pub(super) fn edge_id(cx: &mut Context<'_, '_>, stream: &Stream, direction: Direction) -> Outcome<StreamId> {
-    Ok(edge(cx, stream, direction)?.map_or(StreamId::LEAST, |(id, _)| id))
+    let mut edge = StreamId::LEAST;
+    if stream.entries > 0 {
+        each(cx, stream, (StreamId::LEAST, StreamId::MOST), direction, |id, _| {
+            edge = id;
+            Ok(false)
+        })?;
+    }
+    Ok(edge)
 }
 
 /// Returns an entry, if it exists.

@@ -178,7 +178,7 @@ fn deliver_again(
     let ids = group.own_pending(cx, number, (from, StreamId::MOST), most)?;
     group.fetch_pending(cx, ids.iter().copied())?;
     entries::fetch(cx, stream, ids.iter().copied())?;
-    let mut found = Vec::with_capacity(ids.len());
+    let (mut found, mut bytes) = (Vec::with_capacity(ids.len()), 0);
     for id in ids {
         let entry = entries::get(cx, stream, id)?;
         if entry.is_some()
@@ -187,6 +187,8 @@ fn deliver_again(
             let now = Pending { at_ms: now_ms, deliveries: former.deliveries + 1, ..former.clone() };
             group.assign(cx, id, Some(&former), &now)?;
         }
+        bytes += entry.as_ref().map_or(0, Bytes::len);
+        cx.make_room(bytes)?;
         found.push((id, entry));
     }
     Ok(found)

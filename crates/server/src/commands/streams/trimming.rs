@@ -113,8 +113,12 @@ impl Trim {
             };
             let Some(to) = to.filter(|_| surplus > 0) else { return Ok(removed) };
             let most = surplus.min(AT_A_TIME);
-            let found = entries::range(cx, stream, (from, to), Direction::Forward, most)?;
-            let count = found.len() as u64;
+            let mut ids = Vec::new();
+            entries::each(cx, stream, (from, to), Direction::Forward, |id, _| {
+                ids.push(id);
+                Ok((ids.len() as u64) < most)
+            })?;
+            let count = ids.len() as u64;
             // Otherwise the last hundred is not full, and is only removed as a whole.
             let fits = if self.is_exact || (count == stream.entries && count <= allowed) {
                 count
@@ -122,7 +126,6 @@ impl Trim {
                 let whole = count.min(allowed);
                 whole - whole % NODE_ENTRIES
             };
-            let ids: Vec<StreamId> = found.iter().map(|(id, _)| *id).collect();
             let doomed = ids.get(..usize::try_from(fits).unwrap_or(usize::MAX)).unwrap_or_default();
             entries::delete_first(cx, stream, doomed);
             removed += fits;

@@ -46,9 +46,11 @@ pub(crate) struct WholeStream {
 impl WholeStream {
     /// All of a stream.
     pub(crate) fn read(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<Self> {
-        let found = entries::range(cx, stream, (StreamId::LEAST, StreamId::MOST), Direction::Forward, u64::MAX)?;
-        let entries = found.into_iter().map(|(id, value)| Ok((id, streams::decode_entry(value)?)));
-        let entries = entries.collect::<Outcome<Vec<_>>>()?;
+        let mut entries = Vec::new();
+        entries::each(cx, stream, (StreamId::LEAST, StreamId::MOST), Direction::Forward, |id, value| {
+            entries.push((id, streams::decode_entry(Bytes::copy_from_slice(value))?));
+            Ok(true)
+        })?;
         let mut groups = Vec::new();
         for (name, group) in groups::all(cx, stream)? {
             let consumers = group.consumers(cx)?;

@@ -280,3 +280,43 @@ fn members_that_are_popped_are_held_in_portions() {
     assert_eq!(popped(&told(&server, "ZPOPMIN set 5000")), (19_000..21_000).collect::<Vec<_>>());
     assert_eq!(told(&server, "EXISTS set; ZPOPMIN set; ZPOPMIN set 3; ZMPOP 1 set MIN"), ":0\r\n*0\r\n*0\r\n*-1\r\n");
 }
+
+#[test]
+fn a_stream_that_is_too_long_is_not_read_to_its_end() {
+    let mut server = server(&Arc::default());
+    for from in (1..=20_000).step_by(250) {
+        let requests: String = (from..from + 250).map(|id| format!("XADD s {id}-1 f {id:0200}\r\n")).collect();
+        server.connect().send(requests.as_bytes());
+    }
+    assert_eq!(told(&server, "XLEN s; XGROUP CREATE s g 0"), ":20000\r\n+OK\r\n");
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let read = || server.records().lsm().unwrap().statistics().foreground.bytes_read;
+    for request in [
+        "XRANGE s - +",
+        "XREVRANGE s + -",
+        "XREAD STREAMS s 0",
+        "XREADGROUP GROUP g c STREAMS s >",
+        "XINFO STREAM s FULL COUNT 0",
+    ] {
+        let before = read();
+        assert_eq!(told(&server, request), "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+        let took = read() - before;
+        assert!(took < 1 << 20, "{request} read {took} bytes");
+    }
+    // Nothing was delivered. What is removed is not replied.
+    assert_eq!(told(&server, "XPENDING s g"), "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
+    assert_eq!(told(&server, "XTRIM s MAXLEN 10"), ":19990\r\n");
+    // Nor is it claimed.
+    server.shared.max_reply_bytes = usize::MAX;
+    assert!(told(&server, "XREADGROUP GROUP g c STREAMS s >").starts_with("*1\r\n"));
+    server.shared.max_reply_bytes = 1000;
+    for request in [
+        "XREADGROUP GROUP g c STREAMS s 0",
+        "XAUTOCLAIM s g other 0 0",
+        "XCLAIM s g other 0 19991-1 19992-1 19993-1 19994-1 19995-1",
+    ] {
+        assert_eq!(told(&server, request), "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+    }
+    assert!(told(&server, "XAUTOCLAIM s g other 0 0 JUSTID").starts_with("*3\r\n$3\r\n0-0\r\n*10\r\n"));
+}
