@@ -228,8 +228,10 @@ impl Connection {
         }
         // Requests are read only while little is unsent. So when a long reply comes, this counts little of it.
         self.unasked = self.unasked.min(self.unsent_bytes());
-        // A client may never have taken everything, so what it has taken is not kept until then.
-        if self.sent >= self.unsent_bytes() {
+        // A client may never have taken everything, so what it has taken is not kept until then. The rest of a long reply
+        // is not moved while it is long.
+        let unsent = self.unsent_bytes();
+        if self.sent >= unsent && unsent <= MAX_UNASKED_BYTES {
             self.dialogue.out.forget_first(self.sent);
             self.sent = 0;
         }

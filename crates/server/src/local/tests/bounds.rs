@@ -307,7 +307,7 @@ fn a_stream_that_is_too_long_is_not_read_to_its_end() {
     // Nothing was delivered. What is removed is not replied.
     assert_eq!(told(&server, "XPENDING s g"), "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
     assert_eq!(told(&server, "XTRIM s MAXLEN 10"), ":19990\r\n");
-    // Nor is it claimed.
+    // What is too long is not claimed, and not delivered again.
     server.shared.max_reply_bytes = usize::MAX;
     assert!(told(&server, "XREADGROUP GROUP g c STREAMS s >").starts_with("*1\r\n"));
     server.shared.max_reply_bytes = 1000;
