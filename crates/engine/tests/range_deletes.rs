@@ -136,6 +136,26 @@ fn what_is_hidden_is_freed_unless_a_snapshot_sees_it() {
     assert_eq!(contents_of(&db, IterOptions::default()).len(), 3);
 }
 
+/// The range deletion is cut where tables begin, so each table ends at the key at which the next one begins.
+#[test]
+fn what_only_a_snapshot_needed_is_freed_in_every_table() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(Options { settle_after: None, ..small_options() });
+    for group in 0..200 {
+        (0..MEMBERS).for_each(|i| db.put(&member(group, i), &[group as u8; 100]).unwrap());
+    }
+    db.compact_range(None, None).unwrap();
+    let snapshot = db.snapshot();
+    delete_groups(&db, 0, 10_000);
+    db.compact_range(None, None).unwrap();
+    let tables = || db.statistics().levels.iter().map(|level| level.tables).sum::<u64>();
+    assert!(tables() > 4, "{:?}", db.statistics());
+    assert_eq!(db.get_at(&member(8, 1), &snapshot).unwrap().unwrap(), [8; 100]);
+    drop(snapshot);
+    db.compact_range(None, None).unwrap();
+    assert_eq!((tables(), db.statistics().live_bytes), (0, 0), "{:?}", db.statistics());
+}
+
 fn contents_of(db: &Db, options: IterOptions<'_>) -> Vec<Vec<u8>> {
     let mut iterator = db.iter_with(&options).unwrap();
     let mut keys = Vec::new();

@@ -14,10 +14,11 @@
 use crate::plan::picker::{Pick, Picker};
 use crate::plan::tiers::Tier;
 use crate::terms::options::CompactionStyle;
-use forebay_base::KeyOrder;
 use forebay_base::record::is_expired;
-use forebay_table::TableMetadata;
+use forebay_base::{KeyOrder, Tag};
 use forebay_table::job::{Clustering, Residents};
+use forebay_table::{OwnedKey, TableMetadata};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ pub(crate) struct ManualCompaction {
     pub(crate) upper: Option<Vec<u8>>,
     /// The level whose tables are next.
     pub(crate) level: usize,
-    /// The key up to which that level is done.
-    pub(crate) cursor: Option<Vec<u8>>,
+    /// Where that level is done: up to the end of the last table that was taken.
+    pub(crate) cursor: Option<OwnedKey>,
     /// What expired before this time, in milliseconds since 1970, goes too.
     pub(crate) expire_before_ms: u64,
     /// Nobody asked: the shard settles.
@@ -41,7 +42,7 @@ impl ManualCompaction {
     pub(crate) fn go_back(&mut self, order: KeyOrder, before: Self) {
         let cursor_is_earlier = || match (&before.cursor, &self.cursor) {
             (None, _) => true,
-            (Some(before), Some(now)) => order.compare(before, now).is_lt(),
+            (Some(before), Some(now)) => order.compare_internal(before.as_key(), now.as_key()).is_lt(),
             (Some(_), None) => false,
         };
         if before.level < self.level || before.level == self.level && cursor_is_earlier() {
@@ -71,8 +72,8 @@ pub(crate) fn next(picker: &Picker<'_>, manual: &mut ManualCompaction) -> Step {
                 return Step::Wait;
             }
             manual.cursor = match manual.level {
-                0 => Some(Vec::new()),
-                _ => pick.inputs.first().map(|(_, table)| table.properties.largest.user_key.clone()),
+                0 => Some(OwnedKey { user_key: Vec::new(), tag: Tag::MAX }),
+                _ => pick.inputs.first().map(|(_, table)| table.properties.largest.clone()),
             };
             return Step::Do(pick);
         }
@@ -94,8 +95,7 @@ fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize)
     }
     let order = picker.version.identity().key_order;
     let is_next = |table: &&Arc<TableMetadata>| {
-        let behind = |cursor: &Vec<u8>| order.compare(&table.properties.smallest.user_key, cursor).is_gt();
-        manual.cursor.as_ref().is_none_or(behind)
+        manual.cursor.as_ref().is_none_or(|end| begins_behind(order, table, end))
             && in_range(table, manual)
             && (level < deepest || !is_finished(picker, table, manual.expire_before_ms))
     };
@@ -139,6 +139,16 @@ fn down(picker: &Picker<'_>, level: usize, tables: Vec<Arc<TableMetadata>>, deep
         }
         CompactionStyle::Clustered => picker.build_as(level, tables, Clustering::None),
         CompactionStyle::Unclustered | CompactionStyle::Classic => picker.build(level, tables),
+    }
+}
+
+/// Whether a table begins behind the end of another one of its level. Where a range deletion goes on in the next table,
+/// both have the same key there.
+fn begins_behind(order: KeyOrder, table: &TableMetadata, end: &OwnedKey) -> bool {
+    match order.compare(&table.properties.smallest.user_key, &end.user_key) {
+        Ordering::Less => false,
+        Ordering::Equal => end.tag == Tag::MAX,
+        Ordering::Greater => true,
     }
 }
 

@@ -42,6 +42,11 @@ fn merge(is_bottommost: bool, clustering: Clustering) -> Work {
 
 /// The same version, in which the table with this number has a range deletion and another number.
 fn deleting(version: &Version, id: u64) -> Version {
+    changed(version, id, |properties| properties.range_deletions = 1)
+}
+
+/// The same version, in which the table with this number has other properties and another number.
+fn changed(version: &Version, id: u64, change: impl FnOnce(&mut TableProperties)) -> Version {
     let mut edit = VersionEdit::default();
     let (level, table) = version
         .levels()
@@ -52,7 +57,7 @@ fn deleting(version: &Version, id: u64) -> Version {
     let mut table = table.as_ref().clone();
     edit.removed_tables.push((level, table.id));
     let mut properties = table.properties.as_ref().clone();
-    properties.range_deletions = 1;
+    change(&mut properties);
     table.id = TableId(id + 50);
     table.properties = properties.into();
     edit.added_tables.push((level, table));
@@ -539,7 +544,7 @@ fn a_manual_compaction_leaves_no_table_of_range_deletions_alone() {
 fn a_step_of_a_manual_compaction_that_failed_is_taken_again() {
     let at = |level, cursor: Option<&[u8]>| ManualCompaction {
         level,
-        cursor: cursor.map(<[u8]>::to_vec),
+        cursor: cursor.map(|key| OwnedKey { user_key: key.to_vec(), tag: Tag::MAX }),
         ..ManualCompaction::default()
     };
     // Level 0 has no keys to go by, only whether it was done.
@@ -547,12 +552,38 @@ fn a_step_of_a_manual_compaction_that_failed_is_taken_again() {
     for (now, before) in ascending.iter().flat_map(|now| ascending.iter().map(move |before| (now, before))) {
         let mut manual = now.clone();
         manual.go_back(KeyOrder::Bytewise, before.clone());
-        let position = |of: &ManualCompaction| (of.level, of.cursor.clone());
+        let position = |of: &ManualCompaction| (of.level, of.cursor.as_ref().map(|end| end.user_key.clone()));
         assert_eq!(position(&manual), position(now).min(position(before)));
     }
     let mut manual = at(1, Some(b"b"));
     manual.go_back(KeyOrder::ReverseBytewise, at(1, Some(b"a")));
-    assert_eq!(manual.cursor, Some(b"b".to_vec()));
+    assert_eq!(manual.cursor, at(1, Some(b"b")).cursor);
+}
+
+/// A range deletion over several tables ends in each of them where the next one begins.
+#[test]
+fn a_manual_compaction_takes_every_table_of_a_range_deletion() {
+    let tables = [
+        (1, 1, "a", "b", 10, true),
+        (1, 2, "c", "d", 10, true),
+        (1, 3, "e", "f", 10, true),
+        (2, 4, "a", "f", 10, true),
+    ];
+    let until = |version: &Version, id, end: &str| {
+        changed(version, id, |properties| {
+            properties.range_deletions = 1;
+            properties.largest = OwnedKey { user_key: end.into(), tag: Tag::MAX };
+        })
+    };
+    let taken = |tables: &[_]| {
+        let (version, mut manual) = (version(tables, 10), ManualCompaction::default());
+        let version = until(&until(&version, 1, "c"), 2, "e");
+        let picks = std::iter::from_fn(|| pick_manual(&version, &options(), &mut manual));
+        picks.take(9).map(|pick| ids(&pick)).collect::<Vec<_>>()
+    };
+    assert_eq!(taken(&tables), [[(1, 51), (2, 4)], [(1, 52), (2, 4)], [(1, 3), (2, 4)]]);
+    // In the last level, the third one is finished.
+    assert_eq!(taken(&tables[..3]), [[(1, 51)], [(1, 52)]]);
 }
 
 #[test]
