@@ -166,6 +166,22 @@ mod tests {
         assert_eq!(sole_owner(&batch, &routing).unwrap(), None);
     }
 
+    /// Otherwise a shard without memory for anything but deletions would refuse the whole batch.
+    #[test]
+    fn a_part_that_only_asks_takes_no_more_room_than_one_that_deletes() {
+        let routing = routing();
+        let mut batch = WriteBatch::new();
+        batch.delete(b"a").require_present(b"p");
+        let frees = |batch: &WriteBatch| {
+            let mut parts = split(batch, &routing).unwrap();
+            parts.iter_mut().for_each(Part::write_something);
+            parts.iter().map(Writes::frees).collect::<Vec<_>>()
+        };
+        assert_eq!(frees(&batch), [true, true]);
+        batch.put(b"b", b"");
+        assert_eq!(frees(&batch), [false, true]);
+    }
+
     #[test]
     fn range_deletions_are_cut() {
         let routing = routing();

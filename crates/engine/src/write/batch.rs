@@ -284,10 +284,10 @@ pub(crate) trait Writes {
     /// Passes each write to `sink`, in order, until `sink` fails.
     fn for_each(&self, sink: impl FnMut(Write<'_>) -> Result<()>) -> Result<()>;
 
-    /// Whether there are only deletions. Looks at each write.
+    /// Whether there are only deletions, and records that do nothing. Looks at each write.
     fn frees(&self) -> bool {
         let only_deletes = |write: Write<'_>| match write.kind {
-            Kind::Delete | Kind::RangeDelete | Kind::Crossing => Ok(()),
+            Kind::Delete | Kind::RangeDelete | Kind::Crossing | Kind::Nothing => Ok(()),
             _ => Err(Error::invalid("it writes something")),
         };
         self.for_each(only_deletes).is_ok()
