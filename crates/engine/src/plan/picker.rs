@@ -533,9 +533,7 @@ impl<'a> Picker<'a> {
             return pick;
         }
         let order = self.version.identity().key_order;
-        let is_before = |(_, table): &(u8, Arc<TableMetadata>), key: &[u8]| {
-            order.compare(&table.properties.largest.user_key, key).is_lt()
-        };
+        let is_before = |(_, table): &(u8, Arc<TableMetadata>), key: &[u8]| !table.properties.ends_behind(key);
         let smallest = |(_, table): &(u8, Arc<TableMetadata>)| table.properties.smallest.user_key.clone();
         let lower = cursors.parts.get(&chosen.id);
         let behind = |key: &Vec<u8>| below.split_at(below.partition_point(|table| is_before(table, key))).1;

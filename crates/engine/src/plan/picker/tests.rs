@@ -45,6 +45,14 @@ fn deleting(version: &Version, id: u64) -> Version {
     changed(version, id, |properties| properties.range_deletions = 1)
 }
 
+/// The same, with a range deletion that ends at a key. The next table may begin there.
+fn deleting_until(version: &Version, id: u64, end: &str) -> Version {
+    changed(version, id, |properties| {
+        properties.range_deletions = 1;
+        properties.largest = OwnedKey { user_key: end.into(), tag: Tag::MAX };
+    })
+}
+
 /// The same version, in which the table with this number has other properties and another number.
 fn changed(version: &Version, id: u64, change: impl FnOnce(&mut TableProperties)) -> Version {
     let mut edit = VersionEdit::default();
@@ -245,6 +253,29 @@ fn tables_of_any_level_go_down_in_parts() {
     assert_eq!(next(), (vec![(1, 9), (2, 3)], 1));
     assert_eq!(next(), (vec![(1, 8), (2, 2)], 2));
     assert_eq!(next(), (vec![(1, 9), (2, 4)], 2));
+}
+
+/// A range deletion over several tables ends in each of them where the next one begins.
+#[test]
+fn a_part_ends_where_a_range_deletion_was_cut() {
+    let tables = [
+        (0, 9, "a", "z", 10, false),
+        (1, 1, "b", "c", 10, true),
+        (1, 2, "f", "g", 10, true),
+        (1, 3, "k", "m", 10, true),
+    ];
+    let version = deleting_until(&deleting_until(&version(&tables, 10), 1, "f"), 2, "k");
+    let (options, mut cursors) = (options(), Cursors::default());
+    let mut next = || {
+        let room = Room { scratch_bytes: 0, ..Room::NONE };
+        let pick = Picker::new(&version, &options, &BTreeSet::new(), &|_| 0, room).pick(&mut cursors).unwrap();
+        cursors.done(&pick);
+        (ids(&pick), pick.part.upper)
+    };
+    let end = |key: &str| Some(key.as_bytes().to_vec());
+    assert_eq!(next(), (vec![(0, 9), (1, 51)], end("f")));
+    assert_eq!(next(), (vec![(0, 9), (1, 52)], end("k")));
+    assert_eq!(next(), (vec![(0, 9), (1, 3)], None));
 }
 
 /// Moving them would write them anew, and their segments would stay for the records of other tables.
@@ -569,15 +600,9 @@ fn a_manual_compaction_takes_every_table_of_a_range_deletion() {
         (1, 3, "e", "f", 10, true),
         (2, 4, "a", "f", 10, true),
     ];
-    let until = |version: &Version, id, end: &str| {
-        changed(version, id, |properties| {
-            properties.range_deletions = 1;
-            properties.largest = OwnedKey { user_key: end.into(), tag: Tag::MAX };
-        })
-    };
     let taken = |tables: &[_]| {
         let (version, mut manual) = (version(tables, 10), ManualCompaction::default());
-        let version = until(&until(&version, 1, "c"), 2, "e");
+        let version = deleting_until(&deleting_until(&version, 1, "c"), 2, "e");
         let picks = std::iter::from_fn(|| pick_manual(&version, &options(), &mut manual));
         picks.take(9).map(|pick| ids(&pick)).collect::<Vec<_>>()
     };
