@@ -17,7 +17,7 @@
 
 use crate::read::multi_get::{self, Source};
 use crate::sharding::held::Held;
-use crate::sharding::split::{Part, begin_with_marks, set_marks, sole_owner, split};
+use crate::sharding::split::{Part, begin_with_marks, set_empty_marks, set_marks, sole_owner, split};
 use crate::terms::planted::{Bug, planted};
 use crate::terms::routing::Routing;
 use crate::terms::statistics::{MoveCounters, StallCause};
@@ -374,7 +374,8 @@ impl Router {
         let shard = self.shard(part.shard)?;
         let numbers = shard.place(part, &mut |_, number| {
             first.push(number);
-            self.place(parts, first, turn, placed).map(|()| Fill::Records)
+            let rest = self.place(parts, first, turn, placed);
+            rest.inspect_err(|_| set_empty_marks(parts)).map(|()| Fill::Records)
         })?;
         placed.push((shard, numbers));
         Ok(())

@@ -98,6 +98,11 @@ pub(crate) fn set_marks(parts: &[Part<'_>], first: &[SequenceNumber]) {
     }
 }
 
+/// Gives the marks of parts that will not be written their lengths, unless they are set.
+pub(crate) fn set_empty_marks(parts: &[Part<'_>]) {
+    set_marks(parts, &vec![SequenceNumber::ZERO; parts.len()]);
+}
+
 impl Part<'_> {
     /// Gives a part that only asks a write that does nothing, and with it a place in the order of the shard's writes.
     pub(crate) fn write_something(&mut self) {
@@ -180,6 +185,27 @@ mod tests {
         assert_eq!(frees(&batch), [true, true]);
         batch.put(b"b", b"");
         assert_eq!(frees(&batch), [false, true]);
+    }
+
+    /// Otherwise a part would leave a hole in its memtable.
+    #[test]
+    fn parts_that_are_not_written_take_their_bytes() {
+        let routing = routing();
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").delete_range(b"h", b"t").put(b"p", b"2");
+        let mut parts = split(&batch, &routing).unwrap();
+        begin_with_marks(&mut parts);
+        set_empty_marks(&parts);
+        for part in &parts {
+            let (mut count, mut bytes) = (0, 0);
+            let add = |write: Write<'_>| {
+                count += 1;
+                bytes += write.encoded_length() as u64;
+                Ok(())
+            };
+            part.for_each(add).unwrap();
+            assert_eq!((count, bytes), (part.count(), part.record_bytes()));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@
 
 use crate::read::multi_get::Source;
 use crate::sharding::router::{Router, make_all_durable, make_durable};
-use crate::sharding::split::{Part, set_marks, split};
+use crate::sharding::split::{Part, set_empty_marks, set_marks, split};
 use crate::terms::{Error, Result};
 use crate::tree::cut::Turn;
 use crate::tree::shared::View;
@@ -137,7 +137,7 @@ impl<'r> Attempt<'r, '_> {
         let mut verdict = Verdict::Unknown;
         let numbers = shard.place(part, &mut |view, first| {
             self.reserved.push((Arc::clone(view), first));
-            verdict = self.place(at + 1, turn)?;
+            verdict = self.place(at + 1, turn).inspect_err(|_| set_empty_marks(self.parts))?;
             Ok(if matches!(verdict, Verdict::Holds) { Fill::Records } else { Fill::Nothing })
         })?;
         self.placed.push((shard, numbers));

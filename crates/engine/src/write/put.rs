@@ -115,7 +115,8 @@ impl Shard {
     /// `reserved` says. Neither publishes it nor waits for background work: later numbers wait for the caller.
     ///
     /// # Errors
-    /// `Io` when there is no memory; the error of `reserved`, after which nobody may write to this shard any more.
+    /// `Io` when there is no memory; the error of `reserved`. Then the numbers are published, with records that do
+    /// nothing: later numbers wait for nobody.
     pub(crate) fn place(
         &self,
         writes: &impl Writes,
@@ -125,8 +126,12 @@ impl Shard {
             let view = self.tree.view.load();
             if let Reserved::Fits(reservation) = view.active.memtable.reserve(writes.count(), writes.record_bytes())? {
                 let fill = reserved(&view, reservation.next_sequence());
-                let fill = fill.inspect_err(|error| self.failed(error.clone()))?;
-                return self.fill(&view.active, reservation, writes, fill);
+                let placed = self.fill(&view.active, reservation, writes, *fill.as_ref().unwrap_or(&Fill::Nothing))?;
+                if let Err(error) = fill {
+                    self.tree.publication.publish(placed.first, placed.last);
+                    return Err(error);
+                }
+                return Ok(placed);
             }
             let ended = Arc::clone(&view.active);
             drop(view);

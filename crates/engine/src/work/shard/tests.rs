@@ -1,8 +1,9 @@
-//! Shards that are closed while others use them.
+//! Shards that are closed while others use them, and numbers of batches that fail.
 
 use crate::Db;
-use crate::terms::{Durability, Options, Syncing, WriteOptions};
+use crate::terms::{Durability, Error, Options, Syncing, WriteOptions};
 use crate::tree::version::Change;
+use crate::write::batch::WriteBatch;
 use forebay_base::ErrorKind;
 use forebay_fabric::inprocess;
 use forebay_memory_client::{ClientOptions, MemoryClient};
@@ -35,4 +36,25 @@ fn what_a_closed_shard_dropped_is_not_acknowledged() {
         let committed = shard.commits.commit(&shard.tree, Change::default(), &[]);
         assert_eq!(committed.unwrap_err().kind(), ErrorKind::Closed, "{durability:?}");
     }
+}
+
+/// A batch that crosses shards gets its numbers in one shard before it learns that there is no memory in the next one.
+#[test]
+fn numbers_of_a_batch_that_another_shard_has_no_memory_for_hold_nobody_up() {
+    let (listener, connector) = inprocess::listen(1).unwrap();
+    let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+    let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+    let db = Db::open(&[client], Options::default()).unwrap();
+    let [shard] = db.shards() else { panic!("one shard") };
+    let before = shard.tree.publication.published();
+    let mut batch = WriteBatch::new();
+    batch.put(b"a", b"").put(b"b", b"");
+    let no_memory = || Error::new(ErrorKind::Io, "no memory");
+    let placed = shard.place(&batch, &mut |_, _| Err(no_memory()));
+    assert_eq!(placed.unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(shard.tree.publication.published().0, before.0 + 2, "a later writer would wait for ever");
+    db.put(b"c", b"").unwrap();
+    let found = [b"a", b"b", b"c"].map(|key| db.get(key).unwrap().is_some());
+    assert_eq!(found, [false, false, true]);
+    db.flush().unwrap();
 }
