@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub(crate) const ENDPOINT: EndpointId = EndpointId(1);
 
-/// A peer that records what it is told, and answers nothing.
+/// A peer that records what it is told, and answers nothing but the pulls that a test chooses.
 #[derive(Debug)]
 pub(crate) struct FakePeer {
     pub id: u64,
@@ -25,6 +25,8 @@ pub(crate) struct FakePeer {
     pub is_full: AtomicBool,
     /// Keys that are being revoked, until [`FakePeer::let_go`].
     pub revoked: Mutex<Vec<(AccessKey, Revocation)>>,
+    /// Answers to the next pulls. Further pulls never end.
+    pub arguments: Mutex<VecDeque<Vec<u8>>>,
     /// Pulls that have begun and were not dropped.
     pub pulls: Arc<AtomicUsize>,
     /// How often a pull was polled.
@@ -43,6 +45,7 @@ impl FakePeer {
             next_key: AtomicU32::new(1),
             is_full: AtomicBool::new(false),
             revoked: Mutex::default(),
+            arguments: Mutex::default(),
             pulls: Arc::default(),
             polls: Arc::default(),
             replies: Arc::default(),
@@ -57,21 +60,22 @@ impl FakePeer {
     }
 }
 
-/// A pull that never ends.
+/// A pull that ends at once, or never.
 #[derive(Debug)]
-struct Endless {
+struct FakePull {
+    answer: Option<Vec<u8>>,
     pulls: Arc<AtomicUsize>,
     polls: Arc<AtomicUsize>,
 }
 
-impl Pull for Endless {
+impl Pull for FakePull {
     fn poll(&mut self) -> Option<Result<Vec<u8>, Error>> {
         self.polls.fetch_add(1, Ordering::Relaxed);
-        None
+        self.answer.take().map(Ok)
     }
 }
 
-impl Drop for Endless {
+impl Drop for FakePull {
     fn drop(&mut self) {
         self.pulls.fetch_sub(1, Ordering::Relaxed);
     }
@@ -114,7 +118,8 @@ impl Peer for FakePeer {
 
     fn pull(&self, _: EndpointId, _: RemoteAddress, _: usize) -> Result<Box<dyn Pull>, Error> {
         self.pulls.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(Endless { pulls: Arc::clone(&self.pulls), polls: Arc::clone(&self.polls) }))
+        let answer = lock(&self.arguments).pop_front();
+        Ok(Box::new(FakePull { answer, pulls: Arc::clone(&self.pulls), polls: Arc::clone(&self.polls) }))
     }
 
     fn send(&self, _: EndpointId, _: &[u8]) -> Result<(), Error> {
@@ -147,6 +152,18 @@ impl FakeListener {
 
     /// Delivers a request, with arguments inside it or of this length elsewhere.
     pub fn request(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Result<&[u8], u32>) {
+        self.deliver(peer, procedure, number, arguments.map_err(|length| (length, 0)));
+    }
+
+    /// Delivers a request whose arguments the peer answers to its next pull.
+    pub fn request_to_pull(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Vec<u8>) {
+        let reference = (arguments.len() as u32, envelope_checksum(&arguments));
+        lock(&peer.arguments).push_back(arguments);
+        self.deliver(peer, procedure, number, Err(reference));
+    }
+
+    /// Delivers a request, with arguments inside it or elsewhere: their length and checksum.
+    fn deliver(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Result<&[u8], (u32, u32)>) {
         let mut body = Vec::new();
         body.put_u8(2);
         body.put_u8(if arguments.is_ok() { 0 } else { 2 });
@@ -158,11 +175,11 @@ impl FakeListener {
         body.put_u32(0);
         match arguments {
             Ok(bytes) => body.extend_from_slice(bytes),
-            Err(length) => {
+            Err((length, checksum)) => {
                 rpc::put_key(&mut body, AccessKey::new(0, 0));
                 body.put_u64(0);
                 body.put_u32(length);
-                body.put_u32(0);
+                body.put_u32(checksum);
             }
         }
         let bytes = [&envelope_checksum(&body).to_le_bytes()[..], &body].concat();

@@ -2,10 +2,10 @@
 //!
 //! Calls are accepted as they come and wait for their turn, by tenant and link ([`forebay_fabric::turns`]). Control calls
 //! (those that keep, end or look at a session) wait in a line of their own, not behind the other calls of their link, and
-//! are charged in the same way. Nothing here waits for a client: arguments are pulled meanwhile, and a reply is posted. A
-//! link whose client does not take its replies is not served, and is closed when that lasts for a lease. A call occupies
-//! its sender's room at the node until it is served ([`forebay_fabric::Place`]), so a flood stays in the sender's own
-//! socket.
+//! are charged in the same way. So do calls whose arguments have been pulled, because other calls may wait for the room
+//! that these take up. Nothing here waits for a client: arguments are pulled meanwhile, and a reply is posted. A link whose
+//! client does not take its replies is not served, and is closed when that lasts for a lease. A call occupies its sender's
+//! room at the node until it is served ([`forebay_fabric::Place`]), so a flood stays in the sender's own socket.
 
 use crate::core::{CallError, Called, Core, Kept};
 use crate::state::TenantId;
@@ -44,6 +44,9 @@ const MOST_POLLED: usize = 64;
 const MOST_REFUSED: usize = 64;
 /// Marks the line of a link's control calls, as opposed to that of its other calls. Links are numbered from one.
 const CONTROL: u64 = 1 << 63;
+/// Marks the line of a link's calls whose arguments have been pulled. They hold what other calls of the link may wait for,
+/// so they wait behind none of those.
+const PULLED: u64 = 1 << 62;
 /// Steps between two looks at the clock.
 const STEPS_PER_TICK: u32 = 64;
 /// The least cost of a call, and the cost of one that is refused before its turn, nanoseconds.
@@ -329,9 +332,9 @@ impl MemoryNode {
             let is_gone = |pulling: &Pulling| pulling.caller.peer.id() == peer;
             let (gone, left): (VecDeque<_>, _) = std::mem::take(&mut self.pulling).into_iter().partition(is_gone);
             self.pulling = left;
-            let mut waited = self.calls.forget(turn);
-            waited.append(&mut self.calls.forget(control(turn)));
-            for _ in 0..gone.len() + waited.len() {
+            let lines = [turn, control(turn), pulled(turn)];
+            let waited: usize = lines.map(|line| self.calls.forget(line).len()).iter().sum();
+            for _ in 0..gone.len() + waited {
                 self.core.with_state(|state| state.call_taken(tenant));
             }
             self.workers.link_ended(turn);
@@ -502,7 +505,7 @@ impl MemoryNode {
         match pulling.arguments.poll() {
             Some(Ok(arguments)) => {
                 let Pulling { caller, kept, .. } = pulling;
-                let (turn, weight) = (caller.turn(), caller.waiting.weight);
+                let (turn, weight) = (pulled(caller.turn()), caller.waiting.weight);
                 self.calls.push(turn, weight, Call { caller, pulled: Some((arguments, kept)) });
             }
             Some(Err(error)) => self.refuse(pulling.caller, &pull_failed(&error)),
@@ -562,6 +565,11 @@ fn is_control(request: &rpc::Request) -> bool {
 /// The line in which the control calls of a link wait.
 fn control(turn: Turn) -> Turn {
     Turn { link: turn.link | CONTROL, ..turn }
+}
+
+/// The line in which the calls of a link wait whose arguments have been pulled.
+fn pulled(turn: Turn) -> Turn {
+    Turn { link: turn.link | PULLED, ..turn }
 }
 
 /// Whether the call can be served now: its link takes replies, and there is room for its arguments.

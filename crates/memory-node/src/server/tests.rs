@@ -74,6 +74,20 @@ fn control_calls_are_charged_like_others() {
     assert!(before <= 2, "{before} renewals of 4 ms each before 64 calls of another tenant: {replies:?}");
 }
 
+/// Twice the longest arguments is the most that is kept for a tenant.
+#[test]
+fn arguments_that_have_come_do_not_wait_behind_calls_that_wait_for_their_room() {
+    let (listener, mut node, clock) = node();
+    let [peer] = peers(&listener, &mut node, &clock);
+    for number in 0..5 {
+        listener.request_to_pull(&peer, Procedure::SubmitJob, number, vec![0; rpc::MAX_ARGUMENT_BYTES]);
+    }
+    while node.step(Duration::ZERO).unwrap() {}
+    let answered: Vec<u64> = lock(&peer.replies).iter().map(|&(_, number, _)| number).collect();
+    assert_eq!(answered, [0, 1, 2, 3, 4]);
+    assert_eq!((peer.pulls.load(Relaxed), node.tenants()[0].waiting_calls), (0, 0));
+}
+
 #[test]
 fn a_renewal_waits_for_few_of_the_calls_before_it() {
     let (listener, mut node, clock) = node();
