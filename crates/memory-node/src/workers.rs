@@ -182,8 +182,8 @@ impl Workers {
         let next = {
             let mut queues = lock(&self.queues);
             let turns = queues.of(pace);
-            let may_keep = |turn: Turn| self.core.with_state(|state| state.may_keep_bytes(turn.party, 1));
-            let next = turns.next(|turn, queued| has_room(&queued.caller) && may_keep(turn));
+            let may_run = |turn: Turn| self.core.with_state(|state| state.keeps_no_excess(turn.party));
+            let next = turns.next(|turn, queued| has_room(&queued.caller) && may_run(turn));
             next.inspect(|(turn, _)| turns.charge(*turn, ADVANCE))
         };
         let Some((turn, queued)) = next else { return false };

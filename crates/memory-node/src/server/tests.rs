@@ -4,8 +4,10 @@ use super::*;
 use crate::fakes::{FakeListener, FakePeer};
 use crate::tenants::{Identity, Limits};
 use forebay_env::ManualClock;
-use forebay_proto::calls::{LeaseExtents, OpenSession, PassReaders, Renew};
-use forebay_proto::{Message, PROTOCOL_VERSION, Purpose, SessionId, Text};
+use forebay_proto::calls::{AcquireShard, CreateStore, LeaseExtents, OpenSession, PassReaders, Renew, SubmitJob};
+use forebay_proto::{
+    Blob, Epoch, Message, PROTOCOL_VERSION, Purpose, Rest, SessionId, ShardId, ShardKey, StoreId, Text, job_kind,
+};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A node for which each link is a tenant, and its clock.
@@ -86,6 +88,27 @@ fn arguments_that_have_come_do_not_wait_behind_calls_that_wait_for_their_room() 
     let answered: Vec<u64> = lock(&peer.replies).iter().map(|&(_, number, _)| number).collect();
     assert_eq!(answered, [0, 1, 2, 3, 4]);
     assert_eq!((peer.pulls.load(Relaxed), node.tenants()[0].waiting_calls), (0, 0));
+}
+
+#[test]
+fn jobs_run_whose_arguments_are_the_most_that_is_kept() {
+    let (listener, mut node, clock) = node();
+    let [peer] = peers(&listener, &mut node, &clock);
+    let (session, epoch) = (SessionId(peer.id().0), Epoch(1));
+    let shard = ShardKey { store: StoreId(1), shard: ShardId(0) };
+    let create = CreateStore { session, name: Text::new("db").unwrap(), config: Blob::default() };
+    listener.request(&peer, Procedure::CreateStore, 0, Ok(&create.encode()));
+    let acquire = AcquireShard { session, shard, takeover: false };
+    listener.request(&peer, Procedure::AcquireShard, 1, Ok(&acquire.encode()));
+    for attempt in 2..4 {
+        let job = |bytes| {
+            let (kind, arguments) = (job_kind::CHECKSUM, Rest(vec![0; bytes]));
+            SubmitJob { session, shard, epoch, attempt, kind, arguments }.encode()
+        };
+        let arguments = job(rpc::MAX_ARGUMENT_BYTES - job(0).len());
+        listener.request_to_pull(&peer, Procedure::SubmitJob, attempt, arguments);
+    }
+    assert_eq!(replied(&mut node, &peer), [(1, 0), (1, 1), (1, 2), (1, 3)]);
 }
 
 #[test]

@@ -396,6 +396,14 @@ impl State {
         used == 0 || self.tenants.left(tenant, Resource::Bytes) >= bytes
     }
 
+    /// Whether no more bytes are kept for the tenant than may be. Only results can exceed its limit, so a job that waits
+    /// for this waits for clients to take them, and never for the arguments of jobs, its own among them.
+    #[must_use]
+    pub fn keeps_no_excess(&self, tenant: TenantId) -> bool {
+        let is_within = |tenant: &Tenant| tenant.used.of(Resource::Bytes) <= tenant.limits.of(Resource::Bytes);
+        self.tenants.get(tenant).is_none_or(is_within)
+    }
+
     /// Notes that `bytes` of the tenant are no longer kept.
     pub fn bytes_gone(&mut self, tenant: TenantId, bytes: u64) {
         self.tenants.give(tenant, Resource::Bytes, bytes);
