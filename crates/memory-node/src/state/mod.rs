@@ -534,10 +534,12 @@ impl State {
         }
     }
 
-    /// Whether somebody with a key to the extent may still read what was freed in `epoch`.
+    /// Whether somebody with a key to the extent may still read what was freed in `epoch`. Who has yet to release a key
+    /// that is being revoked may be in the middle of any read, also after the end of its session.
     fn is_read(&self, extent: ExtentId, epoch: u64) -> bool {
         let holders = self.extents.get(extent).map_or(&[][..], |found| &found.holders);
-        holders.iter().any(|holder| self.sessions.may_read(holder.session, epoch))
+        let reads = |holder: &Holder| holder.revoking || self.sessions.may_read(holder.session, epoch);
+        holders.iter().any(reads)
     }
 
     /// Frees what nobody reads any more, after a session of the tenant has passed these reading epochs. Examines only

@@ -447,9 +447,11 @@ fn freed_outputs_are_looked_at_when_a_reader_passes_them() {
     assert_eq!(world.state.outputs.count(shard) as u64, OUTPUTS - 1);
     assert_eq!(visited(&mut || renew(&mut world, 2, reader, u64::MAX)), OUTPUTS - 1);
     assert_eq!(world.state.outputs.count(shard), 0);
-    // A reader whose key is gone no longer reads, and neither does one that has ended.
+    // A reader whose session has ended reads until its key is gone.
     park(&mut world, 2);
     world.call(1, AcquireShard { session: writer, shard, takeover: true }).unwrap();
+    world.call(2, CloseSession { session: reader }).unwrap();
+    assert_eq!(world.state.outputs.count(shard) as u64, OUTPUTS);
     let extent = world.state.extents.select(|found| found.is_held_by(reader))[0];
     world.state.revoked(reader, extent);
     assert_eq!(world.state.outputs.count(shard), 0);
