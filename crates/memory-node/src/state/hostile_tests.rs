@@ -543,6 +543,41 @@ fn the_reserve_is_shared_and_only_for_who_has_something_to_collect() {
     assert_eq!(lease(2, other, 128, Purpose::Collection), Ok(1), "what is left, and it has one to collect");
 }
 
+/// Each comes with an identity of its own, has memory until its link ends, and leaves nothing.
+#[test]
+fn tenants_that_have_nothing_left_make_room_for_others() {
+    let most = crate::tenants::MAX_TENANTS;
+    let last = most as u64;
+    let mut state = State::new(settings(EXTENTS, 3, 3), &tenants());
+    for link in 1..=2 * last {
+        state.link_opened(link, &identity(&format!("secret:{link}"))).unwrap();
+        let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: text(""), name: text(""), capabilities: 0 };
+        let Ok(Answer::Reply(bytes)) = state.call(0, PeerId(link), open.into()) else { panic!("no session") };
+        let session = SessionOpened::decode(&bytes).unwrap().session;
+        let lease = LeaseExtents { session, count: 1, purpose: Purpose::Flush };
+        assert!(matches!(state.call(0, PeerId(link), lease.into()), Ok(Answer::Grant(..))));
+        state.link_ended(link);
+        for command in state.take_commands() {
+            match command {
+                Command::Zero { extent } => state.zeroed(extent),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(state.all_tenants().len() <= most);
+    // Whoever has a link stays, as do the two that are listed.
+    let mut state = State::new(settings(EXTENTS, 3, 3), &tenants());
+    for link in 1..=last - 2 {
+        state.link_opened(link, &identity(&format!("secret:{link}"))).unwrap();
+    }
+    let late = identity("secret:late");
+    let full = Refusal::TooMany { what: "tenants of the node", most };
+    assert_eq!(state.link_opened(last, &late), Err(full));
+    state.link_ended(1);
+    state.link_opened(last, &late).unwrap();
+    assert_eq!(state.all_tenants().len(), most);
+}
+
 /// A state in which link 1 belongs to the honest tenant and link 2 to the hostile one, each with a
 /// session.
 fn two_sessions(options: &TenantsOptions) -> (State, [SessionId; 2]) {

@@ -289,7 +289,8 @@ impl State {
     /// # Errors
     /// [`Refusal`], when there is no room for the link.
     pub fn link_opened(&mut self, peer: u64, identity: &Identity) -> Result<TenantId, Refusal> {
-        let tenant = self.tenants.of(identity)?;
+        let has_memory = |tenant| self.extents.of_tenant(tenant) != Counts::default();
+        let tenant = self.tenants.of(identity, has_memory)?;
         if self.tenants.left(tenant, Resource::Links) == 0 {
             let is_idle =
                 |(peer, link): &(&u64, &LinkOwner)| link.tenant == tenant && self.sessions.of_peer(**peer).is_none();
@@ -322,7 +323,6 @@ impl State {
         let ended = session.and_then(|session| self.end_session(session, End::LinkGone));
         if let Some(LinkOwner { tenant, .. }) = self.links.remove(&peer) {
             self.tenants.give(tenant, Resource::Links, 1);
-            self.forget_if_idle(tenant);
         }
         ended
     }
@@ -407,12 +407,6 @@ impl State {
     /// Notes that `bytes` of the tenant are no longer kept.
     pub fn bytes_gone(&mut self, tenant: TenantId, bytes: u64) {
         self.tenants.give(tenant, Resource::Bytes, bytes);
-    }
-
-    fn forget_if_idle(&mut self, tenant: TenantId) {
-        if self.extents.of_tenant(tenant) == Counts::default() {
-            self.tenants.forget_if_idle(tenant);
-        }
     }
 
     /// Notes that no key of the session opens the extent any more.

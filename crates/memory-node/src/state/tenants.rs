@@ -164,18 +164,30 @@ impl Tenants {
         }
     }
 
-    /// The tenant of an identity, made if need be.
-    pub fn of(&mut self, identity: &Identity) -> Result<TenantId, Refusal> {
-        match self.find(identity) {
-            Ok(id) => Ok(id),
-            Err(_) if self.all.len() >= MAX_TENANTS => {
-                Err(Refusal::TooMany { what: "tenants of the node", most: MAX_TENANTS })
-            }
-            Err(name) => {
-                let id = self.named(&name);
-                self.treat_as_other(id);
-                Ok(id)
-            }
+    /// The tenant of an identity, made if need be. If there are the most tenants, those that have nothing left make
+    /// room; `has_memory` says who has extents.
+    pub fn of(&mut self, identity: &Identity, has_memory: impl Fn(TenantId) -> bool) -> Result<TenantId, Refusal> {
+        let name = match self.find(identity) {
+            Ok(id) => return Ok(id),
+            Err(name) => name,
+        };
+        if self.all.len() >= MAX_TENANTS {
+            self.forget_idle(has_memory);
+        }
+        if self.all.len() >= MAX_TENANTS {
+            return Err(Refusal::TooMany { what: "tenants of the node", most: MAX_TENANTS });
+        }
+        let id = self.named(&name);
+        self.treat_as_other(id);
+        Ok(id)
+    }
+
+    /// Forgets the tenants that have nothing left, except those that are configured.
+    fn forget_idle(&mut self, has_memory: impl Fn(TenantId) -> bool) {
+        let has_nothing = |tenant: &Tenant| tenant.used == Amounts::default() && tenant.retired.is_empty();
+        let Self { all, by_name, .. } = self;
+        for (_, tenant) in all.extract_if(.., |id, tenant| !tenant.known && has_nothing(tenant) && !has_memory(*id)) {
+            by_name.remove(&tenant.name);
         }
     }
 
@@ -242,17 +254,6 @@ impl Tenants {
             *amounts.of_mut(resource) = amount;
         }
         amounts
-    }
-
-    /// Forgets a tenant that has nothing left, unless it is configured.
-    pub fn forget_if_idle(&mut self, id: TenantId) {
-        let is_idle = |tenant: &Tenant| !tenant.known && tenant.used == Amounts::default() && tenant.retired.is_empty();
-        if self.all.len() > MAX_TENANTS / 2
-            && let Some(tenant) = self.all.get(&id).filter(|tenant| is_idle(tenant))
-        {
-            self.by_name.remove(&tenant.name);
-            self.all.remove(&id);
-        }
     }
 
     /// The tenant.
