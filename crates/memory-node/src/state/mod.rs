@@ -641,12 +641,13 @@ impl State {
     }
 
     /// Removes a store and frees its memory. Fences jobs that still run in it. What they touch stays in place until they
-    /// end, and their outputs are void.
+    /// end, and their outputs are void. Its tickets end.
     fn remove_store(&mut self, store: StoreId) {
         let shards = self.directory.shards_of(store);
         let Some((owner, count)) = self.directory.remove(store) else { return };
         self.tenants.give(owner, Resource::Stores, 1);
         self.tenants.give(owner, Resource::Shards, count as u64);
+        self.end_tickets(|shard, _| shard.store == store);
         if let Some(tenant) = self.tenants.get_mut(owner) {
             tenant.retired.forget(store);
         }

@@ -237,6 +237,22 @@ fn tickets_end_with_the_epoch_and_with_either_session() {
 }
 
 #[test]
+fn tickets_end_with_their_store() {
+    let (mut world, _) = World::new(1);
+    let (session, store) = (world.sessions[&OWNER], world.shard.store);
+    let ticket = world.ticket();
+    // A store is in use while an attempt runs.
+    world.join(2, ticket, 1).unwrap();
+    assert_eq!(world.call(OWNER, DropStore { session, store }), Err(Refusal::StoreInUse(store)));
+    world.finish(2, ticket, 1, false).unwrap();
+    world.settle();
+    world.reply(OWNER, DropStore { session, store });
+    assert_eq!(world.join(2, ticket, 2).unwrap_err().kind(), ErrorKind::Fenced);
+    let tenant = world.state.tenant_of(OWNER).and_then(|tenant| world.state.tenant(tenant));
+    assert_eq!(tenant.unwrap().used.of(Resource::Jobs), 0);
+}
+
+#[test]
 fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
     use forebay_offload::{
         Attempt, Beat, Body, JobName, Letter, Load, Message as Said, Package, Reason, Span, StorageAccess, StorageNeed,
