@@ -108,7 +108,10 @@ impl Weights {
     /// The cost of a job of `size` bytes, of which `moved` have to move, at this load.
     #[must_use]
     pub fn cost(&self, size: u64, moved: u64, load: &Load) -> u128 {
-        let work = u128::from(size) * (ONE + u128::from(load.millionths(self))) / ONE;
+        let size = u128::from(size);
+        // All of these are what peers say. No product of two numbers of 64 bits overflows here, but with the one added to
+        // the load beforehand it could.
+        let work = size + size * u128::from(load.millionths(self)) / ONE;
         work + u128::from(moved) * u128::from(self.moved) / 1000
     }
 }
@@ -159,6 +162,16 @@ mod tests {
         let at = |active_threads| Load { active_threads, threads: 10, ..Load::default() };
         assert_eq!(Weights::PAPER.cost(64_000_000, 0, &at(1)), 70_400_000);
         assert_eq!(Weights::PAPER.cost(64_000_000, 0, &at(9)), 121_600_000);
+    }
+
+    #[test]
+    fn any_load_has_a_cost() {
+        let most = Load { written_per_second: u64::MAX, bandwidth_per_second: 1, ..Load::default() };
+        assert_eq!(most.millionths(&Weights::PAPER), u64::MAX);
+        for weights in [Weights::PAPER, Weights::MOVING, Weights::AWAY] {
+            let cost = |load: &Load| weights.cost_at_home(u64::MAX, load);
+            assert!(cost(&most) > cost(&Load::default()));
+        }
     }
 
     #[test]
