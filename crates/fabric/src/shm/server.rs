@@ -48,6 +48,8 @@ const LAST_WORDS: usize = 1024;
 const NEWCOMER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often deadlines are checked while there are any.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How long nothing is accepted after that was not possible, nanoseconds.
+const REST: Nanos = 100_000_000;
 /// Largest grant of a client: the buffer of the longest reply, with its header. Arguments are shorter.
 pub(super) const MAX_CLIENT_GRANT_BYTES: u64 = MAX_REPLY_BYTES as u64 + 4096;
 /// All grants of a client together: what 256 callers need that ask for the longest replies.
@@ -76,6 +78,8 @@ pub(super) struct Server {
     next_connection: u64,
     next_link: u64,
     accepting: bool,
+    /// When it accepts again, if it does not.
+    accepts_again: Nanos,
     buffer: Vec<u8>,
 }
 
@@ -181,6 +185,7 @@ impl Server {
             next_connection: WAKER + 1,
             next_link: 1,
             accepting: true,
+            accepts_again: 0,
             buffer: vec![0; BUFFER_BYTES],
         })
     }
@@ -209,7 +214,7 @@ impl Server {
                 }
             }
             if tick.is_some() {
-                self.tick();
+                self.tick(self.clock.now());
             }
         }
         for peer in self.links.values() {
@@ -220,14 +225,14 @@ impl Server {
     fn accept(&mut self) {
         for _ in 0..BURST {
             if self.events.len() >= MAX_EVENTS {
-                return self.set_accepting(false);
+                return self.rest(self.clock.now());
             }
             match self.door.accept() {
                 Ok(Some(channel)) => self.admit(channel),
                 Ok(None) => return,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken in");
-                    return self.set_accepting(false);
+                    return self.rest(self.clock.now());
                 }
             }
         }
@@ -296,6 +301,12 @@ impl Server {
         done.map_err(|e| Error::io("watching a socket", e))
     }
 
+    /// Accepts nothing for a while. The door would be ready all that time.
+    fn rest(&mut self, now: Nanos) {
+        self.accepts_again = now.saturating_add(REST);
+        self.set_accepting(false);
+    }
+
     fn set_accepting(&mut self, accepting: bool) {
         let done = match accepting {
             true => epoll::add(&self.epoll, &self.door, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN),
@@ -307,14 +318,13 @@ impl Server {
     }
 
     /// Drops newcomers that say nothing, and tries again to accept others.
-    fn tick(&mut self) {
-        let now = self.clock.now();
+    fn tick(&mut self, now: Nanos) {
         let late = |c: &Connection| matches!(c.role, Role::Newcomer { deadline, .. } if deadline <= now);
         let late: Vec<u64> = self.connections.iter().filter(|(_, c)| late(c)).map(|(number, _)| *number).collect();
         for number in late {
             self.close(number, Error::Protocol("a newcomer said nothing".into()));
         }
-        if !self.accepting {
+        if !self.accepting && self.accepts_again <= now {
             self.set_accepting(true);
         }
     }
@@ -576,6 +586,21 @@ fn take_grant(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no sockets")]
+    fn a_node_that_cannot_accept_rests() {
+        let path = std::env::temp_dir().join(format!("forebay-{}-rests.socket", std::process::id()));
+        let who = (Door::open(&path, false).unwrap(), Users::default(), Arc::default());
+        let (identity, events) = (NodeIdentity { node: 1, incarnation: 2 }, Arc::new(Events::new().unwrap()));
+        let mut server = Server::new(who, identity, events, Arc::default(), 1).unwrap();
+        server.rest(5);
+        let accepts = |now| {
+            server.tick(now);
+            server.accepting
+        };
+        assert_eq!([5, 4 + REST, 5 + REST].map(accepts), [false, false, true]);
+    }
 
     #[test]
     fn a_user_takes_no_more_than_its_share() {

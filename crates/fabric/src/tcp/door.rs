@@ -35,6 +35,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -120,6 +121,8 @@ pub(super) struct Door {
     next_stranger: u64,
     /// Whether the thread waits for the listener.
     listening: bool,
+    /// When it does so again, if it does not.
+    listens_again: Nanos,
 }
 
 #[derive(Debug)]
@@ -179,6 +182,7 @@ impl Door {
             crowd: Crowd::default(),
             next_stranger: FIRST_STRANGER,
             listening: true,
+            listens_again: 0,
         })
     }
 
@@ -202,7 +206,7 @@ impl Door {
                     id => self.turn(id),
                 }
             }
-            self.show_out_late();
+            self.tick(self.clock.now());
         }
     }
 
@@ -214,18 +218,24 @@ impl Door {
                         self.tally.turned(Turned::Refused, Source::Network(from), cause);
                     }
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
                     tracing::warn!(%error, "accepting a connection");
                     // Perhaps descriptors are short: a stranger has one.
                     if let Some(oldest) = self.crowd.oldest() {
                         self.close(oldest, Some((Turned::ShownOut, "the system has no room")));
                     }
-                    return self.set_listening(false);
+                    return self.rest(self.clock.now());
                 }
             }
         }
+    }
+
+    /// Does not wait for the listener for a while. It would be ready all that time.
+    fn rest(&mut self, now: Nanos) {
+        self.listens_again = now.saturating_add(TICK.as_nanos() as Nanos);
+        self.set_listening(false);
     }
 
     fn set_listening(&mut self, listening: bool) {
@@ -307,13 +317,13 @@ impl Door {
         stranger.stream.shutdown();
     }
 
-    fn show_out_late(&mut self) {
-        let now = self.clock.now();
+    /// Shows out strangers that are late, and waits for the listener again if it is time.
+    fn tick(&mut self, now: Nanos) {
         let late: Vec<u64> = self.strangers.iter().filter(|(_, s)| s.deadline <= now).map(|(id, _)| *id).collect();
         for id in late {
             self.close(id, Some((Turned::Late, "it did not say who it is in time")));
         }
-        if !self.listening {
+        if !self.listening && self.listens_again <= now {
             self.set_listening(true);
         }
     }
@@ -492,6 +502,22 @@ mod tests {
 
     fn address(last: u8) -> IpAddr {
         [10, 0, 0, last].into()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no sockets")]
+    fn a_door_that_the_system_refuses_a_connection_rests() {
+        let waker = || Arc::new(Waker::new().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let hall = Arc::new(Hall::new(waker()));
+        let mut door = Door::new(Options::default(), listener, waker(), hall, Arc::default()).unwrap();
+        let tick = TICK.as_nanos() as Nanos;
+        door.rest(5);
+        let listens = |now| {
+            door.tick(now);
+            door.listening
+        };
+        assert_eq!([5, 4 + tick, 5 + tick].map(listens), [false, false, true]);
     }
 
     #[test]
