@@ -204,21 +204,35 @@ impl Directory {
 
     /// All shards.
     pub fn iter(&self) -> impl Iterator<Item = (ShardKey, &Shard)> {
-        self.stores.iter().flat_map(|(&store, entry)| {
-            entry.shards.iter().map(move |(&shard, state)| (ShardKey { store, shard }, state))
-        })
+        self.stores.iter().flat_map(|(&id, store)| store.each_shard(id))
     }
 
-    /// Shards of the tenant's stores.
+    /// Shards of the tenant's stores. Looks at none of other tenants.
     pub fn shards_of_tenant(&self, tenant: TenantId) -> impl Iterator<Item = (ShardKey, &Shard)> {
-        let mine = move |key: &ShardKey| self.get(key.store).is_some_and(|store| store.tenant == tenant);
-        self.iter().filter(move |(key, _)| mine(key))
+        let mine = self.stores.iter().filter(move |(_, store)| store.tenant == tenant);
+        mine.flat_map(|(&id, store)| store.each_shard(id))
     }
 
     /// Stores and shards.
     pub fn len(&self) -> (usize, usize) {
         (self.stores.len(), self.shards)
     }
+}
+
+impl Store {
+    /// Its shards; `id` is its own.
+    fn each_shard(&self, id: StoreId) -> impl Iterator<Item = (ShardKey, &Shard)> {
+        let shards = self.shards.iter().map(move |(&shard, state)| (ShardKey { store: id, shard }, state));
+        #[cfg(test)]
+        let shards = shards.inspect(|_| VISITED.set(VISITED.get() + 1));
+        shards
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Shards that were looked at one after another.
+    pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

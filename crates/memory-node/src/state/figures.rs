@@ -69,30 +69,32 @@ impl State {
     }
 
     /// The tenant's figures: those of the node as if nobody else used it. Memory that the tenant could have counts as
-    /// free.
+    /// free. Each job of a database asks for them, so they cost no more if others have many shards: shards without
+    /// outputs are not looked at.
     pub(super) fn figures_for(&self, tenant: TenantId) -> Statistics {
-        let whole = self.statistics();
-        let Some(of) = self.tenants.get(tenant) else { return whole };
-        let counts = self.extents.of_tenant(tenant);
+        let Some(of) = self.tenants.get(tenant) else { return self.statistics() };
+        let (all, counts) = (self.extents.counts(), self.extents.of_tenant(tenant));
+        let extent_bytes = self.settings.extent_bytes;
         let is_own = |store| self.directory.get(store).is_some_and(|store| store.tenant == tenant);
         let outputs = self.outputs.bytes_of(|shard| is_own(shard.store));
         // What the tenant may still have of its own and of the reserve, as if that were everything. The reserve's part
         // counts as headroom, and within that, what the node has kept for jobs.
         let lent = self.left_of_reserve(tenant);
         let left = self.left_of_memory(tenant) + lent;
-        let kept = whole.kept_extents.min(lent);
+        let kept = all.kept.min(lent);
         let figures = &of.figures;
         Statistics {
-            extents: whole.extents.min(of.limits.of(Resource::Extents)),
-            free_extents: whole.free_extents.min(left - kept),
-            headroom_extents: whole.headroom_extents.min(self.share_of_reserve(tenant)),
+            extents: u64::from(self.extents.len()).min(of.limits.of(Resource::Extents)),
+            extent_bytes,
+            free_extents: all.free.min(left - kept),
+            headroom_extents: u64::from(self.settings.headroom_extents).min(self.share_of_reserve(tenant)),
             kept_extents: kept,
             leased_extents: counts.leased,
             adopted_extents: counts.adopted,
             job_extents: counts.jobs,
             recycling_extents: counts.recycling,
-            allocated_bytes: (counts.leased + counts.adopted) * whole.extent_bytes + outputs.all,
-            live_bytes: counts.adopted * whole.extent_bytes + outputs.all - outputs.pending,
+            allocated_bytes: (counts.leased + counts.adopted) * extent_bytes + outputs.all,
+            live_bytes: counts.adopted * extent_bytes + outputs.all - outputs.pending,
             job_bytes: outputs.all,
             sessions: of.used.of(Resource::Sessions),
             stores: of.used.of(Resource::Stores),
@@ -109,7 +111,7 @@ impl State {
             completed_jobs: figures.completed_jobs,
             failed_jobs: figures.failed_jobs,
             cpu_us: figures.busy_nanos / 1000,
-            ..whole
+            uptime_ms: 0,
         }
     }
 

@@ -633,6 +633,33 @@ fn who_has_reached_its_limit_may_still_collect_and_repays() {
     check_tenants(&state);
 }
 
+/// Each job of a database asks how the tenant's memory is divided.
+#[test]
+fn a_job_costs_no_more_if_another_tenant_has_many_shards() {
+    let (mut state, [session, other]) = two_sessions(&TenantsOptions::default());
+    let mut reply = |link, request: Request| match state.call(0, PeerId(link), request) {
+        Ok(Answer::Reply(bytes)) => bytes,
+        answer => panic!("{answer:?}"),
+    };
+    let [store, others] = [(1, session), (2, other)].map(|(link, session)| {
+        let create = CreateStore { session, name: text("db"), config: Blob::default() };
+        StoreOpened::decode(&reply(link, create.into())).unwrap().store
+    });
+    let shard = ShardKey { store, shard: SHARD };
+    let acquired = reply(1, AcquireShard { session, shard, takeover: false }.into());
+    let epoch = ShardAcquired::decode(&acquired).unwrap().epoch;
+    reply(1, GetCredit { session, database: text("db"), share: 1 }.into());
+    for number in 0..1000 {
+        let shard = ShardKey { store: others, shard: ShardId(number) };
+        reply(2, AcquireShard { session: other, shard, takeover: false }.into());
+    }
+    directory::VISITED.set(0);
+    let job = SubmitJob { session, shard, epoch, attempt: 1, kind: 1, arguments: Rest(Vec::new()) };
+    assert!(matches!(state.call(0, PeerId(1), job.into()), Ok(Answer::Job(_))));
+    // Once to see which database holds its memory, and once for the figures.
+    assert_eq!(directory::VISITED.get(), 2);
+}
+
 /// Databases of two tenants with one name are two, each with its own memory.
 #[test]
 fn a_database_of_another_tenant_with_the_same_name_counts_for_nobody_else() {
