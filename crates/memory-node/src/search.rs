@@ -13,6 +13,9 @@ use forebay_table::job::{SearchIo, SearchJob, SearchPlace, ShortScanJob, run_sea
 
 /// Most bytes of blocks and records that are read at once while other calls wait.
 const BYTES_AT_ONCE: u64 = 64 << 10;
+/// Bytes of the longest arguments. Decoded, they take several times as much of the node's own memory. A reader whose search
+/// is refused reads by itself.
+const MOST_ARGUMENT_BYTES: usize = 2 << 20;
 
 /// Finds the newest records of keys.
 #[derive(Debug)]
@@ -20,6 +23,7 @@ pub(crate) struct Search;
 
 impl JobRunner for Search {
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        check(job)?;
         let arguments = SearchJob::decode(&job.arguments).map_err(wrong)?;
         let mut result = run_search(&arguments, &mut NodeMemory(memory), job.most_result_bytes)?;
         result.waiting = memory.waiting();
@@ -39,6 +43,7 @@ pub(crate) struct ShortScan;
 
 impl JobRunner for ShortScan {
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        check(job)?;
         let arguments = ShortScanJob::decode(&job.arguments).map_err(wrong)?;
         let mut result = run_short_scan(&arguments, &mut NodeMemory(memory), job.most_result_bytes)?;
         result.waiting = memory.waiting();
@@ -50,6 +55,15 @@ impl JobRunner for ShortScan {
     fn pace(&self, arguments: &[u8]) -> Pace {
         pace(arguments, |arguments| ShortScanJob::decode(arguments).map(|job| (job.block_bytes(), job.record_bytes())))
     }
+}
+
+/// Refuses arguments that are too long.
+fn check(job: &Job) -> Result<(), JobError> {
+    if job.arguments.len() <= MOST_ARGUMENT_BYTES {
+        return Ok(());
+    }
+    let message = format!("the arguments of a search have at most {MOST_ARGUMENT_BYTES} bytes here");
+    Err(JobError::new(ErrorKind::Unsupported, message))
 }
 
 /// An error of the sender of the arguments.

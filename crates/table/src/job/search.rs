@@ -48,6 +48,9 @@ const VERSION: u8 = 1;
 pub const MAX_SEARCHED_KEYS: usize = 1024;
 /// Most bytes of blocks that a search reads.
 pub const MAX_SEARCHED_BYTES: u64 = 4 << 20;
+/// Longest result in bytes, whatever room the reader has for it: it is held where the search runs, and both the room and
+/// the lengths of records are what the reader says.
+pub(super) const MAX_RESULT_BYTES: usize = 2 << 20;
 /// Most bytes that a hit takes in a result, without its record.
 pub(super) const MAX_HIT_BYTES: usize = 48;
 
@@ -332,12 +335,13 @@ pub(super) fn decode_blocks(reader: &mut Reader<'_>, tables: usize) -> Decoded<V
     Ok(blocks)
 }
 
-/// Runs a search. The result takes at most `most_bytes`: records that do not fit are left out, but their addresses
-/// remain.
+/// Runs a search. The result takes at most `most_bytes`, and at most 2 MiB: records that do not fit are left out, but
+/// their addresses remain.
 ///
 /// # Errors
 /// Corruption of a block; errors of `io`; [`Error::Invalid`] when not even the addresses would fit.
 pub fn run_search(job: &SearchJob, io: &mut dyn SearchIo, most_bytes: usize) -> Result<SearchResult> {
+    let most_bytes = most_bytes.min(MAX_RESULT_BYTES);
     let Some(mut room) = most_bytes.checked_sub(MAX_HIT_BYTES * (1 + job.keys.len())) else {
         return Err(Error::Invalid("the result of the search has no room"));
     };

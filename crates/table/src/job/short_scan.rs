@@ -35,8 +35,8 @@
 //! The envelope of the call has a checksum. Purpose and golden test: `docs/formats/search.md`.
 
 use super::search::{
-    Decoded, MAX_HIT_BYTES, MAX_SEARCHED_BYTES, SearchIo, SearchedBlock, SearchedTable, check_version, decode_blocks,
-    decode_tables, encode_blocks, encode_tables, image_of, read_record,
+    Decoded, MAX_HIT_BYTES, MAX_RESULT_BYTES, MAX_SEARCHED_BYTES, SearchIo, SearchedBlock, SearchedTable, check_version,
+    decode_blocks, decode_tables, encode_blocks, encode_tables, image_of, read_record,
 };
 use crate::block::BlockIterator;
 use crate::entry::{IndexEntry, MAX_OFFSET_UNITS, MAX_RECORD_BYTES, RecordAddress};
@@ -50,6 +50,8 @@ const WHAT: &str = "a short scan";
 const VERSION: u8 = 1;
 /// Most entries of a short scan.
 pub const MAX_SCANNED_ENTRIES: u32 = 1024;
+/// Most sources of a short scan.
+const MAX_SCANNED_SOURCES: usize = 4096;
 
 /// A table of level 0, or the tables of another level, from the scan's first key on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,8 +184,12 @@ impl ShortScanJob {
             return Err(bad("sequence number", number.0));
         }
         let tables = decode_tables(reader)?;
+        let count = read_count(reader, 2)?;
+        if count > MAX_SCANNED_SOURCES {
+            return Err(bad("number of sources", count as u64));
+        }
         let mut sources = Vec::new();
-        for _ in 0..read_count(reader, 2)? {
+        for _ in 0..count {
             let goes_on = read_flag(reader, "whether a source goes on")?;
             sources.push(ScannedSource { blocks: decode_blocks(reader, tables.len())?, goes_on });
         }
@@ -263,15 +269,6 @@ impl ScannedEntry {
         };
         Ok(Self { table, tag, address, length, body })
     }
-
-    /// Most bytes that the entry takes in a result.
-    fn size_bytes(&self) -> usize {
-        let body = match &self.body {
-            ScannedBody::Record(record) => record.len(),
-            ScannedBody::Key { user_key, .. } => user_key.len() + 8,
-        };
-        MAX_HIT_BYTES + body
-    }
 }
 
 /// The memory, which all sources read.
@@ -340,13 +337,13 @@ impl SortedStream for Stream<'_, '_> {
     }
 }
 
-/// Runs a short scan. The result takes at most `most_bytes`.
+/// Runs a short scan. The result takes at most `most_bytes`, and at most 2 MiB.
 ///
 /// # Errors
 /// Corruption of a block; errors of `io`; [`Error::Invalid`] when not even an empty result has room.
 pub fn run_short_scan(job: &ShortScanJob, io: &mut dyn SearchIo, most_bytes: usize) -> Result<ShortScanResult> {
     let no_room = Error::Invalid("the result of the scan has no room");
-    let mut room = most_bytes.checked_sub(MAX_HIT_BYTES).ok_or(no_room)?;
+    let mut room = most_bytes.min(MAX_RESULT_BYTES).checked_sub(MAX_HIT_BYTES).ok_or(no_room)?;
     let io = RefCell::new(io);
     let target = InternalKey { user_key: &job.from, tag: Tag::seek(job.number) };
     let mut streams = Vec::with_capacity(job.sources.len());
@@ -371,12 +368,11 @@ pub fn run_short_scan(job: &ShortScanJob, io: &mut dyn SearchIo, most_bytes: usi
         if is_newest && entry.key.tag.sequence() <= job.number {
             decided = Some(entry.key.user_key.to_vec());
             if matches!(entry.key.tag.kind(), Kind::Put | Kind::Merge) {
-                let scanned = scanned(job, stream.table, &entry, *io.borrow_mut())?;
-                let left = room.checked_sub(scanned.size_bytes());
+                let left = room.checked_sub(size_bytes(job, &entry));
                 let has_room = result.entries.len() < job.most_entries as usize;
                 let Some(left) = left.filter(|_| has_room) else { return Ok(result) };
                 room = left;
-                result.entries.push(scanned);
+                result.entries.push(scanned(job, stream.table, &entry, *io.borrow_mut())?);
             }
         }
         let ran_out = merge.with_first(|stream, _| stream.advance().map(|()| stream.ran_out()))?;
@@ -384,6 +380,12 @@ pub fn run_short_scan(job: &ShortScanJob, io: &mut dyn SearchIo, most_bytes: usi
             return Ok(result);
         }
     }
+}
+
+/// Most bytes that an entry takes in the result.
+fn size_bytes(job: &ShortScanJob, entry: &IndexEntry<'_>) -> usize {
+    let has_record = entry.length <= job.inline_bytes;
+    MAX_HIT_BYTES + if has_record { entry.length as usize } else { entry.key.user_key.len() + 8 }
 }
 
 /// What the result says of an entry.

@@ -144,6 +144,18 @@ fn a_long_record_is_answered_by_its_address() {
 }
 
 #[test]
+fn a_result_is_no_longer_than_2_mib_whatever_its_reader_has_room_for() {
+    let mut tables = Tables::new();
+    let long = vec![7; MAX_RESULT_BYTES / 2];
+    tables.add(&[(b"a", 1, Some(&long[..]))]);
+    tables.job.inline_bytes = u32::MAX;
+    (0..4).for_each(|_| tables.ask(b"a", 100));
+    let result = tables.run(usize::MAX).unwrap();
+    let has_record: Vec<bool> = result.hits.iter().flatten().map(|hit| hit.record.is_some()).collect();
+    assert_eq!(has_record, [true, false, false, false]);
+}
+
+#[test]
 fn a_search_ends_at_the_table_that_has_the_key() {
     let mut tables = sample();
     tables.ask(b"a", 100);

@@ -105,6 +105,25 @@ fn an_answer_ends_where_the_blocks_of_a_source_do() {
 }
 
 #[test]
+fn a_result_is_no_longer_than_2_mib_whatever_its_reader_has_room_for() {
+    let mut tables = Tables::new();
+    let long = vec![7; MAX_RESULT_BYTES / 2];
+    let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
+    tables.add(&keys.map(|key| (key, 1, Some(&long[..]))));
+    let all = ShortScanJob { inline_bytes: u32::MAX, ..scan(&tables, b"a", 100, 10, 100) };
+    let (entries, is_whole) = run(&mut tables, &all, usize::MAX);
+    assert_eq!((entries.len(), is_whole), (1, false));
+}
+
+#[test]
+fn a_record_without_room_is_not_read() {
+    let mut tables = sample();
+    let mut job = scan(&tables, b"a", 100, 0, 100);
+    job.tables.iter_mut().for_each(|table| table.segments.clear());
+    assert_eq!(run(&mut tables, &job, 1 << 10), (Vec::new(), false));
+}
+
+#[test]
 fn damage_and_foreign_memory_are_errors() {
     let mut tables = sample();
     let good = scan(&tables, b"a", 100, 10, 100);
