@@ -461,10 +461,10 @@ impl Request {
         }
     }
 
-    /// Longest result that fits into the caller's buffer, bytes.
+    /// Longest result that fits into the caller's buffer and into a reply, bytes.
     #[must_use]
     pub fn most_result_bytes(&self) -> usize {
-        (self.reply_bytes as usize).saturating_sub(REPLY_HEADER_BYTES)
+        (self.reply_bytes as usize).saturating_sub(REPLY_HEADER_BYTES).min(MAX_REPLY_BYTES)
     }
 
     /// Writes the reply into the caller's buffer, and wakes the caller if it sleeps. Does not wait for the caller to
@@ -609,6 +609,21 @@ mod tests {
         let crc = envelope_checksum(&bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Reply::encode(9, ErrorKind::Busy.code(), b"no"), bytes);
+    }
+
+    #[test]
+    fn a_result_is_no_longer_than_a_reply_whatever_its_caller_has_room_for() {
+        let request = |reply_bytes: u32| {
+            let mut bytes = vec![0, 0, 0, 0, VERSION, 0, 7, 0];
+            bytes.resize(REQUEST_HEADER_BYTES - 8, 0);
+            bytes.put_u32(reply_bytes);
+            bytes.put_u32(0);
+            let crc = envelope_checksum(&bytes[4..]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            Request::decode(&bytes).unwrap()
+        };
+        let most = [0, 24, 34, u32::MAX].map(|room| request(room).most_result_bytes());
+        assert_eq!(most, [0, 0, 10, MAX_REPLY_BYTES]);
     }
 
     #[test]
