@@ -25,6 +25,8 @@ use std::time::Duration;
 const BACKLOG: i32 = 1024;
 /// Pause between tries to reach a node whose backlog is full.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
+/// How long others may keep the folder of a node's socket locked. Nodes do so for a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connected socket.
 #[derive(Debug)]
@@ -242,7 +244,7 @@ impl Door {
     /// [`Error::Invalid`] when something else is there or a node is alive; [`Error::File`].
     pub(super) fn open(path: &Path, for_all: bool) -> Result<Self, Error> {
         let at = address(path)?;
-        let _lock = lock_folder(path)?;
+        let _lock = lock_folder(path, LOCK_PATIENCE)?;
         remove_stale(path, &at)?;
         let socket = new_socket()?;
         rustix::net::bind(&socket, &at).map_err(|e| Error::file("making the socket", path, e))?;
@@ -278,7 +280,7 @@ impl AsFd for Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Ok(_lock) = lock_folder(&self.path)
+        if let Ok(_lock) = lock_folder(&self.path, LOCK_PATIENCE)
             && identity(&self.path) == Some(self.file)
         {
             // If the file stays, the next node finds it stale.
@@ -293,8 +295,9 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     (FileType::from_raw_mode(status.st_mode) == FileType::Socket).then_some((status.st_dev, status.st_ino))
 }
 
-/// Keeps other nodes from looking at, removing or making sockets in the folder of `path`.
-fn lock_folder(path: &Path) -> Result<OwnedFd, Error> {
+/// Keeps other nodes from looking at, removing or making sockets in the folder of `path`. Everybody who may read the
+/// folder can lock it, and keep it locked, so this waits no longer than `limit`.
+pub(super) fn lock_folder(path: &Path, limit: Duration) -> Result<OwnedFd, Error> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -302,9 +305,20 @@ fn lock_folder(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let lock =
         rustix::fs::open(folder, flags, Mode::empty()).map_err(|e| Error::file("opening the folder", folder, e))?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-        .map_err(|e| Error::file("locking the folder", folder, e))?;
-    Ok(lock)
+    let clock = SystemClock::new();
+    loop {
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            Err(Errno::AGAIN | Errno::INTR) if u128::from(clock.now()) < limit.as_nanos() => clock.sleep(RETRY_PAUSE),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                return Err(Error::Invalid(format!(
+                    "another process keeps the folder {} locked: end it, or use another folder for the socket",
+                    folder.display()
+                )));
+            }
+            Err(e) => return Err(Error::file("locking the folder", folder, e)),
+        }
+    }
 }
 
 /// Removes the socket of a node that no longer runs.

@@ -1,6 +1,6 @@
 //! A node among hostile clients: whatever arrives at its socket, it serves the others.
 
-use super::channel::{Channel, Door, Received};
+use super::channel::{Channel, Door, Received, lock_folder};
 use super::events::Events;
 use super::frame::{BUFFER_BYTES, Frame, VERSION};
 use super::notice::{Notice, Page};
@@ -440,6 +440,21 @@ fn links_that_are_never_closed_take_the_places_of_their_user() {
         assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Left { .. })));
     }
     raw_link(&path);
+}
+
+/// Whoever may read a folder may lock it.
+#[test]
+fn a_node_does_not_wait_for_good_for_a_folder_that_somebody_keeps_locked() {
+    let folder = std::env::temp_dir().join(format!("forebay-{}-locked", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("node");
+    let kept = lock_folder(&path, LONG).unwrap();
+    let refused = lock_folder(&path, Duration::ZERO).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("keeps the folder"), "{refused}");
+    drop(kept);
+    lock_folder(&path, Duration::ZERO).unwrap();
+    std::fs::remove_dir(&folder).unwrap();
 }
 
 #[test]
