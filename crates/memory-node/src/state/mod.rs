@@ -72,6 +72,10 @@ use std::ops::Range;
 use tenants::{Tenant, Tenants};
 use ticket::Tickets;
 
+/// How often it looks at the time limits of jobs and loans, which are seconds. A look takes as long as tenants have jobs
+/// that wait, and shards, and nobody is charged for it.
+const LOOK: Nanos = 100_000_000;
+
 /// Settings that do not change while a node runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -219,6 +223,8 @@ pub struct State {
     /// Tenants with databases that lack memory because others have borrowed it.
     recalls: BTreeMap<TenantId, Recall>,
     last_tick: Nanos,
+    /// When it last looked at time limits of jobs and loans.
+    last_look: Nanos,
     commands: Vec<Command>,
 }
 
@@ -239,6 +245,7 @@ impl State {
             links: BTreeMap::new(),
             recalls: BTreeMap::new(),
             last_tick: 0,
+            last_look: 0,
             commands: Vec::new(),
         }
     }
@@ -268,8 +275,11 @@ impl State {
         if slept > self.settings.lease / 2 {
             self.sessions.postpone(slept);
         }
-        self.desks.tick(now);
-        self.look_at_loans(now);
+        if now.saturating_sub(self.last_look) >= LOOK {
+            self.last_look = now;
+            self.desks.tick(now);
+            self.look_at_loans(now);
+        }
         let lapsed = self.sessions.expired(now);
         lapsed.into_iter().filter_map(|session| self.end_session(session, End::LinkThere)).collect()
     }

@@ -312,6 +312,41 @@ fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
     assert_eq!((wrong.is_err(), nonsense.unwrap_err().kind()), (true, ErrorKind::Invalid));
 }
 
+/// The time limits of jobs are seconds, and the node ticks after every few calls.
+#[test]
+fn a_scheduler_is_not_told_of_every_tick() {
+    use forebay_offload::{
+        Attempt, Beat, Body, JobName, Letter, Load, Message as Said, Package, Span, StorageAccess, StorageNeed, Term,
+        Ticket,
+    };
+    let (mut world, _) = World::new(1);
+    let exchange = |world: &mut World, peer: u64, letter: Option<Letter>| {
+        let mut letters = Vec::new();
+        letter.iter().for_each(|letter| letter.encode(&mut letters));
+        let session = world.sessions[&peer];
+        let bytes = world.reply(peer, Exchange { session, letters: forebay_proto::Rest(letters) });
+        Letter::decode_all(&Exchanged::decode(&bytes).unwrap().letters.0).unwrap()
+    };
+    // An executor that has no room, and is then silent for longer than the five seconds that it may be.
+    let full = Load { active_threads: 1, threads: 1, ..Load::default() };
+    let beat = Beat { term: Term(0), load: full, storage: StorageAccess::default(), running: Vec::new() };
+    exchange(&mut world, 2, Some(Letter::Beat(beat)));
+    let arguments = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
+    let ticket = Ticket { node: 9, incarnation: 1, job: 1, secret: 1 };
+    let package =
+        Package { kind: 16, storage: StorageNeed::None, ticket, arguments, memory_bytes: 1, storage_bytes: 0 };
+    let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
+    let body = Body::Prepare { package, home: full };
+    let prepare = Letter::Message(Said { term: Term(0), name, attempt: Attempt::default(), body });
+    assert_eq!(exchange(&mut world, OWNER, Some(prepare)), []);
+    let mut told = |milliseconds: u64| {
+        world.state.tick(milliseconds * 1_000_000);
+        exchange(&mut world, OWNER, None).len()
+    };
+    assert_eq!([4950, 5001, 5049].map(&mut told), [0, 0, 0]);
+    assert_eq!(told(5050), 1);
+}
+
 #[test]
 fn a_call_has_a_most_of_letters() {
     use forebay_offload::{Attempt, Body, JobName, Letter, MAX_LETTERS, Message as Said, Term};
