@@ -68,8 +68,11 @@ struct Key {
     peer: Arc<dyn Peer>,
 }
 
-/// A key that is lent for a job.
-type Lent = (AccessKey, Arc<dyn Peer>);
+/// Keys that are lent for a job. The session that runs it has all of them, over its link.
+struct Lent {
+    peer: Arc<dyn Peer>,
+    keys: Vec<AccessKey>,
+}
 
 /// Keys of a session to an extent that are being revoked.
 struct Revoking {
@@ -84,11 +87,12 @@ struct Inner {
     refused_links: u64,
     /// Counts of connections to the node, as of the last tick.
     door: DoorFigures,
-    keys: HashMap<(SessionId, ExtentId), Key>,
+    /// Keys of sessions, which have none left when they have ended.
+    keys: BTreeMap<(SessionId, ExtentId), Key>,
     /// Besides one of these, a session may already have a key with other rights.
     revoking: BTreeMap<(SessionId, ExtentId), Revoking>,
     /// Keys lent for jobs that other sessions run.
-    lent: HashMap<JobId, Vec<Lent>>,
+    lent: HashMap<JobId, Lent>,
     /// Lent keys of jobs that have ended, until they are revoked.
     ending: Vec<(JobId, PeerId, Revocation)>,
     /// Extents to be zeroed, and the progress of each in bytes.
@@ -124,7 +128,7 @@ impl Core {
             links: HashMap::default(),
             refused_links: 0,
             door,
-            keys: HashMap::default(),
+            keys: BTreeMap::new(),
             revoking: BTreeMap::new(),
             lent: HashMap::default(),
             ending: Vec::new(),
@@ -282,10 +286,13 @@ impl Core {
     pub fn link_ended(&self, peer: PeerId) {
         let mut inner = lock(&self.inner);
         inner.links.remove(&peer.0);
-        inner.keys.retain(|_, key| key.peer.id() != peer);
+        if let Some(session) = inner.state.session_of(peer.0) {
+            let all = (session, ExtentId(0))..=(session, ExtentId(u32::MAX));
+            inner.keys.extract_if(all, |_, _| true).for_each(drop);
+        }
         inner.poll_revoking(|it| it.peer == peer);
         let Inner { lent, ending, .. } = &mut *inner;
-        lent.values_mut().for_each(|keys| keys.retain(|(_, of)| of.id() != peer));
+        lent.retain(|_, lent| lent.peer.id() != peer);
         ending.iter().filter(|(_, of, _)| *of == peer).for_each(|(.., revocation)| revocation.finish());
         inner.poll_ending();
         let Inner { state, .. } = &mut *inner;
@@ -500,12 +507,14 @@ impl Inner {
 
     /// Revokes the keys that were lent for a job.
     fn end_keys(&mut self, job: JobId) {
-        for (key, peer) in self.lent.remove(&job).unwrap_or_default() {
-            // A refusal means that the link has ended, and its keys with it.
-            if let Ok(revocation) = peer.revoke(key)
-                && !revocation.is_complete()
-            {
-                self.ending.push((job, peer.id(), revocation));
+        if let Some(Lent { peer, keys }) = self.lent.remove(&job) {
+            for key in keys {
+                // A refusal means that the link has ended, and its keys with it.
+                if let Ok(revocation) = peer.revoke(key)
+                    && !revocation.is_complete()
+                {
+                    self.ending.push((job, peer.id(), revocation));
+                }
             }
         }
         if !self.ending.iter().any(|(ending, ..)| *ending == job) {
@@ -539,7 +548,8 @@ impl Inner {
             let missing = || forebay_fabric::Error::Invalid(format!("{} has no memory", range.extent));
             let region = regions.get(range.extent.0 as usize).ok_or_else(missing)?;
             let key = peer.grant(region, range.offset, range.length, rights)?;
-            self.lent.entry(job).or_default().push((key, Arc::clone(peer)));
+            let none = || Lent { peer: Arc::clone(peer), keys: Vec::new() };
+            self.lent.entry(job).or_insert_with(none).keys.push(key);
             keys.push(key);
         }
         Ok(keys)

@@ -20,6 +20,8 @@ pub(crate) const ENDPOINT: EndpointId = EndpointId(1);
 #[derive(Debug)]
 pub(crate) struct FakePeer {
     pub id: u64,
+    /// How often it was asked for its number.
+    pub asked: AtomicUsize,
     pub next_key: AtomicU32,
     /// Whether grants fail.
     pub is_full: AtomicBool,
@@ -42,6 +44,7 @@ impl FakePeer {
     pub fn new(id: u64) -> Self {
         Self {
             id,
+            asked: AtomicUsize::new(0),
             next_key: AtomicU32::new(1),
             is_full: AtomicBool::new(false),
             revoked: Mutex::default(),
@@ -83,6 +86,7 @@ impl Drop for FakePull {
 
 impl Peer for FakePeer {
     fn id(&self) -> PeerId {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         PeerId(self.id)
     }
 

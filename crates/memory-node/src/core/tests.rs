@@ -147,3 +147,19 @@ fn a_key_with_other_rights_does_not_hide_the_one_before() {
     assert_eq!(world.zeroed(), 1);
     assert!(!world.core.is_revoking());
 }
+
+#[test]
+fn the_end_of_a_link_costs_nothing_for_the_keys_of_others() {
+    let mut world = World::new();
+    assert!(world.map(true).is_ok());
+    let owner = Arc::clone(&world.fake);
+    world.open(Arc::new(FakePeer::new(3)));
+    owner.asked.store(0, Ordering::Relaxed);
+    world.core.link_ended(PeerId(3));
+    assert_eq!(owner.asked.load(Ordering::Relaxed), 0, "each key was looked at");
+    // Its own keys end with it, and only they.
+    let keys = || lock(&world.core.inner).keys.len();
+    assert_eq!(keys(), 2);
+    world.core.link_ended(PeerId(2));
+    assert_eq!(keys(), 0);
+}

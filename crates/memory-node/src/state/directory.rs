@@ -197,9 +197,9 @@ impl Directory {
         Ok(shard)
     }
 
-    /// The shards that `session` owns.
-    pub fn owned_by(&self, session: SessionId) -> Vec<ShardKey> {
-        self.iter().filter(|(_, shard)| shard.owner == Some(session)).map(|(key, _)| key).collect()
+    /// The shards that a session of the tenant owns.
+    pub fn owned_by(&self, tenant: TenantId, session: SessionId) -> Vec<ShardKey> {
+        self.shards_of_tenant(tenant).filter(|(_, shard)| shard.owner == Some(session)).map(|(key, _)| key).collect()
     }
 
     /// All shards.

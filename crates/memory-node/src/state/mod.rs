@@ -343,6 +343,12 @@ impl State {
         self.links.get(&peer).map(|link| link.tenant)
     }
 
+    /// The session of a link.
+    #[must_use]
+    pub fn session_of(&self, peer: u64) -> Option<SessionId> {
+        self.sessions.of_peer(peer)
+    }
+
     /// A tenant, while anything is left of it.
     #[must_use]
     pub fn tenant(&self, id: TenantId) -> Option<&Tenant> {
@@ -638,7 +644,7 @@ impl State {
         for (shard, range) in self.outputs.settled_of_session(session) {
             self.free_range(shard, range);
         }
-        for key in self.directory.owned_by(session) {
+        for key in self.directory.owned_by(tenant, session) {
             if let Some(shard) = self.directory.shard_mut(key) {
                 shard.owner = None;
             }
