@@ -219,7 +219,10 @@ impl Extents {
 
     /// All extents.
     pub fn iter(&self) -> impl Iterator<Item = (ExtentId, &Extent)> {
-        (0..).map(ExtentId).zip(&self.all)
+        let all = (0..).map(ExtentId).zip(&self.all);
+        #[cfg(test)]
+        let all = all.inspect(|_| VISITED.set(VISITED.get() + 1));
+        all
     }
 
     /// The extents that `wanted` selects.
@@ -302,4 +305,10 @@ impl Extents {
         }
         .insert(id);
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Extents that were looked at one after another.
+    pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

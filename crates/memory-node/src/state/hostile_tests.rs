@@ -660,6 +660,25 @@ fn a_job_costs_no_more_if_another_tenant_has_many_shards() {
     assert_eq!(directory::VISITED.get(), 2);
 }
 
+/// A store may have thousands of shards, and a node tens of thousands of extents.
+#[test]
+fn the_end_of_a_store_looks_at_each_extent_once() {
+    let (mut state, [session, _]) = two_sessions(&TenantsOptions::default());
+    let mut reply = |request: Request| match state.call(0, PeerId(1), request) {
+        Ok(Answer::Reply(bytes)) => bytes,
+        answer => panic!("{answer:?}"),
+    };
+    let create = CreateStore { session, name: text("db"), config: Blob::default() };
+    let store = StoreOpened::decode(&reply(create.into())).unwrap().store;
+    for number in 0..100 {
+        let shard = ShardKey { store, shard: ShardId(number) };
+        reply(AcquireShard { session, shard, takeover: false }.into());
+    }
+    extents::VISITED.set(0);
+    reply(DropStore { session, store }.into());
+    assert_eq!(extents::VISITED.get(), EXTENTS as usize);
+}
+
 /// Databases of two tenants with one name are two, each with its own memory.
 #[test]
 fn a_database_of_another_tenant_with_the_same_name_counts_for_nobody_else() {

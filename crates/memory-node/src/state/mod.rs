@@ -670,9 +670,9 @@ impl State {
         for shard in shards {
             let ranges = self.outputs.forget(shard);
             self.tenants.give(owner, Resource::Ranges, ranges);
-            for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
-                self.retire(extent);
-            }
+        }
+        for extent in self.extents.select(|found| found.place().shard().is_some_and(|shard| shard.store == store)) {
+            self.retire(extent);
         }
         self.sessions.forget_store(store);
     }
