@@ -16,8 +16,9 @@
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
 //! held back until the batch is written. If the write fails, the reply to every command of the run is the error. When
-//! one batch cannot hold the run, or its replies are too long, the run's first command goes alone. A batch that is
-//! written but not durable is also an error, but everybody sees the batch, so its consequences happen as for any other.
+//! one batch cannot hold the run, its replies are too long, or a key in it is, the run's first command goes alone. A
+//! batch that is written but not durable is also an error, but everybody sees the batch, so its consequences happen as
+//! for any other.
 
 mod jobs;
 mod migrations;

@@ -18,7 +18,8 @@ enum Reach {
     Command,
     /// All of the run failed, usually because the store did.
     Run,
-    /// All of the run failed, because it is too large for one batch, or its replies are too long. Nothing was written.
+    /// All of the run failed, because it is too large for one batch, its replies are too long, or something that it
+    /// would write is too long for the store. Nothing was written.
     Batch,
     /// All of the run failed, because one of its commands takes long. Nothing was written.
     Long,
@@ -73,7 +74,7 @@ impl Failure {
         Self { reach: Reach::Run, ..Self::new(text) }
     }
 
-    /// A failure that takes back all of the run, which is too large for one batch.
+    /// A failure that takes back all of the run, which is too large for one batch, or has something that is too long.
     #[must_use]
     pub fn of_batch(text: String) -> Self {
         Self { reach: Reach::Batch, ..Self::new(text) }
@@ -104,7 +105,7 @@ impl Failure {
         !matches!(self.reach, Reach::Command)
     }
 
-    /// Whether the run failed because it is too large: fewer commands may succeed.
+    /// Whether the run failed because it, or something in it, is too large: fewer commands may succeed.
     #[must_use]
     pub const fn is_of_batch(&self) -> bool {
         matches!(self.reach, Reach::Batch)

@@ -73,11 +73,11 @@ struct Now {
 /// Refuses a key, or an element, that is too long for a key of the engine.
 ///
 /// # Errors
-/// See above.
+/// See above. The failure takes back all of the run: a command may have written before it comes to the key.
 pub fn check_length(store: &Records, bytes: &[u8], what: &str) -> Outcome {
     let most = layout::max_key_bytes(store.max_key_bytes());
     if bytes.len() > most {
-        return Err(Failure::new(format!("ERR {what} is too long: at most {most} bytes")));
+        return Err(Failure::of_batch(format!("ERR {what} is too long: at most {most} bytes")));
     }
     Ok(())
 }

@@ -145,6 +145,51 @@ fn what_is_too_long_for_the_tree_names_the_limit() {
     );
 }
 
+/// A command may come to a key that is too long after it has written.
+#[test]
+fn what_is_too_long_changes_nothing() {
+    let server = server_on_tree(64 << 20, &Arc::default());
+    let long = "k".repeat(4033);
+    let key = "-ERR the key is too long: at most 4032 bytes\r\n";
+    told(&server, "SET a 1; RPUSH l x y; SADD s x y; HSET h f v");
+    let read = || told(&server, "GET a; LRANGE l 0 -1; SMISMEMBER s x y; HGET h f; DBSIZE");
+    let (before, records) = (read(), server.records().count());
+    for request in [
+        format!("RENAME a {long}"),
+        format!("RENAMENX l {long}"),
+        format!("MSET a 2 {long} 1"),
+        format!("LMOVE l {long} LEFT LEFT"),
+        format!("SMOVE s {long} x"),
+        format!("COPY h {long}"),
+        format!("SUNIONSTORE {long} s"),
+        format!("SORT l ALPHA STORE {long}"),
+        format!("RPUSH {long} x"),
+        format!("EVAL \"redis.call('SET', 'a', 2) redis.pcall('RENAME', 'a', KEYS[1])\" 1 {long}"),
+    ] {
+        assert_eq!(told(&server, &request), key, "{request}");
+        assert_eq!((read(), server.records().count()), (before.clone(), records), "{request}");
+    }
+    let (mut waits, mut pushes) = (server.connect(), server.connect());
+    assert!(waits.send(format!("BLMOVE none {long} LEFT LEFT 0\r\n").as_bytes()).is_empty());
+    pushes.dialogue.requests.push(b"RPUSH none x\r\n");
+    pushes.dialogue.carry_out(&server.executor());
+    assert_eq!(waits.send(b""), key.as_bytes());
+    assert_eq!(told(&server, "LRANGE none 0 -1; DEL none"), "*1\r\n$1\r\nx\r\n:1\r\n");
+    // The other commands of a pipeline count, and those of a transaction do not.
+    assert_eq!(
+        told(&server, &format!("INCR a; RENAME a {long}; DECR a; MULTI; INCR a; RENAME a {long}; EXEC")),
+        format!(":2\r\n{key}:1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n{key}")
+    );
+    // What another server can hold need not fit here.
+    let other = super::server(&Arc::default());
+    told(&other, &format!("HSET h {long} v"));
+    let dumped = other.connect().send(b"DUMP h\r\n");
+    let request = [&b"*5\r\n$7\r\nRESTORE\r\n$1\r\na\r\n$1\r\n0\r\n"[..], &dumped, b"$7\r\nREPLACE\r\n"].concat();
+    let element = b"-ERR a field or member is too long: at most 4032 bytes\r\n";
+    assert_eq!(server.connect().send(&request), element);
+    assert_eq!((read(), server.records().count()), (before, records));
+}
+
 /// A full memory node refuses whole commands that need room; commands that remove keys make room again.
 #[test]
 fn a_full_node_refuses_whole_commands_and_recovers() {
