@@ -168,7 +168,7 @@ fn smove(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         source.save(cx, from, true)?;
         let mut target = Open::or_new(cx, to, Kind::Set)?;
         let is_new = add(cx, &mut target, member)?;
-        target.save(cx, to, true)?;
+        target.save(cx, to, is_new)?;
         if is_new {
             cx.notify(Class::SET, "sadd", to);
         }

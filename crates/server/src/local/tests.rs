@@ -3,6 +3,7 @@
 mod bounds;
 mod connections;
 mod counts;
+mod details;
 mod long;
 mod messages;
 mod tracking;

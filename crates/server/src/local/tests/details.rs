@@ -1,0 +1,16 @@
+//! What Redis does in rare cases.
+
+use super::*;
+
+#[test]
+fn a_member_that_the_target_has_changes_only_the_source() {
+    let server = server(&Arc::default());
+    told(&server, "SADD a x y; SADD b x");
+    for (member, replies) in [("x", "*1\r\n:1\r\n"), ("y", "*-1\r\n")] {
+        let mut watches = server.connect();
+        watches.send(b"WATCH b\r\nMULTI\r\nSCARD b\r\n");
+        assert_eq!(told(&server, &format!("SMOVE a b {member}; SISMEMBER a {member}")), ":1\r\n:0\r\n");
+        assert_eq!(watches.send(b"EXEC\r\n"), replies.as_bytes(), "{member}");
+    }
+    assert_eq!(told(&server, "EXISTS a; SMISMEMBER b x y"), ":0\r\n*2\r\n:1\r\n:1\r\n");
+}
