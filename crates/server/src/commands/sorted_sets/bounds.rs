@@ -118,6 +118,9 @@ impl Choice {
 
     /// Passes the chosen members of a set to `visit`, in order, as they are read.
     pub(super) fn each(&self, writes: &Writes<'_>, space: Space, set: &Collection, visit: Visit<'_>) -> Outcome {
+        if self.most == 0 {
+            return Ok(());
+        }
         let (direction, bounds) = (self.direction, (self.skip, self.most));
         match &self.part {
             Part::Ranks(from, to) => by_rank(writes, space, set, (*from, *to), direction, visit),

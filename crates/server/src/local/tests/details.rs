@@ -14,3 +14,20 @@ fn a_member_that_the_target_has_changes_only_the_source() {
     }
     assert_eq!(told(&server, "EXISTS a; SMISMEMBER b x y"), ":0\r\n*2\r\n:1\r\n:1\r\n");
 }
+
+#[test]
+fn a_limit_of_none_chooses_none() {
+    let server = server(&Arc::default());
+    told(&server, "ZADD same 0 a 0 b; ZADD other 1 a 2 b");
+    for key in ["same", "other"] {
+        for request in [
+            format!("ZRANGEBYLEX {key} - + LIMIT 0 0"),
+            format!("ZRANGE {key} + - BYLEX REV LIMIT 1 0"),
+            format!("ZRANGEBYSCORE {key} -inf +inf LIMIT 0 0"),
+        ] {
+            assert_eq!(told(&server, &request), "*0\r\n", "{request}");
+        }
+        assert_eq!(told(&server, &format!("ZRANGESTORE to {key} - + BYLEX LIMIT 0 0; EXISTS to")), ":0\r\n:0\r\n");
+        assert_eq!(told(&server, &format!("ZRANGEBYLEX {key} - + LIMIT 0 1")), "*1\r\n$1\r\na\r\n");
+    }
+}
