@@ -148,8 +148,8 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
         Some(Whole::List(elements)) => elements,
         Some(Whole::SortedSet(scored)) => scored.into_iter().map(|(member, _)| member).collect(),
         Some(Whole::Set(members)) => {
-            if !is_sorted && query.target.is_some() {
-                // Members of a set have no order of their own that could be stored.
+            if !is_sorted && (query.target.is_some() || cx.session.is_in_script) {
+                // Members of a set have no order of their own that could be stored, or that a script could rely on.
                 (is_sorted, query.is_of_bytes, query.by) = (true, true, None);
             }
             members

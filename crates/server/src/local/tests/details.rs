@@ -31,3 +31,14 @@ fn a_limit_of_none_chooses_none() {
         assert_eq!(told(&server, &format!("ZRANGEBYLEX {key} - + LIMIT 0 1")), "*1\r\n$1\r\na\r\n");
     }
 }
+
+#[test]
+fn a_script_gets_the_members_of_a_set_in_order() {
+    let server = server(&Arc::default());
+    told(&server, "SADD s h c b f a g e d");
+    let shown = |members: &str| members.chars().map(|member| format!("$1\r\n{member}\r\n")).collect::<String>();
+    for (options, members) in [("", "abcdefgh"), (", 'DESC'", "hgfedcba"), (", 'LIMIT', 1, 3", "bcd")] {
+        let script = format!("EVAL \"return redis.call('SORT', KEYS[1], 'BY', 'nosort'{options})\" 1 s");
+        assert_eq!(told(&server, &script), format!("*{}\r\n{}", members.len(), shown(members)), "{options}");
+    }
+}
