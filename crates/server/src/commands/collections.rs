@@ -1,6 +1,7 @@
 //! What collections of all types have in common: reading and changing headers, random elements, scans.
 
 use crate::commands::command::Context;
+use crate::commands::scan::ScanOptions;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Range, Space};
@@ -104,24 +105,53 @@ pub(crate) struct Hashed {
     pub(crate) hash: fn(&[u8]) -> u64,
     /// The element in a key.
     pub(crate) element: fn(&[u8]) -> &[u8],
+    /// Whether entries have the values.
+    has_values: bool,
+}
+
+impl Hashed {
+    /// The same with or without values.
+    pub(crate) const fn with_values(self, has_values: bool) -> Self {
+        Self { has_values, ..self }
+    }
+
+    fn entry(&self, key: &[u8], value: &[u8]) -> Entry {
+        let value = if self.has_values { value } else { &[][..] };
+        (Bytes::copy_from_slice((self.element)(key)), Bytes::copy_from_slice(value))
+    }
 }
 
 /// Fields of hashes, and members of sets.
-pub(crate) const HASHED: Hashed =
-    Hashed { from: layout::elements_from, hash: layout::hashed_part_hash, element: layout::hashed_part };
+pub(crate) const HASHED: Hashed = Hashed {
+    from: layout::elements_from,
+    hash: layout::hashed_part_hash,
+    element: layout::hashed_part,
+    has_values: true,
+};
 /// Members of sorted sets.
 pub(crate) const MEMBERS: Hashed =
-    Hashed { from: layout::members_from, hash: layout::member_hash, element: layout::member_part };
+    Hashed { from: layout::members_from, hash: layout::member_hash, element: layout::member_part, has_values: true };
 
 /// An element with its value.
 pub(crate) type Entry = (Bytes, Bytes);
 
+/// Returns the least number of bytes of a reply with this entry.
+fn length(entry: &Entry) -> usize {
+    entry.0.len() + entry.1.len() + 1
+}
+
+/// Refuses to hold this many bytes.
+pub(crate) type Check<'c> = &'c dyn Fn(usize) -> Outcome;
+
 /// All elements with their values.
-pub(crate) fn entries(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Vec<Entry>> {
+pub(crate) fn entries(cx: &Context<'_, '_>, id: u64, hashed: Hashed, check: Check<'_>) -> Outcome<Vec<Entry>> {
     let range = (hashed.from)(cx.space(), id, 0);
-    let mut entries = Vec::new();
-    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
-        entries.push((Bytes::copy_from_slice((hashed.element)(key)), Bytes::copy_from_slice(value)));
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
+        let entry = hashed.entry(key, value);
+        bytes += length(&entry);
+        check(bytes)?;
+        entries.push(entry);
         Ok(true)
     })?;
     Ok(entries)
@@ -246,24 +276,29 @@ pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, v
     }
 }
 
-/// One step of a scan: the elements, and the cursor of the next step. Elements that share a hash are in one step.
+/// One step of a scan: the elements that are wanted, and the cursor of the next step. Elements that share a hash are in
+/// one step.
 pub(crate) fn scan_step(
-    cx: &mut Context<'_, '_>,
+    cx: &Context<'_, '_>,
     id: u64,
     hashed: Hashed,
-    cursor: u64,
-    count: u64,
+    options: &ScanOptions<'_>,
 ) -> Outcome<(u64, Vec<Entry>)> {
-    let range = (hashed.from)(cx.space(), id, cursor);
-    let (mut found, mut last, mut next) = (Vec::new(), 0, 0);
-    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+    let range = (hashed.from)(cx.space(), id, options.cursor);
+    let (mut found, mut bytes, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0, 0);
+    cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
         let hash = (hashed.hash)(key);
-        if found.len() as u64 >= count && hash != last {
+        if seen >= options.count && hash != last {
             next = hash;
             return Ok(false);
         }
-        last = hash;
-        found.push((Bytes::copy_from_slice((hashed.element)(key)), Bytes::copy_from_slice(value)));
+        (seen, last) = (seen + 1, hash);
+        if options.wants((hashed.element)(key)) {
+            let entry = hashed.entry(key, value);
+            bytes += length(&entry);
+            cx.make_room(bytes)?;
+            found.push(entry);
+        }
         Ok(true)
     })?;
     Ok((next, found))
@@ -271,12 +306,12 @@ pub(crate) fn scan_step(
 
 /// Returns a random element: one of several that follow a random hash, so that an element after a long gap is not much
 /// likelier.
-fn probe(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<Entry>> {
+fn probe(cx: &Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<Entry>> {
     let mut found: Vec<Entry> = Vec::new();
     for from in [cx.shared.random(), 0] {
         let range = (hashed.from)(cx.space(), id, from);
-        cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
-            found.push((Bytes::copy_from_slice((hashed.element)(key)), Bytes::copy_from_slice(value)));
+        cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
+            found.push(hashed.entry(key, value));
             Ok(found.len() < CANDIDATES)
         })?;
         if found.len() >= CANDIDATES {
@@ -287,55 +322,74 @@ fn probe(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<En
     Ok(if chosen < found.len() { Some(found.swap_remove(chosen)) } else { None })
 }
 
-/// Returns `count` random elements that are all different, or all elements if there are not more.
-pub(crate) fn distinct(
-    cx: &mut Context<'_, '_>,
-    id: u64,
-    size: u64,
-    hashed: Hashed,
-    count: u64,
-) -> Outcome<Vec<Entry>> {
+/// Returns `count` random elements that are all different, or all elements if there are not more. It holds no others.
+pub(crate) fn distinct(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) -> Outcome<Vec<Entry>> {
     if count >= size {
-        return entries(cx, id, hashed);
+        return entries(cx, id, hashed, &|bytes| cx.make_room(bytes));
     }
+    let (mut chosen, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
     if size <= FEW || count > size / 4 {
-        let mut all = entries(cx, id, hashed)?;
-        let mut chosen = Vec::new();
-        while (chosen.len() as u64) < count && !all.is_empty() {
-            let at = usize::try_from(cx.shared.random_below(all.len() as u64)).unwrap_or(0);
-            chosen.push(all.swap_remove(at));
-        }
+        let (range, mut seen) = ((hashed.from)(cx.space(), id, 0), 0);
+        cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
+            seen += 1;
+            // The first ones are chosen, and a later one as likely as any other, in the place of one of them.
+            if (chosen.len() as u64) < count {
+                let entry = hashed.entry(key, value);
+                bytes += length(&entry);
+                chosen.push(entry);
+            } else if let Ok(place) = usize::try_from(cx.shared.random_below(seen))
+                && let Some(former) = chosen.get_mut(place)
+            {
+                let entry = hashed.entry(key, value);
+                bytes += length(&entry);
+                bytes -= length(&std::mem::replace(former, entry));
+            }
+            cx.make_room(bytes).map(|()| true)
+        })?;
         return Ok(chosen);
     }
-    let (mut seen, mut chosen) = (BTreeSet::new(), Vec::new());
+    let mut seen = BTreeSet::new();
     while (chosen.len() as u64) < count {
         let Some(entry) = probe(cx, id, hashed)? else { break };
         if seen.insert(entry.0.clone()) {
+            bytes += length(&entry);
+            cx.make_room(bytes)?;
             chosen.push(entry);
         }
     }
     Ok(chosen)
 }
 
-/// Returns `count` random elements, some of which may be the same.
-pub(crate) fn repeated(
-    cx: &mut Context<'_, '_>,
-    id: u64,
-    size: u64,
-    hashed: Hashed,
-    count: u64,
-) -> Outcome<Vec<Entry>> {
-    let mut chosen = Vec::new();
-    if size <= FEW || count > size / 4 {
-        let all = entries(cx, id, hashed)?;
-        for _ in 0..count {
-            let at = usize::try_from(cx.shared.random_below(all.len() as u64)).unwrap_or(0);
-            chosen.extend(all.get(at).cloned());
+/// Returns `count` random elements, some of which may be the same. It holds no others.
+pub(crate) fn repeated(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) -> Outcome<Vec<Entry>> {
+    cx.keys.reads().expect_steps(count)?;
+    let choices = usize::try_from(count).unwrap_or(0);
+    let (mut chosen, mut bytes): (Vec<Entry>, usize) = (vec![(Bytes::new(), Bytes::new()); choices], 0);
+    if size > FEW && count <= size / 4 {
+        for place in &mut chosen {
+            *place = probe(cx, id, hashed)?.unwrap_or_default();
+            bytes += length(place);
+            cx.make_room(bytes)?;
         }
-    } else {
-        for _ in 0..count {
-            chosen.extend(probe(cx, id, hashed)?);
-        }
+        return Ok(chosen);
     }
+    // Each choice is the number of an element. The elements are read once, in order.
+    let mut numbers: Vec<(u64, usize)> = (0..choices).map(|turn| (cx.shared.random_below(size), turn)).collect();
+    numbers.sort_unstable();
+    let mut numbers = numbers.into_iter().peekable();
+    let (range, mut number) = ((hashed.from)(cx.space(), id, 0), 0);
+    cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
+        let mut entry: Option<Entry> = None;
+        while let Some((_, turn)) = numbers.next_if(|(drawn, _)| *drawn == number) {
+            let entry = entry.get_or_insert_with(|| hashed.entry(key, value));
+            bytes += length(entry);
+            cx.make_room(bytes)?;
+            if let Some(place) = chosen.get_mut(turn) {
+                place.clone_from(entry);
+            }
+        }
+        number += 1;
+        Ok(numbers.peek().is_some())
+    })?;
     Ok(chosen)
 }

@@ -1,7 +1,7 @@
 //! Hashes: fields with values, one record of the engine each.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::collections::{self, HASHED, MAX_REPEATED, Open, check_element, random_count};
+use crate::commands::collections::{self, Entry, HASHED, Hashed, MAX_REPEATED, Open, check_element, random_count};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::scan::{cursor, scan_options};
@@ -266,8 +266,7 @@ fn hscan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Ok(());
     };
     let options = scan_options(from, arguments.words(3), false)?;
-    let (next, mut found) = collections::scan_step(cx, hash.id, HASHED, options.cursor, options.count)?;
-    found.retain(|(name, _)| options.wants(name));
+    let (next, found) = collections::scan_step(cx, hash.id, HASHED, &options)?;
     cx.out.array(2);
     cx.out.bulk(next.to_string());
     cx.out.array(found.len() * 2);
@@ -281,7 +280,7 @@ fn hscan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn hrandfield(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if arguments.len() == 2 {
         let chosen = match cx.collection(arguments.at(1), Kind::Hash)? {
-            Some(hash) => collections::distinct(cx, hash.id, hash.a, HASHED, 1)?,
+            Some(hash) => collections::distinct(cx, hash.id, hash.a, HASHED.with_values(false), 1)?,
             None => Vec::new(),
         };
         cx.out.bulk_or_null(chosen.first().map(|(name, _)| name));
@@ -299,7 +298,7 @@ fn hrandfield(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         cx.out.array(0);
         return Ok(());
     };
-    let chosen = choose(cx, hash, count)?;
+    let chosen = choose(cx, hash, HASHED.with_values(with_values), count)?;
     let nested = with_values && cx.out.protocol() == Protocol::Three;
     cx.out.array(chosen.len() * if with_values && !nested { 2 } else { 1 });
     for (name, value) in chosen {
@@ -314,10 +313,10 @@ fn hrandfield(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-fn choose(cx: &mut Context<'_, '_>, hash: Collection, count: i64) -> Outcome<Vec<(Bytes, Bytes)>> {
+fn choose(cx: &Context<'_, '_>, hash: Collection, hashed: Hashed, count: i64) -> Outcome<Vec<Entry>> {
     match u64::try_from(count) {
-        Ok(count) => collections::distinct(cx, hash.id, hash.a, HASHED, count),
+        Ok(count) => collections::distinct(cx, hash.id, hash.a, hashed, count),
         Err(_) if count.unsigned_abs() > MAX_REPEATED => Err(Failure::text("ERR value is out of range")),
-        Err(_) => collections::repeated(cx, hash.id, hash.a, HASHED, count.unsigned_abs()),
+        Err(_) => collections::repeated(cx, hash.id, hash.a, hashed, count.unsigned_abs()),
     }
 }

@@ -3,7 +3,7 @@
 //! Both ends grow and shrink at the cost of one record. A change in the middle moves the elements on its shorter side.
 
 use crate::commands::arguments::{Arguments, integer};
-use crate::commands::collections::{self, Open};
+use crate::commands::collections::{self, Check, Open};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::set_algebra::counted_keys;
@@ -108,28 +108,32 @@ fn element(cx: &mut Context<'_, '_>, list: &Collection, place: u64) -> Outcome<B
     cx.keys.writes().get(&key)?.ok_or_else(missing)
 }
 
-/// The elements of a part.
-fn part(cx: &mut Context<'_, '_>, list: &Collection, from: u64, to: u64) -> Outcome<Vec<Bytes>> {
+/// The elements of a part. Fails when `check` does, which is asked about the bytes that are held.
+fn part(cx: &Context<'_, '_>, list: &Collection, from: u64, to: u64, check: Check<'_>) -> Outcome<Vec<Bytes>> {
     cx.keys.reads().expect_steps(to.saturating_sub(from))?;
-    let mut elements = Vec::new();
+    let (mut elements, mut bytes) = (Vec::new(), 0);
+    let mut hold = |element: Bytes| {
+        bytes += element.len() + 1;
+        elements.push(element);
+        check(bytes)
+    };
     if to.saturating_sub(from) > MANY {
         let range = (element_key(cx, list, from), element_key(cx, list, to));
-        cx.keys.writes().scan(&range, Direction::Forward, |_, value| {
-            elements.push(Bytes::copy_from_slice(value));
-            Ok(true)
+        cx.keys.reads().scan(&range, Direction::Forward, |_, value| {
+            hold(Bytes::copy_from_slice(value)).map(|()| true)
         })?;
     } else {
         let keys: Vec<Bytes> = (from..to).map(|place| element_key(cx, list, place)).collect();
-        for value in cx.keys.writes().read_many(&keys)? {
-            elements.push(value.ok_or_else(missing)?);
+        for value in cx.keys.reads().read_many(&keys)? {
+            hold(value.ok_or_else(missing)?)?;
         }
     }
     Ok(elements)
 }
 
 /// All elements.
-pub(crate) fn elements(cx: &mut Context<'_, '_>, list: &Collection) -> Outcome<Vec<Bytes>> {
-    part(cx, list, 0, length(list))
+pub(crate) fn elements(cx: &Context<'_, '_>, list: &Collection, check: Check<'_>) -> Outcome<Vec<Bytes>> {
+    part(cx, list, 0, length(list), check)
 }
 
 /// Removes the elements of a part; the header is not changed.
@@ -169,7 +173,8 @@ fn pop(cx: &mut Context<'_, '_>, list: &mut Open, end: End, count: u64) -> Outco
         End::Left => (0, count),
         End::Right => (size - count, size),
     };
-    let mut elements = part(cx, &list.now, from, to)?;
+    let reads = &*cx;
+    let mut elements = part(reads, &list.now, from, to, &|bytes| reads.make_room(bytes))?;
     remove_part(cx, &list.now, from, to);
     match end {
         End::Left => list.now.a = list.now.a.wrapping_add(count),
@@ -371,7 +376,7 @@ fn lrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         let range = (element_key(cx, &list, from), element_key(cx, &list, to));
         return collections::reply_each(cx, &range, count, |out, _, value| out.bulk(value));
     }
-    part(cx, &list, from, to)?.iter().for_each(|value| cx.out.bulk(value));
+    part(cx, &list, from, to, &|_| Ok(()))?.iter().for_each(|value| cx.out.bulk(value));
     Ok(())
 }
 
@@ -398,33 +403,70 @@ fn ltrim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Changes a list from `before` to `after`, and writes what differs. Elements that both have at the front and at the end
-/// stay; of the rest, the shorter side moves.
-fn rewrite(cx: &mut Context<'_, '_>, list: &mut Open, before: &[Bytes], after: &[Bytes]) {
-    let same_front = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-    let rest = before.len().min(after.len()) - same_front;
-    let same_end = before.iter().rev().zip(after.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
-    let size = length(&list.now);
-    let moves_front = same_front < same_end;
-    let shift = (after.len() as u64).wrapping_sub(before.len() as u64);
-    let former = list.now;
-    if moves_front {
-        list.now.a = list.now.a.wrapping_sub(shift);
-    } else {
-        list.now.b = list.now.b.wrapping_add(shift);
+/// The elements of a part that stay, for another place. They are held until they are written there.
+fn moving(
+    cx: &Context<'_, '_>,
+    list: &Collection,
+    from: u64,
+    to: u64,
+    mut stays: impl FnMut(u64) -> bool,
+) -> Outcome<Vec<Bytes>> {
+    let range = (element_key(cx, list, from), element_key(cx, list, to));
+    let (mut elements, mut bytes, mut place) = (Vec::new(), 0, from);
+    cx.keys.reads().scan(&range, Direction::Forward, |_, value| {
+        if stays(place) {
+            bytes += value.len();
+            cx.keys.make_room(bytes)?;
+            elements.push(Bytes::copy_from_slice(value));
+        }
+        place += 1;
+        Ok(true)
+    })?;
+    Ok(elements)
+}
+
+/// Writes the elements of a list from a place on.
+fn write(cx: &mut Context<'_, '_>, list: &Collection, from: u64, elements: Vec<Bytes>) {
+    for (place, value) in (from..).zip(elements) {
+        let key = element_key(cx, list, place);
+        cx.keys.writes().put(key, value);
     }
-    // Remove elements that are no longer within the list.
-    let fewer = before.len().saturating_sub(after.len()) as u64;
+}
+
+/// Inserts an element before the one at a place, or at the end. The elements on the shorter side move.
+fn insert(cx: &mut Context<'_, '_>, list: &mut Open, place: u64, value: Bytes) -> Outcome {
+    let size = length(&list.now);
+    let moves_front = place < size.saturating_sub(place);
+    let (from, to) = if moves_front { (0, place) } else { (place, size) };
+    let mut elements = moving(cx, &list.now, from, to, |_| true)?;
     if moves_front {
+        list.now.a = list.now.a.wrapping_sub(1);
+        elements.push(value);
+    } else {
+        list.now.b = list.now.b.wrapping_add(1);
+        elements.insert(0, value);
+    }
+    write(cx, &list.now, from, elements);
+    Ok(())
+}
+
+/// Removes the elements at these places, which ascend. Of the others, those on the shorter side move.
+fn remove(cx: &mut Context<'_, '_>, list: &mut Open, places: &[u64]) -> Outcome {
+    let ([first, ..], [.., last]) = (places, places) else { return Ok(()) };
+    let (former, size, fewer) = (list.now, length(&list.now), places.len() as u64);
+    let moves_front = *last < size.saturating_sub(*first);
+    let (from, to) = if moves_front { (0, last + 1) } else { (*first, size) };
+    let mut gone = places.iter().peekable();
+    let elements = moving(cx, &former, from, to, |place| gone.next_if(|gone| **gone == place).is_none())?;
+    if moves_front {
+        list.now.a = list.now.a.wrapping_add(fewer);
         remove_part(cx, &former, 0, fewer);
     } else {
-        remove_part(cx, &former, size - fewer, size);
+        list.now.b = list.now.b.wrapping_sub(fewer);
+        remove_part(cx, &former, size.saturating_sub(fewer), size);
     }
-    let (from, to) = if moves_front { (0, after.len() - same_end) } else { (same_front, after.len()) };
-    for (place, value) in after.iter().enumerate().take(to).skip(from) {
-        let key = element_key(cx, &list.now, place as u64);
-        cx.keys.writes().put(key, value.clone());
-    }
+    write(cx, &list.now, from, elements);
+    Ok(())
 }
 
 fn linsert(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
@@ -437,18 +479,15 @@ fn linsert(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         cx.out.integer(0);
         return Ok(());
     };
-    let size = length(&list.now);
-    let elements = part(cx, &list.now, 0, size)?;
-    let Some(pivot) = elements.iter().position(|element| element == arguments.at(3)) else {
+    let Some(pivot) = positions(cx, &list.now, arguments.at(3), 1, 1, u64::MAX)?.pop() else {
         cx.out.integer(-1);
         return Ok(());
     };
-    let mut changed = elements.clone();
-    changed.insert(pivot + after, Bytes::copy_from_slice(arguments.at(4)));
-    rewrite(cx, &mut list, &elements, &changed);
+    insert(cx, &mut list, pivot + after, Bytes::copy_from_slice(arguments.at(4)))?;
+    let size = length(&list.now);
     list.save(cx, arguments.at(1), true)?;
     cx.notify(Class::LIST, "linsert", arguments.at(1));
-    cx.out.count(size + 1);
+    cx.out.count(size);
     Ok(())
 }
 
@@ -458,28 +497,15 @@ fn lrem(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         cx.out.integer(0);
         return Ok(());
     };
-    let size = length(&list.now);
-    let elements = part(cx, &list.now, 0, size)?;
-    let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
-    let mut removed = 0;
-    let mut keep = |element: &&Bytes| {
-        let goes = removed < most && *element == arguments.at(3);
-        removed += u64::from(goes);
-        !goes
-    };
-    let changed: Vec<Bytes> = if count < 0 {
-        let mut kept: Vec<Bytes> = elements.iter().rev().filter(|element| keep(element)).cloned().collect();
-        kept.reverse();
-        kept
-    } else {
-        elements.iter().filter(|element| keep(element)).cloned().collect()
-    };
-    if removed > 0 {
-        rewrite(cx, &mut list, &elements, &changed);
+    let (rank, most) = (if count < 0 { -1 } else { 1 }, if count == 0 { u64::MAX } else { count.unsigned_abs() });
+    let mut places = positions(cx, &list.now, arguments.at(3), rank, most, u64::MAX)?;
+    places.sort_unstable();
+    if !places.is_empty() {
+        remove(cx, &mut list, &places)?;
         cx.notify(Class::LIST, "lrem", arguments.at(1));
         list.save(cx, arguments.at(1), true)?;
     }
-    cx.out.count(removed);
+    cx.out.count(places.len());
     Ok(())
 }
 

@@ -253,8 +253,7 @@ fn sscan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Ok(());
     };
     let options = scan_options(from, arguments.words(3), false)?;
-    let (next, mut found) = collections::scan_step(cx, set.id, HASHED, options.cursor, options.count)?;
-    found.retain(|(member, _)| options.wants(member));
+    let (next, found) = collections::scan_step(cx, set.id, HASHED, &options)?;
     cx.out.array(2);
     cx.out.bulk(next.to_string());
     cx.out.array(found.len());

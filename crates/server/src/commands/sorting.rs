@@ -139,7 +139,7 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
     let reads_all_keys = cx.session.user.as_deref().is_none_or(reads_all_keys);
     let mut query = query(arguments, may_store, reads_all_keys)?;
     let whole = match cx.header(arguments.at(1))? {
-        Some(header) => Whole::read(cx, &header)?,
+        Some(header) => Whole::read(cx, &header, &|_| Ok(()))?,
         None => Some(Whole::List(Vec::new())),
     };
     // A pattern without a star gives every element the same place.

@@ -1,7 +1,7 @@
 //! All that a key holds, as one value in memory, to sort it or to move it to another server.
 
 use crate::commands::building::Building;
-use crate::commands::collections::{self, HASHED};
+use crate::commands::collections::{self, Check, HASHED};
 use crate::commands::command::Context;
 use crate::commands::lists;
 use crate::commands::sorted_sets::{self, members};
@@ -27,19 +27,27 @@ pub(crate) enum Whole {
 }
 
 impl Whole {
-    /// Reads what a key with this header holds; `None` for a stream.
-    pub(crate) fn read(cx: &mut Context<'_, '_>, header: &Header) -> Outcome<Option<Self>> {
+    /// Reads what a key with this header holds; `None` for a stream. Fails when `check` does, which is asked about the
+    /// bytes that are held.
+    pub(crate) fn read(cx: &Context<'_, '_>, header: &Header, check: Check<'_>) -> Outcome<Option<Self>> {
         cx.keys.reads().expect_steps(header.elements())?;
         Ok(Some(match &header.content {
             Content::String(bytes) => Self::String(bytes.clone()),
-            Content::Collection(Kind::List, list) => Self::List(lists::elements(cx, list)?),
+            Content::Collection(Kind::List, list) => Self::List(lists::elements(cx, list, check)?),
             Content::Collection(Kind::SortedSet, set) => {
                 let all = layout::all_scored(cx.space(), set.id);
-                Self::SortedSet(members::scan(cx.keys.writes(), &all, Direction::Forward, (0, u64::MAX))?)
+                let (mut scored, mut bytes) = (Vec::new(), 0);
+                members::each(cx.keys.reads(), &all, Direction::Forward, (0, u64::MAX), &mut |member, score| {
+                    bytes += member.len() + 1;
+                    check(bytes)?;
+                    scored.push((Bytes::copy_from_slice(member), score));
+                    Ok(true)
+                })?;
+                Self::SortedSet(scored)
             }
-            Content::Collection(Kind::Hash, hash) => Self::Hash(collections::entries(cx, hash.id, HASHED)?),
+            Content::Collection(Kind::Hash, hash) => Self::Hash(collections::entries(cx, hash.id, HASHED, check)?),
             Content::Collection(_, set) => {
-                let entries = collections::entries(cx, set.id, HASHED)?;
+                let entries = collections::entries(cx, set.id, HASHED, check)?;
                 Self::Set(entries.into_iter().map(|(member, _)| member).collect())
             }
             Content::Stream(_) => return Ok(None),

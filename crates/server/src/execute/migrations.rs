@@ -150,7 +150,8 @@ impl<'s> Executor<'s> {
         let requests = &mut portion.requests;
         let mut context = Context { shared, registry, counters, session, keys, out: requests, wait: None };
         let Some(header) = context.look_up(key)? else { return Ok(()) };
-        let dump = dumped(&mut context, &header)?;
+        let too_long = |failure: Failure| if failure == Failure::REPLY_TOO_LONG { TOO_LONG } else { failure };
+        let dump = dumped(&mut context, &header).map_err(too_long)?;
         // Zero would mean forever.
         let left_ms = header.expires_ms.map_or(0, |expires| expires.saturating_sub(now_ms).max(1));
         requests.array(if migration.replaces { 5 } else { 4 });

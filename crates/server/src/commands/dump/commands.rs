@@ -38,7 +38,11 @@ fn dump(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 pub(crate) fn dumped(cx: &mut Context<'_, '_>, header: &Header) -> Outcome<Vec<u8>> {
     let value = match &header.content {
         Content::Stream(stream) => streams::write(&WholeStream::read(cx, stream)?),
-        _ => Whole::read(cx, header)?.map(|whole| values::write(&whole)).unwrap_or_default(),
+        _ => {
+            let cx = &*cx;
+            let whole = Whole::read(cx, header, &|bytes| cx.make_room(bytes))?;
+            whole.map(|whole| values::write(&whole)).unwrap_or_default()
+        }
     };
     Ok(payload::seal(value))
 }

@@ -263,8 +263,7 @@ fn zscan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Ok(());
     };
     let options = scan_options(from, arguments.words(3), false)?;
-    let (next, mut found) = collections::scan_step(cx, set.id, MEMBERS, options.cursor, options.count)?;
-    found.retain(|(member, _)| options.wants(member));
+    let (next, found) = collections::scan_step(cx, set.id, MEMBERS, &options)?;
     cx.out.array(2);
     cx.out.bulk(next.to_string());
     cx.out.array(found.len() * 2);
@@ -293,10 +292,11 @@ fn zrandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         }
         return Ok(());
     };
+    let hashed = MEMBERS.with_values(with_scores);
     let chosen = match count.unwrap_or(1) {
         count if too_many(count) => return Err(out_of_range),
-        count if count < 0 => collections::repeated(cx, set.id, set.a, MEMBERS, count.unsigned_abs())?,
-        count => collections::distinct(cx, set.id, set.a, MEMBERS, count.unsigned_abs())?,
+        count if count < 0 => collections::repeated(cx, set.id, set.a, hashed, count.unsigned_abs())?,
+        count => collections::distinct(cx, set.id, set.a, hashed, count.unsigned_abs())?,
     };
     let scored = |(member, score): (bytes::Bytes, bytes::Bytes)| (member, layout::score_of(&score).unwrap_or(0.0));
     let chosen: Vec<Scored> = chosen.into_iter().map(scored).collect();

@@ -320,3 +320,117 @@ fn a_stream_that_is_too_long_is_not_read_to_its_end() {
     }
     assert!(told(&server, "XAUTOCLAIM s g other 0 0 JUSTID").starts_with("*3\r\n$3\r\n0-0\r\n*10\r\n"));
 }
+
+/// A server with a collection of 20,000 elements, which this command adds, and whose replies are short.
+fn with_many(command: &str, element: fn(u32) -> String) -> LocalServer {
+    let mut server = server(&Arc::default());
+    for from in (0..20_000).step_by(250) {
+        let elements: String = (from..from + 250).map(element).collect();
+        assert!(!told(&server, &format!("{command}{elements}")).starts_with('-'));
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    server
+}
+
+/// Returns the reply to a request, and how many bytes were read for it.
+fn read_for(server: &LocalServer, request: &str) -> (String, u64) {
+    let read = || server.records().lsm().unwrap().statistics().foreground.bytes_read;
+    let before = read();
+    let reply = told(server, request);
+    (reply, read() - before)
+}
+
+/// A command that adds elements, what it adds for a number, and requests that reply with too much of it.
+type Many = (&'static str, fn(u32) -> String, &'static [&'static str]);
+
+/// What is read for a reply is held until it is complete.
+#[test]
+fn elements_that_are_too_long_for_a_reply_are_not_held() {
+    let cases: [Many; 4] = [
+        (
+            "SADD k",
+            |number| format!(" {number:0200}"),
+            &[
+                "SPOP k 20000",
+                "SPOP k 19000",
+                "SRANDMEMBER k 20000",
+                "SRANDMEMBER k 19000",
+                "SRANDMEMBER k -19000",
+                "SSCAN k 0 COUNT 20000",
+                "DUMP k",
+            ],
+        ),
+        (
+            "HSET k",
+            |number| format!(" {number} {number:0200}"),
+            &["HRANDFIELD k 19000 WITHVALUES", "HRANDFIELD k -19000 WITHVALUES", "HSCAN k 0 COUNT 20000", "DUMP k"],
+        ),
+        (
+            "ZADD k",
+            |number| format!(" {number} {number:0200}"),
+            &["ZRANDMEMBER k 19000", "ZRANDMEMBER k -19000 WITHSCORES", "ZSCAN k 0 COUNT 20000", "DUMP k"],
+        ),
+        (
+            "RPUSH k",
+            |number| format!(" {number:0200}"),
+            &["LPOP k 19000", "RPOP k 20000", "LMPOP 1 k RIGHT COUNT 19000", "DUMP k"],
+        ),
+    ];
+    for (command, element, requests) in cases {
+        let server = with_many(command, element);
+        for request in requests {
+            let (reply, took) = read_for(&server, request);
+            assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+            assert!(took < 2 << 20, "{request} read {took} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_list_is_read_where_it_changes() {
+    let server = with_many("RPUSH k", |number| format!(" {number:0200}"));
+    for (request, expected) in [
+        (format!("LINSERT k AFTER {:0200} x", 3), ":20001\r\n"),
+        (format!("LREM k 1 {:0200}", 5), ":1\r\n"),
+        (format!("LREM k -1 {:0200}", 19_990), ":1\r\n"),
+    ] {
+        let (reply, took) = read_for(&server, &request);
+        assert_eq!(reply, expected, "{request}");
+        assert!(took < 2 << 20, "{request} read {took} bytes");
+    }
+    let element = |number: u32| format!("$200\r\n{number:0200}\r\n");
+    let front = format!("*4\r\n{}$1\r\nx\r\n{}{}", element(3), element(4), element(6));
+    let end = format!("*2\r\n{}{}:19999\r\n", element(19_989), element(19_991));
+    assert_eq!(told(&server, "LRANGE k 3 6; LRANGE k -10 -9; LLEN k"), front + &end);
+}
+
+/// Values that are not replied do not count.
+#[test]
+fn random_elements_are_different_or_not() {
+    let mut server = server(&Arc::default());
+    let value = "v".repeat(300);
+    let most = server.shared.max_reply_bytes;
+    for size in [10_u32, 600] {
+        for from in (0..size).step_by(100) {
+            let fields: String =
+                (from..size.min(from + 100)).map(|number| format!(" f{number} {number}{value}")).collect();
+            told(&server, &format!("HSET hash{fields}"));
+        }
+        server.shared.max_reply_bytes = 20_000;
+        for (count, expected) in [(1, 1), (9, 9), (200, size.min(200)), (599, size.min(599)), (1000, size)] {
+            let reply = told(&server, &format!("HRANDFIELD hash {count}"));
+            let found: BTreeSet<&str> = reply.lines().filter(|line| line.starts_with('f')).collect();
+            assert!(reply.starts_with(&format!("*{expected}\r\n")), "{size} {count}");
+            assert_eq!(found.len(), expected as usize, "{size} {count}");
+        }
+        server.shared.max_reply_bytes = most;
+        for count in [-1_i32, -100, -1000] {
+            let reply = told(&server, &format!("HRANDFIELD hash {count} WITHVALUES"));
+            let lines: Vec<&str> = reply.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+            let (pairs, rest) = lines.as_chunks::<2>();
+            assert!(rest.is_empty() && pairs.len() == count.unsigned_abs() as usize, "{size} {count}");
+            assert!(pairs.iter().all(|[field, found]| **found == format!("{}{value}", &field[1..])), "{size} {count}");
+        }
+    }
+}

@@ -42,3 +42,45 @@ fn a_script_gets_the_members_of_a_set_in_order() {
         assert_eq!(told(&server, &script), format!("*{}\r\n{}", members.len(), shown(members)), "{options}");
     }
 }
+
+#[test]
+fn lists_change_in_the_middle() {
+    let server = server(&Arc::default());
+    let shown = |elements: &[&str]| {
+        let bulks: String = elements.iter().map(|element| format!("$1\r\n{element}\r\n")).collect();
+        format!("*{}\r\n{bulks}", elements.len())
+    };
+    let letters = ["a", "b", "c", "d", "e", "f", "g"];
+    for (place, pivot) in letters.iter().enumerate() {
+        for (side, after) in [("BEFORE", 0), ("AFTER", 1)] {
+            let mut expected = letters.to_vec();
+            expected.insert(place + after, "x");
+            let request = format!("RPUSH l a b c d e f g; LINSERT l {side} {pivot} x; LRANGE l 0 -1; DEL l");
+            assert_eq!(told(&server, &request), format!(":7\r\n:8\r\n{}:1\r\n", shown(&expected)), "{request}");
+        }
+    }
+    for bits in 0..64_u32 {
+        let elements: Vec<&str> = (0..6).map(|place| if bits >> place & 1 == 1 { "a" } else { "b" }).collect();
+        for count in [-2_i32, -1, 0, 1, 2, 9] {
+            let mut left = if count == 0 { 6 } else { count.unsigned_abs() };
+            let mut stays = |element: &&str| {
+                let goes = left > 0 && *element == "a";
+                left -= u32::from(goes);
+                !goes
+            };
+            let expected: Vec<&str> = if count < 0 {
+                let kept: Vec<&str> = elements.iter().rev().copied().filter(|element| stays(element)).collect();
+                kept.into_iter().rev().collect()
+            } else {
+                elements.iter().copied().filter(|element| stays(element)).collect()
+            };
+            let request = format!("RPUSH l {}; LREM l {count} a; LRANGE l 0 -1; LLEN l", elements.join(" "));
+            let (removed, size) = (6 - expected.len(), expected.len());
+            let replies = format!(":6\r\n:{removed}\r\n{}:{size}\r\n", shown(&expected));
+            assert_eq!(told(&server, &request), replies, "{request}");
+            told(&server, "DEL l");
+        }
+    }
+    let left = server.records().scan(&[2], &[255], Direction::Forward).unwrap();
+    assert!(!left.valid(), "nothing is left of the lists");
+}
