@@ -4,6 +4,7 @@ use super::grid::Place;
 use super::places::{place, place_of, reply_distance, reply_place, unit_m};
 use super::shape::{Extent, Shape};
 use crate::commands::arguments::{Arguments, Words, integer};
+use crate::commands::collections::Check;
 use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::sorted_sets::ranges;
@@ -141,17 +142,20 @@ struct Found {
     distance_m: f64,
 }
 
-/// Returns the places within a shape, cell by cell, up to `most`.
-fn find(cx: &mut Context<'_, '_>, set: &Collection, shape: &Shape, most: usize) -> Outcome<Vec<Found>> {
-    let mut found = Vec::new();
+/// Returns the places within a shape, cell by cell, up to `most`. Fails when `check` does, which is asked about the
+/// bytes of the members that are held.
+fn find(cx: &Context<'_, '_>, set: &Collection, shape: &Shape, most: usize, check: Check<'_>) -> Outcome<Vec<Found>> {
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for cell in shape.cells() {
         let bound = |score| layout::scored_bound(cx.space(), set.id, score, false);
         let range = (bound(cell.first_score()), bound(cell.end_score()));
-        cx.keys.writes().scan(&range, Direction::Forward, |key, _| {
+        cx.keys.reads().scan(&range, Direction::Forward, |key, _| {
             let score = layout::scored_part(key);
             let place = Place::of_score(score);
             if let Some(distance_m) = shape.distance_m(place) {
                 let member = Bytes::copy_from_slice(layout::member_part(key));
+                bytes += member.len() + 1;
+                check(bytes)?;
                 found.push(Found { member, score, place, distance_m });
             }
             Ok(found.len() < most)
@@ -165,8 +169,13 @@ fn find(cx: &mut Context<'_, '_>, set: &Collection, shape: &Shape, most: usize) 
 
 fn answer(cx: &mut Context<'_, '_>, set: Option<Collection>, shape: Option<&Shape>, query: &Query<'_>) -> Outcome {
     let most = query.most.unwrap_or(usize::MAX);
+    // If all that is found is replied, it is refused as soon as the reply would be too long.
+    let are_replied = query.target == Target::Reply && (query.any || query.most.is_none());
     let mut found = match (&set, shape) {
-        (Some(set), Some(shape)) => find(cx, set, shape, if query.any { most } else { usize::MAX })?,
+        (Some(set), Some(shape)) => {
+            let (cx, most) = (&*cx, if query.any { most } else { usize::MAX });
+            find(cx, set, shape, most, &|bytes| if are_replied { cx.make_room(bytes) } else { Ok(()) })?
+        }
         _ => Vec::new(),
     };
     // A limited number of results means the nearest ones.

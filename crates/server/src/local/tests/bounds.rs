@@ -347,7 +347,7 @@ type Many = (&'static str, fn(u32) -> String, &'static [&'static str]);
 /// What is read for a reply is held until it is complete.
 #[test]
 fn elements_that_are_too_long_for_a_reply_are_not_held() {
-    let cases: [Many; 4] = [
+    let cases: [Many; 5] = [
         (
             "SADD k",
             |number| format!(" {number:0200}"),
@@ -375,6 +375,11 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
             "RPUSH k",
             |number| format!(" {number:0200}"),
             &["LPOP k 19000", "RPOP k 20000", "LMPOP 1 k RIGHT COUNT 19000", "DUMP k"],
+        ),
+        (
+            "GEOADD k",
+            |number| format!(" {} {} {number:0200}", number % 180, number % 85),
+            &["GEOSEARCH k FROMLONLAT 0 0 BYRADIUS 30000 km", "GEORADIUS k 0 0 30000 km COUNT 19000 ANY DESC"],
         ),
     ];
     for (command, element, requests) in cases {
