@@ -138,8 +138,13 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
     let reads_all_keys = |user| permission::reads_all_keys(&cx.shared.users, user, command, arguments);
     let reads_all_keys = cx.session.user.as_deref().is_none_or(reads_all_keys);
     let mut query = query(arguments, may_store, reads_all_keys)?;
+    // Without these options, the elements are the reply.
+    let are_replied = query.target.is_none() && query.limit.is_none() && query.gets.is_empty();
     let whole = match cx.header(arguments.at(1))? {
-        Some(header) => Whole::read(cx, &header, &|_| Ok(()))?,
+        Some(header) => {
+            let cx = &*cx;
+            Whole::read(cx, &header, &|bytes| if are_replied { cx.make_room(bytes) } else { Ok(()) })?
+        }
         None => Some(Whole::List(Vec::new())),
     };
     // A pattern without a star gives every element the same place.

@@ -359,6 +359,7 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
                 "SRANDMEMBER k -19000",
                 "SSCAN k 0 COUNT 20000",
                 "DUMP k",
+                "SORT k ALPHA",
             ],
         ),
         (
@@ -374,7 +375,7 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
         (
             "RPUSH k",
             |number| format!(" {number:0200}"),
-            &["LPOP k 19000", "RPOP k 20000", "LMPOP 1 k RIGHT COUNT 19000", "DUMP k"],
+            &["LPOP k 19000", "RPOP k 20000", "LMPOP 1 k RIGHT COUNT 19000", "DUMP k", "SORT k BY nosort"],
         ),
         (
             "GEOADD k",
