@@ -23,7 +23,6 @@ impl TreeClient {
         sorted: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64, Error> {
         self.reading(|client| {
-            client.loading = Some(Vec::new());
             let loaded = client.load_sorted(sorted.into_iter());
             let taken = client.loading.take().unwrap_or_default();
             // Operations that are still under way may land in a block.
@@ -38,13 +37,16 @@ impl TreeClient {
         &mut self,
         sorted: impl Iterator<Item = (K, V)>,
     ) -> Result<u64, Error> {
-        let (root, level) = self.root(true)?;
         let not_empty = || Error::Invalid("a tree is loaded while it is empty".into());
-        let parent = self.inner(b"", 1, true)?.filter(|parent| level == 1 && parent.len() == 1);
-        let leaf = parent.and_then(|parent| parent.child(0)).ok_or_else(not_empty)?;
-        if self.read_leaf(leaf)?.is_none_or(|bytes| self.live_slots(&bytes, leaf).next().is_some()) {
+        // This may complete what others have begun. The nodes that it makes are the tree's, not the load's.
+        let parent = self.inner(b"", 1, true)?.filter(|parent| parent.len() == 1).ok_or_else(not_empty)?;
+        let (root, leaf) = (parent.node, parent.child(0).ok_or_else(not_empty)?);
+        if self.root(true)? != (root, 1)
+            || self.read_leaf(leaf)?.is_none_or(|bytes| self.live_slots(&bytes, leaf).next().is_some())
+        {
             return Err(not_empty());
         }
+        self.loading = Some(Vec::new());
         let most_keys = self.tree().memory.cut.geometry.most_keys();
         let mut count = 0;
         let mut items: Vec<Item> = Vec::with_capacity(most_keys);

@@ -1,11 +1,12 @@
 //! Trees and processes begin and end.
 
-use crate::common::{Nodes, word};
+use crate::common::{Nodes, small, word};
 use forebay_base::ErrorKind;
 use forebay_memory_client::{MemoryClient, Purpose, ShardId};
 use forebay_proto::calls::CloseSession;
-use forebay_tree::{Error, Range, Tree, TreeClient, TreeOptions};
+use forebay_tree::{Error, Range, Tree, TreeClient, TreeOptions, Verb};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn a_tree_that_cannot_be_created_leaves_nothing() {
@@ -89,4 +90,33 @@ fn a_client_whose_session_ended_is_fenced_whatever_it_does() {
             assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
         }
     }
+}
+
+/// A client dies while it freezes the root. The load of another one completes that, and is refused.
+#[test]
+fn a_load_that_is_refused_gives_back_no_node_of_the_tree() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let mut dying = nodes.create(small()).client().unwrap();
+    let swaps = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&swaps);
+    // Only an inner node has so many words to freeze, and the root is the first one that is full.
+    dying.set_hook(Some(Box::new(move |verb| {
+        verb != Verb::CompareSwap || count.fetch_add(1, Ordering::Relaxed) < 100
+    })));
+    let mut keys = 0;
+    while dying.insert(&word(keys), b"12345678").is_ok() {
+        swaps.store(0, Ordering::Relaxed);
+        keys += 1;
+    }
+    let tree = nodes.open();
+    let mut client = tree.client().unwrap();
+    assert_eq!(client.bulk_load([(b"a", b"b")]).unwrap_err().kind(), ErrorKind::Invalid);
+    let reachable = client.reachable().unwrap();
+    assert!(tree.stock().iter().all(|block| reachable.binary_search(block).is_err()), "the tree's nodes are free");
+    // Inner nodes are made of what the load gave back.
+    for number in keys..keys + 3_000 {
+        assert!(client.insert(&word(number), b"12345678").unwrap());
+    }
+    let verified = client.verify().unwrap();
+    assert!(verified.keys == keys + 3_000 && verified.inner_nodes > 3, "{verified:?}");
 }
