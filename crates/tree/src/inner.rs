@@ -134,7 +134,8 @@ impl TreeClient {
                 }
             }
         }
-        let is_whole = right.is_empty();
+        // If another client entered the right half, the cache may not know it.
+        let is_whole = right.is_empty() && !members.was_split;
         let change = |child| match &entered {
             Some(entry) => Some(Change::Split(child, entry)),
             None => is_whole.then_some(Change::Replaced(child)),
@@ -295,7 +296,8 @@ impl TreeClient {
         } else {
             right.frozen()
         };
-        if self.swing_inner(left, &members.list, decision, |child| Some(Change::Replaced(child)))? {
+        // The cache may not know what was entered before the mark.
+        if self.swing_inner(left, &members.list, decision, |_| None)? {
             self.end_inner_mark(marked, decision, upper.as_ref())?;
         }
         Ok(())
@@ -317,7 +319,7 @@ impl TreeClient {
         let right = marked.child.plain();
         if decision.is_frozen() {
             let Some(members) = self.freeze_members(right, upper)? else { return Ok(()) };
-            self.swing_inner(marked, &members.list, Child::EMPTY, |child| Some(Change::Replaced(child)))?;
+            self.swing_inner(marked, &members.list, Child::EMPTY, |_| None)?;
         } else if self.kill(marked)? {
             self.retire_inner(right)?;
         }
@@ -355,5 +357,81 @@ impl Members {
         }
         let may_begin = |(_, slot): &Member| !slot.child.is_merging();
         (count / 2..count).find(|&at| self.list.get(at).is_some_and(may_begin)).unwrap_or(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tree, TreeOptions, Verb};
+    use forebay_env::sync::{Mutex, lock};
+    use forebay_memory_client::{ClientOptions, MemoryClient};
+    use forebay_memory_node::{MemoryNode, Options};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn small() -> TreeOptions {
+        TreeOptions { slots: 3, most_buckets: 3, fill_percent: 60, ..TreeOptions::default() }
+    }
+
+    /// A client dies after it entered the right half of an inner node. Another process completes the split. Right
+    /// before its last swap, a second thread puts the parent into the cache as it was before the split. Right after
+    /// that swap, the second thread reads.
+    #[test]
+    fn a_parent_that_is_cached_late_hides_no_right_half() {
+        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(64 << 20) };
+        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let session = || {
+            let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+            MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap()
+        };
+        let tree = Tree::create(&[session()], "tree", small()).unwrap();
+        let mut client = tree.client().unwrap();
+        let key = |number: u64| number.to_be_bytes();
+        client.bulk_load((0..1_000).map(|number| (key(number), b"12345678"))).unwrap();
+        assert!(client.get(&key(999)).unwrap().is_some());
+        let before = tree.cache_read().node(2, 999, &key(999)).cloned().unwrap();
+        // Only an inner node has so many words to freeze. Then a slot of its parent is reserved, the next swap enters
+        // the right half, and the one after that would complete the split.
+        let other = Tree::open(&[session()], "tree", small()).unwrap();
+        let mut dying = other.client().unwrap();
+        let swaps = Arc::new(AtomicU64::new(0));
+        let (count, mut reserved, mut entered) = (Arc::clone(&swaps), false, false);
+        dying.set_hook(Some(Box::new(move |verb| {
+            match verb {
+                Verb::CompareSwap if entered => return false,
+                Verb::CompareSwap if reserved => entered = true,
+                Verb::CompareSwap => {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                Verb::FetchAdd => reserved = count.load(Ordering::Relaxed) >= 100,
+                Verb::Read | Verb::Write => {}
+            }
+            true
+        })));
+        let mut keys = 1_000;
+        while dying.insert(&key(keys), b"12345678").is_ok() {
+            swaps.store(0, Ordering::Relaxed);
+            keys += 1;
+        }
+        tree.clear_cache();
+        // No other swap comes before that of the child word.
+        let block = client.allocate(0, Class::Inner).unwrap();
+        client.give_back(block).unwrap();
+        let (mut reader, cached) = (tree.client().unwrap(), Arc::clone(&tree));
+        let missing = Arc::new(Mutex::new(None));
+        let (found, mut has_swapped) = (Arc::clone(&missing), false);
+        client.set_hook(Some(Box::new(move |verb| {
+            if verb == Verb::CompareSwap && !has_swapped {
+                cached.cache_write().insert(Arc::clone(&before));
+                has_swapped = true;
+            } else if has_swapped && lock(&found).is_none() {
+                let absent = (0..keys).filter(|&number| reader.get(&key(number)).unwrap().is_none()).count();
+                *lock(&found) = Some(absent);
+            }
+            true
+        })));
+        assert!(client.get(&key(999)).unwrap().is_some());
+        assert_eq!(*lock(&missing), Some(0));
     }
 }
