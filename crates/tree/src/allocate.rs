@@ -110,13 +110,18 @@ impl TreeClient {
         if cursor >> 32 != index {
             return Ok(());
         }
-        if self.listed_extent(node, index + 1)?.is_none() {
+        let full = || MemoryError::Full(format!("a tree has at most {MAX_EXTENTS} extents at a node"));
+        let mut place = index + 1;
+        // What follows the list is no list.
+        if place >= MAX_EXTENTS {
+            return Err(full().into());
+        }
+        if self.listed_extent(node, place)?.is_none() {
             // The loser of a race for the place takes the next place: a shared extent is never lost.
             let word = u64::from(memory.lease(&*tree.options.clock)?.0) + 1;
-            let mut place = index + 1;
             loop {
                 if place >= MAX_EXTENTS {
-                    return Err(MemoryError::Full(format!("a tree has at most {MAX_EXTENTS} extents at a node")).into());
+                    return Err(full().into());
                 }
                 let at = tree.memory.superblock(node, EXTENTS_OFFSET + place * 8)?;
                 if self.compare_swap(node, at, 0, word)? == 0 {
@@ -200,5 +205,38 @@ impl TreeClient {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tree, TreeOptions};
+    use forebay_memory_client::{ClientOptions, MemoryClient};
+    use forebay_memory_node::{Handle, MemoryNode, Options};
+
+    /// A tree at a node of 16 extents of a MiB.
+    fn tree() -> (Handle, Arc<MemoryClient>, Arc<Tree>) {
+        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
+        let node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
+        let tree = Tree::create(&[Arc::clone(&session)], "tree", TreeOptions::default()).unwrap();
+        (node, session, tree)
+    }
+
+    #[test]
+    fn a_tree_with_the_most_extents_takes_no_more() {
+        let (_node, session, tree) = tree();
+        let mut client = tree.client().unwrap();
+        let used_up = (MAX_EXTENTS - 1) << 32 | 16;
+        client.write_words(0, tree.memory.superblock(0, CURSOR_OFFSET).unwrap(), &[used_up]).unwrap();
+        let allocated = || session.node_statistics().unwrap().allocated_bytes;
+        let before = allocated();
+        for _ in 0..3 {
+            assert!(client.take_chunks(0, 1).is_err_and(|error| error.is_full()));
+        }
+        assert_eq!((client.cursor(0).unwrap().0, allocated()), (MAX_EXTENTS - 1, before));
     }
 }
