@@ -96,7 +96,14 @@ impl TreeClient {
                 return Address::new(node, extent, chunk * CHUNK_BYTES)
                     .ok_or_else(|| Error::Invalid(format!("{extent} is beyond what a tree can address")));
             }
-            self.next_extent(node, index)?;
+            match self.next_extent(node, index) {
+                Err(error) if error.is_full() => {
+                    // Nobody got these chunks, so shorter blocks may still have those that the extent has left.
+                    self.compare_swap(node, cursor_at, cursor.wrapping_add(chunks), cursor)?;
+                    return Err(error);
+                }
+                moved => moved?,
+            }
         }
     }
 
@@ -238,5 +245,19 @@ mod tests {
             assert!(client.take_chunks(0, 1).is_err_and(|error| error.is_full()));
         }
         assert_eq!((client.cursor(0).unwrap().0, allocated()), (MAX_EXTENTS - 1, before));
+    }
+
+    #[test]
+    fn a_block_that_finds_no_room_leaves_what_is_there_to_shorter_ones() {
+        let (_node, _session, tree) = tree();
+        let mut client = tree.client().unwrap();
+        while client.take_chunks(0, 9).is_ok() {}
+        // The last extent has seven of its 16 chunks left.
+        client.take_chunks(0, 7).unwrap();
+        for _ in 0..3 {
+            assert!(client.take_chunks(0, 1).is_err_and(|error| error.is_full()));
+        }
+        let at = tree.memory.superblock(0, CURSOR_OFFSET).unwrap();
+        assert_eq!(client.read_word(0, at).unwrap() & 0xffff_ffff, 16);
     }
 }
