@@ -170,7 +170,7 @@ impl TreeClient {
         if self.root(true)? != (node, level) {
             return Ok(());
         }
-        self.reserve_root(node)?;
+        self.reserve_root(level, node)?;
         let Some(members) = self.freeze_members(node, None)? else { return Ok(()) };
         let (left, right) = members.list.split_at(members.middle());
         let mut written = Vec::new();
@@ -207,10 +207,15 @@ impl TreeClient {
     }
 
     /// Takes the blocks of the node or nodes that are about to replace a root.
-    fn reserve_root(&mut self, node: Child) -> Result<(), Error> {
+    fn reserve_root(&mut self, level: u8, node: Child) -> Result<(), Error> {
         let members = self.see_members(node, None)?;
         let Some((separator, _)) = members.right().first() else {
-            return self.reserve_nodes(usize::from(members.list.len() > 1));
+            return self.reserve_nodes(match members.list.len() {
+                0 => 0,
+                // An only child takes the place of the root, unless it is a leaf.
+                1 => usize::from(level == 1),
+                _ => 1,
+            });
         };
         self.reserve(separator_class(separator.length()).map(|class| (self.tree().upcoming_node(0), class)))?;
         self.reserve_nodes(3)
@@ -365,12 +370,37 @@ mod tests {
     use super::*;
     use crate::{Tree, TreeOptions, Verb};
     use forebay_env::sync::{Mutex, lock};
+    use forebay_fabric::inprocess::Connector;
     use forebay_memory_client::{ClientOptions, MemoryClient};
-    use forebay_memory_node::{MemoryNode, Options};
+    use forebay_memory_node::{Handle, MemoryNode, Options};
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn small() -> TreeOptions {
         TreeOptions { slots: 3, most_buckets: 3, fill_percent: 60, ..TreeOptions::default() }
+    }
+
+    fn start() -> (Handle, Connector) {
+        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(64 << 20) };
+        (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
+    }
+
+    fn session(connector: &Connector) -> Arc<MemoryClient> {
+        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+        MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap()
+    }
+
+    #[test]
+    fn a_root_above_one_leaf_stays_as_it_is_where_no_memory_is_left() {
+        let (_node, connector) = start();
+        let tree = Tree::create(&[session(&connector)], "tree", small()).unwrap();
+        let mut client = tree.client().unwrap();
+        let (root, level) = client.root(true).unwrap();
+        while client.take_chunks(0, 1).is_ok() {}
+        while client.allocate(0, Class::Inner).is_ok() {}
+        let replaced = client.within_read(|client| client.replace_root(level, root));
+        assert!(replaced.is_err_and(|error| error.is_full()));
+        assert!(inner_slots(&client.read_inner(root).unwrap()).all(|slot| !slot.child.is_frozen()));
     }
 
     /// A client dies after it entered the right half of an inner node. Another process completes the split. Right
@@ -378,14 +408,8 @@ mod tests {
     /// that swap, the second thread reads.
     #[test]
     fn a_parent_that_is_cached_late_hides_no_right_half() {
-        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
-        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(64 << 20) };
-        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
-        let session = || {
-            let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-            MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap()
-        };
-        let tree = Tree::create(&[session()], "tree", small()).unwrap();
+        let (_node, connector) = start();
+        let tree = Tree::create(&[session(&connector)], "tree", small()).unwrap();
         let mut client = tree.client().unwrap();
         let key = |number: u64| number.to_be_bytes();
         client.bulk_load((0..1_000).map(|number| (key(number), b"12345678"))).unwrap();
@@ -393,7 +417,7 @@ mod tests {
         let before = tree.cache_read().node(2, 999, &key(999)).cloned().unwrap();
         // Only an inner node has so many words to freeze. Then a slot of its parent is reserved, the next swap enters
         // the right half, and the one after that would complete the split.
-        let other = Tree::open(&[session()], "tree", small()).unwrap();
+        let other = Tree::open(&[session(&connector)], "tree", small()).unwrap();
         let mut dying = other.client().unwrap();
         let swaps = Arc::new(AtomicU64::new(0));
         let (count, mut reserved, mut entered) = (Arc::clone(&swaps), false, false);
