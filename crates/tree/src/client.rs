@@ -120,6 +120,9 @@ impl TreeClient {
             }
         }
         let result = operation(self);
+        if result.is_err() {
+            self.verbs.settle();
+        }
         while let Some(block) = self.reserved.pop() {
             let _ = self.give_back(block);
         }
@@ -411,5 +414,35 @@ impl TreeClient {
         let class = Class::from_number(number).ok_or_else(|| Error::corrupt(format!("a chunk of class {number}")))?;
         self.classes.insert(chunk, class);
         Ok(class)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TreeOptions;
+    use forebay_memory_client::{ClientOptions, MemoryClient};
+    use forebay_memory_node::{MemoryNode, Options};
+
+    /// A call that fails in the middle of a batch, for instance because no memory is left, still ends its read.
+    #[test]
+    fn a_call_that_fails_leaves_nothing_under_way() {
+        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
+        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let options = ClientOptions { foreign_reads: true, renew: false, ..ClientOptions::default() };
+        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
+        let tree = Tree::create(&[Arc::clone(&session)], "tree", TreeOptions::default()).unwrap();
+        let mut client = tree.client().unwrap();
+        let failed: Result<(), Error> = client.within_read(|client| {
+            let superblock = client.tree().memory.superblock(0, 0)?;
+            let (_read, _added) = (client.verbs.post_read(0, superblock, 8)?, client.verbs.post_add(0, superblock, 0)?);
+            Err(Error::Contended(1))
+        });
+        assert_eq!(failed, Err(Error::Contended(1)));
+        assert!(!client.verbs.left_something());
+        let (ended, _) = session.pass_readers().unwrap();
+        let (_, oldest) = session.pass_readers().unwrap();
+        assert!(oldest > ended, "a read of epoch {ended} is open in epoch {oldest}");
     }
 }

@@ -65,6 +65,22 @@ impl Verbs {
         self.endpoints.iter().any(|endpoint| endpoint.outstanding() > 0 || endpoint.failure().is_some())
     }
 
+    /// Waits for whatever is under way, so that nothing takes effect later. What fails still may. A client that a test
+    /// stopped leaves everything under way.
+    pub fn settle(&mut self) {
+        if self.stopped {
+            return;
+        }
+        for endpoint in self.endpoints.iter_mut().filter(|endpoint| endpoint.failure().is_none()) {
+            // A failure stays known to the endpoint.
+            let _ = endpoint.wait_all(|_, outcome| match outcome {
+                Outcome::Read(slot) => Some(slot),
+                Outcome::Done(slot) => slot,
+                Outcome::Word(_) => None,
+            });
+        }
+    }
+
     fn endpoint(&mut self, node: usize) -> Result<&mut Endpoint, Error> {
         self.endpoints.get_mut(node).ok_or_else(|| Error::corrupt(format!("an address at node {node}")))
     }
