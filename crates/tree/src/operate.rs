@@ -72,6 +72,8 @@ struct Prepared {
     word: ValueWord,
     block: Option<(Block, Vec<u8>)>,
     written: bool,
+    /// Whether a swap has published it, or may have.
+    published: bool,
 }
 
 /// The result of a swap of a value word.
@@ -365,16 +367,17 @@ impl TreeClient {
     fn write(&mut self, key: &[u8], change: Change<'_>) -> Result<Written, Error> {
         let key = checked(key)?;
         let mut prepared = None;
-        let written = self.reading(|client| client.change(&key, change, &mut prepared))?;
-        if let Change::Put(_) = change {
-            self.absent = self.absent << 1 | u8::from(written == Written::Created);
+        let written = self.reading(|client| client.change(&key, change, &mut prepared));
+        if let (Change::Put(_), Ok(written)) = (change, &written) {
+            self.absent = self.absent << 1 | u8::from(*written == Written::Created);
         }
-        if matches!(written, Written::Refused | Written::Overwritten)
-            && let Some(Prepared { block: Some((block, _)), .. }) = prepared
+        // Operations that are still under way may land in the block.
+        if let Some(Prepared { block: Some((block, _)), published: false, .. }) = prepared
+            && (written.is_ok() || !self.verbs.left_something())
         {
             self.give_back(block)?;
         }
-        Ok(written)
+        written
     }
 
     fn change(&mut self, key: &Key<'_>, change: Change<'_>, prepared: &mut Option<Prepared>) -> Result<Written, Error> {
@@ -562,12 +565,12 @@ impl TreeClient {
         if prepared.is_none() {
             let small = if key.is_long { None } else { ValueWord::of(value) };
             let new = match small {
-                Some(word) => Prepared { word, block: None, written: true },
+                Some(word) => Prepared { word, block: None, written: true, published: false },
                 None => {
                     let image = block_image(if key.is_long { key.bytes } else { b"" }, value);
                     let block = self.allocate(leaf.address().node(), Class::of_block(image.len()))?;
                     let word = if key.is_long { ValueWord::record(block.at) } else { ValueWord::block(block.at) };
-                    Prepared { word, block: Some((block, image)), written: false }
+                    Prepared { word, block: Some((block, image)), written: false, published: false }
                 }
             };
             *prepared = Some(new);
@@ -600,7 +603,7 @@ impl TreeClient {
         };
         let mut first = None;
         let mut writes = [None, None, None];
-        if let Some(Prepared { word, block: Some((block, image)), written }) = prepared
+        if let Some(Prepared { word, block: Some((block, image)), written, .. }) = prepared
             && *word == new
             && !*written
         {
@@ -641,6 +644,10 @@ impl TreeClient {
                 self.verbs.post_swap(node, at, old.0, new.0)?
             }
         };
+        let mut value = prepared.as_mut().filter(|prepared| prepared.word == new);
+        if let Some(value) = &mut value {
+            value.published = true;
+        }
         let watched = if watch {
             self.verbs.then(node)?;
             let at = self.tree().memory.resolve(at, read.offset)?;
@@ -652,6 +659,9 @@ impl TreeClient {
             self.verbs.finish(posted)?;
         }
         let found = ValueWord(self.verbs.word(swapped)?);
+        if let Some(value) = value {
+            value.published = found == old;
+        }
         let mut is_unconditional = false;
         if let Some(watched) = watched {
             let bytes = self.verbs.bytes(watched)?;

@@ -120,3 +120,15 @@ fn a_load_that_is_refused_gives_back_no_node_of_the_tree() {
     let verified = client.verify().unwrap();
     assert!(verified.keys == keys + 3_000 && verified.inner_nodes > 3, "{verified:?}");
 }
+
+#[test]
+fn a_write_that_fails_before_its_value_is_there_keeps_no_block() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let tree = nodes.create(TreeOptions::default());
+    let mut client = tree.client().unwrap();
+    assert!(client.insert(&word(1), &[7; 40]).unwrap());
+    let before = tree.stock();
+    client.set_hook(Some(Box::new(|verb| verb != Verb::Write)));
+    assert_eq!(client.put(&word(1), &[8; 40]), Err(Error::Stopped));
+    assert_eq!(tree.stock(), before);
+}
