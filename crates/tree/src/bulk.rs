@@ -5,7 +5,7 @@
 use crate::class::{Block, Class};
 use crate::freeze::Item;
 use crate::key::{Key, MAX_KEY_BYTES, Separator, prefix_of};
-use crate::layout::{INNER_SLOTS, InnerSlot, block_image, decode_block, inner_image};
+use crate::layout::{INNER_SLOTS, InnerSlot, decode_block, inner_image};
 use crate::word::{Address, Child, ValueWord};
 use crate::{Error, TreeClient};
 
@@ -17,7 +17,8 @@ impl TreeClient {
     /// Returns how many there were.
     ///
     /// # Errors
-    /// Of kind `Invalid` when the keys do not ascend or the tree is not empty: then nothing was loaded.
+    /// Of kind `Invalid` when the keys do not ascend, one is too long with its value, or the tree is not empty: then
+    /// nothing was loaded.
     pub fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         sorted: impl IntoIterator<Item = (K, V)>,
@@ -99,7 +100,7 @@ impl TreeClient {
         let value = match ValueWord::of(value).filter(|_| !key.is_long) {
             Some(word) => word,
             None => {
-                let image = block_image(if key.is_long { key.bytes } else { b"" }, value);
+                let image = self.value_image(&key, value)?;
                 let node = self.tree().next_node();
                 let block = self.allocate(node, Class::of_block(image.len()))?;
                 self.write_block(block.at, &image)?;

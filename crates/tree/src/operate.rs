@@ -207,7 +207,8 @@ impl TreeClient {
     /// Sets the value of a key. Returns whether the key had one.
     ///
     /// # Errors
-    /// Of kind `Full` when there is no memory, `Invalid` for a key of more than 4 KiB.
+    /// Of kind `Full` when there is no memory, `Invalid` for a key of more than 4 KiB, or a key and value of more than
+    /// [`Tree::most_bytes`](crate::Tree::most_bytes).
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         Ok(self.write(key, Change::Put(value))? != Written::Created)
     }
@@ -567,7 +568,7 @@ impl TreeClient {
             let new = match small {
                 Some(word) => Prepared { word, block: None, written: true, published: false },
                 None => {
-                    let image = block_image(if key.is_long { key.bytes } else { b"" }, value);
+                    let image = self.value_image(key, value)?;
                     let block = self.allocate(leaf.address().node(), Class::of_block(image.len()))?;
                     let word = if key.is_long { ValueWord::record(block.at) } else { ValueWord::block(block.at) };
                     Prepared { word, block: Some((block, image)), written: false, published: false }
@@ -576,6 +577,16 @@ impl TreeClient {
             *prepared = Some(new);
         }
         prepared.as_ref().ok_or(Error::Stopped)
+    }
+
+    /// The bytes of the block of a value, with its key if that is long.
+    pub(crate) fn value_image(&self, key: &Key<'_>, value: &[u8]) -> Result<Vec<u8>, Error> {
+        let key: &[u8] = if key.is_long { key.bytes } else { b"" };
+        let (bytes, most) = ((key.len() + value.len()) as u64, self.tree().most_bytes());
+        if bytes > most {
+            return Err(Error::Invalid(format!("a key and its value of {bytes} bytes: at most {most}")));
+        }
+        Ok(block_image(key, value))
     }
 
     /// Marks a bucket before a swap on condition of the value. False when the leaf is gone.

@@ -55,12 +55,15 @@ impl Tree {
         &self.name
     }
 
-    /// Most bytes of a key and its value together: what a block at any of the nodes holds.
+    /// Most bytes of a key and its value together: what a block at any of the nodes holds, and what is read or written
+    /// there at once.
     #[must_use]
     pub fn most_bytes(&self) -> u64 {
         let most = |node: &NodeMemory| {
             let chunks = (node.client.extent_bytes() / CHUNK_BYTES).saturating_sub(1);
-            (chunks * CHUNK_BYTES).saturating_sub(CHUNK_HEADER_BYTES + BLOCK_HEADER_BYTES as u64)
+            let in_extent = (chunks * CHUNK_BYTES).saturating_sub(CHUNK_HEADER_BYTES);
+            let at_once = node.client.link().capabilities().max_operation_bytes as u64;
+            in_extent.min(at_once).saturating_sub(BLOCK_HEADER_BYTES as u64)
         };
         self.memory.nodes.iter().map(most).min().unwrap_or(0)
     }

@@ -134,3 +134,25 @@ fn what_was_left_frozen_is_read_where_no_memory_is_left() {
         }
     }
 }
+
+/// Blocks of the longest size share their shelf with those that no extent holds.
+#[test]
+fn what_no_extent_holds_is_refused() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let tree = nodes.create(TreeOptions::default());
+    let mut client = tree.client().unwrap();
+    let longest = vec![7u8; tree.most_bytes() as usize];
+    assert!(client.insert(&word(1), &longest).unwrap());
+    assert_eq!(client.get(&word(1)).unwrap().as_ref(), Some(&longest));
+    assert!(client.delete(&word(1)).unwrap());
+    let longer = [&longest[..], b"x"].concat();
+    // In one of these rounds, the block of the deleted value is there to be used.
+    for _ in 0..5 {
+        client.reclaim().unwrap();
+        let refused = client.put(&word(1), &longer).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert!(refused.to_string().contains(&tree.most_bytes().to_string()), "{refused}");
+    }
+    assert_eq!(client.bulk_load([(word(1), &longer)]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(client.get(&word(1)).unwrap(), None);
+}

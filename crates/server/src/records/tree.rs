@@ -201,8 +201,8 @@ impl TreeRecords {
         let most = self.tree.tree().most_bytes();
         if changes.longest_record() as u64 > most {
             return Err(invalid(format!(
-                "a value is too long for the shared tree: with its key it has {} bytes, and at most {most}, about an extent of the memory \
-                 node, are possible",
+                "a value is too long for the shared tree: with its key it has {} bytes, and at most {most}, what an extent of the memory \
+                 node and one operation over the connection to it hold, are possible",
                 changes.longest_record()
             )));
         }
