@@ -1,6 +1,6 @@
 //! The use of a tree's memory.
 
-use crate::class::{Block, CHUNK_BYTES, Class, LIST_BYTES, SHELVES};
+use crate::class::{Block, CHUNK_BYTES, Class, LIST_BYTES, SHELVES, chunks_in};
 use crate::layout::word_at;
 use crate::memory::{CURSOR_OFFSET, EXTENTS_OFFSET};
 use crate::shelf::{Batch, Claim, SHELF_BYTES, SHELVES_OFFSET, STACKS, class_of_list};
@@ -57,7 +57,7 @@ impl TreeClient {
     /// The place of the next chunk to be taken: the extent's index, and the chunk in it.
     pub(crate) fn cursor(&mut self, node: usize) -> Result<(u64, u64), Error> {
         let memory = &self.tree().memory;
-        let in_extent = memory.node(node)?.client.extent_bytes() / CHUNK_BYTES;
+        let in_extent = chunks_in(memory.node(node)?.client.extent_bytes());
         let at = memory.superblock(node, CURSOR_OFFSET)?;
         let cursor = self.read_word(node, at)?;
         Ok((cursor >> 32, (cursor & 0xffff_ffff).min(in_extent)))

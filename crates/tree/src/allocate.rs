@@ -1,6 +1,6 @@
 //! Taking memory from the nodes.
 
-use crate::class::{Block, CHUNK_BYTES, Class};
+use crate::class::{Block, CHUNK_BYTES, Class, chunks_in};
 use crate::layout::NO_GENERATION;
 use crate::memory::{CURSOR_OFFSET, EXTENTS_OFFSET, MAX_EXTENTS};
 use crate::planted::{Bug, planted};
@@ -61,7 +61,7 @@ impl TreeClient {
     fn take_block(&mut self, node: usize, class: Class) -> Result<Block, Error> {
         let tree = Arc::clone(self.tree());
         let memory = tree.memory.node(node)?;
-        let class = class.rounded((memory.client.extent_bytes() / CHUNK_BYTES).saturating_sub(1));
+        let class = class.rounded(chunks_in(memory.client.extent_bytes()).saturating_sub(1));
         let mut has_advanced = false;
         loop {
             if let Some(block) = memory.take(class) {
@@ -82,7 +82,7 @@ impl TreeClient {
     pub(crate) fn take_chunks(&mut self, node: usize, chunks: u64) -> Result<Address, Error> {
         let tree = Arc::clone(self.tree());
         let memory = tree.memory.node(node)?;
-        let in_extent = memory.client.extent_bytes() / CHUNK_BYTES;
+        let in_extent = chunks_in(memory.client.extent_bytes());
         if chunks >= in_extent {
             return Err(Error::Invalid(format!("a value of {chunks} chunks of {CHUNK_BYTES} bytes: too large")));
         }

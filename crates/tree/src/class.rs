@@ -140,6 +140,11 @@ impl Cut {
     }
 }
 
+/// Chunks of an extent: those that have an address.
+pub fn chunks_in(extent_bytes: u64) -> u64 {
+    (extent_bytes / CHUNK_BYTES).min(MOST_CHUNKS)
+}
+
 /// The index of the large-block size for this many chunks. There is one size for each number up to 8 chunks, and
 /// above that four sizes per doubling, so that at most a fifth is wasted.
 fn large_size(chunks: u64) -> usize {
@@ -215,6 +220,7 @@ pub const fn next_generation(generation: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::TreeOptions;
+    use forebay_memory_client::ExtentId;
     use std::collections::BTreeMap;
 
     #[test]
@@ -249,6 +255,14 @@ mod tests {
             // A class that does not fit into an extent when rounded has the same shelf without
             // rounding.
             assert_eq!(Class::Large(chunks).shelf(), Class::Large(rounded).shelf());
+        }
+    }
+
+    #[test]
+    fn every_chunk_has_an_address() {
+        for extent_bytes in [1 << 20, 4 << 30, 5 << 30, 64 << 30] {
+            let last = (chunks_in(extent_bytes) - 1) * CHUNK_BYTES;
+            assert!(Address::new(0, ExtentId(0), last).is_some(), "{extent_bytes}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! For tests that try every schedule: processes that can begin again from where they were, and an account of all
 //! blocks. Only with the feature `planted`, because two processes with the same free blocks would destroy a tree.
 
-use crate::class::{BlockName, CHUNK_BYTES, Class};
+use crate::class::{BlockName, CHUNK_BYTES, Class, chunks_in};
 use crate::layout::inner_slots;
 use crate::replace::separator_block;
 use crate::word::{Address, Child, Value};
@@ -86,7 +86,7 @@ impl TreeClient {
         let mut all = Vec::new();
         for (node, memory) in tree.memory.nodes.iter().enumerate() {
             let (last, next) = self.cursor(node)?;
-            let in_extent = memory.client.extent_bytes() / CHUNK_BYTES;
+            let in_extent = chunks_in(memory.client.extent_bytes());
             for index in 0..=last {
                 let Some(extent) = self.listed_extent(node, index)? else { continue };
                 let end = if index == last { next } else { in_extent };

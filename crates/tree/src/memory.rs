@@ -156,8 +156,13 @@ pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<ExtentId, Error
                 clock.sleep(LEASE_PAUSE);
             }
             leased => {
-                let full = || forebay_memory_client::Error::Full("nothing was granted".into());
-                return Ok(leased?.first().copied().ok_or_else(full)?);
+                let full = |why: String| forebay_memory_client::Error::Full(why);
+                let extent = leased?.first().copied().ok_or_else(|| full("nothing was granted".into()))?;
+                if extent.0 < MAX_EXTENT {
+                    return Ok(extent);
+                }
+                client.return_extents(&[extent])?;
+                return Err(full(format!("of a node's extents, a tree uses the first {MAX_EXTENT}")).into());
             }
         }
     }

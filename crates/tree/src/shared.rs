@@ -2,7 +2,7 @@
 
 use crate::TreeOptions;
 use crate::cache::Cache;
-use crate::class::{CHUNK_BYTES, CHUNK_HEADER_BYTES, Cut};
+use crate::class::{CHUNK_BYTES, CHUNK_HEADER_BYTES, Cut, chunks_in};
 use crate::layout::{BLOCK_HEADER_BYTES, Geometry};
 use crate::memory::{Memory, NodeMemory};
 use crate::word::Child;
@@ -60,7 +60,7 @@ impl Tree {
     #[must_use]
     pub fn most_bytes(&self) -> u64 {
         let most = |node: &NodeMemory| {
-            let chunks = (node.client.extent_bytes() / CHUNK_BYTES).saturating_sub(1);
+            let chunks = chunks_in(node.client.extent_bytes()).saturating_sub(1);
             let in_extent = (chunks * CHUNK_BYTES).saturating_sub(CHUNK_HEADER_BYTES);
             let at_once = node.client.link().capabilities().max_operation_bytes as u64;
             in_extent.min(at_once).saturating_sub(BLOCK_HEADER_BYTES as u64)

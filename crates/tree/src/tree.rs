@@ -1,6 +1,6 @@
 //! Creating, opening and dropping trees.
 
-use crate::class::{Block, Class};
+use crate::class::{Block, CHUNK_BYTES, Class};
 use crate::layout::{InnerSlot, MIN_BUCKETS, inner_image};
 use crate::memory::{CURSOR_OFFSET, Config, EXTENTS_OFFSET, NodeMemory, ROOT_OFFSET, SHARD, SUPERBLOCK, lease};
 use crate::verbs::Verbs;
@@ -145,6 +145,12 @@ fn check_clients(clients: &[Arc<MemoryClient>]) -> Result<(), Error> {
     for client in clients {
         if !client.reads_foreign() {
             return Err(Error::Invalid("a tree's sessions announce their reads: set foreign_reads".into()));
+        }
+        let (bytes, least) = (client.extent_bytes(), 2 * CHUNK_BYTES);
+        if bytes < least {
+            let node = client.described();
+            let what = format!("extents of {bytes} bytes at {node}: a tree needs {least} bytes at least");
+            return Err(Error::Invalid(what));
         }
         // From now on, nothing that this session may read is used again.
         client.renew()?;

@@ -2,6 +2,7 @@
 
 use crate::common::{Nodes, word};
 use forebay_base::ErrorKind;
+use forebay_memory_client::Purpose;
 use forebay_tree::{Range, TreeClient, TreeOptions, Verb};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -155,4 +156,18 @@ fn what_no_extent_holds_is_refused() {
     }
     assert_eq!(client.bulk_load([(word(1), &longer)]).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(client.get(&word(1)).unwrap(), None);
+}
+
+/// A node may have more extents than a tree can address.
+#[test]
+fn a_tree_leaves_extents_to_others_that_it_cannot_address() {
+    const EXTENT_BYTES: u64 = 128 << 10;
+    const ADDRESSED: u32 = 1 << 14;
+    let nodes = Nodes::with_extents(1, 20_000 * EXTENT_BYTES, EXTENT_BYTES);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    let sessions = nodes.sessions();
+    while sessions[0].lease(128, Purpose::Flush).unwrap().iter().all(|extent| extent.0 < ADDRESSED - 1) {}
+    fill(&mut client, |number| word(number).to_vec(), &[7; 40], MANY);
+    let refused = client.insert(b"a long key", &[7; 4000]).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Full && refused.to_string().contains("16384"), "{refused}");
 }

@@ -23,6 +23,14 @@ fn a_tree_that_cannot_be_created_leaves_nothing() {
     assert!(tree.client().unwrap().insert(&word(1), b"one").unwrap());
 }
 
+#[test]
+fn a_tree_needs_extents_of_two_chunks() {
+    let nodes = Nodes::with_extents(1, 4 << 20, 64 << 10);
+    let refused = Tree::create(&nodes.sessions(), "tree", TreeOptions::default()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("131072 bytes at least"), "{refused}");
+}
+
 /// Fails to open and to create a tree, destroys it, and creates it.
 fn destroy(sessions: &[Arc<MemoryClient>], name: &str, kind: ErrorKind) {
     assert_eq!(Tree::open(sessions, name, TreeOptions::default()).unwrap_err().kind(), kind);

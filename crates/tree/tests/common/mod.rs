@@ -19,9 +19,14 @@ pub struct Nodes {
 
 impl Nodes {
     pub fn start(count: u32, memory_bytes: u64) -> Self {
+        Self::with_extents(count, memory_bytes, 1 << 20)
+    }
+
+    pub fn with_extents(count: u32, memory_bytes: u64, extent_bytes: u64) -> Self {
         let start = |number| {
             let (listener, connector) = listen(number).unwrap();
-            let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(memory_bytes) };
+            let options =
+                Options { extent_bytes: Some(extent_bytes), threads: 0, ..Options::with_memory(memory_bytes) };
             (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
         };
         Self { nodes: (0..count).map(start).collect() }
