@@ -3,7 +3,7 @@
 use crate::cached_node::{CachedNode, Entry};
 use crate::class::{Block, CHUNK_BYTES, Class};
 use crate::key::{Key, SEEDS, Separator, prefix_of};
-use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots};
+use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots, key_end};
 use crate::memory::ROOT_OFFSET;
 use crate::verbs::{Hook, Posted, Verbs};
 use crate::word::{Address, Child, MAX_GENERATION};
@@ -213,12 +213,35 @@ impl TreeClient {
 
     /// Reads whole blocks in one batch, or two when some are long.
     pub(crate) fn read_blocks(&mut self, blocks: &[Address]) -> Result<Vec<Vec<u8>>, Error> {
+        self.read_up_to(blocks, block_length)
+    }
+
+    /// Reads the keys of records like [`TreeClient::read_blocks`], without the values. Each is checked by the key word
+    /// of its slot.
+    pub(crate) fn read_keys(&mut self, records: &[(u64, Address)]) -> Result<Vec<Vec<u8>>, Error> {
+        let blocks: Vec<Address> = records.iter().map(|&(_, at)| at).collect();
+        let mut keys = self.read_up_to(&blocks, key_end)?;
+        for (key, &(word, _)) in keys.iter_mut().zip(records) {
+            key.drain(..BLOCK_HEADER_BYTES.min(key.len()));
+            if Key::new(key).word != word {
+                return Err(Error::corrupt("a record with another key than its slot says"));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Reads the first bytes of blocks, as many as `end` says by the first of them.
+    fn read_up_to(
+        &mut self,
+        blocks: &[Address],
+        end: impl Fn(&[u8]) -> Result<usize, Error>,
+    ) -> Result<Vec<Vec<u8>>, Error> {
         // Not beyond the chunk, which may be the extent's last.
         let first = |at: &Address| (*at, (CHUNK_BYTES - at.offset() % CHUNK_BYTES).min(FIRST_READ_BYTES) as usize);
         let mut read = self.read_all(&blocks.iter().map(first).collect::<Vec<_>>())?;
         let mut longer = Vec::new();
         for (index, (bytes, &at)) in read.iter_mut().zip(blocks).enumerate() {
-            let length = block_length(bytes)?;
+            let length = end(bytes.as_slice())?;
             if length > bytes.len() {
                 let extent_bytes = self.tree.memory.node(at.node())?.client.extent_bytes();
                 if at.offset() + length as u64 > extent_bytes {

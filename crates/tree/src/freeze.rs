@@ -7,10 +7,9 @@
 //! everybody.
 
 use crate::class::{Block, Class};
-use crate::key::{Key, Separator, prefix_of};
+use crate::key::{Separator, prefix_of};
 use crate::layout::{
-    Control, HEADER_BYTES, INNER_SLOTS, MAX_BUCKETS, decode_block, inner_level, inner_slot_offset, leaf_merged,
-    put_word, word_at,
+    Control, HEADER_BYTES, INNER_SLOTS, MAX_BUCKETS, inner_level, inner_slot_offset, leaf_merged, put_word, word_at,
 };
 use crate::planted::{Bug, planted};
 use crate::verbs::Posted;
@@ -291,18 +290,17 @@ impl TreeClient {
         let mut records = Vec::new();
         for &(word, value) in words.iter().filter(|(_, value)| value.is_live()) {
             if let Some(Value::Record(at)) = value.value() {
-                records.push((items.len(), at));
+                records.push((items.len(), (word, at)));
             }
             items.push(Item { key: Separator::short(word, 8), word, value });
         }
         if records.is_empty() {
             return Ok(items);
         }
-        let blocks = self.read_blocks(&records.iter().map(|&(_, at)| at).collect::<Vec<_>>())?;
-        for ((index, _), block) in records.into_iter().zip(blocks) {
+        let keys = self.read_keys(&records.iter().map(|&(_, record)| record).collect::<Vec<_>>())?;
+        for ((index, _), key) in records.into_iter().zip(keys) {
             if let Some(item) = items.get_mut(index) {
-                let key = decode_block(&block)?.0;
-                (item.key, item.word) = (Separator::new(key), Key::new(key).word);
+                item.key = Separator::new(&key);
             }
         }
         Ok(items)

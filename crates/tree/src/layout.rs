@@ -25,7 +25,7 @@
 //! the read. An empty slot of a leaf has a key word that belongs to another bucket, so a reader never takes
 //! it for its key.
 
-use crate::key::{Key, SEEDS, bucket_of, mixed};
+use crate::key::{Key, MAX_KEY_BYTES, SEEDS, bucket_of, mixed};
 use crate::planted::{Bug, planted};
 use crate::word::{Child, ValueWord};
 use crate::{Error, word::UNIT_BYTES};
@@ -367,6 +367,15 @@ pub fn block_length(first: &[u8]) -> Result<usize, Error> {
     usize::try_from(length).map_err(|_| Error::corrupt("a block is longer than memory"))
 }
 
+/// Length of a block up to the end of its key, from its first bytes.
+pub fn key_end(first: &[u8]) -> Result<usize, Error> {
+    let length = (word_at(first, 0) >> 32) as usize;
+    if length > MAX_KEY_BYTES {
+        return Err(Error::corrupt(format!("a block with a key of {length} bytes")));
+    }
+    Ok(BLOCK_HEADER_BYTES + length)
+}
+
 /// A block's key and value.
 pub fn decode_block(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
     let short = || Error::corrupt("a block is cut off");
@@ -430,6 +439,8 @@ mod tests {
         assert_eq!(image[4..16], [3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(word_at(&image, 0) as u32, 0xb521d422);
         assert_eq!(block_length(&image[..16]), Ok(24));
+        assert_eq!(key_end(&image[..16]), Ok(19));
+        assert!(key_end(&[0xff; 16]).is_err());
         assert_eq!(decode_block(&image), Ok((&b"key"[..], &b"value"[..])));
         for at in 0..image.len() {
             let mut rotten = image.clone();

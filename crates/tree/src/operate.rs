@@ -273,7 +273,7 @@ impl TreeClient {
                 continue;
             }
             let read = self.read_bucket(leaf, key, false)?;
-            let (found, record) = self.find_key(&read.bytes, leaf, key)?;
+            let (found, record) = self.find_key(&read.bytes, leaf, key, true)?;
             self.verbs.release(leaf.address().node(), read.bytes);
             if let Found::Stale | Found::Frozen = found {
                 match self.settle(key.bytes, leaf, attempt == 0) {
@@ -292,7 +292,7 @@ impl TreeClient {
     fn look_up_frozen(&mut self, key: &Key<'_>, leaf: Child, value: &mut Vec<u8>) -> Result<Option<bool>, Error> {
         let Some(LeafBefore { bytes, .. }) = self.leaf_before_freezing(key.bytes, leaf)? else { return Ok(None) };
         let (offset, length) = self.bucket_place(leaf, key);
-        let (found, record) = self.find_key(bytes.get(offset..offset + length).unwrap_or_default(), leaf, key)?;
+        let (found, record) = self.find_key(bytes.get(offset..offset + length).unwrap_or_default(), leaf, key, true)?;
         self.read_found(found, record, value)
     }
 
@@ -348,18 +348,28 @@ impl TreeClient {
         Ok(ReadBucket { leaf, offset, bytes: self.verbs.bytes(posted)?, reserved })
     }
 
-    /// Finds a key in a bucket; reads the records of long keys whose hashes agree, and returns the record
-    /// of the key.
+    /// Finds a key in a bucket; reads the keys of records whose hashes agree. Reads `whole` records, and returns that
+    /// of the key, where the value is wanted.
     #[inline]
-    fn find_key(&mut self, bucket: &[u8], leaf: Child, key: &Key<'_>) -> Result<(Found, Option<Vec<u8>>), Error> {
+    fn find_key(
+        &mut self,
+        bucket: &[u8],
+        leaf: Child,
+        key: &Key<'_>,
+        whole: bool,
+    ) -> Result<(Found, Option<Vec<u8>>), Error> {
         let mut from = 0;
         loop {
             let found = find(bucket, key, leaf, from);
             let Found::At(slot, word) = found else { return Ok((found, None)) };
             let Some(Value::Record(at)) = word.value() else { return Ok((found, None)) };
-            let record = self.read_blocks(&[at])?.into_iter().next().unwrap_or_default();
-            if decode_block(&record)?.0 == key.bytes {
-                return Ok((found, Some(record)));
+            if whole {
+                let record = self.read_blocks(&[at])?.into_iter().next().unwrap_or_default();
+                if decode_block(&record)?.0 == key.bytes {
+                    return Ok((found, Some(record)));
+                }
+            } else if self.read_keys(&[(key.word, at)])?.iter().any(|found| found == key.bytes) {
+                return Ok((found, None));
             }
             from = slot + 1;
         }
@@ -393,7 +403,7 @@ impl TreeClient {
                 continue;
             }
             let mut read = self.read_bucket(leaf, key, reserve)?;
-            let (found, _) = self.find_key(&read.bytes, leaf, key)?;
+            let (found, _) = self.find_key(&read.bytes, leaf, key, false)?;
             let done = match found {
                 Found::Stale | Found::Frozen => {
                     self.settle(key.bytes, leaf, attempt == 0)?;
@@ -536,7 +546,7 @@ impl TreeClient {
             let again = self.read_bucket(read.leaf, key, false)?;
             let before = std::mem::replace(&mut read.bytes, again.bytes);
             self.verbs.release(read.leaf.address().node(), before);
-            match self.find_key(&read.bytes, read.leaf, key)?.0 {
+            match self.find_key(&read.bytes, read.leaf, key, false)?.0 {
                 Found::Nowhere => {}
                 Found::At(at, word) => return self.change_slot(read, at, word, key, change, prepared),
                 Found::Stale | Found::Frozen => return Ok(None),

@@ -287,18 +287,16 @@ impl TreeClient {
     /// The live keys of a leaf that are in a range, in order.
     fn hits(&mut self, range: &Range<'_>, leaf: Child, bytes: &[u8]) -> Result<Vec<Hit>, Error> {
         let mut hits = Vec::new();
-        let mut records: Vec<Address> = Vec::new();
+        let mut records = Vec::new();
         let live: Vec<(u64, ValueWord)> = self.live_in_place(bytes, leaf).collect();
         for (word, value) in live {
             match value.value() {
-                Some(Value::Record(at)) => records.push(at),
+                Some(Value::Record(at)) => records.push((word, at)),
                 _ => hits.push(Hit { key: word.to_be_bytes().to_vec(), value }),
             }
         }
-        let read = self.read_blocks(&records)?;
-        for (block, &at) in read.iter().zip(&records) {
-            hits.push(Hit { key: decode_block(block)?.0.to_vec(), value: ValueWord::record(at) });
-        }
+        let keys = self.read_keys(&records)?;
+        hits.extend(keys.into_iter().zip(records).map(|(key, (_, at))| Hit { key, value: ValueWord::record(at) }));
         hits.retain(|hit| range.contains(&hit.key));
         hits.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         // A long key that was deleted and inserted again while the leaf was read may be in two slots.

@@ -137,6 +137,28 @@ fn leaves_are_full_whatever_the_keys() {
     assert!(average >= 0.70, "{average}");
 }
 
+/// A leaf is replaced, and a key is found in it, without the values of other keys.
+#[test]
+fn long_values_are_read_by_those_who_want_them() {
+    const LENGTH: usize = 40_000;
+    let nodes = Nodes::start(1, 256 << 20);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    let key = |number: u64| format!("a long key, number {number:03}").into_bytes();
+    let value = vec![7; LENGTH];
+    let inserts = counted(&mut client, |client| {
+        (0..200).for_each(|number| assert!(client.insert(&key(number), &value).unwrap()));
+    });
+    let put = counted(&mut client, |client| assert!(client.put(&key(3), &value).unwrap()));
+    let delete = counted(&mut client, |client| assert!(client.delete(&key(4)).unwrap()));
+    let scan = counted(&mut client, |client| {
+        let found = client.scan(Range::starting_at(&key(10), 1)).unwrap();
+        assert_eq!(found, [(key(10), value.clone())]);
+    });
+    println!("bytes read: {} {} {} {}", inserts.bytes_read, put.bytes_read, delete.bytes_read, scan.bytes_read);
+    assert!(inserts.bytes_read <= 2_000_000 && put.bytes_read <= 1_000 && delete.bytes_read <= 1_000);
+    assert!(scan.bytes_read <= 2 * LENGTH as u64 + 20_000);
+}
+
 /// A block that is used again was pushed and popped with 61 others: 5 round trips for all of them.
 #[test]
 fn free_blocks_cost_few_round_trips() {
