@@ -72,7 +72,7 @@ impl OwnedTree {
     ///
     /// # Errors
     /// `Unavailable` when no node serves at an address; `Busy` while another process has it; `Invalid` when a node has something else of this
-    /// name, or the tree is on other nodes; `Full` when a node has no memory for a new tree.
+    /// name, or the tree is on other nodes, or only a part of it is there; `Full` when a node has no memory for a new tree.
     pub fn connect(addresses: &[NodeAddress], name: &str, options: TreeOptions) -> Result<Self, Error> {
         Self::over(sessions(addresses, &options)?, name, options, None)
     }
@@ -102,7 +102,10 @@ impl OwnedTree {
     ) -> Result<Self, Error> {
         let shards = own(&sessions, name, &*options.clock)?;
         let tree = match Tree::open(&sessions, name, options.clone()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Tree::create(&sessions, name, options),
+            Err(error) if error.kind() == ErrorKind::NotFound => match Tree::create(&sessions, name, options) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(in_part(name)),
+                created => created,
+            },
             // The process that had begun to create the tree owned it, and no longer does. Nobody has used the tree.
             Err(TreeError::Unfinished(_)) => {
                 Tree::destroy(&sessions, name).and_then(|()| Tree::create(&sessions, name, options))
@@ -162,6 +165,15 @@ impl OwnedTree {
     pub fn close(&self) {
         self.sessions.iter().for_each(|session| session.end());
     }
+}
+
+/// Some nodes have a store of the tree's name, and others have none.
+fn in_part(name: &str) -> Error {
+    let message = format!(
+        "only some of the nodes have the tree {name:?}, or a part of it: name the nodes on which it was created, or \
+         drop it if one of them has lost its memory, or its creation was not completed"
+    );
+    Error::Below { kind: ErrorKind::Invalid, message }
 }
 
 fn session_options(options: &TreeOptions) -> ClientOptions {

@@ -102,3 +102,15 @@ fn what_is_no_tree_is_refused_and_a_dropped_tree_is_gone() {
     OwnedTree::destroy(&served.addresses, "shop").unwrap();
     assert_eq!(crate::Store::list(&served.addresses).unwrap(), Vec::<String>::new());
 }
+
+#[test]
+fn a_tree_of_which_some_nodes_have_nothing_is_refused() {
+    let served = serve(2);
+    let on_one = || OwnedTree::connect(&served.addresses[..1], "shop", TreeOptions::default());
+    on_one().unwrap().client().unwrap().put(b"key", b"value").unwrap();
+    let other_first: Vec<_> = served.addresses.iter().rev().cloned().collect();
+    let refused = OwnedTree::connect(&other_first, "shop", TreeOptions::default()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("only some of the nodes have the tree \"shop\""), "{refused}");
+    assert_eq!(on_one().unwrap().client().unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
