@@ -1,7 +1,7 @@
 //! A thread's client: finding the leaf of a key, and the words and blocks of remote memory.
 
 use crate::cached_node::{CachedNode, Entry};
-use crate::class::{Block, CHUNK_BYTES, Class};
+use crate::class::{Block, CHUNK_BYTES, CHUNK_HEADER_BYTES, Class};
 use crate::key::{Key, SEEDS, Separator, prefix_of};
 use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots, key_end};
 use crate::memory::ROOT_OFFSET;
@@ -413,7 +413,9 @@ impl TreeClient {
     /// Queues a block that this client displaced, to be freed.
     pub(crate) fn displace(&mut self, block: Address) {
         self.displaced.push(block);
-        self.untidy = self.untidy || self.displaced.len() >= DISPLACED;
+        // A block that begins a chunk may be a long one, which others may need soon.
+        let may_be_long = block.offset() % CHUNK_BYTES == CHUNK_HEADER_BYTES;
+        self.untidy = self.untidy || may_be_long || self.displaced.len() >= DISPLACED;
     }
 
     /// Frees displaced blocks; their chunks say which class they have.

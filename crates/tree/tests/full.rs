@@ -171,3 +171,15 @@ fn a_tree_leaves_extents_to_others_that_it_cannot_address() {
     let refused = client.insert(b"a long key", &[7; 4000]).unwrap_err();
     assert!(refused.kind() == ErrorKind::Full && refused.to_string().contains("16384"), "{refused}");
 }
+
+#[test]
+fn long_values_that_were_replaced_are_free_for_all() {
+    const LENGTH: usize = 500_000;
+    let nodes = Nodes::start(1, 64 << 20);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    for number in 0..20u8 {
+        client.put(&word(1), &vec![number; LENGTH]).unwrap();
+    }
+    let memory = client.memory().unwrap();
+    assert!(memory.live_bytes() <= 4 * LENGTH as u64, "{memory:?}");
+}
