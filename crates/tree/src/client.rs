@@ -230,15 +230,31 @@ impl TreeClient {
         Ok(keys)
     }
 
-    /// Reads the first bytes of blocks, as many as `end` says by the first of them.
+    /// Reads blocks up to where their first bytes say that they `end`.
     fn read_up_to(
         &mut self,
         blocks: &[Address],
         end: impl Fn(&[u8]) -> Result<usize, Error>,
     ) -> Result<Vec<Vec<u8>>, Error> {
+        let mut read = self.read_first(blocks)?;
+        self.read_rest(&mut read, blocks, end)?;
+        Ok(read)
+    }
+
+    /// Reads the first bytes of blocks in one batch.
+    pub(crate) fn read_first(&mut self, blocks: &[Address]) -> Result<Vec<Vec<u8>>, Error> {
         // Not beyond the chunk, which may be the extent's last.
         let first = |at: &Address| (*at, (CHUNK_BYTES - at.offset() % CHUNK_BYTES).min(FIRST_READ_BYTES) as usize);
-        let mut read = self.read_all(&blocks.iter().map(first).collect::<Vec<_>>())?;
+        self.read_all(&blocks.iter().map(first).collect::<Vec<_>>())
+    }
+
+    /// Reads the rest of blocks up to where their first bytes say that they `end`, in one batch.
+    pub(crate) fn read_rest(
+        &mut self,
+        read: &mut [Vec<u8>],
+        blocks: &[Address],
+        end: impl Fn(&[u8]) -> Result<usize, Error>,
+    ) -> Result<(), Error> {
         let mut longer = Vec::new();
         for (index, (bytes, &at)) in read.iter_mut().zip(blocks).enumerate() {
             let length = end(bytes.as_slice())?;
@@ -259,7 +275,7 @@ impl TreeClient {
                 }
             }
         }
-        Ok(read)
+        Ok(())
     }
 
     /// The leaf that covers a key, and its bucket there. It may be merging.

@@ -9,7 +9,7 @@
 //! A scan is not a snapshot: each key's value is one that it had during the scan.
 
 use crate::key::{Separator, prefix_of};
-use crate::layout::{Bucket, decode_block};
+use crate::layout::{Bucket, block_length, decode_block};
 use crate::planted::{Bug, planted};
 use crate::word::{Address, Child, Value, ValueWord};
 use crate::{Error, TreeClient};
@@ -61,6 +61,8 @@ impl<'a> Range<'a> {
 
 /// Most leaves read in one batch.
 const BATCH: usize = 64;
+/// Bytes of values, except for one value, that are read together.
+const RUN_BYTES: usize = 4 << 20;
 
 /// Where a scan continues.
 #[derive(Debug, Clone)]
@@ -320,24 +322,43 @@ impl TreeClient {
             .map(|(_, slot)| slot)
     }
 
-    /// Reads the values that are not in their words, and calls `visit` with all.
+    /// Reads the values that are not in their words, long ones a few at a time, and calls `visit` with all.
     fn deliver(&mut self, hits: Vec<Hit>, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
         let at = |hit: &Hit| match hit.value.value() {
             Some(Value::Block(at) | Value::Record(at)) => Some(at),
             _ => None,
         };
         let blocks: Vec<Address> = hits.iter().filter_map(at).collect();
-        let mut blocks = self.read_blocks(&blocks)?.into_iter();
+        let mut read = self.read_first(&blocks)?;
+        let (mut next, mut whole) = (0, 0);
         let mut value = Vec::new();
         for hit in hits {
             value.clear();
             if self.decode_small(hit.value, &mut value) {
                 visit(&hit.key, &value);
-            } else {
-                visit(&hit.key, decode_block(&blocks.next().unwrap_or_default())?.1);
+                continue;
             }
+            if next == whole {
+                whole = self.read_run(&mut read, &blocks, next)?;
+            }
+            let block = read.get_mut(next).map(std::mem::take).unwrap_or_default();
+            visit(&hit.key, decode_block(&block)?.1);
+            next += 1;
         }
         Ok(())
+    }
+
+    /// Reads the rest of some blocks whose first bytes were read, from one on. Returns where the next ones begin.
+    fn read_run(&mut self, read: &mut [Vec<u8>], blocks: &[Address], from: usize) -> Result<usize, Error> {
+        let (mut to, mut bytes) = (from, 0);
+        while let Some(first) = read.get(to).filter(|_| bytes < RUN_BYTES) {
+            bytes += block_length(first)?;
+            to += 1;
+        }
+        if let (Some(read), Some(blocks)) = (read.get_mut(from..to), blocks.get(from..to)) {
+            self.read_rest(read, blocks, block_length)?;
+        }
+        Ok(to)
     }
 }
 

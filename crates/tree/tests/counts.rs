@@ -4,6 +4,8 @@ use crate::common::{Nodes, word};
 use forebay_env::Random;
 use forebay_fabric::Counts;
 use forebay_tree::{Range, TreeClient, TreeOptions, Verb};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const KEYS: u64 = 40_000;
 
@@ -157,6 +159,29 @@ fn long_values_are_read_by_those_who_want_them() {
     println!("bytes read: {} {} {} {}", inserts.bytes_read, put.bytes_read, delete.bytes_read, scan.bytes_read);
     assert!(inserts.bytes_read <= 2_000_000 && put.bytes_read.max(delete.bytes_read) <= LENGTH as u64 / 2);
     assert!(scan.bytes_read <= 2 * LENGTH as u64 + 20_000);
+}
+
+/// A scan holds a few long values at a time.
+#[test]
+fn a_scan_reads_long_values_by_and_by() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    let value = vec![7u8; 600_000];
+    (0..20).for_each(|number| assert!(client.insert(&word(number), &value).unwrap()));
+    assert_eq!(client.verify().unwrap().leaves, 1);
+    let reads = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&reads);
+    client.set_hook(Some(Box::new(move |verb| {
+        count.fetch_add(u64::from(verb == Verb::Read), Ordering::Relaxed);
+        true
+    })));
+    let mut before = Vec::new();
+    let visit = |_: &[u8], found: &[u8]| {
+        assert!(found == value);
+        before.push(reads.load(Ordering::Relaxed));
+    };
+    assert_eq!(client.scan_with(Range::all(), visit).unwrap(), 20);
+    assert!(before[19] - before[0] >= 10, "{before:?}");
 }
 
 /// A block that is used again was pushed and popped with 61 others: 5 round trips for all of them.
