@@ -89,6 +89,10 @@ impl Control {
         (self.0 & (Self::CONDITIONAL - 1)) as usize
     }
 
+    pub const fn with_reserved(self, reserved: usize) -> Self {
+        Self(self.0 & !(Self::CONDITIONAL - 1) | reserved as u64)
+    }
+
     /// Whether a value of the bucket was, or is about to be, swapped on condition of its old value.
     pub const fn is_conditional(self) -> bool {
         self.0 & Self::CONDITIONAL != 0
@@ -407,6 +411,7 @@ mod tests {
         let control = Control::new(7, 3);
         assert_eq!((control.0, control.conditional().0), (7 << 32 | 3, 7 << 32 | 1 << 31 | 3));
         assert_eq!((control.conditional().reserved(), control.conditional().generation()), (3, 7));
+        assert_eq!(control.conditional().with_reserved(9), Control::new(7, 9).conditional());
         assert!(!control.is_conditional() && control.conditional().is_conditional());
     }
 

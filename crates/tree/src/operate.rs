@@ -23,6 +23,9 @@ use forebay_fabric::Slot;
 /// Most keys whose buckets are read in one batch.
 const KEYS_AT_ONCE: usize = 1024;
 
+/// Reserved slots from which on their number is lowered.
+const MANY_RESERVED: usize = 1 << 20;
+
 /// What a write does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change<'a> {
@@ -553,6 +556,9 @@ impl TreeClient {
             }
         }
         if slot >= slots {
+            if slot >= MANY_RESERVED {
+                self.lower_reserved(read)?;
+            }
             self.replace_full(key.bytes, read.leaf)?;
             return Ok(None);
         }
@@ -562,6 +568,18 @@ impl TreeClient {
             Swapped::Done => Ok(Some(Written::Created)),
             Swapped::Other(_) | Swapped::Overtaken(_) => Ok(None),
         }
+    }
+
+    /// Lowers the number of reserved slots of a full bucket, where nobody has changed it since it was read. Each insert
+    /// that finds no memory for another leaf raises it, and it must not reach the bits above.
+    fn lower_reserved(&mut self, read: &ReadBucket) -> Result<(), Error> {
+        let control = Bucket::new(&read.bytes).control();
+        if control.generation() != read.leaf.generation() || control.reserved() < MANY_RESERVED {
+            return Ok(());
+        }
+        let lowered = control.with_reserved(self.tree().memory.cut.geometry.slots);
+        let at = self.tree().memory.resolve(read.leaf.address(), read.offset)?;
+        self.compare_swap(read.leaf.address().node(), at, control.0, lowered.0).map(drop)
     }
 
     /// Makes the word of a new value. A value that does not fit into a word gets a block at the
@@ -709,4 +727,43 @@ fn checked(key: &[u8]) -> Result<Key<'_>, Error> {
         return Err(Error::Invalid(format!("a key of {} bytes: at most {MAX_KEY_BYTES}", key.len())));
     }
     Ok(Key::new(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tree, TreeOptions};
+    use forebay_memory_client::{ClientOptions, MemoryClient};
+    use forebay_memory_node::{MemoryNode, Options};
+
+    #[test]
+    fn a_bucket_that_is_full_for_long_keeps_its_generation() {
+        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
+        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
+        let tree = Tree::create(&[session], "tree", TreeOptions::default()).unwrap();
+        let mut client = tree.client().unwrap();
+        let key = Key::new(b"the key!");
+        let leaf = client.leaf(&key).unwrap();
+        let (offset, _) = client.bucket_place(leaf, &key);
+        let at = tree.memory.resolve(leaf.address(), offset).unwrap();
+        // As many inserts have been refused.
+        client.write_words(0, at, &[Control::new(leaf.generation(), (1 << 31) - 10).0]).unwrap();
+        for _ in 0..20 {
+            let read = client.read_bucket(leaf, &key, true).unwrap();
+            assert_eq!(Bucket::new(&read.bytes).control().generation(), leaf.generation());
+            client.lower_reserved(&read).unwrap();
+            client.verbs.release(0, read.bytes);
+        }
+        let control = Control(client.read_word(0, at).unwrap());
+        assert!(control.generation() == leaf.generation() && control.reserved() < 100, "{control:?}");
+        assert!(!control.is_conditional());
+        // The leaf is full.
+        client.write_words(0, at, &[Control::new(leaf.generation(), MANY_RESERVED).0]).unwrap();
+        assert!(client.insert(key.bytes, b"value").unwrap());
+        assert!(Control(client.read_word(0, at).unwrap()).reserved() < 100);
+        assert_eq!(client.get(key.bytes).unwrap().as_deref(), Some(&b"value"[..]));
+    }
 }
