@@ -568,13 +568,27 @@ pub(crate) fn backed_up(place: &Place) -> Result<Option<u128>> {
     }
 }
 
-/// Checks that no clone needs a checkpoint.
+/// Checks that no clone needs a checkpoint. A clone does as long as the clone, or a checkpoint of it, names anything
+/// that the checkpoint names, of whatever database that is. Where the checkpoint is one of a clone, nothing else keeps
+/// what that clone has from others.
 fn check_no_clone(place: &Place, id: &CheckpointId) -> Result<()> {
-    for (clone, _) in clones(place, id)? {
+    let clones = clones(place, id)?;
+    if clones.is_empty() {
+        return Ok(());
+    }
+    let named = match read(place, id) {
+        Ok(checkpoint) => Some(checkpoint.objects()),
+        // It may name anything that a clone has from others.
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    for (clone, _) in clones {
         let target = Place::new(&place.storage, &clone)?;
-        let reads_from = |committed: &Committed| {
-            committed.objects().iter().any(|name| ObjectName::new(name.as_str()).is_ok_and(|name| place.owns(&name)))
+        let is_named = |object: &String| match &named {
+            Some(named) => named.contains(object),
+            None => ObjectName::new(object.as_str()).is_ok_and(|object| !target.owns(&object)),
         };
+        let reads_from = |committed: &Committed| committed.objects().iter().any(is_named);
         let mut needs = Committed::of(&target.history()?)?.is_some_and(|committed| reads_from(&committed));
         for checkpoint in ids(&target)? {
             needs |= reads_from(&read(&target, &checkpoint)?);

@@ -113,6 +113,42 @@ fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
     db.close().unwrap();
 }
 
+/// A clone of a clone may read nothing but objects of the first database. They stay, although the clone in between is to
+/// go.
+#[test]
+fn a_clone_of_a_clone_holds_what_it_reads_of_the_first_database() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let (_process, db, model) = with_checkpoint(&storage, "moment");
+    let named =
+        |name: &str| Options { name: Some(name.to_owned()), bulk_load: true, ..options(&storage, Syncing::Sync) };
+    Db::clone_checkpoint(&storage, "db", "moment", "between").unwrap();
+    let process = Process::with_empty_memory();
+    let between = process.open(named("between"));
+    between.create_checkpoint("of-between").unwrap();
+    Db::clone_checkpoint(&storage, "between", "of-between", "copy").unwrap();
+    assert_eq!(segments(&objects, "between"), 0, "all of it is the first database's");
+    assert_eq!(between.drop_checkpoint("of-between").unwrap_err().kind(), ErrorKind::Busy);
+    between.close().unwrap();
+    assert_eq!(Db::destroy_stored(&storage, &[], "between").unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(db.drop_checkpoint("moment").unwrap_err().kind(), ErrorKind::Busy);
+    // So that only the checkpoint needs what it names.
+    db.compact_range(None, None).unwrap();
+    let process = Process::with_empty_memory();
+    let copy = process.open(named("copy"));
+    assert_eq!(contents(&copy), model);
+    copy.close().unwrap();
+    // All of them go in the order in which they hold each other.
+    Db::destroy_stored(&storage, &[], "copy").unwrap();
+    let process = Process::with_empty_memory();
+    let between = process.open(named("between"));
+    between.drop_checkpoint("of-between").unwrap();
+    between.close().unwrap();
+    Db::destroy_stored(&storage, &[], "between").unwrap();
+    db.drop_checkpoint("moment").unwrap();
+    db.close().unwrap();
+}
+
 #[test]
 fn a_backup_copies_what_is_missing_and_is_restored_by_a_clone() {
     let (objects, other) = (MemoryObjects::new(), MemoryObjects::new());
