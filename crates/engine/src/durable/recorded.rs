@@ -19,7 +19,7 @@
 //! 2. While it is unknown whether a commit counts, this holds for the versions before and after it.
 //! 3. Versions in storage do not go back: each comes from the one before, or from one that may count.
 
-use crate::durable::register::Register;
+use crate::durable::register::{NotRecorded, Register};
 use crate::remote::objects::object_of;
 use crate::remote::segment::Segment;
 use crate::terms::{Error, Result};
@@ -153,8 +153,9 @@ impl Recorded {
     }
 
     fn put(&self, turn: &mut Turn, version: &Arc<LiveVersion>, flushed: &[Arc<Buffer>]) -> Result<()> {
-        if let Err(error) = self.register.record(self.shard, &with_objects(version)?) {
-            if self.register.is_pending(self.shard) {
+        let recorded = self.register.record(self.shard, &with_objects(version)?);
+        if let Err(NotRecorded { error, may_count }) = recorded {
+            if may_count {
                 turn.unsettled = Some(Unsettled { version: Arc::clone(version), flushed: flushed.to_vec() });
             } else if error.kind() == ErrorKind::Fenced {
                 // A process that took over may have found the commit, and name what it names.

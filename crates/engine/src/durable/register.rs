@@ -52,6 +52,14 @@ struct State {
     undeleted: Undeleted,
 }
 
+/// Why a version was not recorded.
+#[derive(Debug)]
+pub(crate) struct NotRecorded {
+    pub(crate) error: Error,
+    /// Whether the commit may count, now or later. It is insisted on then.
+    pub(crate) may_count: bool,
+}
+
 /// What a commit changes.
 #[derive(Debug, Clone)]
 enum Step {
@@ -191,16 +199,21 @@ impl Register {
     /// Makes `after` the version of a shard, by an edit of what is committed.
     ///
     /// # Errors
-    /// `Fenced` when another process took over, which alone knows whether it counts; `Corrupt`, not as an error of the storage, when
-    /// somebody deleted commits. Others of the storage: [`Register::is_pending`] says whether it may count.
-    pub(crate) fn record(&self, shard: usize, after: &Version) -> Result<()> {
-        self.with(|state| {
+    /// `Fenced` when another process took over, which alone knows whether it counts; `Corrupt`, not as an error of the
+    /// storage, when somebody deleted commits; others of the storage. They say whether it may count.
+    pub(crate) fn record(&self, shard: usize, after: &Version) -> Result<(), NotRecorded> {
+        let mut may_count = false;
+        let recorded = self.with(|state| {
             state.settle()?;
             let unknown = || Error::invalid(format!("the database has no shard {shard}"));
             let edit = state.committed.versions.get(shard).ok_or_else(unknown)?.edit_to(after);
             let said = DatabaseCommit { edits: vec![(shard as u64, edit)], ..DatabaseCommit::default() };
-            state.commit(Step::Version(shard, after.clone()), said)
-        })
+            let committed = state.commit(Step::Version(shard, after.clone()), said);
+            // Said before anybody else can make it count: then it is pending no more.
+            may_count = state.pending.is_some();
+            committed
+        });
+        recorded.map_err(|error| NotRecorded { error, may_count })
     }
 
     /// The number of the database, and this owner's epoch.
@@ -285,11 +298,6 @@ impl Register {
         })
     }
 
-    /// Whether the last commit of a shard failed and may count.
-    pub(crate) fn is_pending(&self, shard: usize) -> bool {
-        matches!(lock(&self.state).pending, Some(Step::Version(of, _)) if of == shard)
-    }
-
     /// Insists on a commit that failed, of whatever shard. Afterwards it counts.
     ///
     /// # Errors
@@ -359,5 +367,55 @@ impl Committed {
             Step::All(all) => *self = all,
             Step::Nothing => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terms::Options;
+    use crate::tree::version::identity;
+    use forebay_storage::{MemoryObjects, ObjectFault, Storage, StorageOptions};
+    use forebay_table::{StoreConfig, VersionEdit};
+
+    /// Another shard, or the log, may make a commit count before the thread whose commit it was goes on.
+    #[test]
+    fn a_commit_that_failed_and_may_count_is_told_as_such_whoever_makes_it_count() {
+        let objects = MemoryObjects::new();
+        let storage = Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default());
+        let place = Place::new(&storage, "db").unwrap();
+        let options = Options::default();
+        let config = StoreConfig {
+            key_order: options.key_order,
+            shards: 1,
+            merge_operator: String::new(),
+            bounds: Vec::new(),
+            part: None,
+            copies: 1,
+            to_finish: false,
+        };
+        let database = DatabaseIdentity { database: 7, config };
+        let before = Version::empty(identity(&options, 7, 0));
+        let claimed = Claimed::claim(&place, None, &database, std::slice::from_ref(&before)).unwrap();
+        let committed = claimed.committed.clone();
+        let register = claimed.begin(committed).unwrap();
+        let after = |last| {
+            let edit = VersionEdit { last_sequence: Some(SequenceNumber(last)), ..VersionEdit::default() };
+            before.apply(&edit).unwrap()
+        };
+        for (last, fault) in [(1, ObjectFault::ReplyLost), (2, ObjectFault::Refused(ErrorKind::Unavailable))] {
+            objects.fail_at(objects.steps(), fault);
+            let failed = register.record(0, &after(last)).unwrap_err();
+            register.settle().unwrap();
+            assert_eq!(register.flushed(), [SequenceNumber(last)], "{fault:?}");
+            assert!(failed.may_count, "{fault:?}: {}", failed.error);
+        }
+        // What comes before the commit fails: it was not tried.
+        objects.fail_at(objects.steps(), ObjectFault::ReplyLost);
+        assert!(register.record_logs(Vec::new()).is_err());
+        objects.fail_at(objects.steps(), ObjectFault::Refused(ErrorKind::Unavailable));
+        assert!(!register.record(0, &after(3)).unwrap_err().may_count);
+        register.settle().unwrap();
+        assert_eq!(register.flushed(), [SequenceNumber(2)]);
     }
 }
