@@ -17,6 +17,8 @@ pub(crate) struct Lag {
     pub(crate) holds_log: bool,
     /// Tables have waited for as long as they may.
     pub(crate) is_old: bool,
+    /// Storage refused the tables when it was to get them. This is tried again, whether or not it would still be due.
+    pub(crate) was_refused: bool,
 }
 
 impl Lag {
@@ -27,6 +29,7 @@ impl Lag {
             || self.held_bytes >= most
             || self.holds_log
             || self.is_old
+            || self.was_refused
             || self.is_memory_short && self.held_bytes > 0
     }
 }
@@ -44,11 +47,19 @@ mod tests {
     #[test]
     fn storage_gets_tables_when_the_log_is_long_or_memory_is_wanted() {
         let options = Options { write_buffer_bytes: 100, storage_lag_memtables: 3, ..Options::default() };
-        let none = Lag { flushed_bytes: 0, held_bytes: 0, is_memory_short: false, holds_log: false, is_old: false };
+        let none = Lag {
+            flushed_bytes: 0,
+            held_bytes: 0,
+            is_memory_short: false,
+            holds_log: false,
+            is_old: false,
+            was_refused: false,
+        };
         let is_due = |lag: Lag| lag.is_due(&options);
         assert!(!is_due(none) && !is_due(Lag { flushed_bytes: 299, held_bytes: 299, ..none }));
         assert!(is_due(Lag { flushed_bytes: 300, ..none }) && is_due(Lag { held_bytes: 300, ..none }));
         assert!(is_due(Lag { holds_log: true, ..none }) && is_due(Lag { is_old: true, ..none }));
+        assert!(is_due(Lag { was_refused: true, ..none }));
         let short = Lag { is_memory_short: true, ..none };
         assert!(!is_due(Lag { flushed_bytes: 299, ..short }), "no memory would come back");
         assert!(is_due(Lag { held_bytes: 1, ..short }));

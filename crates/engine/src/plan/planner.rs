@@ -248,6 +248,11 @@ impl Planner {
         self.failure.is_none() && now >= self.record_again_at
     }
 
+    /// Whether storage refused the tables that it lacks, and has not got them since.
+    pub(crate) const fn is_unrecorded(&self) -> bool {
+        self.unrecorded.is_some()
+    }
+
     /// Whether work that may free memory is due, whatever it costs.
     fn is_short(&self) -> bool {
         self.full.is_some() || self.room.is_none() || !self.denied.is_empty()

@@ -43,16 +43,17 @@ impl Shard {
         let installed = Arc::clone(&self.tree.view.load().version);
         let lacks = (installed.version.last_sequence(), recorded.flushed_bytes());
         let now = self.tree.options.clock.now();
-        let (may_try, is_memory_short, is_old) = {
+        let (may_try, is_memory_short, is_old, was_refused) = {
             let mut state = self.lock();
             let is_old = state.is_unrecorded_for_long(&self.tree.options, lacks, now);
-            (state.may_record(now), state.room().wants_more(), is_old)
+            (state.may_record(now), state.room().wants_more(), is_old, state.is_unrecorded())
         };
         let lag = Lag {
             flushed_bytes: lacks.1,
             held_bytes: recorded.held_bytes(&installed),
             is_memory_short,
             is_old,
+            was_refused,
             holds_log: log.waits_for_record(shard, installed.version.last_sequence()),
         };
         drop(installed);

@@ -9,8 +9,9 @@ use forebay_base::ErrorKind;
 use forebay_engine::{
     Db, Durability, Error, Options, Storage, StorageOptions, StoredDatabase, Syncing, WriteBatch, WriteOptions,
 };
-use forebay_env::Random;
+use forebay_env::{ManualClock, Random};
 use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectName, ObjectStorage, PutMode, SimDisk};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Work that fails for good ends flushes. So closing leaves the log as it is, with all of its last interval.
@@ -280,6 +281,44 @@ fn background_work_waits_for_storage_and_goes_on() {
     let storage = of_disk(&disk.handle(), 2);
     let db = process.open(options(&storage, Syncing::Flush));
     (0..=written).for_each(|number| assert!(db.get(&key(number)).unwrap().is_some(), "{number}"));
+}
+
+fn rest(db: &Db) {
+    while db.run_background_step() {}
+}
+
+/// Tables that storage refused reach it soon after it takes them, even if they would not be due any more. Flushes tell
+/// of the refusal no longer than that.
+#[test]
+fn tables_that_storage_refused_are_tried_again() {
+    const AGE: Duration = Duration::from_secs(3600);
+    let disk = SimDisk::new();
+    let handle = disk.handle();
+    let clock = Arc::new(ManualClock::new());
+    let process = Process::with_empty_memory();
+    let db = process.open(Options {
+        background_threads: 0,
+        flush_after: Some(AGE),
+        settle_after: None,
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..options(&of_disk(&handle, 1), Syncing::Sync)
+    });
+    db.put(b"key", b"value").unwrap();
+    rest(&db);
+    // The memtable is old, and then its table.
+    clock.advance(AGE);
+    rest(&db);
+    assert!(db.statistics().log.lag_bytes > 0);
+    (0..50).for_each(|step| handle.fail_at(handle.steps() + step, DiskFault::Refused(ErrorKind::Io)));
+    clock.advance(AGE);
+    rest(&db);
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Io);
+    handle.mend();
+    clock.advance(Duration::from_secs(1));
+    rest(&db);
+    db.flush().unwrap();
+    assert_eq!(db.statistics().log.lag_bytes, 0);
+    db.close().unwrap();
 }
 
 #[test]
