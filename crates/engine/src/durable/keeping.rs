@@ -34,10 +34,11 @@ pub(crate) fn keep(tree: &Tree, segments: Vec<Arc<Segment>>) -> Result<()> {
 
 /// Writes the object of a segment.
 fn put(remote: &Remote, objects: &Objects, segment: &Segment) -> Result<()> {
+    // A put that fails may have made the object, which then goes with the segment.
+    segment.kept_as(&objects.name_of(segment.id())?);
     let mut endpoint = remote.background()?;
     let read = |offset, length| read_range(&mut endpoint, segment.at(offset)?, length);
-    segment.kept_as(&objects.put(segment.id(), segment.info().length, read)?);
-    Ok(())
+    objects.put(segment.id(), segment.info().length, read)
 }
 
 /// Opens segments that are in storage only.

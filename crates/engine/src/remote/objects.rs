@@ -131,9 +131,13 @@ impl Objects {
     /// # Errors
     /// Those of [`StoredWriter::finish`].
     pub(crate) fn finish(&self, writer: StoredWriter) -> Result<(SegmentId, SegmentInfo, BlockObject)> {
-        let (id, info, name, directory) = writer.finish()?;
-        let object = self.storage.open(&name).map(|reader| self.cache.open_as(reader, name.as_str(), directory));
-        Ok((id, info, object.inspect_err(|_| self.discard(name.as_str()))?))
+        let name = writer.name().clone();
+        let finish = || -> Result<_> {
+            let (id, info, directory) = writer.finish()?;
+            Ok((id, info, self.cache.open_as(self.storage.open(&name)?, name.as_str(), directory)))
+        };
+        // It may be there although the reply was lost, and nothing else ever has its name.
+        finish().inspect_err(|_| self.discard(name.as_str()))
     }
 
     /// Opens the object of a segment of `length` bytes.
@@ -174,8 +178,8 @@ impl Objects {
         Ok(self.cache.open(self.storage.open(&name)?, object, self.storage.size(&name)?, name.identity())?)
     }
 
-    /// Writes the object of a segment. `read` returns the segment's bytes, given an offset and a length. The object is
-    /// durable when this has returned its name. A call that failed can be repeated.
+    /// Writes the object of a segment. `read` returns the segment's bytes, given an offset and a length. The object has
+    /// the name of [`Objects::name_of`], and is durable when this has returned. A call that failed can be repeated.
     ///
     /// # Errors
     /// Those of the storage, and of `read`.
@@ -184,7 +188,7 @@ impl Objects {
         id: SegmentId,
         length: u64,
         mut read: impl FnMut(u64, u64) -> Result<Vec<u8>>,
-    ) -> Result<String> {
+    ) -> Result<()> {
         let object = ObjectNumber { epoch: self.epoch, number: id.0 };
         let name = self.numbered.name(object)?;
         if length <= PIECE_BYTES {
@@ -205,7 +209,7 @@ impl Objects {
         }
         // The object is a copy: reads are served from memory.
         self.storage.let_cool(&name);
-        Ok(name.as_str().to_owned())
+        Ok(())
     }
 
     /// Reads an object of `length` bytes in pieces, each with its offset.
@@ -558,6 +562,19 @@ mod tests {
         (206..210).for_each(|number| put(&executor, number));
         delete(&objects, &memory, DELETIONS_BETWEEN + 1);
         assert_eq!(there(&executor), [99, 104, 110, 206, 207, 105]);
+    }
+
+    /// Nothing else ever has its number.
+    #[test]
+    fn an_object_that_was_finished_without_a_reply_is_deleted() {
+        let (objects, memory, executor) = objects();
+        let mut writer = objects.create(SegmentId(3), SegmentKind::Run, 5).unwrap();
+        writer.write(0, b"bytes").unwrap();
+        memory.fail_at(memory.steps(), ObjectFault::ReplyLost);
+        assert_eq!(objects.finish(writer).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(there(&executor), [3]);
+        objects.delete_garbage();
+        assert!(there(&executor).is_empty());
     }
 
     /// Where there are many objects, a list costs more.

@@ -26,6 +26,11 @@ impl StoredWriter {
         Self { id, kind, length, name, writer, written: 0 }
     }
 
+    /// The name of its object.
+    pub(crate) const fn name(&self) -> &ObjectName {
+        &self.name
+    }
+
     /// Where the segment will be.
     pub(crate) fn placements(&self) -> Vec<Placement> {
         vec![Placement::Storage { object: self.name.as_str().to_owned() }]
@@ -55,12 +60,12 @@ impl StoredWriter {
     ///
     /// # Errors
     /// `Invalid` when bytes are missing; those of the storage.
-    pub(crate) fn finish(self) -> Result<(SegmentId, SegmentInfo, ObjectName, BlockDirectory)> {
+    pub(crate) fn finish(self) -> Result<(SegmentId, SegmentInfo, BlockDirectory)> {
         if !self.is_whole() {
             let message = format!("{}: {} of {} bytes were written", self.id, self.written, self.length);
             return Err(Error::invalid(message));
         }
         let info = SegmentInfo::new(self.kind, self.length, self.placements());
-        Ok((self.id, info, self.name, self.writer.finish()?))
+        Ok((self.id, info, self.writer.finish()?))
     }
 }

@@ -10,7 +10,9 @@ use forebay_engine::{
     Db, Durability, Error, Options, Storage, StorageOptions, StoredDatabase, Syncing, WriteBatch, WriteOptions,
 };
 use forebay_env::{ManualClock, Random};
-use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectName, ObjectStorage, PutMode, SimDisk};
+use forebay_storage::{
+    DiskFault, FileLogOptions, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -319,6 +321,22 @@ fn tables_that_storage_refused_are_tried_again() {
     db.flush().unwrap();
     assert_eq!(db.statistics().log.lag_bytes, 0);
     db.close().unwrap();
+}
+
+/// The object may be there. It goes with the segment that it was to hold.
+#[test]
+fn an_object_whose_put_got_no_reply_is_deleted() {
+    let objects = MemoryObjects::new();
+    let handle = objects.handle();
+    let process = Process::with_empty_memory();
+    let usual = options(&of_objects(&handle), Syncing::Sync);
+    let db = process.open(Options { storage_lag_memtables: 0, background_threads: 0, ..usual });
+    db.put(b"key", b"value").unwrap();
+    // The flush begins with an object.
+    handle.fail_at(handle.steps(), ObjectFault::ReplyLost);
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::TimedOut);
+    assert!(objects.list(Some(&ObjectName::new("db/segment").unwrap())).unwrap().is_empty());
+    process.kill(db);
 }
 
 #[test]
