@@ -12,16 +12,25 @@ pub(crate) struct Held {
     upper: Option<Vec<u8>>,
     /// The shard that they leave, or any if all keys are held.
     pub(crate) source: usize,
-    /// Why they are not released, if the move failed.
-    pub(crate) failure: Option<Error>,
+    /// The bound that would release them, if it is unknown whether it was recorded.
+    pub(crate) undecided: Option<Undecided>,
+}
+
+/// A bound whose recording failed, and which may count, now or later.
+#[derive(Debug, Clone)]
+pub(crate) struct Undecided {
+    /// The shard before the bound.
+    pub(crate) at: usize,
+    pub(crate) bound: Vec<u8>,
+    pub(crate) error: Error,
 }
 
 impl Held {
     pub(crate) const fn new(lower: Option<Vec<u8>>, upper: Option<Vec<u8>>, source: usize) -> Self {
-        Self { lower, upper, source, failure: None }
+        Self { lower, upper, source, undecided: None }
     }
 
-    fn range(&self) -> KeyRange<'_> {
+    pub(crate) fn range(&self) -> KeyRange<'_> {
         KeyRange { lower: self.lower.as_deref(), upper: self.upper.as_deref() }
     }
 

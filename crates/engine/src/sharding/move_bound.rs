@@ -28,11 +28,12 @@
 //!    shard is given keys, its old copies of them are deleted.
 //! 4. A bound is recorded after all acknowledged writes of the chunk are in the destination's tables, and before
 //!    anybody writes the chunk there. Whatever a kill leaves of both shards, no flushed write is lost and no key has
-//!    two owners. Each bound has one record.
+//!    two owners. Each bound has one record. While it is unknown whether that counts, the chunk stays held, and whoever
+//!    wants to write it, or to move a bound, records it again.
 
 use crate::read::merged::Chain;
 use crate::scan::iterator::ShardIterator;
-use crate::sharding::held::Held;
+use crate::sharding::held::{Held, Undecided};
 use crate::sharding::router::Router;
 use crate::terms::bounds::Bounds;
 use crate::terms::routing::{KeyRange, Routing};
@@ -56,6 +57,9 @@ const BATCH_BYTES: u64 = 64 << 10;
 const RETRIES: u32 = 5;
 /// Pause between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(50);
+/// What to say while it is unknown whether a bound was recorded.
+const UNDECIDED: &str =
+    "a bound between shards was being recorded, and it is unknown whether it was: writes to its keys try again";
 
 /// A move of a bound.
 struct Move<'a> {
@@ -86,6 +90,25 @@ impl Router {
     /// Waits until no bound moves.
     pub(crate) fn wait_moved(&self) {
         drop(lock(&self.moving));
+    }
+
+    /// Records the bound of a move that could not tell whether it was recorded, and releases the keys that it moves.
+    /// Does nothing if there is no such bound. The caller holds `moving`.
+    ///
+    /// # Errors
+    /// Why the bound is not recorded yet.
+    pub(super) fn decide(&self) -> Result<()> {
+        let held = self.assignment.load().held.clone();
+        let Some(held) = held else { return Ok(()) };
+        let Some(Undecided { at, bound, .. }) = held.undecided.clone() else { return Ok(()) };
+        let behind = self.shard(at + 1)?;
+        let set = || behind.set_first_key(&bound).map_err(|error| behind.tree.judged(error));
+        // The first try may only find that an earlier one counts.
+        set().or_else(|_| set()).map_err(|error| error.during(UNDECIDED))?;
+        let next = self.routing().with_bound(self.shards().len(), at, bound)?;
+        self.replace(Arc::new(next), None);
+        self.shard(held.source)?.clear_or_warn(held.range());
+        Ok(())
     }
 
     /// Moves the bound after shard `at`. If it fails, the bound may have moved part of the way.
@@ -143,9 +166,11 @@ impl Move<'_> {
                 }
                 Err(Failure::Undecided(error)) => {
                     let mut held = self.held(chunk);
-                    held.failure = Some(error.clone());
+                    let undecided = Undecided { at: self.at, bound: self.bound(chunk), error: error.clone() };
+                    held.undecided = Some(undecided);
                     self.router.replace(routing, Some(held));
-                    return Err(error);
+                    result = Err(error);
+                    break;
                 }
             }
             match self.ascends {
@@ -165,9 +190,14 @@ impl Move<'_> {
         Held::new(chunk.lower.map(<[u8]>::to_vec), chunk.upper.map(<[u8]>::to_vec), self.source)
     }
 
-    fn move_chunk(&self, routing: &Arc<Routing>, chunk: KeyRange<'_>) -> Result<Arc<Routing>, Failure> {
+    /// The bound once the chunk has moved.
+    fn bound(&self, chunk: KeyRange<'_>) -> Vec<u8> {
         let bound = if self.ascends { chunk.upper } else { chunk.lower };
-        let bound = bound.unwrap_or_default().to_vec();
+        bound.unwrap_or_default().to_vec()
+    }
+
+    fn move_chunk(&self, routing: &Arc<Routing>, chunk: KeyRange<'_>) -> Result<Arc<Routing>, Failure> {
+        let bound = self.bound(chunk);
         let next = routing.with_bound(self.router.shards().len(), self.at, bound.clone())?;
         if self.to.tree.remote.is_named() {
             // While the chunk is held, this flushes the chunk.
@@ -236,9 +266,7 @@ impl Move<'_> {
                 Err(again) => error = again,
             }
         }
-        let what =
-            "a bound between shards was being recorded, and it is unknown whether it was: open the database again";
-        Err(Failure::Undecided(error.during(what)))
+        Err(Failure::Undecided(error.during(UNDECIDED)))
     }
 }
 

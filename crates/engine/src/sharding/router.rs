@@ -136,16 +136,14 @@ impl Router {
         Arc::clone(&self.assignment.load().routing)
     }
 
-    /// The current routing, if a bound may move.
+    /// The current routing, for a caller that holds `moving`. If it is unknown whether the last move recorded its
+    /// bound, the bound is recorded first.
     ///
     /// # Errors
-    /// Why the last move did not finish.
+    /// Why it is not recorded yet.
     pub(crate) fn free_routing(&self) -> Result<Arc<Routing>> {
-        let assignment = self.assignment.load();
-        match assignment.held.as_ref().and_then(|held| held.failure.clone()) {
-            Some(failure) => Err(failure),
-            None => Ok(Arc::clone(&assignment.routing)),
-        }
+        self.decide()?;
+        Ok(self.routing())
     }
 
     /// Installs another assignment, and waits until no call follows an earlier one.
@@ -170,11 +168,12 @@ impl Router {
     #[cold]
     pub(super) fn wait_let_go(&self, assignment: Guard<'_, Assignment>) -> Result<()> {
         let (number, held) = (assignment.number, assignment.held.as_ref());
-        let Some((source, failure)) = held.map(|held| (held.source, held.failure.clone())) else { return Ok(()) };
+        let Some((source, undecided)) = held.map(|held| (held.source, held.undecided.clone())) else { return Ok(()) };
         // The move waits for the calls of earlier assignments.
         drop(assignment);
-        if let Some(failure) = failure {
-            return Err(failure);
+        if let Some(undecided) = undecided {
+            // One of the threads that want to write these keys tries again.
+            return self.moving.try_lock().map_or(Err(undecided.error), |_moving| self.decide());
         }
         let shard = self.shard(source)?;
         Stall::new(&shard.tree.counters, &shard.tree.options).during(StallCause::MovedBound, || {

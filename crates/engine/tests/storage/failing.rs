@@ -339,6 +339,54 @@ fn an_object_whose_put_got_no_reply_is_deleted() {
     process.kill(db);
 }
 
+/// Storage refuses everything from some step of a move of a bound on, and serves again later. Then all keys can be
+/// written, and the next process finds what was written.
+#[test]
+fn keys_that_move_while_storage_fails_can_be_written_afterwards() {
+    const REFUSED: u64 = 60;
+    let numbers = || (0..2000).step_by(50);
+    let mut undecided = 0;
+    for step in 0.. {
+        let objects = MemoryObjects::new();
+        let handle = objects.handle();
+        let clock = Arc::new(ManualClock::new());
+        let usual = |objects: &MemoryObjects| {
+            let clock = Arc::<ManualClock>::clone(&clock);
+            Options { background_threads: 0, clock, ..four_shards(options(&of_objects(objects), Syncing::Sync)) }
+        };
+        let process = Process::with_empty_memory();
+        let db = process.open(usual(&handle));
+        numbers().for_each(|number| db.put(&key(number), b"before").unwrap());
+        db.flush().unwrap();
+        let begin = handle.steps() + step;
+        (begin..begin + REFUSED).for_each(|at| handle.fail_at(at, ObjectFault::Refused(ErrorKind::Unavailable)));
+        let moved = db.move_bound(0, &key(300));
+        undecided += u64::from(moved.as_ref().is_err_and(|error| error.to_string().contains("unknown whether")));
+        while handle.steps() < begin + REFUSED {
+            let _refused = handle.list(None);
+        }
+        clock.advance(Duration::from_secs(1));
+        rest(&db);
+        for number in numbers() {
+            assert!(db.get(&key(number)).unwrap().is_some(), "{number} after step {step}");
+            let put = db.put(&key(number), b"after");
+            assert!(put.is_ok(), "{number} after step {step}, where the move gave {moved:?}: {put:?}");
+        }
+        process.kill(db);
+        let process = Process::with_empty_memory();
+        let db = process.open(usual(&objects.handle()));
+        for number in numbers() {
+            let found = db.get(&key(number)).unwrap();
+            assert_eq!(found.as_deref(), Some(&b"after"[..]), "{number} after step {step}");
+        }
+        process.kill(db);
+        if moved.is_ok() {
+            break;
+        }
+    }
+    assert!(undecided > 0);
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let cluster = Cluster::start(64 << 20);
