@@ -465,16 +465,11 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
     let mut by_nothing = None;
     match storage.put(&name, commit.encode(), mode) {
         Ok(()) => {}
-        Err(taken) if taken.kind() == ErrorKind::AlreadyExists => match storage.get(&name) {
-            Ok(bytes) if bytes == commit.encode() && !planted(Bug::LostReplyFences) => {}
-            // What is damaged is nobody's commit: it may be this one.
-            Ok(bytes) => match Commit::decode(&bytes) {
-                Err(cause) if cause.kind() == ErrorKind::Corrupt => return Err(Error::decode(name.as_str(), &cause)),
-                _ => return Ok(Standing::Refused),
-            },
+        Err(taken) if taken.kind() == ErrorKind::AlreadyExists => match taken_by(storage, &name, commit)? {
+            Taken::ByItself => {}
+            Taken::ByAnother => return Ok(Standing::Refused),
             // Pruned since, if there is a later commit.
-            Err(error) if error.kind() == ErrorKind::NotFound => by_nothing = Some(taken_by_nothing(taken)),
-            Err(error) => return Err(error),
+            Taken::ByNothing => by_nothing = Some(taken_by_nothing(taken)),
         },
         Err(error) => return Err(error),
     }
@@ -492,6 +487,38 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
             Err(error)
         }
         _ => Ok(Standing::Refused),
+    }
+}
+
+/// What has the number of a commit.
+enum Taken {
+    /// The commit.
+    ByItself,
+    /// Another writer's.
+    ByAnother,
+    /// It is not there.
+    ByNothing,
+}
+
+/// Reads what has the number of `commit`. What is damaged is nobody's commit, and may be this one. A read may be wrong
+/// once, so only what is found twice is damage.
+fn taken_by(storage: &dyn ObjectStorage, name: &ObjectName, commit: &Commit) -> Result<Taken> {
+    let mut is_again = false;
+    loop {
+        let bytes = match storage.get(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Taken::ByNothing),
+            bytes => bytes?,
+        };
+        if bytes == commit.encode() && !planted(Bug::LostReplyFences) {
+            return Ok(Taken::ByItself);
+        }
+        match Commit::decode(&bytes) {
+            Err(cause) if cause.kind() == ErrorKind::Corrupt && is_again => {
+                return Err(Error::decode(name.as_str(), &cause));
+            }
+            Err(cause) if cause.kind() == ErrorKind::Corrupt => is_again = true,
+            _ => return Ok(Taken::ByAnother),
+        }
     }
 }
 
