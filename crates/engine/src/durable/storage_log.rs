@@ -62,6 +62,9 @@ const LEAST_KEPT_BYTES: u64 = 4 << 20;
 /// The same for the number of files or objects. If each sync puts an object, little data takes many, and a recovery has
 /// to get all of them.
 const MOST_KEPT_SEGMENTS: usize = 256;
+/// Logs that are no longer written to, above which shards flush what these hold. A process that is killed leaves one,
+/// however little it wrote, and the next one has to read all of them.
+const MOST_LEFT_LOGS: usize = 16;
 /// At most this many groups between two places from which the log can be trimmed.
 const MARK_GROUPS: u64 = 32;
 
@@ -529,7 +532,8 @@ impl StorageLog {
         Ok(())
     }
 
-    /// Whether the log cannot be trimmed, and has become long, because a shard has not flushed what it wrote long ago.
+    /// Whether the log, which has become long, cannot be trimmed, or one of many logs cannot be deleted, because a
+    /// shard has not flushed what it wrote long ago.
     pub(crate) fn is_held_by(&self, shard: usize) -> bool {
         let Some(tree) = self.trees().get(shard) else { return false };
         let flushed = tree.view.load().version.version.last_sequence();
@@ -542,15 +546,15 @@ impl StorageLog {
         self.needs_tables(shard).is_some_and(|number| number <= flushed && !is_recorded(number))
     }
 
-    /// If the log has become long: the number up to which tables of a shard must hold everything, so that it can be trimmed.
+    /// If the log has become long, or there are many logs that are no longer written to: the number up to which tables
+    /// of a shard must hold everything, so that the log can be trimmed, or these can be deleted.
     fn needs_tables(&self, shard: usize) -> Option<SequenceNumber> {
         let shipping = lock(&self.shipping);
-        let open = shipping.open.as_ref()?;
-        let is_long = open.end.saturating_sub(open.trimmed) > self.most_kept_bytes;
-        if !is_long && open.log.segments() <= MOST_KEPT_SEGMENTS {
-            return None;
-        }
-        open.marks.front()?.numbers.get(shard).copied()
+        let of_open = shipping.open.as_ref().filter(|open| open.is_long(self.most_kept_bytes));
+        let of_open = of_open.and_then(|open| Some(&open.marks.front()?.numbers));
+        let of_left = shipping.left.last().filter(|_| shipping.left.len() > MOST_LEFT_LOGS);
+        let of_left = of_left.map(|left| &left.numbers);
+        of_open.into_iter().chain(of_left).filter_map(|numbers| numbers.get(shard).copied()).max()
     }
 
     /// Deletes the log of a database that is closed, if tables hold everything.
@@ -586,6 +590,11 @@ impl StorageLog {
 }
 
 impl Open {
+    /// Whether it has more than is kept for a shard that writes little.
+    fn is_long(&self, most_kept_bytes: u64) -> bool {
+        self.end.saturating_sub(self.trimmed) > most_kept_bytes || self.log.segments() > MOST_KEPT_SEGMENTS
+    }
+
     /// Makes `end` a place from which the log can be trimmed, in place of the last one if that is near. `appended` is
     /// what the log has of each shard before it.
     fn mark(&mut self, end: Position, appended: &[Progress], mark_bytes: u64) {

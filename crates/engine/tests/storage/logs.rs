@@ -68,6 +68,25 @@ fn a_log_of_small_objects_does_not_become_many() {
     assert!((left as u64..left as u64 + 60).contains(&read), "{read} requests for {left} objects");
 }
 
+/// A process that is killed leaves a log to the next one, however little it wrote.
+#[test]
+fn logs_of_processes_that_wrote_little_do_not_become_many() {
+    let objects = MemoryObjects::new();
+    let mut most = 0;
+    for life in 0..40 {
+        let handle = objects.handle();
+        let process = Process::with_empty_memory();
+        let db = process.open(Options { background_threads: 0, ..options(&of_objects(&handle), Syncing::Sync) });
+        most = most.max(db.recovery().unwrap().logs);
+        assert!((0..life).all(|number| db.get(&key(number)).unwrap().is_some()), "life {life}");
+        db.put(&key(life), b"little").unwrap();
+        while db.run_background_step() {}
+        handle.end_at(handle.steps());
+        process.kill(db);
+    }
+    assert!(most <= 17, "{most}");
+}
+
 /// An owner is killed after the commit that releases a log, and before all of the log is deleted.
 #[test]
 fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
