@@ -54,6 +54,11 @@ impl Error {
         &self.object
     }
 
+    /// Whether this operation failed.
+    pub(crate) fn is_of(&self, operation: &str) -> bool {
+        self.operation == operation
+    }
+
     /// Whether the same call may succeed later with nothing changed by the caller.
     #[must_use]
     pub const fn is_transient(&self) -> bool {

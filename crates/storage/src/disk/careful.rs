@@ -1,9 +1,10 @@
 //! A disk that does not rely on a folder whose sync failed.
 //!
 //! Entries created there may be gone after a power failure, although later syncs succeed. So nothing more is created in such
-//! a folder, and no sync of it succeeds, until the storage is opened again.
+//! a folder, and no sync of it succeeds, until the storage is opened again. A folder that could not be opened, as when the
+//! process has no file descriptor left, was not synced at all, and can be synced later.
 
-use super::{Disk, DiskEntry, DiskFile};
+use super::{Disk, DiskEntry, DiskFile, OPEN};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::HashSet;
@@ -82,9 +83,32 @@ impl Disk for CarefulDisk {
     fn sync_folder(&self, folder: &str) -> Result<()> {
         self.refuse_broken(folder)?;
         self.disk.sync_folder(folder).inspect_err(|error| {
-            if error.kind() != ErrorKind::NotFound {
+            if error.kind() != ErrorKind::NotFound && !error.is_of(OPEN) {
                 lock(&self.broken).insert(folder.to_owned());
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::OsDisk;
+
+    #[test]
+    fn a_folder_that_could_not_be_opened_can_be_synced_later() {
+        let root = std::env::temp_dir().join(format!("forebay-careful-{}", std::process::id()));
+        let disk = CarefulDisk::new(Arc::new(OsDisk::open(&root).unwrap()));
+        disk.make_folder("folder").unwrap();
+        let (folder, away) = (root.join("folder"), root.join("away"));
+        std::fs::rename(&folder, &away).unwrap();
+        // It leads to itself.
+        std::os::unix::fs::symlink(&folder, &folder).unwrap();
+        assert_eq!(disk.sync_folder("folder").unwrap_err().kind(), ErrorKind::Io);
+        std::fs::remove_file(&folder).unwrap();
+        std::fs::rename(&away, &folder).unwrap();
+        disk.create("folder/file").unwrap();
+        disk.sync_folder("folder").unwrap();
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -27,6 +27,9 @@ use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+/// The operation of an error when a file or folder could not be opened: nothing was done to it.
+pub(crate) const OPEN: &str = "open";
+
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiskEntry {
@@ -92,7 +95,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes the entries of a folder survive a power failure.
     ///
     /// # Errors
-    /// `NotFound`, `Io`: then nothing is known about changes of entries since the last sync.
+    /// `NotFound`, and others of opening the folder: nothing has changed. Those of the sync, as `Io`: then nothing is known
+    /// about changes of entries since the last sync.
     fn sync_folder(&self, folder: &str) -> Result<()>;
 }
 

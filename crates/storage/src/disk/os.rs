@@ -1,6 +1,6 @@
 //! The operating system's files.
 
-use super::{Disk, DiskEntry, DiskFile};
+use super::{Disk, DiskEntry, DiskFile, OPEN};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
@@ -153,8 +153,8 @@ impl Disk for OsDisk {
     }
 
     fn sync_folder(&self, folder: &str) -> Result<()> {
-        let synced = File::open(self.path(folder)).and_then(|file| file.sync_all());
-        synced.map_err(self.failed("sync", folder))
+        let opened = File::open(self.path(folder)).map_err(self.failed(OPEN, folder))?;
+        opened.sync_all().map_err(self.failed("sync", folder))
     }
 }
 
