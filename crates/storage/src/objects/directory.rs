@@ -12,8 +12,13 @@
 //! left by a dead process can be distinguished from those that some process is writing.
 //!
 //! Nothing more is written to a folder whose sync failed (see [`CarefulDisk`]).
+//!
+//! An object that is read stays open between reads, unless many do: a process may have 1024 files open at most places,
+//! and 256 at some, and a large database has thousands of objects.
 
-use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, Unfinished, has_failed, too_short};
+use super::{
+    ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, Unfinished, has_failed, too_short,
+};
 use crate::disk::{CarefulDisk, Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
 use crate::error::Result;
 use crate::name::ObjectName;
@@ -23,11 +28,13 @@ use forebay_base::ErrorKind;
 use forebay_env::HashSet;
 use forebay_env::sync::{Mutex, lock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const TEMPORARY: &str = ".tmp";
 /// Digits of a nonce.
 const NONCE_DIGITS: usize = 16;
+/// Objects that stay open between reads. The others are opened for each read.
+const MOST_KEPT_OPEN: usize = 128;
 
 /// Objects in a folder of a [`Disk`].
 #[derive(Debug, Clone)]
@@ -42,6 +49,9 @@ struct Inner {
     count: AtomicU64,
     /// Folders that survive a power failure.
     known: Mutex<HashSet<String>>,
+    /// Readers that keep their file open, and how many may.
+    kept_open: AtomicUsize,
+    most_kept_open: usize,
 }
 
 impl DirectoryObjects {
@@ -49,8 +59,19 @@ impl DirectoryObjects {
     /// a random number.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, nonce: u64) -> Self {
-        let (disk, count, known) = (Arc::new(CarefulDisk::new(disk)), AtomicU64::new(0), Mutex::default());
-        Self { inner: Arc::new(Inner { disk, nonce, count, known }) }
+        Self::keeping_open(MOST_KEPT_OPEN, disk, nonce)
+    }
+
+    fn keeping_open(most_kept_open: usize, disk: Arc<dyn Disk>, nonce: u64) -> Self {
+        let inner = Inner {
+            disk: Arc::new(CarefulDisk::new(disk)),
+            nonce,
+            count: AtomicU64::new(0),
+            known: Mutex::default(),
+            kept_open: AtomicUsize::new(0),
+            most_kept_open,
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The disk, for other files there. It relies on no folder on which the objects do not.
@@ -103,6 +124,12 @@ impl Inner {
                 _ => return Ok((path, file)),
             }
         }
+    }
+
+    /// Whether one more reader may keep its file open. If so, it is counted.
+    fn keeps_one_more(&self) -> bool {
+        let more = |kept: usize| (kept < self.most_kept_open).then_some(kept + 1);
+        self.kept_open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Files that nobody writes, locked, with their paths.
@@ -173,7 +200,8 @@ impl ObjectStorage for DirectoryObjects {
 
     fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
         let file = self.inner.disk.open(name.as_str(), false)?;
-        Ok(Arc::new(FileReader { file, name: name.clone() }))
+        let kept = self.inner.keeps_one_more().then_some(file);
+        Ok(Arc::new(FileReader { inner: Arc::clone(&self.inner), kept, name: name.clone() }))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64> {
@@ -284,23 +312,43 @@ impl Drop for FileWriter {
 
 #[derive(Debug)]
 struct FileReader {
-    file: Arc<dyn DiskFile>,
+    inner: Arc<Inner>,
     name: ObjectName,
+    /// The file; none if each read opens it.
+    kept: Option<Arc<dyn DiskFile>>,
 }
 
 impl ObjectReader for FileReader {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        if self.file.read_at(offset, out)? == out.len() {
-            return Ok(());
+        self.read_many(&mut [ReadRequest { offset, out }])
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        let file = match &self.kept {
+            Some(file) => Arc::clone(file),
+            None => self.inner.disk.open(self.name.as_str(), false)?,
+        };
+        for request in requests {
+            if file.read_at(request.offset, request.out)? != request.out.len() {
+                return Err(too_short(self.name.as_str(), request.offset, request.out.len()));
+            }
         }
-        Err(too_short(self.name.as_str(), offset, out.len()))
+        Ok(())
+    }
+}
+
+impl Drop for FileReader {
+    fn drop(&mut self) {
+        if self.kept.take().is_some() {
+            self.inner.kept_open.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{DiskFault, SimDisk};
+    use crate::disk::{DiskFault, OsDisk, SimDisk};
 
     fn name() -> ObjectName {
         ObjectName::new("table/1").unwrap()
@@ -336,6 +384,36 @@ mod tests {
     }
 
     #[test]
+    fn only_some_objects_stay_open() {
+        let folder = std::env::temp_dir().join(format!("forebay-kept-open-{}", std::process::id()));
+        let objects = DirectoryObjects::keeping_open(1, Arc::new(OsDisk::open(&folder).unwrap()), 1);
+        let put_and_open = |text: &str| {
+            let name = ObjectName::new(format!("table/{text}")).unwrap();
+            objects.put(&name, Bytes::copy_from_slice(text.as_bytes()), PutMode::Replace).unwrap();
+            objects.open(&name).unwrap()
+        };
+        let read = |reader: &Arc<dyn ObjectReader>, bytes| {
+            let mut out = vec![0; bytes];
+            reader.read_at(0, &mut out).map(|()| out)
+        };
+        let [one, two] = ["one", "two"].map(put_and_open);
+        assert_eq!([read(&one, 3), read(&two, 3)].map(Result::unwrap), [b"one", b"two"]);
+        let too_much = [read(&one, 4), read(&two, 4)];
+        assert_eq!(too_much.map(|read| read.unwrap_err().kind()), [ErrorKind::Corrupt; 2]);
+        // What is open can be read without its name.
+        let remove = |text: &str| std::fs::remove_file(folder.join("table").join(text)).unwrap();
+        ["one", "two"].into_iter().for_each(remove);
+        assert_eq!(read(&one, 3).unwrap(), b"one");
+        assert_eq!(read(&two, 3).unwrap_err().kind(), ErrorKind::NotFound);
+        // A reader that is gone makes room.
+        drop(one);
+        let three = put_and_open("three");
+        remove("three");
+        assert_eq!(read(&three, 5).unwrap(), b"three");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_sweep_leaves_what_others_write() {
         let disk = SimDisk::new();
         let objects = |nonce| DirectoryObjects::new(Arc::new(disk.handle()), nonce);
@@ -350,7 +428,7 @@ mod tests {
     #[test]
     fn a_sweep_of_files_leaves_what_others_write() {
         let folder = std::env::temp_dir().join(format!("forebay-sweep-{}", std::process::id()));
-        let objects = |nonce| DirectoryObjects::new(Arc::new(crate::disk::OsDisk::open(&folder).unwrap()), nonce);
+        let objects = |nonce| DirectoryObjects::new(Arc::new(OsDisk::open(&folder).unwrap()), nonce);
         let [one, other] = [objects(1), objects(2)];
         let mut writer = one.writer(&name()).unwrap();
         writer.write(Bytes::from_static(b"one")).unwrap();
