@@ -172,15 +172,15 @@ pub struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// Its owner runs it with the least cost.
+    /// Its owner runs it with the least cost. There was no attempt.
     Home = 1,
     /// The memory node runs it with the least cost.
     Near = 2,
-    /// No executor can run it, or too many jobs wait.
+    /// No executor can run it, or too many jobs wait. There was no attempt.
     Busy = 3,
     /// The executor failed.
     Failed = 4,
-    /// All attempts were lost.
+    /// Attempts were lost, and there are no more.
     Lost = 5,
     /// Its owner no longer wants it.
     Ended = 6,

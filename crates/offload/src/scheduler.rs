@@ -295,10 +295,9 @@ impl Scheduler {
     fn lose(&mut self, now: Nanos, name: JobName, reason: Reason) {
         let most = self.policy.attempts;
         let Some(tracked) = self.jobs.get_mut(&name) else { return };
-        let Some((owner, package, home)) = tracked.asked else { return self.forget(name) };
+        let Some((_, package, home)) = tracked.asked else { return self.forget(name) };
         if tracked.attempts >= most {
-            self.forget(name);
-            return self.send(owner, name, Attempt::default(), Body::Abort(reason));
+            return self.turn_away(name, reason);
         }
         tracked.avoid = tracked.stage.party();
         tracked.stage = Stage::Waiting { since: now };
@@ -336,16 +335,23 @@ impl Scheduler {
                 self.line.remove(name, true);
                 self.assign(now, name, executor);
             }
-            Place::Not(reason) => {
-                let owner = self.jobs.get(&name).and_then(|tracked| tracked.asked);
-                self.forget(name);
-                if let Some((owner, ..)) = owner {
-                    self.send(owner, name, Attempt::default(), Body::Abort(reason));
-                }
-            }
+            Place::Not(reason) => self.turn_away(name, reason),
             Place::Wait => return false,
         }
         true
+    }
+
+    /// Tells the owner of a job why nobody runs it. If there was an attempt, the owner must know that, because the
+    /// attempt may have left objects in storage. Jobs that a memory node can run leave none.
+    fn turn_away(&mut self, name: JobName, reason: Reason) {
+        let asked = self.jobs.get(&name).and_then(|tracked| Some((tracked.asked?.0, tracked.attempts)));
+        self.forget(name);
+        let Some((owner, attempts)) = asked else { return };
+        let reason = match reason {
+            Reason::Home | Reason::Busy if attempts > 0 => Reason::Lost,
+            _ => reason,
+        };
+        self.send(owner, name, Attempt::default(), Body::Abort(reason));
     }
 
     /// Returns the greedy choice: least cost. A busy owner is asked to run its job itself only after the job has waited
@@ -592,6 +598,33 @@ mod tests {
         assert!(asked[0].0 != asked[1].0 && asked[1].0 != asked[2].0);
         // After the last attempt its owner runs the job.
         assert_eq!((asked[3].0, asked.len(), scheduler.jobs()), (OWNER, 4, 0));
+    }
+
+    /// It then looks for what the attempt may have left.
+    #[test]
+    fn an_owner_is_told_that_there_was_an_attempt() {
+        for home in [load(1, 1), load(0, 2)] {
+            let mut scheduler = Scheduler::new(Term(0), Policy::default());
+            beats(&mut scheduler, 0, Party(10), beat(load(0, 1)));
+            prepare(&mut scheduler, 0, 1, package(100, 0), home);
+            assert!(matches!(told(&mut scheduler)[..], [(Party(10), Body::Assign { .. })]));
+            // There may be more attempts, and there is nobody for them.
+            scheduler.left(0, Party(10));
+            assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Lost))], 0));
+        }
+        // The last attempt was refused, and not the one before.
+        let mut scheduler = Scheduler::new(Term(0), Policy { attempts: 2, ..Policy::default() });
+        for party in [10, 11] {
+            beats(&mut scheduler, 0, Party(party), beat(load(0, 1)));
+        }
+        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+        for _ in 0..2 {
+            let asked = scheduler.take_messages();
+            let [(to, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
+            let body = Body::Abort(Reason::Busy);
+            say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body });
+        }
+        assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Lost))], 0));
     }
 
     #[test]
