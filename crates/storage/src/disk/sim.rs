@@ -4,7 +4,7 @@
 //! planned. So a killed process is a handle that ends at a step, a process that hangs and wakes up is an older handle, and
 //! [`SimDisk::lose_power`] replaces the files by one of the images that the contract of [`super`] allows.
 
-use super::{Disk, DiskEntry, DiskFile};
+use super::{Disk, DiskEntry, DiskFile, OPEN};
 use crate::error::{Error, Result};
 use crate::rot::{RottenRead, replace};
 use forebay_base::ErrorKind;
@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum DiskFault {
     /// Nothing is done, and an error is returned.
     Refused(ErrorKind),
+    /// Like `Refused`, and the error says that what the operation needs could not be opened: the process has no file
+    /// descriptor left.
+    NotOpened(ErrorKind),
     /// Everything is done, but an error is returned.
     Reported(ErrorKind),
     /// Half of the bytes are written, and an error is returned. Like `Refused` where nothing is written.
@@ -341,6 +344,7 @@ impl SimDisk {
             (None | Some(DiskFault::Lie), _) => work(&mut files),
             (Some(DiskFault::Reported(error)), _) => work(&mut files).and(Err(injected(error))),
             (Some(DiskFault::Half(error)), Step::Write) => partly(&mut files).and(Err(injected(error))),
+            (Some(DiskFault::NotOpened(error)), _) => Err(Error::new(error, OPEN, object, "an injected fault")),
             (Some(DiskFault::Lost), Step::SyncOfFile) => partly(&mut files).and(Err(injected(ErrorKind::Io))),
             (Some(DiskFault::Refused(error) | DiskFault::Half(error)), _) => Err(injected(error)),
             (Some(DiskFault::Lost), _) => Err(injected(ErrorKind::Io)),

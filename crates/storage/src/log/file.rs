@@ -46,7 +46,7 @@ use super::group::Group;
 use super::reader::{Cut, LogReader, Part, Recovery};
 use super::source::{self, LOG, Source};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
-use crate::disk::{Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
+use crate::disk::{Disk, DiskFile, OPEN, list_if_there, make_folders, path_in, read_file, remove_if_there};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
 use crate::planted::{Bug, planted};
@@ -333,7 +333,8 @@ fn segment_path(folder: &str, number: u64) -> String {
 }
 
 /// Begins a segment in a new file. When this has returned, the segment survives with its first room. An error comes with a
-/// flag that says whether another file can be tried: true if no sync failed except because there was no room.
+/// flag that says whether another file can be tried: true if no sync failed, except because there was no room, or
+/// because the folder could not be opened to be synced.
 fn begin_segment(
     disk: &dyn Disk,
     folder: &str,
@@ -346,7 +347,7 @@ fn begin_segment(
     file.write_at(0, &header.encode()).map_err(|error| (error, true))?;
     let synced = file.sync();
     let synced = if planted(Bug::FolderIsNotSynced) { synced } else { synced.and_then(|()| disk.sync_folder(folder)) };
-    synced.map_err(|error| (error.clone(), error.kind() == ErrorKind::Full))?;
+    synced.map_err(|error| (error.clone(), error.kind() == ErrorKind::Full || error.is_of(OPEN)))?;
     Ok(Segment { file, number: header.number, start: header.start, reserved })
 }
 

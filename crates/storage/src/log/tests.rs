@@ -88,6 +88,27 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
     assert_eq!(went_on, [1, 2, 3]);
 }
 
+/// The last file descriptor goes to the next segment, and none is left to sync the folder.
+#[test]
+fn a_log_goes_on_once_its_folder_can_be_opened() {
+    let disk = Arc::new(SimDisk::new());
+    let name = ObjectName::new("log").unwrap();
+    let options = FileLogOptions { segment_bytes: 400, reserve_bytes: 400 };
+    let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+    log.append(0, 1, &[1; 250]).unwrap();
+    // The steps before sync the full segment, create the next one, make room, write its header, and sync it.
+    disk.fail_at(disk.steps() + 5, DiskFault::NotOpened(ErrorKind::Io));
+    assert_eq!(log.append(0, 2, &[2; 250]).unwrap_err().kind(), ErrorKind::Io);
+    assert!(log.failure().is_none());
+    let end = log.append(0, 3, &[3; 250]).unwrap();
+    log.sync(end).unwrap();
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let disk: Arc<dyn Disk> = disk;
+    let reader = open_log(&objects, Some(&disk), &name, Recovery::Seal).unwrap();
+    let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+    assert_eq!((marks, reader.segments()), (vec![1, 3], 2));
+}
+
 /// The last group looks torn when a read returns a wrong bit of it. A second read finds it whole.
 #[test]
 fn one_read_that_is_wrong_cuts_nothing_of_a_log() {
