@@ -69,17 +69,18 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
     if !kept_of(kept, name).is_empty() {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a checkpoint {name:?} already")));
     }
-    // Its objects are kept before a later commit can make garbage of them.
-    let (id, bytes) = register.read(|committed, commit| {
+    let objects = place.storage.objects();
+    // Its objects are kept before a later commit can make garbage of them. It is there before one can let go of what a
+    // clone has from another database, whose owner looks at the commits first, and then at the checkpoints.
+    let (id, object, put) = register.read(|committed, commit| {
         let id = CheckpointId::new(name, commit)?;
         let checkpoint = without_memory(committed)?;
+        let (object, bytes) = (place.checkpoint(&id)?, checkpoint.to_snapshot().encode()?);
         kept.add(&id.to_string(), Some(checkpoint.objects()));
-        Ok((id, checkpoint.to_snapshot().encode()?))
+        let put = objects.put_once(&object, bytes.into());
+        Ok((id, object, put))
     })?;
-    let objects = place.storage.objects();
-    let object = place.checkpoint(&id)?;
-    let put = objects.put_once(&object, bytes.into()).map_err(Error::from);
-    put.and_then(|()| register.confirm()).inspect_err(|_| {
+    put.map_err(Error::from).and_then(|()| register.confirm()).inspect_err(|_| {
         // Once there is another commit, no other checkpoint has this number. What waits meanwhile is left to the next
         // owner.
         if register.confirm().is_ok() && objects.delete(&object).is_ok() {

@@ -373,15 +373,15 @@ impl Committed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durable::checkpoints;
+    use crate::remote::kept::Kept;
     use crate::terms::Options;
     use crate::tree::version::identity;
-    use forebay_storage::{MemoryObjects, ObjectFault, Storage, StorageOptions};
+    use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage, Storage, StorageOptions};
     use forebay_table::{StoreConfig, VersionEdit};
 
-    /// Another shard, or the log, may make a commit count before the thread whose commit it was goes on.
-    #[test]
-    fn a_commit_that_failed_and_may_count_is_told_as_such_whoever_makes_it_count() {
-        let objects = MemoryObjects::new();
+    /// The register of a new database, and the version of its only shard.
+    fn owned(objects: &MemoryObjects) -> (Place, Register, Version) {
         let storage = Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default());
         let place = Place::new(&storage, "db").unwrap();
         let options = Options::default();
@@ -395,10 +395,17 @@ mod tests {
             to_finish: false,
         };
         let database = DatabaseIdentity { database: 7, config };
-        let before = Version::empty(identity(&options, 7, 0));
-        let claimed = Claimed::claim(&place, None, &database, std::slice::from_ref(&before)).unwrap();
+        let version = Version::empty(identity(&options, 7, 0));
+        let claimed = Claimed::claim(&place, None, &database, std::slice::from_ref(&version)).unwrap();
         let committed = claimed.committed.clone();
-        let register = claimed.begin(committed).unwrap();
+        (place, claimed.begin(committed).unwrap(), version)
+    }
+
+    /// Another shard, or the log, may make a commit count before the thread whose commit it was goes on.
+    #[test]
+    fn a_commit_that_failed_and_may_count_is_told_as_such_whoever_makes_it_count() {
+        let objects = MemoryObjects::new();
+        let (_, register, before) = owned(&objects);
         let after = |last| {
             let edit = VersionEdit { last_sequence: Some(SequenceNumber(last)), ..VersionEdit::default() };
             before.apply(&edit).unwrap()
@@ -417,5 +424,23 @@ mod tests {
         assert!(!register.record(0, &after(3)).unwrap_err().may_count);
         register.settle().unwrap();
         assert_eq!(register.flushed(), [SequenceNumber(2)]);
+    }
+
+    /// The next commit of a clone may let go of what belongs to another database. From then on, only the checkpoint keeps
+    /// it.
+    #[test]
+    fn a_checkpoint_is_there_before_the_next_commit() {
+        let objects = MemoryObjects::new();
+        let (place, register, _) = owned(&objects);
+        let (register, seen) = (Arc::new(register), Arc::new(Mutex::new(None)));
+        let (inner, outcome, other) = (Arc::clone(&register), Arc::clone(&seen), objects.handle());
+        let prefix = place.all_checkpoints().unwrap();
+        objects.interrupt_at(objects.steps(), move || {
+            let is_there = !other.list(Some(&prefix)).unwrap().is_empty();
+            *lock(&outcome) = Some((is_there, inner.state.try_lock().is_ok()));
+        });
+        checkpoints::create(&place, &register, &Kept::default(), "one").unwrap();
+        assert_eq!(*lock(&seen), Some((false, false)), "neither is it there, nor can anybody commit");
+        assert_eq!(checkpoints::list(&place).unwrap(), ["one"]);
     }
 }
