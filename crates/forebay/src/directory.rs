@@ -24,8 +24,19 @@ use std::time::Duration;
 const STORAGE_TEMPORARY: &str = ".tmp";
 
 /// What a database has in its folder (`docs/concepts/storage.md`).
-const PARTS: [&str; 10] =
-    ["backup", "bench", "checkpoint", "clone", "commit", "dropping", "log", "members", "segment", "unfinished"];
+const PARTS: [&str; 11] = [
+    "backup",
+    "bench",
+    "checkpoint",
+    "clone",
+    "commit",
+    "dropping",
+    "log",
+    "members",
+    "reader",
+    "segment",
+    "unfinished",
+];
 
 /// The parts in which all names are numbers of twenty digits.
 const NUMBERED: [&str; 4] = ["commit", "log", "members", "segment"];

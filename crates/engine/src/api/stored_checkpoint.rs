@@ -161,7 +161,8 @@ impl Db {
     /// # Errors
     /// `NotFound` when there is no such checkpoint; `Busy` when another checkpoint got its name meanwhile; `Corrupt`,
     /// naming the object, when what it names is damaged or missing; `Invalid` when a database of that name lives in the
-    /// other storage, or another database was backed up to it; those of the storages.
+    /// other storage, or another database was backed up to it, also for the name of a database that this one is a clone
+    /// of, and whose objects it names; those of the storages.
     pub fn back_up(storage: &Storage, name: &str, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
         checkpoints::back_up(&Place::new(storage, name)?, checkpoint, to)
     }

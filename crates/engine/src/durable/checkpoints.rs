@@ -5,6 +5,7 @@
 //!   NAME/clone/CHECKPOINT=N/CLONE      a database that began with it, and may read what it names
 //!   NAME/dropping/CHECKPOINT=N         somebody is dropping this backup: no clone begins with it; has its bytes
 //!   NAME/backup                        which database the checkpoints here are of, where it does not live (a root, epoch 0)
+//!   NAME/reader/OTHER                  backups of OTHER, which began as a clone, name objects of this database
 //! ```
 //!
 //! N is the number of the last commit before the checkpoint was made ([`CheckpointId`]). A checkpoint may get the name
@@ -33,7 +34,9 @@
 //!
 //! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the checkpoint's
 //! database, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
-//! objects that it names, under the same names in another storage, the checkpoint last.
+//! objects that it names, under the same names in another storage, the checkpoint last. One of a clone also has objects
+//! of the databases that the clone came from. They are copied if these databases may have backups there, and stay when
+//! such backups are dropped.
 
 use crate::durable::database::{CheckpointId, Committed, Place};
 use crate::durable::register::{Claimed, Register};
@@ -322,8 +325,8 @@ fn check_free(target: &Place) -> Result<()> {
 ///
 /// # Errors
 /// `NotFound`; `Busy` when another checkpoint got its name meanwhile; `Corrupt`, naming the object that is damaged or
-/// missing; `Invalid` when a database lives at that place, or it has backups of another one; those of the storages:
-/// call again, and it continues.
+/// missing; `Invalid` when a database lives at that place, or it has backups of another one, or so for a place of whose
+/// objects a clone names some; those of the storages: call again, and it continues.
 pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
     let target = place.in_storage(to);
     let (from, to) = (place.storage.objects(), to.objects());
@@ -333,6 +336,7 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     if Committed::of(&target.history()?)?.is_some() {
         return Err(Error::invalid("a database of this name lives in that storage: choose another one"));
     }
+    let origins = origins(place, &committed, &target.storage)?;
     match backed_up(&target)? {
         Some(other) if other != number => {
             return Err(Error::invalid(
@@ -340,10 +344,15 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
             ));
         }
         Some(_) => {}
-        None => {
-            let root = StorageRoot { database: number, epoch: 0 };
-            to.put(&target.backup()?, root.encode()?.into(), PutMode::IfAbsent)?;
+        None => has_backups_of(&target, number)?,
+    }
+    for (origin, database) in origins {
+        if let Some(database) = database
+            && backed_up(&origin)?.is_none()
+        {
+            has_backups_of(&origin, database)?;
         }
+        to.put(&origin.reader(place.root().as_str())?, Bytes::new(), PutMode::Replace)?;
     }
     end_drops(&target)?;
     target.sweep();
@@ -381,7 +390,44 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     Ok(summary)
 }
 
-/// Drops a backup, and the objects that no other backup of the database names.
+/// The databases of whose objects a checkpoint of a clone names some, where these are copied to, each with its number.
+///
+/// # Errors
+/// `Invalid` when a database of such a name lives there, or another one has backups there; those of the storages.
+fn origins(place: &Place, checkpoint: &Committed, to: &Storage) -> Result<Vec<(Place, Option<u128>)>> {
+    let mut names = BTreeSet::new();
+    for object in checkpoint.objects() {
+        if !place.owns(&ObjectName::new(object.as_str())?)
+            && let Some((name, _)) = object.rsplit_once("/segment/")
+        {
+            names.insert(name.to_owned());
+        }
+    }
+    let origin = |name: String| -> Result<(Place, Option<u128>)> {
+        let (from, target) = (Place::new(&place.storage, &name)?, Place::new(to, &name)?);
+        let database = match Committed::of(&from.history()?)? {
+            Some(committed) => Some(committed.identity.database),
+            None => backed_up(&from)?,
+        };
+        let there = backed_up(&target)?;
+        if Committed::of(&target.history()?)?.is_some() || there.is_some() && there != database {
+            return Err(Error::invalid(format!(
+                "the checkpoint names objects of the database {name:?}, and a database of this name lives in that \
+                 storage, or another one has backups there: choose another storage"
+            )));
+        }
+        Ok((target, database))
+    };
+    names.into_iter().map(origin).collect()
+}
+
+/// Notes that a place has backups of a database.
+fn has_backups_of(place: &Place, database: u128) -> Result<()> {
+    let root = StorageRoot { database, epoch: 0 };
+    Ok(place.storage.objects().put(&place.backup()?, root.encode()?.into(), PutMode::IfAbsent)?)
+}
+
+/// Drops a backup, and the objects that no other backup of the database, and none of its clones, names.
 ///
 /// # Errors
 /// `NotFound`; `Busy` while a clone needs it, or when the database lives here; `Unsupported` when a newer build made
@@ -402,7 +448,7 @@ fn drop_backup_of(place: &Place, id: &CheckpointId) -> Result<()> {
     let bytes = read_object(place, id)?;
     // Even for a damaged one it is known what to delete: what no other one names.
     decode(place, id, &bytes).map(drop).or_else(unless_newer)?;
-    let needed = named_by(place, ids(place)?.into_iter().filter(|other| other != id))?;
+    let needed = needed(place, ids(place)?.into_iter().filter(|other| other != id))?;
     begin_drop(place, id, bytes.clone())?;
     delete_for_good(place, id)?;
     end_drop(place, id, &bytes, needed.as_ref())
@@ -435,7 +481,7 @@ fn end_drops(place: &Place) -> Result<Vec<CheckpointId>> {
     }
     let mut ended = Vec::new();
     let there = ids(place)?;
-    let needed = named_by(place, there.iter().cloned())?;
+    let needed = needed(place, there.iter().cloned())?;
     for mark in marks {
         let Some(id) = mark.name.after(&prefix).and_then(CheckpointId::parse) else { continue };
         if there.contains(&id) {
@@ -501,6 +547,22 @@ fn named_by(place: &Place, ids: impl IntoIterator<Item = CheckpointId>) -> Resul
         }
     }
     Ok(Some(named))
+}
+
+/// The objects that some backups of a database name, and all backups of its clones; `None` when one of them is damaged.
+///
+/// # Errors
+/// `Unsupported` for one of a newer build; those of the storage.
+fn needed(place: &Place, backups: impl IntoIterator<Item = CheckpointId>) -> Result<Option<BTreeSet<String>>> {
+    let mut needed = named_by(place, backups)?;
+    let prefix = place.all_readers()?;
+    for note in place.storage.objects().list(Some(&prefix))? {
+        let Some(name) = note.name.after(&prefix) else { continue };
+        let reader = Place::new(&place.storage, name)?;
+        let named = named_by(&reader, ids(&reader)?)?;
+        needed = needed.zip(named).map(|(needed, named)| needed.into_iter().chain(named).collect());
+    }
+    Ok(needed)
 }
 
 /// Ignores what is damaged, but not what a newer build made.

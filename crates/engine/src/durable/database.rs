@@ -7,6 +7,7 @@
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
 //!   NAME/dropping/…                    those of backups that somebody is dropping
+//!   NAME/reader/OTHER                  backups of a clone, of another name, that name objects of this database
 //!   NAME/unfinished                    what is here is not whole: somebody drops it on a full disk. Earlier builds also said
 //!                                      so of what they made; now the commits do
 //!   NAME/bench                         a benchmark made this, and nobody else has opened it since (a root: its last epoch)
@@ -98,6 +99,15 @@ impl Place {
 
     pub(crate) fn backup(&self) -> Result<ObjectName> {
         Ok(self.root.join("backup")?)
+    }
+
+    /// The note that backups of another database, which began as a clone, name objects of this one.
+    pub(crate) fn reader(&self, other: &str) -> Result<ObjectName> {
+        Ok(self.all_readers()?.join(other)?)
+    }
+
+    pub(crate) fn all_readers(&self) -> Result<ObjectName> {
+        Ok(self.root.join("reader")?)
     }
 
     pub(crate) fn unfinished(&self) -> Result<ObjectName> {

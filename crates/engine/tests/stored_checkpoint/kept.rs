@@ -336,6 +336,58 @@ fn a_backup_that_a_clone_needs_stays_when_another_gets_its_name() {
     db.close().unwrap();
 }
 
+/// The backup of a clone has objects of the first database, under their names. Backups of the first database may come
+/// and go beside it, and nothing of another database of that name is touched.
+#[test]
+fn a_backup_of_a_clone_shares_names_with_the_first_database_only() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let (_process, db, model) = with_checkpoint(&storage, "one");
+    Db::clone_checkpoint(&storage, "db", "one", "copy").unwrap();
+    let named = |storage: &Storage| Options {
+        name: Some("copy".to_owned()),
+        bulk_load: true,
+        ..options(storage, Syncing::Sync)
+    };
+    let process = Process::with_empty_memory();
+    let copy = process.open(named(&storage));
+    copy.create_checkpoint("of-copy").unwrap();
+    copy.close().unwrap();
+    assert_eq!(segments(&objects, "copy"), 0, "all of it is the first database's");
+
+    let [strange, strange_backup] = [(); 2].map(|()| of_objects(&MemoryObjects::new().handle()));
+    let (_other_process, other, mut of_other) = with_checkpoint(&strange, "one");
+    change(&other, &mut of_other, 9);
+    other.create_checkpoint("two").unwrap();
+    Db::back_up(&strange, "db", "two", &strange_backup).unwrap();
+    for to in [&strange, &strange_backup] {
+        assert_eq!(Db::back_up(&storage, "copy", "of-copy", to).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(Db::stored_checkpoints(to, "copy").unwrap(), [""; 0]);
+        assert_eq!(at(to, "two").unwrap(), of_other);
+    }
+
+    for is_first in [true, false] {
+        let backup = of_objects(&MemoryObjects::new().handle());
+        let back_up = |name: &str, checkpoint: &str| Db::back_up(&storage, name, checkpoint, &backup).map(drop);
+        if is_first {
+            back_up("copy", "of-copy").unwrap();
+        }
+        back_up("db", "one").unwrap();
+        back_up("copy", "of-copy").unwrap();
+        assert_eq!(Db::back_up(&strange, "db", "two", &backup).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(at(&backup, "one").unwrap(), model);
+        Db::drop_backup(&backup, "db", "one").unwrap();
+        let reader = Process::with_empty_memory();
+        let found = Db::open_checkpoint(&reader.clients, named(&backup), "of-copy").unwrap();
+        assert_eq!(contents(&found), model);
+        found.close().unwrap();
+        assert_eq!(problems(&backup, "copy"), (Vec::new(), 1));
+        Db::drop_backup(&backup, "copy", "of-copy").unwrap();
+    }
+    other.close().unwrap();
+    db.close().unwrap();
+}
+
 /// A checkpoint is dropped while it is cloned, and another one gets its name.
 #[test]
 fn a_clone_gives_way_to_another_checkpoint_of_the_name() {
