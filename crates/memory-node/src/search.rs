@@ -57,13 +57,13 @@ impl JobRunner for ShortScan {
     }
 }
 
-/// Refuses arguments that are too long.
+/// Refuses arguments that are too long. A reader that is told of something unsupported would never ask again.
 fn check(job: &Job) -> Result<(), JobError> {
     if job.arguments.len() <= MOST_ARGUMENT_BYTES {
         return Ok(());
     }
     let message = format!("the arguments of a search have at most {MOST_ARGUMENT_BYTES} bytes here");
-    Err(JobError::new(ErrorKind::Unsupported, message))
+    Err(JobError::new(ErrorKind::Invalid, message))
 }
 
 /// An error of the sender of the arguments.
