@@ -241,7 +241,8 @@ impl Door {
     /// with `for_all` everybody.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when something else is there or a node is alive; [`Error::File`].
+    /// [`Error::Invalid`] when something else is there, a node is alive, or somebody keeps the folder locked;
+    /// [`Error::File`].
     pub(super) fn open(path: &Path, for_all: bool) -> Result<Self, Error> {
         let at = address(path)?;
         let _lock = lock_folder(path, LOCK_PATIENCE)?;

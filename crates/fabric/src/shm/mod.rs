@@ -72,7 +72,8 @@ use std::time::Duration;
 /// open. The socket of a dead node is replaced.
 ///
 /// # Errors
-/// [`Error::Invalid`] when a node is alive there or the path cannot be used, [`Error::Io`].
+/// [`Error::Invalid`] when a node is alive there, the path cannot be used, or somebody keeps its folder locked;
+/// [`Error::Io`].
 pub fn listen(path: &Path, node: u32) -> Result<ShmListener, Error> {
     listen_for(path, node, Users::default())
 }
