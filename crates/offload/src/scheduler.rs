@@ -137,8 +137,7 @@ impl Scheduler {
         let excess = self.line.waiting_of(database).saturating_sub(self.policy.most_waiting);
         for _ in 0..excess.min(count) {
             let Some(name) = self.line.take_last(database) else { return };
-            let Some((owner, ..)) = self.jobs.remove(&name).and_then(|tracked| tracked.asked) else { continue };
-            self.send(owner, name, Attempt::default(), Body::Abort(Reason::Busy));
+            self.turn_away(name, Reason::Busy);
         }
     }
 
@@ -625,6 +624,17 @@ mod tests {
             say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body });
         }
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Lost))], 0));
+        // There was one, and another job took the last place in the line.
+        let mut scheduler = Scheduler::new(Term(0), Policy { most_waiting: 1, ..Policy::default() });
+        beats(&mut scheduler, 0, Party(10), beat(Load { queue_limit: 0, ..load(0, 1) }));
+        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+        let asked = scheduler.take_messages();
+        let [(_, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
+        let lost = Message { term: Term(0), name: name(1), attempt, body: Body::Abort(Reason::Failed) };
+        let body = Body::Prepare { package: package(100, 0), home: load(1, 1) };
+        let next = Message { term: Term(0), name: name(2), attempt: Attempt::default(), body };
+        scheduler.receive(0, Party(10), &[next, lost].map(Letter::Message));
+        assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Lost))], 1));
     }
 
     #[test]
