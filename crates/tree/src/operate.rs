@@ -406,6 +406,9 @@ impl TreeClient {
                 continue;
             }
             let mut read = self.read_bucket(leaf, key, reserve)?;
+            if read.reserved.is_some_and(|reserved| reserved >= MANY_RESERVED) {
+                self.lower_reserved(&read)?;
+            }
             let (found, _) = self.find_key(&read.bytes, leaf, key, false)?;
             let done = match found {
                 Found::Stale | Found::Frozen => {
@@ -556,9 +559,6 @@ impl TreeClient {
             }
         }
         if slot >= slots {
-            if slot >= MANY_RESERVED {
-                self.lower_reserved(read)?;
-            }
             self.replace_full(key.bytes, read.leaf)?;
             return Ok(None);
         }
@@ -571,7 +571,7 @@ impl TreeClient {
     }
 
     /// Lowers the number of reserved slots of a full bucket, where nobody has changed it since it was read. Each insert
-    /// that finds no memory for another leaf raises it, and it must not reach the bits above.
+    /// of a key that is there, or that finds no memory for another leaf, raises it. It must not reach the bits above.
     fn lower_reserved(&mut self, read: &ReadBucket) -> Result<(), Error> {
         let control = Bucket::new(&read.bytes).control();
         if control.generation() != read.leaf.generation() || control.reserved() < MANY_RESERVED {
@@ -765,5 +765,12 @@ mod tests {
         assert!(client.insert(key.bytes, b"value").unwrap());
         assert!(Control(client.read_word(0, at).unwrap()).reserved() < 100);
         assert_eq!(client.get(key.bytes).unwrap().as_deref(), Some(&b"value"[..]));
+        // The key is there.
+        let leaf = client.leaf(&key).unwrap();
+        let (offset, _) = client.bucket_place(leaf, &key);
+        let at = tree.memory.resolve(leaf.address(), offset).unwrap();
+        client.write_words(0, at, &[Control::new(leaf.generation(), MANY_RESERVED).0]).unwrap();
+        assert!(!client.insert(key.bytes, b"another").unwrap());
+        assert!(Control(client.read_word(0, at).unwrap()).reserved() < 100);
     }
 }
