@@ -156,7 +156,7 @@ pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<ExtentId, Error
                 clock.sleep(LEASE_PAUSE);
             }
             leased => {
-                let full = |why: String| forebay_memory_client::Error::Full(why);
+                let full = forebay_memory_client::Error::Full;
                 let extent = leased?.first().copied().ok_or_else(|| full("nothing was granted".into()))?;
                 if extent.0 < MAX_EXTENT {
                     return Ok(extent);
