@@ -617,10 +617,10 @@ mod tests {
             beats(&mut scheduler, 0, Party(party), beat(load(0, 1)));
         }
         prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
-        for _ in 0..2 {
+        for reason in [Reason::Failed, Reason::Busy] {
             let asked = scheduler.take_messages();
             let [(to, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
-            let body = Body::Abort(Reason::Busy);
+            let body = Body::Abort(reason);
             say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body });
         }
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Lost))], 0));
