@@ -283,7 +283,8 @@ fn note_orphans(moments: &Moments, unnamed: &[&Listed], report: &mut Report) -> 
     let what = match (moments.lacks_checkpoints, moments.are_backups) {
         (true, _) => "that nothing names, unless a checkpoint does that cannot be read",
         (false, true) => {
-            "that no checkpoint names: a copy that was interrupted left them, and the next one goes on with them"
+            "that no checkpoint here names: backups of a clone may need them, or a copy that was interrupted left \
+             them, and the next one goes on with them"
         }
         (false, false) => "that no version names: whoever opens the database deletes them",
     };
