@@ -108,9 +108,8 @@ fn a_load_that_is_refused_gives_back_no_node_of_the_tree() {
     let swaps = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&swaps);
     // Only an inner node has so many words to freeze, and the root is the first one that is full.
-    dying.set_hook(Some(Box::new(move |verb| {
-        verb != Verb::CompareSwap || count.fetch_add(1, Ordering::Relaxed) < 100
-    })));
+    dying
+        .set_hook(Some(Box::new(move |verb| verb != Verb::CompareSwap || count.fetch_add(1, Ordering::Relaxed) < 100)));
     let mut keys = 0;
     while dying.insert(&word(keys), b"12345678").is_ok() {
         swaps.store(0, Ordering::Relaxed);

@@ -119,9 +119,9 @@ fn part(cx: &Context<'_, '_>, list: &Collection, from: u64, to: u64, check: Chec
     };
     if to.saturating_sub(from) > MANY {
         let range = (element_key(cx, list, from), element_key(cx, list, to));
-        cx.keys.reads().scan(&range, Direction::Forward, |_, value| {
-            hold(Bytes::copy_from_slice(value)).map(|()| true)
-        })?;
+        cx.keys
+            .reads()
+            .scan(&range, Direction::Forward, |_, value| hold(Bytes::copy_from_slice(value)).map(|()| true))?;
     } else {
         let keys: Vec<Bytes> = (from..to).map(|place| element_key(cx, list, place)).collect();
         for value in cx.keys.reads().read_many(&keys)? {

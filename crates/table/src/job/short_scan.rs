@@ -35,8 +35,8 @@
 //! The envelope of the call has a checksum. Purpose and golden test: `docs/formats/search.md`.
 
 use super::search::{
-    Decoded, MAX_HIT_BYTES, MAX_RESULT_BYTES, MAX_SEARCHED_BYTES, SearchIo, SearchedBlock, SearchedTable, check_version,
-    decode_blocks, decode_tables, encode_blocks, encode_tables, image_of, read_record,
+    Decoded, MAX_HIT_BYTES, MAX_RESULT_BYTES, MAX_SEARCHED_BYTES, SearchIo, SearchedBlock, SearchedTable,
+    check_version, decode_blocks, decode_tables, encode_blocks, encode_tables, image_of, read_record,
 };
 use crate::block::BlockIterator;
 use crate::entry::{IndexEntry, MAX_OFFSET_UNITS, MAX_RECORD_BYTES, RecordAddress};
