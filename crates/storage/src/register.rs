@@ -466,10 +466,10 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
     match storage.put(&name, commit.encode(), mode) {
         Ok(()) => {}
         Err(taken) if taken.kind() == ErrorKind::AlreadyExists => match taken_by(storage, &name, commit)? {
-            Taken::ByItself => {}
-            Taken::ByAnother => return Ok(Standing::Refused),
+            Taken::Own => {}
+            Taken::Foreign => return Ok(Standing::Refused),
             // Pruned since, if there is a later commit.
-            Taken::ByNothing => by_nothing = Some(taken_by_nothing(taken)),
+            Taken::Free => by_nothing = Some(taken_by_nothing(taken)),
         },
         Err(error) => return Err(error),
     }
@@ -493,11 +493,11 @@ fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) ->
 /// What has the number of a commit.
 enum Taken {
     /// The commit.
-    ByItself,
+    Own,
     /// Another writer's.
-    ByAnother,
+    Foreign,
     /// It is not there.
-    ByNothing,
+    Free,
 }
 
 /// Reads what has the number of `commit`. What is damaged is nobody's commit, and may be this one. A read may be wrong
@@ -506,18 +506,18 @@ fn taken_by(storage: &dyn ObjectStorage, name: &ObjectName, commit: &Commit) -> 
     let mut is_again = false;
     loop {
         let bytes = match storage.get(name) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Taken::ByNothing),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Taken::Free),
             bytes => bytes?,
         };
         if bytes == commit.encode() && !planted(Bug::LostReplyFences) {
-            return Ok(Taken::ByItself);
+            return Ok(Taken::Own);
         }
         match Commit::decode(&bytes) {
             Err(cause) if cause.kind() == ErrorKind::Corrupt && is_again => {
                 return Err(Error::decode(name.as_str(), &cause));
             }
             Err(cause) if cause.kind() == ErrorKind::Corrupt => is_again = true,
-            _ => return Ok(Taken::ByAnother),
+            _ => return Ok(Taken::Foreign),
         }
     }
 }
