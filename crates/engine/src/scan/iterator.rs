@@ -250,7 +250,8 @@ impl ShardIterator {
         let failure = self.tree.why_failed_at(&self.at, failure);
         match self.tree.remote.goes_on(&failure, self.at.member(), tried) {
             true => Ok(()),
-            false => Err(tried.told(failure)),
+            // Another process may have taken over since, and nothing else was read because of that.
+            false => Err(self.tree.why_failed_at(&self.at, tried.told(failure))),
         }
     }
 
