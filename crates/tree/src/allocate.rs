@@ -218,20 +218,7 @@ impl TreeClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Tree, TreeOptions};
-    use forebay_memory_client::{ClientOptions, MemoryClient};
-    use forebay_memory_node::{Handle, MemoryNode, Options};
-
-    /// A tree at a node of 16 extents of a MiB.
-    fn tree() -> (Handle, Arc<MemoryClient>, Arc<Tree>) {
-        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
-        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
-        let node = MemoryNode::start(Box::new(listener), options).unwrap();
-        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
-        let tree = Tree::create(&[Arc::clone(&session)], "tree", TreeOptions::default()).unwrap();
-        (node, session, tree)
-    }
+    use crate::tests::tree;
 
     #[test]
     fn a_tree_with_the_most_extents_takes_no_more() {

@@ -462,17 +462,14 @@ impl TreeClient {
 mod tests {
     use super::*;
     use crate::TreeOptions;
-    use forebay_memory_client::{ClientOptions, MemoryClient};
-    use forebay_memory_node::{MemoryNode, Options};
+    use crate::tests::{session_with, start};
+    use forebay_memory_client::ClientOptions;
 
     /// A call that fails in the middle of a batch, for instance because no memory is left, still ends its read.
     #[test]
     fn a_call_that_fails_leaves_nothing_under_way() {
-        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
-        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
-        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
-        let options = ClientOptions { foreign_reads: true, renew: false, ..ClientOptions::default() };
-        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
+        let (_node, connector) = start(16 << 20);
+        let session = session_with(&connector, ClientOptions { renew: false, ..ClientOptions::default() });
         let tree = Tree::create(&[Arc::clone(&session)], "tree", TreeOptions::default()).unwrap();
         let mut client = tree.client().unwrap();
         let failed: Result<(), Error> = client.within_read(|client| {

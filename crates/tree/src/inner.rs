@@ -368,31 +368,18 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{session, start};
     use crate::{Tree, TreeOptions, Verb};
     use forebay_env::sync::{Mutex, lock};
-    use forebay_fabric::inprocess::Connector;
-    use forebay_memory_client::{ClientOptions, MemoryClient};
-    use forebay_memory_node::{Handle, MemoryNode, Options};
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn small() -> TreeOptions {
         TreeOptions { slots: 3, most_buckets: 3, fill_percent: 60, ..TreeOptions::default() }
     }
 
-    fn start() -> (Handle, Connector) {
-        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
-        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(64 << 20) };
-        (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
-    }
-
-    fn session(connector: &Connector) -> Arc<MemoryClient> {
-        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-        MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap()
-    }
-
     #[test]
     fn a_root_above_one_leaf_stays_as_it_is_where_no_memory_is_left() {
-        let (_node, connector) = start();
+        let (_node, connector) = start(64 << 20);
         let tree = Tree::create(&[session(&connector)], "tree", small()).unwrap();
         let mut client = tree.client().unwrap();
         let (root, level) = client.root(true).unwrap();
@@ -408,7 +395,7 @@ mod tests {
     /// that swap, the second thread reads.
     #[test]
     fn a_parent_that_is_cached_late_hides_no_right_half() {
-        let (_node, connector) = start();
+        let (_node, connector) = start(64 << 20);
         let tree = Tree::create(&[session(&connector)], "tree", small()).unwrap();
         let mut client = tree.client().unwrap();
         let key = |number: u64| number.to_be_bytes();

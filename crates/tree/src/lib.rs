@@ -44,6 +44,8 @@ mod scan;
 mod shared;
 mod shelf;
 mod stacks;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod verbs;
 mod verify;

@@ -732,18 +732,11 @@ fn checked(key: &[u8]) -> Result<Key<'_>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Tree, TreeOptions};
-    use forebay_memory_client::{ClientOptions, MemoryClient};
-    use forebay_memory_node::{MemoryNode, Options};
+    use crate::tests::tree;
 
     #[test]
     fn a_bucket_that_is_full_for_long_keeps_its_generation() {
-        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
-        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
-        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
-        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
-        let tree = Tree::create(&[session], "tree", TreeOptions::default()).unwrap();
+        let (_node, _session, tree) = tree();
         let mut client = tree.client().unwrap();
         let key = Key::new(b"the key!");
         let leaf = client.leaf(&key).unwrap();

@@ -653,19 +653,12 @@ fn divide(items: &mut [Item], middle: usize) -> Option<Separator> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Tree, TreeOptions};
-    use forebay_memory_client::{ClientOptions, MemoryClient};
-    use forebay_memory_node::{MemoryNode, Options};
+    use crate::tests::tree;
     use std::collections::BTreeSet;
 
     #[test]
     fn a_leaf_that_nobody_got_to_know_uses_up_no_generations() {
-        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
-        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
-        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
-        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
-        let tree = Tree::create(&[session], "tree", TreeOptions::default()).unwrap();
+        let (_node, _session, tree) = tree();
         let mut client = tree.client().unwrap();
         let (mut blocks, mut children) = (BTreeSet::new(), BTreeSet::new());
         for round in 0..64u64 {

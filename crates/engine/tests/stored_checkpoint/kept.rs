@@ -68,14 +68,16 @@ fn a_checkpoint_stays_as_it_was_until_it_is_dropped() {
     }
 }
 
+/// Options of a clone. Without compactions of its own accord, it continues to read what it shares.
+fn of_clone(storage: &Storage, name: &str) -> Options {
+    Options { name: Some(name.to_owned()), bulk_load: true, ..options(storage, Syncing::Sync) }
+}
+
 #[test]
 fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
     let objects = MemoryObjects::new();
     let storage = of_objects(&objects.handle());
     let (_process, db, model) = with_checkpoint(&storage, "moment");
-    // Without compactions of its own accord, a clone continues to read what it shares.
-    let named =
-        |name: &str| Options { name: Some(name.to_owned()), bulk_load: true, ..options(&storage, Syncing::Sync) };
     let clone = |name: &str| Db::clone_checkpoint(&storage, "db", "moment", name);
     assert_eq!(Db::clone_checkpoint(&storage, "db", "none", "copy").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(clone("db").unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -86,7 +88,7 @@ fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
     let (mut of_copy, mut of_db) = (model.clone(), model.clone());
     for round in 2..4 {
         let process = Process::with_empty_memory();
-        let copy = process.open(named("copy"));
+        let copy = process.open(of_clone(&storage, "copy"));
         change(&copy, &mut of_copy, round * 10);
         change(&db, &mut of_db, round * 20);
         assert_eq!(contents(&copy), of_copy);
@@ -101,7 +103,7 @@ fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
     assert_eq!((contents(&db), at(&storage, "moment").unwrap()), (of_db, model.clone()));
     // The clone no longer needs what it has rewritten, but its checkpoint does.
     let process = Process::with_empty_memory();
-    let copy = process.open(named("copy"));
+    let copy = process.open(of_clone(&storage, "copy"));
     copy.compact_range(None, None).unwrap();
     assert_eq!(contents(&copy), of_copy);
     assert_eq!(db.drop_checkpoint("moment").unwrap_err().kind(), ErrorKind::Busy);
@@ -120,11 +122,9 @@ fn a_clone_of_a_clone_holds_what_it_reads_of_the_first_database() {
     let objects = MemoryObjects::new();
     let storage = of_objects(&objects.handle());
     let (_process, db, model) = with_checkpoint(&storage, "moment");
-    let named =
-        |name: &str| Options { name: Some(name.to_owned()), bulk_load: true, ..options(&storage, Syncing::Sync) };
     Db::clone_checkpoint(&storage, "db", "moment", "between").unwrap();
     let process = Process::with_empty_memory();
-    let between = process.open(named("between"));
+    let between = process.open(of_clone(&storage, "between"));
     between.create_checkpoint("of-between").unwrap();
     Db::clone_checkpoint(&storage, "between", "of-between", "copy").unwrap();
     assert_eq!(segments(&objects, "between"), 0, "all of it is the first database's");
@@ -135,13 +135,13 @@ fn a_clone_of_a_clone_holds_what_it_reads_of_the_first_database() {
     // So that only the checkpoint needs what it names.
     db.compact_range(None, None).unwrap();
     let process = Process::with_empty_memory();
-    let copy = process.open(named("copy"));
+    let copy = process.open(of_clone(&storage, "copy"));
     assert_eq!(contents(&copy), model);
     copy.close().unwrap();
     // All of them go in the order in which they hold each other.
     Db::destroy_stored(&storage, &[], "copy").unwrap();
     let process = Process::with_empty_memory();
-    let between = process.open(named("between"));
+    let between = process.open(of_clone(&storage, "between"));
     between.drop_checkpoint("of-between").unwrap();
     between.close().unwrap();
     Db::destroy_stored(&storage, &[], "between").unwrap();
@@ -344,13 +344,8 @@ fn a_backup_of_a_clone_shares_names_with_the_first_database_only() {
     let storage = of_objects(&objects.handle());
     let (_process, db, model) = with_checkpoint(&storage, "one");
     Db::clone_checkpoint(&storage, "db", "one", "copy").unwrap();
-    let named = |storage: &Storage| Options {
-        name: Some("copy".to_owned()),
-        bulk_load: true,
-        ..options(storage, Syncing::Sync)
-    };
     let process = Process::with_empty_memory();
-    let copy = process.open(named(&storage));
+    let copy = process.open(of_clone(&storage, "copy"));
     copy.create_checkpoint("of-copy").unwrap();
     copy.close().unwrap();
     assert_eq!(segments(&objects, "copy"), 0, "all of it is the first database's");
@@ -378,7 +373,7 @@ fn a_backup_of_a_clone_shares_names_with_the_first_database_only() {
         assert_eq!(at(&backup, "one").unwrap(), model);
         Db::drop_backup(&backup, "db", "one").unwrap();
         let reader = Process::with_empty_memory();
-        let found = Db::open_checkpoint(&reader.clients, named(&backup), "of-copy").unwrap();
+        let found = Db::open_checkpoint(&reader.clients, of_clone(&backup, "copy"), "of-copy").unwrap();
         assert_eq!(contents(&found), model);
         found.close().unwrap();
         assert_eq!(problems(&backup, "copy"), (Vec::new(), 1));

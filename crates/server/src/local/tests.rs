@@ -719,37 +719,6 @@ fn an_exchange_is_in_doubt_with_its_batch_and_stays() {
 }
 
 #[test]
-fn what_waits_for_a_subscriber_is_bounded_and_held_once() {
-    let server = server(&Arc::default());
-    let subscribers = [server.connect(), server.connect()].map(|mut connection| {
-        connection.send(b"SUBSCRIBE news\r\n");
-        connection
-    });
-    server.shared.channels.publish(Topic::Channel, b"news", b"first");
-    let letters = server.mailbox.take();
-    let place = |message: &Message| match message {
-        Message::Send { letter, .. } => letter.bytes().as_ptr(),
-        _ => panic!("no message"),
-    };
-    let places: Vec<_> = letters.iter().map(place).collect();
-    assert!(places.len() == 2 && places[0] == places[1]);
-    drop(letters);
-    let message = vec![b'x'; 1 << 20];
-    for _ in 0..100 {
-        server.shared.channels.publish(Topic::Channel, b"news", &message);
-    }
-    let (letters, others): (Vec<_>, Vec<_>) =
-        server.mailbox.take().into_iter().partition(|message| matches!(message, Message::Send { .. }));
-    assert_eq!(letters.len(), 2 * 31);
-    assert!(matches!(others[..], [Message::Kill(_), Message::Kill(_)]));
-    // Letters that were taken out do not count any more.
-    drop(letters);
-    server.shared.channels.publish(Topic::Channel, b"news", &message);
-    assert_eq!(server.mailbox.take().len(), 2);
-    drop(subscribers);
-}
-
-#[test]
 fn what_comes_after_a_client_was_killed_is_not_for_it() {
     let server = server(&Arc::default());
     told(&server, "ACL SETUSER guest on nopass ~* &* +@all");

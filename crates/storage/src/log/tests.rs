@@ -9,14 +9,28 @@ use crate::store::Storage;
 use forebay_base::{ErrorKind, checksum};
 use std::sync::Arc;
 
+/// A log whose segments hold two frames of 100 bytes or one of 250.
+fn short_segments() -> (Arc<SimDisk>, ObjectName, FileLog) {
+    let (disk, name) = (Arc::new(SimDisk::new()), ObjectName::new("log").unwrap());
+    let options = FileLogOptions { segment_bytes: 400, reserve_bytes: 400 };
+    let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+    (disk, name, log)
+}
+
+/// Opens a log in files. Returns the marks of its frames, and how many segments it has.
+fn found(disk: Arc<SimDisk>, name: &ObjectName, recovery: Recovery) -> (Vec<u64>, usize) {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let disk: Arc<dyn Disk> = disk;
+    let reader = open_log(&objects, Some(&disk), name, recovery).unwrap();
+    let marks = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+    (marks, reader.segments())
+}
+
 /// A frame may be written although its writer is told that the disk is full. Then its content occurs once, from the next
 /// segment.
 #[test]
 fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
-    let disk = Arc::new(SimDisk::new());
-    let name = ObjectName::new("log").unwrap();
-    let options = FileLogOptions { segment_bytes: 400, reserve_bytes: 400 };
-    let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+    let (disk, name, log) = short_segments();
     let end = log.append(0, 1, &[1; 100]).unwrap();
     log.sync(end).unwrap();
     disk.fail_at(disk.steps(), DiskFault::Reported(ErrorKind::Full));
@@ -24,12 +38,8 @@ fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
     // This frame does not fit there, so it begins the next segment.
     let end = log.append(0, 3, &[3; 250]).unwrap();
     log.sync(end).unwrap();
-    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
-    let disk: Arc<dyn Disk> = disk;
     for recovery in [Recovery::Look, Recovery::Seal] {
-        let reader = open_log(&objects, Some(&disk), &name, recovery).unwrap();
-        let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
-        assert_eq!((marks, reader.segments()), (vec![1, 3], 2));
+        assert_eq!(found(Arc::clone(&disk), &name, recovery), (vec![1, 3], 2));
     }
 }
 
@@ -63,10 +73,7 @@ fn a_disk_that_is_nearly_full_takes_what_fits() {
 fn a_log_goes_on_once_its_next_segment_can_be_created() {
     let mut went_on = Vec::new();
     for step in 0..8 {
-        let disk = Arc::new(SimDisk::new());
-        let name = ObjectName::new("log").unwrap();
-        let options = FileLogOptions { segment_bytes: 400, reserve_bytes: 400 };
-        let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+        let (disk, name, log) = short_segments();
         log.append(0, 1, &[1; 250]).unwrap();
         disk.fail_at(disk.steps() + step, DiskFault::Refused(ErrorKind::AccessDenied));
         assert_eq!(log.append(0, 2, &[2; 250]).unwrap_err().kind(), ErrorKind::AccessDenied, "step {step}");
@@ -78,11 +85,7 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
         went_on.push(step);
         let end = log.append(0, 3, &[3; 250]).unwrap();
         log.sync(end).unwrap();
-        let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
-        let disk: Arc<dyn Disk> = disk;
-        let reader = open_log(&objects, Some(&disk), &name, Recovery::Seal).unwrap();
-        let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
-        assert_eq!((marks, reader.segments()), (vec![1, 3], 2), "step {step}");
+        assert_eq!(found(disk, &name, Recovery::Seal), (vec![1, 3], 2), "step {step}");
     }
     // The steps that create the segment, make room, and write its header.
     assert_eq!(went_on, [1, 2, 3]);
@@ -91,10 +94,7 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
 /// The last file descriptor goes to the next segment, and none is left to sync the folder.
 #[test]
 fn a_log_goes_on_once_its_folder_can_be_opened() {
-    let disk = Arc::new(SimDisk::new());
-    let name = ObjectName::new("log").unwrap();
-    let options = FileLogOptions { segment_bytes: 400, reserve_bytes: 400 };
-    let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+    let (disk, name, log) = short_segments();
     log.append(0, 1, &[1; 250]).unwrap();
     // The steps before sync the full segment, create the next one, make room, write its header, and sync it.
     disk.fail_at(disk.steps() + 5, DiskFault::NotOpened(ErrorKind::Io));
@@ -102,11 +102,7 @@ fn a_log_goes_on_once_its_folder_can_be_opened() {
     assert!(log.failure().is_none());
     let end = log.append(0, 3, &[3; 250]).unwrap();
     log.sync(end).unwrap();
-    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
-    let disk: Arc<dyn Disk> = disk;
-    let reader = open_log(&objects, Some(&disk), &name, Recovery::Seal).unwrap();
-    let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
-    assert_eq!((marks, reader.segments()), (vec![1, 3], 2));
+    assert_eq!(found(disk, &name, Recovery::Seal), (vec![1, 3], 2));
 }
 
 /// The last group looks torn when a read returns a wrong bit of it. A second read finds it whole.

@@ -3,14 +3,19 @@
 use super::*;
 use std::collections::BTreeMap;
 
+/// Two connections that have subscribed to the channel `news`.
+fn two_subscribers(server: &LocalServer) -> [LocalConnection<'_>; 2] {
+    [server.connect(), server.connect()].map(|mut connection| {
+        connection.send(b"SUBSCRIBE news\r\n");
+        connection
+    })
+}
+
 /// Threads publish at the same time, and their messages go to both subscribers.
 #[test]
 fn all_subscribers_of_a_channel_get_messages_in_one_order() {
     let server = server(&Arc::default());
-    let subscribers = [server.connect(), server.connect()].map(|mut connection| {
-        connection.send(b"SUBSCRIBE news\r\n");
-        connection
-    });
+    let subscribers = two_subscribers(&server);
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let channels = &server.shared.channels;
@@ -91,4 +96,32 @@ fn nothing_comes_after_the_reply_that_ends_the_connection() {
     connection.send(b"SUBSCRIBE news\r\n");
     server.shared.channels.publish(Topic::Channel, b"news", b"x");
     assert_eq!(connection.send(b"QUIT\r\n"), b"+OK\r\n");
+}
+
+#[test]
+fn what_waits_for_a_subscriber_is_bounded_and_held_once() {
+    let server = server(&Arc::default());
+    let subscribers = two_subscribers(&server);
+    server.shared.channels.publish(Topic::Channel, b"news", b"first");
+    let letters = server.mailbox.take();
+    let place = |message: &Message| match message {
+        Message::Send { letter, .. } => letter.bytes().as_ptr(),
+        _ => panic!("no message"),
+    };
+    let places: Vec<_> = letters.iter().map(place).collect();
+    assert!(places.len() == 2 && places[0] == places[1]);
+    drop(letters);
+    let message = vec![b'x'; 1 << 20];
+    for _ in 0..100 {
+        server.shared.channels.publish(Topic::Channel, b"news", &message);
+    }
+    let (letters, others): (Vec<_>, Vec<_>) =
+        server.mailbox.take().into_iter().partition(|message| matches!(message, Message::Send { .. }));
+    assert_eq!(letters.len(), 2 * 31);
+    assert!(matches!(others[..], [Message::Kill(_), Message::Kill(_)]));
+    // Letters that were taken out do not count any more.
+    drop(letters);
+    server.shared.channels.publish(Topic::Channel, b"news", &message);
+    assert_eq!(server.mailbox.take().len(), 2);
+    drop(subscribers);
 }
