@@ -23,7 +23,7 @@ mod sources;
 pub use compaction::{run_compaction, run_compaction_with};
 pub use copy::CopyJob;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
-pub use output::{INDEX_BYTES, LEAST_PIECE_BYTES, PIECES_OF_RUN};
+pub use output::{BUILDING_BYTES, LEAST_PIECE_BYTES, PIECES_OF_RUN};
 pub use parts::{JobPart, join_results, split_compaction};
 pub use request::{Clustering, CompactionJob, JobInput, JobLimits, RecordStretch, Replica, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};

@@ -20,9 +20,13 @@
 //! | is in a resident with less left | `2 t` |
 //! | is not in a resident | `t` |
 //!
-//! The same holds for the bytes of index that building the table takes, with [`INDEX_BYTES`] or three quarters of `t`
-//! wanted. So tables of tiny records are shorter, and the job's owner cannot make a runner hold an index of any length. No
-//! index and no run is longer than `2 t`, which is at most an extent, even where keys are long and values are short.
+//! The same holds for the bytes that building the table takes if all its records are noted, with [`BUILDING_BYTES`] or
+//! three quarters of `t` wanted. Records that stay count as well, so that no table outgrows what one run may have. So
+//! tables of tiny records are shorter, and the job's owner cannot make a runner hold as much as it likes. No index and no
+//! run is longer than `2 t`, which is at most an extent, even where keys are long and values are short.
+//!
+//! What is gathered for a table is one run, except where memory is short or one key has very many versions: scans stream
+//! a table only if it is one run.
 //!
 //! A merge within level 0 gives one table, however large, because the tables are in order of their sequence numbers.
 //!
@@ -36,7 +40,7 @@ use super::{CompactionJob, GatherRead, JobInput, JobLimits};
 use crate::builder::{BuiltTable, TableBuilder};
 use crate::entry::{IndexEntry, RangeTombstone, RecordAddress, UNIT_BYTES};
 use crate::error::{Error, RecordMismatch, Result};
-use crate::point_index::key_hash;
+use crate::point_index::{PointEntry, key_hash};
 use crate::properties::{Creation, TableProperties};
 use crate::segments::{SegmentInfo, SegmentKind};
 use crate::version_edit::ImageAddress;
@@ -51,13 +55,14 @@ pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
 /// where another was freed. Pieces that shrink with the free memory would fragment it further, without end.
 pub const PIECES_OF_RUN: u64 = 16;
 
-/// Bytes of index that a table should take while it is built: as for 64 MiB of records of 300 bytes.
-pub const INDEX_BYTES: u64 = 12 << 20;
+/// Bytes that building a table should take: as for 64 MiB of gathered records of 320 bytes.
+pub const BUILDING_BYTES: u64 = 16 << 20;
 
 /// A run ends once the records that were made for it have as many bytes as this many reads.
 const MADE_READS: usize = 16;
-/// A run ends after this many records, which are noted until then.
-const MOST_NOTED: usize = 1 << 18;
+/// A run ends after this many records, which are noted until then, even in the middle of a key. Of several keys, fewer are
+/// noted when the table ends.
+const MOST_NOTED: usize = 1 << 19;
 /// The job tells its runner what it holds each time that this many bytes were added.
 const HOLD_STEP_BYTES: u64 = 1 << 20;
 /// Approximate bytes that the result holds for each output table and segment, without keys, segments of the table and its
@@ -146,6 +151,12 @@ impl<'a> Output<'a> {
         let noted = self.noted.len() * size_of::<Noted>();
         let gathering = self.reads.capacity() * size_of::<GatherRead>() + self.buffer.len();
         self.builder.held_bytes() + (noted + self.made.len() + gathering) as u64
+    }
+
+    /// Bytes that building the current table would take if all its records were noted.
+    #[inline]
+    const fn building_bytes(&self) -> u64 {
+        self.builder.held_bytes() + self.builder.entries() * size_of::<Noted>() as u64
     }
 
     /// Tells the runner what the job holds, and `more` that it is about to hold.
@@ -259,7 +270,7 @@ impl<'a> Output<'a> {
         let is_full = self.builder.entries() >= self.job.limits.table_entries
             || self.builder.image_bytes() > self.most_image_bytes
             || bytes > self.most_bytes(self.job.limits.table_bytes)
-            || self.builder.held_bytes() > self.most_bytes(wanted_index_bytes(&self.job.limits));
+            || self.building_bytes() > self.most_bytes(wanted_building_bytes(&self.job.limits));
         if is_full && self.job.output_level > 0 || self.builder.entries() == 0 {
             self.begin_table(&mut io.borrow_mut(), entry)?;
         }
@@ -395,11 +406,12 @@ impl CompactionJob {
         let bytes = properties().map(|table| table.record_bytes).fold(stretches, u64::saturating_add);
         let entries = properties().map(|table| table.entries()).fold(stretches / UNIT_BYTES, u64::saturating_add);
         let images = self.inputs.iter().map(|input| input.table.image.length).fold(0, u64::saturating_add);
-        let index = images.saturating_add(entries.saturating_mul(size_of::<Noted>() as u64));
+        let an_entry = (size_of::<PointEntry>() + size_of::<Noted>()) as u64;
+        let building = images.saturating_add(entries.saturating_mul(an_entry));
         let fill = |all: u64, one: u64| all / one.max(1);
         let full_tables = fill(bytes, self.limits.table_bytes)
             .saturating_add(fill(entries, self.limits.table_entries))
-            .saturating_add(fill(index, wanted_index_bytes(&self.limits)));
+            .saturating_add(fill(building, wanted_building_bytes(&self.limits)));
         let residents = self.inputs.iter().filter(|input| resident_bytes(self, input).is_some()).count() as u64;
         let tables = if self.output_level > 0 { full_tables.saturating_add(residents) } else { 0 }.saturating_add(1);
         let made = if self.merge_operator.is_empty() { 0 } else { fill(bytes, most_made(&self.limits) as u64) };
@@ -408,10 +420,9 @@ impl CompactionJob {
     }
 }
 
-/// Bytes of index that a table should take while it is built. The finished index is not longer, except for a key in each of
-/// its levels.
-fn wanted_index_bytes(limits: &JobLimits) -> u64 {
-    INDEX_BYTES.min((limits.table_bytes / 4 * 3).max(LEAST_PIECE_BYTES))
+/// Bytes that building a table should take. The finished index is not longer, except for a key in each of its levels.
+fn wanted_building_bytes(limits: &JobLimits) -> u64 {
+    BUILDING_BYTES.min((limits.table_bytes / 4 * 3).max(LEAST_PIECE_BYTES))
 }
 
 /// Bytes of made records at which a run ends.
