@@ -50,7 +50,16 @@ impl Tree {
     ) -> Result<Option<T>> {
         let mut found = Some(found);
         let read = |at| self.find(at, key, snapshot, |record| found.take().map(|found| found(record)));
-        self.remote.wherever(read).map_err(|error| self.why_failed(error))
+        self.wherever(read)
+    }
+
+    /// Does a read at the member where this thread reads, and again at others as long as that may help.
+    ///
+    /// # Errors
+    /// What the failure of the read means. The member where it failed says so: others may not be taken over yet.
+    #[inline]
+    pub(crate) fn wherever<'t, T>(&'t self, mut read: impl FnMut(&'t Arc<Remote>) -> Result<T>) -> Result<T> {
+        self.remote.wherever(|at| read(at).map_err(|error| self.why_failed_at(at, error)))
     }
 
     #[inline]

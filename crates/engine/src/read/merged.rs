@@ -75,7 +75,7 @@ impl Tree {
         at_time: (SequenceNumber, ReadTime<'_>),
         mut found: impl FnMut(Record<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
-        self.remote.wherever(|at| self.get_merged_at(at, view, key, at_time, &mut found))
+        self.wherever(|at| self.get_merged_at(at, view, key, at_time, &mut found))
     }
 
     /// Does the same, reading at the member `at`.
@@ -104,7 +104,7 @@ impl Tree {
     /// As for other reads.
     #[cold]
     pub(crate) fn chain(&self, view: &View, key: &[u8], at_time: (SequenceNumber, ReadTime<'_>)) -> Result<Chain> {
-        self.remote.wherever(|at| self.chain_at(at, view, key, at_time))
+        self.wherever(|at| self.chain_at(at, view, key, at_time))
     }
 
     fn chain_at(

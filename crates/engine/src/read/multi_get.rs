@@ -145,7 +145,7 @@ pub(crate) fn fetch<T>(
 /// Does the same for keys that all come from one source.
 fn fetch_from<T>(source: &Source<'_>, keys: &[&[u8]], take: &impl Fn(Found<'_>) -> T) -> Result<Vec<T>> {
     let read = |at| try_fetch(std::slice::from_ref(source), &[at], keys, &|_| 0, take);
-    source.tree.remote.wherever(read).map_err(|error| judged(error, source))
+    source.tree.wherever(read)
 }
 
 /// Returns what the failure of a call means for `source`, one of the call's sources.

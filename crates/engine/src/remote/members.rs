@@ -538,6 +538,9 @@ impl Members {
     /// As [`Members::reads_again`], also for a call that found damage in what it read: then it continues at another
     /// member, and the copies are checked soon. A call that found no copy also continues. A call that finds damage at
     /// all members, twice each, fails with it.
+    ///
+    /// `failure` was judged at that member ([`Members::judged_at`]), because memory with unexpected content may be
+    /// another owner's by now. It is judged once: if another process takes over later, the next member says so.
     #[cold]
     pub(crate) fn goes_on(&self, failure: &Error, at: usize, tried: &mut Tried) -> bool {
         let is_damage = failure.kind() == ErrorKind::Corrupt && !failure.is_of_storage();
@@ -546,11 +549,6 @@ impl Members {
         }
         let Some(member) = self.at(at).filter(|_| self.are_several() && !self.is_closed()) else { return false };
         if is_damage {
-            // Memory with unexpected content may be another owner's by now.
-            let judged = member.remote.judged(failure.clone());
-            if judged.kind() != ErrorKind::Corrupt {
-                return self.reads_again(&judged, at);
-            }
             self.serving.suspect();
         }
         let node = member.remote.memory_node().client().node();

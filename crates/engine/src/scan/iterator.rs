@@ -250,7 +250,7 @@ impl ShardIterator {
         let failure = self.tree.why_failed_at(&self.at, failure);
         match self.tree.remote.goes_on(&failure, self.at.member(), tried) {
             true => Ok(()),
-            // Another process may have taken over since, and nothing else was read because of that.
+            // The database may be closed by now, or another process may have taken over since.
             false => Err(self.tree.why_failed_at(&self.at, tried.told(failure))),
         }
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::Db;
-use crate::durable::log::tests::{TIMEOUT, VALUE, nodes_of, open, open_with, shard, start, step};
+use crate::durable::log::tests::{TIMEOUT, VALUE, nodes_of, open, open_copies, open_with, shard, start, step};
+use crate::remote::members::Tried;
 use forebay_env::thread::set_turn;
 use forebay_fabric::Traffic;
 use forebay_fabric::sim::{SimNetwork, SimOptions};
@@ -221,4 +222,40 @@ fn members_may_change_while_another_one_is_asked_whether_it_answers() {
     network.partition(NODES[0]);
     assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&VALUE[..]));
     assert_eq!(active(&shard(&db).0.tree), [1]);
+}
+
+/// The other process reaches only the node where the damage is.
+#[test]
+fn damage_that_a_read_finds_while_another_process_takes_over_is_not_told() {
+    set_turn(1);
+    let register = Storage::open("memory:", StorageOptions::default()).unwrap();
+    let network = start(&NODES);
+    let db = open_with(&network, &NODES, Some(register.clone()));
+    let tree = &shard(&db).0.tree;
+    fill(&db);
+    let mut successor = None;
+    let failed = tree.wherever(|_| {
+        successor.get_or_insert_with(|| open_copies(&network, &NODES[1..], 2, Some(register.clone())));
+        Err::<(), _>(Error::corrupt("one of two copies is damaged"))
+    });
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(db.get(b"00").unwrap_err().kind(), ErrorKind::Fenced);
+}
+
+/// Damage was found before another process took over. A read at the next member tells the takeover.
+#[test]
+fn damage_is_judged_once() {
+    for turn in 0..2 {
+        set_turn(turn);
+        let register = Storage::open("memory:", StorageOptions::default()).unwrap();
+        let network = start(&NODES);
+        let db = open_with(&network, &NODES, Some(register.clone()));
+        let remote = &shard(&db).0.tree.remote;
+        let (damage, at) = (Error::corrupt("one of two copies is damaged"), remote.reader().member());
+        let judged = remote.judged_at(remote.reader(), damage);
+        assert_eq!(judged.kind(), ErrorKind::Corrupt);
+        let _successor = open_with(&network, &NODES, Some(register));
+        assert!(remote.goes_on(&judged, at, &mut Tried::default()));
+        assert!(remote.serves_around_damage(&judged));
+    }
 }

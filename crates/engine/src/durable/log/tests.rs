@@ -111,10 +111,15 @@ pub(crate) fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
 
 /// The same with a register.
 pub(crate) fn open_with(network: &SimNetwork, nodes: &[u32], register: Option<Storage>) -> Db {
+    open_copies(network, nodes, nodes.len(), register)
+}
+
+/// The same with this many copies, if there are as many nodes.
+pub(crate) fn open_copies(network: &SimNetwork, nodes: &[u32], copies: usize, register: Option<Storage>) -> Db {
     let clients: Vec<_> = nodes.iter().map(|node| connect(network, *node)).collect();
     let options = Options {
         name: Some("db".to_owned()),
-        durability: Durability::Memory { copies: nodes.len() },
+        durability: Durability::Memory { copies },
         register,
         write_buffer_bytes: 64 << 10,
         background_threads: 0,
