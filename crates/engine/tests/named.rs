@@ -532,3 +532,18 @@ fn an_iterator_of_a_fenced_owner_says_so() {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Fenced, "{error}"),
     }
 }
+
+#[test]
+fn verifying_takes_a_takeover_for_no_damage() {
+    let cluster = Cluster::start(64 << 20);
+    let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
+    let old = first.open(Options { background_threads: 0, ..named("db") });
+    fill(&old, 0..2000);
+    old.compact_range(None, None).unwrap();
+    assert!(old.verify(&mut |_| ()).unwrap().problems.is_empty());
+    let new = second.open(Options { takeover: true, ..named("db") });
+    fill(&new, 0..2000);
+    new.compact_range(None, None).unwrap();
+    assert_eq!(old.verify(&mut |_| ()).unwrap_err().kind(), ErrorKind::Fenced);
+    assert!(new.verify(&mut |_| ()).unwrap().problems.is_empty());
+}

@@ -15,13 +15,14 @@ impl Db {
     /// read. `progress` is called from time to time.
     ///
     /// # Errors
-    /// `Closed`. Damage is not an error: it is in [`Report::problems`].
+    /// `Closed`; `Fenced` when another process took over, and what was read may be its own. Damage is not an error: it is in
+    /// [`Report::problems`].
     pub fn verify(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
         let trees: Vec<_> = self.shards().iter().map(|shard| Arc::clone(&shard.tree)).collect();
         trees.iter().try_for_each(|tree| tree.check_open())?;
         let mut report = verify_open(&trees, progress);
         self.look_at_copies(Mend::Look, &mut report, progress)?;
-        Ok(report)
+        self.stands(report)
     }
 
     /// Checks all copies in memory, and rewrites damaged data from a copy that has it whole. Reads do that with damage
@@ -29,10 +30,20 @@ impl Db {
     /// [`Report::problems`] what no copy has whole. Does nothing if the database has no durability `memory`.
     ///
     /// # Errors
-    /// `Closed`; `Unavailable` when a memory node cannot be reached.
+    /// `Closed`; `Fenced` as for [`Db::verify`]; `Unavailable` when a memory node cannot be reached.
     pub fn mend_copies(&self, progress: &mut dyn FnMut(Step)) -> Result<Report> {
         let mut report = Report::default();
         self.look_at_copies(Mend::Repair, &mut report, progress)?;
+        self.stands(report)
+    }
+
+    /// Returns a report if its problems are those of this database. What could not be read may have been given back, or may
+    /// be another process's by now.
+    fn stands(&self, report: Report) -> Result<Report> {
+        if !report.problems.is_empty() {
+            self.shards().iter().for_each(|shard| shard.watch_owner());
+            self.shards().iter().try_for_each(|shard| shard.tree.check_open())?;
+        }
         Ok(report)
     }
 
