@@ -1,5 +1,6 @@
 //! Damage that was found in copies in memory.
 
+use crate::terms::Error;
 use crate::terms::statistics::{Counters, add};
 use forebay_fabric::NodeIdentity;
 
@@ -29,6 +30,8 @@ pub(crate) struct Looked {
     pub(crate) bytes: u64,
     pub(crate) copies: u64,
     pub(crate) damaged: Vec<Damaged>,
+    /// Members that do not keep what is written to them, each with its failure.
+    pub(crate) useless: Vec<(usize, Error)>,
 }
 
 impl Looked {

@@ -5,7 +5,8 @@
 //!   the copies are checked, all or one after the other        segments side by side, manifests against what is known
 //!        one has it whole        ──► the others get these bytes, in place, and are read again
 //!        none has                ──► reported
-//!        it does not keep them   ──► its memory is broken: the member is left out, and copies are made elsewhere
+//!        it does not keep them   ──► its memory is broken: once the others have got what they lack, the member is left out,
+//!                                    and copies are made elsewhere
 //! ```
 //!
 //! Segments do not change once they are written, except the part of the log that is being written to. That part is
@@ -108,10 +109,10 @@ impl<'a> Looking<'a> {
                         found.is_mended = true;
                         tracing::warn!(segment = %copy.id(), %node, start, end, "a damaged copy is whole again");
                     }
-                    // The copy there is of no use, whatever the cause, and the other members have everything.
+                    // The member is of no use, whatever the cause. But it may have whole what is damaged at others.
                     Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                         tracing::error!(segment = %copy.id(), %node, start, end, %error, "a damaged copy cannot be mended");
-                        self.tree.remote.leave_out(copy.remote().member(), &error)?;
+                        looked.useless.push((copy.remote().member(), error));
                     }
                     Err(error) => return Err(error),
                 }
@@ -139,7 +140,8 @@ impl<'a> Looking<'a> {
     }
 }
 
-/// Checks all copies of a shard's segments and manifests. Calls `told` with the number of bytes read.
+/// Checks all copies of a shard's segments and manifests. Members that do not keep what is written to them are left out at
+/// the end. Calls `told` with the number of bytes read.
 ///
 /// # Errors
 /// As [`Looking::segment`]; `Closed`.
@@ -153,5 +155,11 @@ pub(crate) fn look(tree: &Tree, commits: &Commits, log: &Log, mend: Mend, mut to
         looking.segment(&segment, log, &mut looked)?;
         told(looked.bytes - before);
     }
+    for (member, failure) in std::mem::take(&mut looked.useless) {
+        tree.remote.leave_out(member, &failure)?;
+    }
     Ok(looked)
 }
+
+#[cfg(test)]
+mod tests;

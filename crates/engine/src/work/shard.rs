@@ -397,6 +397,10 @@ impl Shard {
         if let Some(segment) = &next {
             looking.segment(segment, log, &mut looked)?;
         }
+        if !looked.useless.is_empty() {
+            // All copies are checked before the members are left out.
+            self.tree.remote.serving().suspect();
+        }
         let counters = &self.tree.counters;
         statistics::add(&counters.scrubbed_bytes, looked.bytes);
         statistics::add(&counters.scrubs, u64::from(next.is_none()));
