@@ -385,10 +385,12 @@ fn is_conflict(text: &str) -> bool {
 
 /// The library returns the service's answer only as text.
 fn kind_of_text(text: &str) -> ErrorKind {
-    const KINDS: [(&[&str], ErrorKind); 5] = [
+    const KINDS: [(&[&str], ErrorKind); 6] = [
         // HDFS: quotas, and no DataNode with room.
         (&["QuotaExceeded", "could only be written to 0 of", "InsufficientStorage", "507 "], ErrorKind::Full),
         (&["AccessControlException", "AccessDenied", "SASL error", "GSSAPI error"], ErrorKind::AccessDenied),
+        // S3: credentials for a time, by status 400.
+        (&["ExpiredToken", "InvalidToken", "TokenRefreshRequired"], ErrorKind::AccessDenied),
         (&["SafeModeException", "SlowDown", "503 "], ErrorKind::Busy),
         (&["checksums didn't match"], ErrorKind::Corrupt),
         (&["timed out", "operation timed out"], ErrorKind::TimedOut),
@@ -409,4 +411,22 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_that_have_ended_are_refused_access() {
+        for (code, kind) in [
+            ("ExpiredToken", ErrorKind::AccessDenied),
+            ("TokenRefreshRequired", ErrorKind::AccessDenied),
+            ("RequestTimeout", ErrorKind::Unavailable),
+        ] {
+            let said = format!("Server returned non-2xx status code: 400 Bad Request: <Code>{code}</Code>");
+            let cause = object_store::Error::Generic { store: "S3", source: said.into() };
+            assert_eq!(converted("put", "object", &cause).kind(), kind, "{code}");
+        }
+    }
 }
