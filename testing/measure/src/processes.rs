@@ -1,6 +1,7 @@
 //! Builds, starts, reads and stops the measured programs.
 
 use crate::{Outcome, machine};
+use forebay_env::thread::run_all;
 use forebay_workload::{PhaseReport, Report};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::{BufRead, BufReader, Read};
@@ -259,13 +260,18 @@ pub fn run(program: &Path, arguments: &[String]) -> Outcome<Ran> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let (mut text, mut said) = (Vec::new(), Vec::new());
-    if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_end(&mut text).map_err(failed)?;
-    }
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_end(&mut said).map_err(failed)?;
-    }
+    let pipes: [Option<Box<dyn Read + Send>>; 2] = [
+        child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+        child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+    ];
+    // Both at once: a program waits when one of them is full.
+    let mut read = run_all(Vec::from(pipes), |pipe| {
+        let mut bytes = Vec::new();
+        pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes)).map(|_| bytes)
+    })
+    .into_iter();
+    let mut next = || read.next().flatten().unwrap_or_else(|| Ok(Vec::new())).map_err(failed);
+    let (text, said) = (next()?, next()?);
     // Once its exit status is collected, the system no longer knows what it wrote.
     if let Some(process) = process_id(&child) {
         let until_it_ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -296,6 +302,13 @@ mod tests {
         assert_eq!((ran.text.as_str(), ran.written_bytes), ("four\n", 5));
         let failed = run(Path::new("cat"), &["/nowhere/at/all".to_owned()]).unwrap_err();
         assert!(failed.contains("/nowhere/at/all"), "{failed}");
+    }
+
+    #[test]
+    fn a_program_that_says_more_than_a_pipe_holds_ends() {
+        let script = "head -c 300000 /dev/zero >&2; echo done";
+        let ran = run(Path::new("sh"), &["-c".to_owned(), script.to_owned()]).unwrap();
+        assert_eq!(ran.text, "done\n");
     }
 
     #[test]
