@@ -24,6 +24,9 @@ pub enum Error {
     /// What was read is not what was written.
     #[error("{0}")]
     Corrupt(String),
+    /// The job panicked.
+    #[error("the job panicked, which is an error of this worker")]
+    Panicked,
     /// The operating system could not start a thread.
     #[error("starting a thread: {0}")]
     Thread(String),
@@ -40,7 +43,7 @@ impl Error {
             Self::Storage(error) => error.kind(),
             Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::Corrupt(_) => ErrorKind::Corrupt,
-            Self::Thread(_) => ErrorKind::Io,
+            Self::Panicked | Self::Thread(_) => ErrorKind::Io,
         }
     }
 }

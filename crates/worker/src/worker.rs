@@ -15,6 +15,7 @@ use forebay_memory_client::{MemoryClient, Reach};
 use forebay_offload::{Attempt, Executor, JobName, Letter, Outcome, Package, Reason, StorageAccess, Task};
 use forebay_storage::{BlockCacheOptions, SignedAccess, Storage};
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -293,7 +294,10 @@ impl Shared {
         let Waiting { name, attempt, package, stop } = waiting;
         let _traced = tracing::debug_span!(target: "forebay_trace", "job", kind = i64::from(package.kind)).entered();
         let began = self.options.clock.now();
-        let made = self.attempt(attempt, &package, &stop);
+        // A job that panics fails alone: the thread continues. What the job shares with others is behind locks, and
+        // whole between any two statements.
+        let made = catch_unwind(AssertUnwindSafe(|| self.attempt(attempt, &package, &stop)));
+        let made = made.unwrap_or(Err(Error::Panicked));
         let took = self.options.clock.now().saturating_sub(began);
         let counters = &self.counters;
         match &made {
@@ -456,5 +460,32 @@ impl Talk {
 
     fn stop_all(&self) {
         self.stops.values().for_each(|stop| stop.store(true, Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_offload::{Span, StorageNeed, Term, Ticket};
+
+    #[test]
+    fn a_job_that_panics_fails_and_nothing_else_does() {
+        let scheduler = Arc::new(Reach::new(|| panic!("nobody asks the scheduler")));
+        let nodes = vec![Reach::new(|| panic!("a bug of the job"))];
+        let shared = Shared::new(nodes, scheduler, Options::default()).unwrap();
+        let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
+        let attempt = Attempt { term: Term(1), number: 1 };
+        let package = Package {
+            kind: 16,
+            storage: StorageNeed::None,
+            ticket: Ticket { node: 1, incarnation: 1, job: 1, secret: 1 },
+            arguments: Span::default(),
+            memory_bytes: 1,
+            storage_bytes: 0,
+        };
+        shared.run(Waiting { name, attempt, package, stop: Arc::default() });
+        let failed: Ended = (name, attempt, Err(Reason::Failed));
+        assert_eq!(lock(&shared.queues).ended, [failed]);
+        assert_eq!(shared.statistics().failed, 1);
     }
 }
