@@ -255,10 +255,7 @@ impl Server {
             let text = format!("the node has its most connections: {MAX_CONNECTIONS}");
             return self.turn_away(&channel, ErrorKind::Busy, &text);
         }
-        let user = match origin.identity {
-            Identity::User { uid, .. } => Some(uid),
-            _ => None,
-        };
+        let user = user_of(&origin.identity);
         let all = self.connections.len();
         if let Some(Err(text)) = user.map(|uid| self.users_connections.take(uid, all)) {
             self.tally.turned(Turned::Crowded, origin.source, &text);
@@ -455,9 +452,13 @@ impl Server {
 
     fn open_endpoint(&mut self, number: u64, link: u64, token: u128, id: EndpointId) -> Result<(), Error> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
-        // Compared as keys are: in time that does not depend on the token.
-        let same = |peer: &&Arc<ShmPeer>| AccessKey::new(0, peer.token).same_secret(&AccessKey::new(0, token));
-        let joined = match self.links.get(&link).filter(same) {
+        let user = connection.user;
+        // Compared as keys are: in time that does not depend on the token. A token admits nobody but the link's user.
+        let is_own = |peer: &&Arc<ShmPeer>| {
+            let same_token = AccessKey::new(0, peer.token).same_secret(&AccessKey::new(0, token));
+            same_token && user_of(&peer.origin().identity) == user
+        };
+        let joined = match self.links.get(&link).filter(is_own) {
             Some(peer) => peer.join(id, &connection.channel).map(|outlet| (Arc::clone(peer), outlet)),
             None => Err(Error::AccessDenied),
         };
@@ -553,6 +554,14 @@ impl Server {
     }
 }
 
+/// The user whose process this is.
+const fn user_of(identity: &Identity) -> Option<u32> {
+    match identity {
+        Identity::User { uid, .. } => Some(*uid),
+        _ => None,
+    }
+}
+
 /// Sends the first frame on a socket, which has room for it.
 fn greet(channel: &Channel, frame: Frame<'_>, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
     match channel.try_send(&[&frame.encode()], file)? {
@@ -586,14 +595,41 @@ fn take_grant(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+
+    /// A server that no thread runs, and the path of its socket.
+    fn server(name: &str) -> (Server, PathBuf) {
+        let path = std::env::temp_dir().join(format!("forebay-{}-{name}.socket", std::process::id()));
+        let who = (Door::open(&path, false).unwrap(), Users::default(), Arc::default());
+        let (identity, events) = (NodeIdentity { node: 1, incarnation: 2 }, Arc::new(Events::new().unwrap()));
+        (Server::new(who, identity, events, Arc::default(), 8).unwrap(), path)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no sockets")]
+    fn a_token_lets_only_the_user_of_the_link_join() {
+        let (mut server, path) = server("user-joins");
+        let connected = |server: &mut Server| {
+            let client = Channel::connect(&path, Duration::from_secs(10)).unwrap();
+            server.accept();
+            (client, server.next_connection - 1)
+        };
+        let (_control, number) = connected(&mut server);
+        server.open_link(number).unwrap();
+        let link = Arc::clone(server.links.values().next().unwrap());
+        let me = server.connections.get(&number).unwrap().user;
+        let other = me.map(|user| user ^ 1);
+        for (user, joined) in [(other, Err(Error::AccessDenied)), (me, Ok(()))] {
+            let (_endpoint, number) = connected(&mut server);
+            server.connections.get_mut(&number).unwrap().user = user;
+            assert_eq!(server.open_endpoint(number, link.id().0, link.token, EndpointId(1)), joined, "{user:?}");
+        }
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no sockets")]
     fn a_node_that_cannot_accept_rests() {
-        let path = std::env::temp_dir().join(format!("forebay-{}-rests.socket", std::process::id()));
-        let who = (Door::open(&path, false).unwrap(), Users::default(), Arc::default());
-        let (identity, events) = (NodeIdentity { node: 1, incarnation: 2 }, Arc::new(Events::new().unwrap()));
-        let mut server = Server::new(who, identity, events, Arc::default(), 1).unwrap();
+        let (mut server, _path) = server("rests");
         server.rest(5);
         let accepts = |now| {
             server.tick(now);
