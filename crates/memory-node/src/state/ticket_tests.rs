@@ -204,6 +204,38 @@ fn a_later_attempt_ends_the_earlier_one() {
 }
 
 #[test]
+fn an_output_that_is_freed_before_it_is_adopted_is_freed_once() {
+    for end in 0..2 {
+        let (mut world, _) = World::new(2);
+        let ticket = world.ticket();
+        world.join(2, ticket, 1).unwrap();
+        let freed = world.allocate(2, ticket, 1).unwrap();
+        world.finish(2, ticket, 1, true).unwrap();
+        world.settle();
+        let (owner, reader) = (world.sessions[&OWNER], world.sessions[&3]);
+        let (shard, epoch) = (world.shard, world.epoch);
+        world.reply(3, OpenStore { session: reader, name: text("db") });
+        let extents = vec![freed.extent];
+        world.call(3, MapExtents { session: reader, shard, write: false, extents }).unwrap();
+        world.reply(3, Renew { session: reader, reading_epoch: 0 });
+        world.reply(OWNER, FreeBatch { session: owner, shard, epoch, ranges: vec![freed] });
+        match end {
+            0 => world.close(ticket),
+            _ => world.acquire(),
+        }
+        world.settle();
+        assert_eq!(world.outputs(), 1, "somebody may still read it");
+        let ticket = world.ticket();
+        world.join(2, ticket, 1).unwrap();
+        let other = world.allocate(2, ticket, 1).unwrap();
+        world.reply(3, Renew { session: reader, reading_epoch: u64::MAX });
+        assert!(world.state.outputs.contains(shard, other), "the end of a read freed what a job writes");
+        assert_eq!(world.outputs(), 1);
+        check_tenants(&world.state);
+    }
+}
+
+#[test]
 fn only_who_knows_the_secret_joins() {
     let (mut world, _) = World::new(1);
     let ticket = world.ticket();
