@@ -45,6 +45,8 @@ struct Wanted {
     package: Package,
     home: Load,
     until: Nanos,
+    /// Whether the owner asked more than once. Who answers then may not know of earlier attempts.
+    asked_again: bool,
     /// The attempt that the owner is installing.
     installing: Option<Attempt>,
 }
@@ -93,7 +95,7 @@ impl Owner {
 
     /// Asks for a job with an open ticket to be placed. The job is decided at `until` at the latest.
     pub fn prepare(&mut self, name: JobName, package: Package, home: Load, until: Nanos) {
-        self.jobs.insert(name, Wanted { package, home, until, installing: None });
+        self.jobs.insert(name, Wanted { package, home, until, asked_again: false, installing: None });
         self.send(name, Attempt::default(), Body::Prepare { package, home });
     }
 
@@ -120,8 +122,9 @@ impl Owner {
                 }
             },
             Body::Abort(reason) => {
-                if self.jobs.get(&name).is_some_and(|wanted| wanted.installing.is_none()) {
-                    self.give_up(name, reason);
+                if let Some(wanted) = self.jobs.get(&name).filter(|wanted| wanted.installing.is_none()) {
+                    let may_have_run = wanted.asked_again && matches!(reason, Reason::Home | Reason::Busy);
+                    self.give_up(name, if may_have_run { Reason::Lost } else { reason });
                 }
             }
             Body::Prepare { .. } | Body::Assign { .. } | Body::Accept | Body::Ack => {}
@@ -140,8 +143,11 @@ impl Owner {
     /// Sends the requests of waiting jobs again: the scheduler is reached over another connection, and may have
     /// forgotten this owner.
     pub fn ask_again(&mut self) {
-        let waiting = self.jobs.iter().filter(|(_, wanted)| wanted.installing.is_none());
-        let waiting: Vec<_> = waiting.map(|(&name, wanted)| (name, wanted.package, wanted.home)).collect();
+        let mut waiting = Vec::new();
+        for (&name, wanted) in self.jobs.iter_mut().filter(|(_, wanted)| wanted.installing.is_none()) {
+            wanted.asked_again = true;
+            waiting.push((name, wanted.package, wanted.home));
+        }
         for (name, package, home) in waiting {
             self.send(name, Attempt::default(), Body::Prepare { package, home });
         }
@@ -216,5 +222,45 @@ impl Owner {
 impl Default for Owner {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Span, StorageNeed, Ticket};
+
+    /// The owner looks for what an attempt has left in storage, unless there was none.
+    #[test]
+    fn who_is_asked_again_may_not_know_of_attempts() {
+        use Reason::{Busy, Failed, Home, Lost, Near};
+        let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
+        let package = Package {
+            kind: 16,
+            storage: StorageNeed::Own,
+            ticket: Ticket { node: 1, incarnation: 1, job: 1, secret: 1 },
+            arguments: Span::default(),
+            memory_bytes: 1,
+            storage_bytes: 1,
+        };
+        let cases = [
+            (false, Home, Home),
+            (false, Busy, Busy),
+            (true, Home, Lost),
+            (true, Busy, Lost),
+            (true, Near, Near),
+            (true, Failed, Failed),
+        ];
+        for (again, said, told) in cases {
+            let mut owner = Owner::new();
+            owner.prepare(name, package, Load::default(), 10);
+            if again {
+                owner.ask_again();
+            }
+            let (term, attempt) = (Term::default(), Attempt::default());
+            owner.receive(&Message { term, name, attempt, body: Body::Abort(said) });
+            let last = owner.take_orders().pop();
+            assert_eq!(last, Some(Order::RunElsewhere(name, told)), "asked again: {again}, {said:?}");
+        }
     }
 }
