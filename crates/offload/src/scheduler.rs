@@ -47,6 +47,8 @@ struct Tracked {
     asked: Option<(Party, Package, Load)>,
     stage: Stage,
     attempts: u32,
+    /// Whether an executor may have begun with it.
+    has_run: bool,
     /// The executor that lost the job last.
     avoid: Option<Party>,
 }
@@ -160,6 +162,7 @@ impl Scheduler {
                 asked: None,
                 stage: Stage::Running { on: from, attempt },
                 attempts: 1,
+                has_run: true,
                 avoid: None,
             });
         }
@@ -229,7 +232,7 @@ impl Scheduler {
             return false;
         }
         let stage = Stage::Waiting { since: now };
-        self.jobs.insert(name, Tracked { asked, stage, attempts: 0, avoid: None });
+        self.jobs.insert(name, Tracked { asked, stage, attempts: 0, has_run: false, avoid: None });
         self.queue(name, &package, &home)
     }
 
@@ -258,7 +261,7 @@ impl Scheduler {
         }
         let until = now.saturating_add(self.policy.patience);
         let made = Stage::Made { attempt, outcome, until };
-        let unknown = Tracked { asked: None, stage: made, attempts: 1, avoid: None };
+        let unknown = Tracked { asked: None, stage: made, attempts: 1, has_run: true, avoid: None };
         let tracked = self.jobs.entry(name).or_insert(unknown);
         // The result of a superseded attempt does not exist any more.
         let is_last = match tracked.stage {
@@ -295,6 +298,8 @@ impl Scheduler {
         let most = self.policy.attempts;
         let Some(tracked) = self.jobs.get_mut(&name) else { return };
         let Some((_, package, home)) = tracked.asked else { return self.forget(name) };
+        // An executor that has no room for a job does not begin with it.
+        tracked.has_run |= !matches!((tracked.stage, reason), (Stage::Assigned { .. }, Reason::Busy));
         if tracked.attempts >= most {
             return self.turn_away(name, reason);
         }
@@ -340,14 +345,14 @@ impl Scheduler {
         true
     }
 
-    /// Tells the owner of a job why nobody runs it. If there was an attempt, the owner must know that, because the
+    /// Tells the owner of a job why nobody runs it. If an attempt may have run, the owner must know that, because the
     /// attempt may have left objects in storage. Jobs that a memory node can run leave none.
     fn turn_away(&mut self, name: JobName, reason: Reason) {
-        let asked = self.jobs.get(&name).and_then(|tracked| Some((tracked.asked?.0, tracked.attempts)));
+        let asked = self.jobs.get(&name).and_then(|tracked| Some((tracked.asked?.0, tracked.has_run)));
         self.forget(name);
-        let Some((owner, attempts)) = asked else { return };
+        let Some((owner, has_run)) = asked else { return };
         let reason = match reason {
-            Reason::Home | Reason::Busy if attempts > 0 => Reason::Lost,
+            Reason::Home | Reason::Busy if has_run => Reason::Lost,
             _ => reason,
         };
         self.send(owner, name, Attempt::default(), Body::Abort(reason));
@@ -635,6 +640,20 @@ mod tests {
         let next = Message { term: Term(0), name: name(2), attempt: Attempt::default(), body };
         scheduler.receive(0, Party(10), &[next, lost].map(Letter::Message));
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Lost))], 1));
+    }
+
+    #[test]
+    fn who_refuses_a_job_has_not_begun_with_it() {
+        for reason in [Reason::Busy, Reason::Failed] {
+            let mut scheduler = Scheduler::new(Term(0), Policy { attempts: 1, ..Policy::default() });
+            beats(&mut scheduler, 0, Party(10), beat(load(0, 1)));
+            prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+            let asked = scheduler.take_messages();
+            let [(to, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
+            let body = Body::Abort(reason);
+            say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body });
+            assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, body)], 0));
+        }
     }
 
     #[test]
