@@ -21,12 +21,24 @@ use forebay_proto::replies::{
     Done, DoorFigures, ExtentsGranted, OutputGranted, RangesGranted, Statistics, TenantFigures, TenantPage,
 };
 use forebay_proto::{ExtentId, ExtentRange, GrantedExtent, Message, Request, SessionId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes to zero before other work gets a turn.
 const ZERO_SLICE_BYTES: u64 = 2 << 20;
+/// Keys of each kind that a tick looks at, in turn, because they are being revoked. A client that releases none must not
+/// hold up other work.
+const MOST_LOOKED_AT: usize = 1024;
+/// Before all names of keys: sessions are numbered from one.
+const BEFORE_ALL: (SessionId, ExtentId) = (SessionId(0), ExtentId(0));
+
+#[cfg(test)]
+thread_local! {
+    /// Lent keys that were looked at because they are being revoked.
+    static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// The outcome of a call: a reply or a job.
 pub(crate) enum Called {
@@ -91,10 +103,14 @@ struct Inner {
     keys: BTreeMap<(SessionId, ExtentId), Key>,
     /// Besides one of these, a session may already have a key with other rights.
     revoking: BTreeMap<(SessionId, ExtentId), Revoking>,
+    /// The last of them that was looked at.
+    looked_at: (SessionId, ExtentId),
     /// Keys lent for jobs that other sessions run.
     lent: HashMap<JobId, Lent>,
-    /// Lent keys of jobs that have ended, until they are revoked.
-    ending: Vec<(JobId, PeerId, Revocation)>,
+    /// Lent keys of jobs that have ended, until they are revoked. Those that were not looked at for longest come first.
+    ending: VecDeque<(JobId, PeerId, Revocation)>,
+    /// How many of them each job has.
+    ending_keys: HashMap<JobId, usize>,
     /// Extents to be zeroed, and the progress of each in bytes.
     zeroing: VecDeque<(ExtentId, u64)>,
 }
@@ -130,8 +146,10 @@ impl Core {
             door,
             keys: BTreeMap::new(),
             revoking: BTreeMap::new(),
+            looked_at: BEFORE_ALL,
             lent: HashMap::default(),
-            ending: Vec::new(),
+            ending: VecDeque::new(),
+            ending_keys: HashMap::default(),
             zeroing: VecDeque::new(),
         };
         let started = clock.now();
@@ -290,11 +308,12 @@ impl Core {
             let all = (session, ExtentId(0))..=(session, ExtentId(u32::MAX));
             inner.keys.extract_if(all, |_, _| true).for_each(drop);
         }
-        inner.poll_revoking(|it| it.peer == peer);
+        let gone: Vec<_> = inner.revoking.extract_if(.., |_, revoking| revoking.peer == peer).collect();
+        gone.into_iter().for_each(|((session, extent), _)| inner.let_go(session, extent));
         let Inner { lent, ending, .. } = &mut *inner;
         lent.retain(|_, lent| lent.peer.id() != peer);
         ending.iter().filter(|(_, of, _)| *of == peer).for_each(|(.., revocation)| revocation.finish());
-        inner.poll_ending();
+        inner.poll_ending(usize::MAX);
         let Inner { state, .. } = &mut *inner;
         if let Some(ended) = state.link_ended(peer.0) {
             lapsed(state, &ended, "its link ended");
@@ -353,8 +372,8 @@ impl Core {
         let now = self.clock.now();
         let mut inner = lock(&self.inner);
         inner.door = door_figures(counts);
-        inner.poll_revoking(|it| it.revocations.iter().all(Revocation::is_complete));
-        inner.poll_ending();
+        inner.poll_revoking();
+        inner.poll_ending(MOST_LOOKED_AT);
         let Inner { state, .. } = &mut *inner;
         for ended in state.tick(now) {
             lapsed(state, &ended, "its lease ran out");
@@ -499,10 +518,19 @@ impl Inner {
         }
     }
 
-    /// Checks which keys that are being revoked `are_gone`.
-    fn poll_revoking(&mut self, are_gone: impl Fn(&Revoking) -> bool) {
-        let gone: Vec<_> = self.revoking.extract_if(.., |_, revoking| are_gone(revoking)).collect();
-        gone.into_iter().for_each(|((session, extent), _)| self.let_go(session, extent));
+    /// Checks which keys of sessions that are being revoked are gone: some of them, in turn.
+    fn poll_revoking(&mut self) {
+        let after = (Bound::Excluded(self.looked_at), Bound::Unbounded);
+        let next = self.revoking.range(after).take(MOST_LOOKED_AT);
+        let looked: Vec<_> =
+            next.map(|(&name, it)| (name, it.revocations.iter().all(Revocation::is_complete))).collect();
+        // After the last one it begins anew.
+        let last = looked.last().filter(|_| looked.len() == MOST_LOOKED_AT);
+        self.looked_at = last.map_or(BEFORE_ALL, |&(name, _)| name);
+        for ((session, extent), _) in looked.into_iter().filter(|&(_, is_gone)| is_gone) {
+            self.revoking.remove(&(session, extent));
+            self.let_go(session, extent);
+        }
     }
 
     /// Revokes the keys that were lent for a job.
@@ -513,23 +541,30 @@ impl Inner {
                 if let Ok(revocation) = peer.revoke(key)
                     && !revocation.is_complete()
                 {
-                    self.ending.push((job, peer.id(), revocation));
+                    self.ending.push_back((job, peer.id(), revocation));
+                    *self.ending_keys.entry(job).or_default() += 1;
                 }
             }
         }
-        if !self.ending.iter().any(|(ending, ..)| *ending == job) {
+        if !self.ending_keys.contains_key(&job) {
             self.state.keys_ended(job);
         }
     }
 
-    /// Tells the state for which jobs all keys are gone by now.
-    fn poll_ending(&mut self) {
-        let (done, ending): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.ending).into_iter().partition(|(.., revocation)| revocation.is_complete());
-        self.ending = ending;
-        let done: BTreeSet<JobId> = done.into_iter().map(|(job, ..)| job).collect();
-        for job in done {
-            if !self.ending.iter().any(|(ending, ..)| *ending == job) {
+    /// Checks up to `most` of the lent keys that are being revoked, in turn. Tells the state for which jobs all are gone.
+    fn poll_ending(&mut self, most: usize) {
+        for _ in 0..self.ending.len().min(most) {
+            #[cfg(test)]
+            LOOKED.set(LOOKED.get() + 1);
+            let Some((job, peer, revocation)) = self.ending.pop_front() else { return };
+            if !revocation.is_complete() {
+                self.ending.push_back((job, peer, revocation));
+                continue;
+            }
+            let left = self.ending_keys.entry(job).or_insert(1);
+            *left -= 1;
+            if *left == 0 {
+                self.ending_keys.remove(&job);
                 self.state.keys_ended(job);
             }
         }

@@ -5,7 +5,7 @@ use crate::Options;
 use crate::fakes::{FakeListener, FakePeer};
 use forebay_env::ManualClock;
 use forebay_proto::calls::*;
-use forebay_proto::replies::{SessionOpened, ShardAcquired, StoreOpened};
+use forebay_proto::replies::{SessionOpened, ShardAcquired, StoreOpened, TicketJoined, TicketOpened};
 use forebay_proto::{Blob, Epoch, PROTOCOL_VERSION, Purpose, ShardId, ShardKey, StoreId, Text};
 
 /// A node of 16 extents, and the owner of a shard that has keys to read two of them. The owner took over from another
@@ -162,4 +162,30 @@ fn the_end_of_a_link_costs_nothing_for_the_keys_of_others() {
     assert_eq!(keys(), 2);
     world.core.link_ended(PeerId(2));
     assert_eq!(keys(), 0);
+}
+
+#[test]
+fn a_tick_looks_at_some_of_the_keys_that_are_not_released() {
+    let world = World::new();
+    let (session, shard, epoch) = (world.session, world.shard, world.epoch);
+    let ticket = world.reply::<TicketOpened>(OpenTicket { session, shard, epoch, secret: 1 }).ticket;
+    world.reply::<TicketJoined>(JoinTicket { session, ticket, secret: 1, attempt: 1 });
+    let range = ExtentRange { extent: world.extents[0], offset: 0, length: 4096 };
+    let calls = 2 * MOST_LOOKED_AT / MAX_RANGES + 1;
+    for _ in 0..calls {
+        let ranges = vec![range; MAX_RANGES];
+        world.reply::<RangesGranted>(ReadForTicket { session, ticket, attempt: 1, ranges });
+    }
+    world.reply::<Done>(FinishTicket { session, ticket, attempt: 1, well: true });
+    assert_eq!(lock(&world.fake.revoked).len(), calls * MAX_RANGES);
+    for _ in 0..3 {
+        LOOKED.set(0);
+        world.tick();
+        assert_eq!(LOOKED.get(), MOST_LOOKED_AT);
+    }
+    while !lock(&world.fake.revoked).is_empty() {
+        world.fake.let_go();
+    }
+    (0..calls * MAX_RANGES / MOST_LOOKED_AT + 1).for_each(|_| world.tick());
+    assert!(!world.core.is_revoking());
 }
