@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes to zero before other work gets a turn.
 const ZERO_SLICE_BYTES: u64 = 2 << 20;
-/// Keys of each kind that a tick looks at, in turn, because they are being revoked. A client that releases none must not
-/// hold up other work.
+/// Keys of each kind that a tick looks at, in turn, because they are being revoked. A client that releases none must
+/// not hold up other work.
 const MOST_LOOKED_AT: usize = 1024;
 /// Before all names of keys: sessions are numbered from one.
 const BEFORE_ALL: (SessionId, ExtentId) = (SessionId(0), ExtentId(0));
@@ -551,7 +551,8 @@ impl Inner {
         }
     }
 
-    /// Checks up to `most` of the lent keys that are being revoked, in turn. Tells the state for which jobs all are gone.
+    /// Checks up to `most` of the lent keys that are being revoked, in turn. Tells the state for which jobs all are
+    /// gone.
     fn poll_ending(&mut self, most: usize) {
         for _ in 0..self.ending.len().min(most) {
             #[cfg(test)]
