@@ -5,7 +5,7 @@ use crate::common::process::Process;
 use crate::common::stored::{self, of_objects};
 use crate::common::{Cluster, SetWhenDropped, copied, expect_remote_bytes, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Options, Syncing, WriteBatch};
+use forebay_engine::{CompactionStyle, Db, Durability, Options, Syncing, WriteBatch};
 use forebay_fabric::{Listener, tcp};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
@@ -312,5 +312,29 @@ fn memtables_that_wait_are_flushed_into_one_table() {
         assert_eq!(db.get(&i.to_be_bytes()).unwrap().as_deref(), value(i).as_ref().map(|value| &value[..]), "{i}");
         let then = db.get_at(&i.to_be_bytes(), &snapshot).unwrap();
         assert_eq!(then.as_deref(), Some(&[0u8; 100][..]), "{i} at the snapshot");
+    }
+}
+
+/// The table is one run each time, so only its shadowed entries make it unfinished.
+#[test]
+fn a_requested_compaction_drops_what_only_a_released_snapshot_needed() {
+    let cluster = Cluster::start(256 << 20);
+    for compaction_style in [CompactionStyle::Clustered, CompactionStyle::Unclustered, CompactionStyle::Classic] {
+        let db = cluster.open(Options { compaction_style, settle_after: None, ..small_options() });
+        let put = |value: u8| (0..500u32).for_each(|i| db.put(&i.to_be_bytes(), &[value; 100]).unwrap());
+        let entries = || db.statistics().levels.iter().map(|level| level.entries).sum::<u64>();
+        put(1);
+        db.compact_range(None, None).unwrap();
+        let snapshot = db.snapshot();
+        put(2);
+        for _ in 0..2 {
+            db.compact_range(None, None).unwrap();
+            assert_eq!(entries(), 1000, "{compaction_style:?}: {:?}", db.statistics());
+            assert_eq!(db.get_at(&7u32.to_be_bytes(), &snapshot).unwrap().unwrap(), [1; 100]);
+        }
+        drop(snapshot);
+        db.compact_range(None, None).unwrap();
+        assert_eq!(entries(), 500, "{compaction_style:?}: {:?}", db.statistics());
+        assert_eq!(db.get(&7u32.to_be_bytes()).unwrap().unwrap(), [2; 100]);
     }
 }

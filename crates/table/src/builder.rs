@@ -227,9 +227,11 @@ impl TableBuilder {
         if self.last.as_ref().is_some_and(|last| !self.is_before(last, entry.key, shared)) {
             return Err(Error::Invalid("the entry is out of order"));
         }
+        let is_same = |last: &OwnedKey| last.user_key.len() == shared && entry.key.user_key.len() == shared;
+        let is_shadowed = self.last.as_ref().is_some_and(is_same);
         let last_key = self.last.as_ref().map_or(&[][..], |last| &last.user_key);
         self.block.add(entry, shared, last_key);
-        self.properties.add(entry);
+        self.properties.add(entry, is_shadowed);
         self.points.push(PointEntry {
             hash,
             offset_units: entry.address.offset_units,

@@ -12,9 +12,11 @@
 //!  8 segments       varint count, then for each, in order of ordinals:
 //!                   varint segment id, u8 flags (bit 0: run), varint entries, varint live bytes
 //!                   (records with padding), varint first unit, varint units spanned
+//!  9 shadowed       varint: entries with the user key of the entry before them; optional, absent if there are none
 //! ```
 //!
-//! All fields except 7 are always present, each once. All are mandatory.
+//! All fields except 7 and 9 are always present, each once. All except 9 are mandatory. Older builds do not write field 9:
+//! without it, nothing is known about shadowed entries.
 //!
 //! Purpose and golden test: `docs/formats/table.md`.
 
@@ -125,6 +127,9 @@ pub struct TableProperties {
     pub record_bytes: u64,
     /// The earliest expiry of an entry, in milliseconds since 1970.
     pub oldest_expiry_ms: Option<u64>,
+    /// Number of entries that a newer entry of the same key in the table shadows: only a snapshot, or a merge, may need
+    /// them. Zero in tables that older builds made.
+    pub shadowed: u64,
     /// The segments that hold the records, by ordinal.
     pub segments: Vec<SegmentUse>,
 }
@@ -233,6 +238,9 @@ impl TableProperties {
                 }
             }
         });
+        if self.shadowed > 0 {
+            put_field(body, 9, Need::Optional, |value| value.put_varint(self.shadowed));
+        }
     }
 
     /// Decodes properties.
@@ -257,18 +265,19 @@ impl TableProperties {
             value_bytes: 0,
             record_bytes: 0,
             oldest_expiry_ms: None,
+            shadowed: 0,
             segments: Vec::new(),
         };
         let mut seen = 0u32;
         for_each_field(body, FRAME.what, |number, value| {
-            if !(1..=8).contains(&number) {
+            if !(1..=9).contains(&number) {
                 return Ok(false);
             }
             seen |= 1 << number;
             properties.decode_field(number, value).context(FRAME.what)?;
             Ok(true)
         })?;
-        if seen | 1 << 7 != 0b1_1111_1110 {
+        if seen | 1 << 7 | 1 << 9 != 0b11_1111_1110 {
             return Err(Error::Inconsistent { what: FRAME.what, detail: "a field is missing" });
         }
         if properties.smallest_sequence > properties.largest_sequence {
@@ -305,6 +314,7 @@ impl TableProperties {
                 self.record_bytes = value.varint64()?;
             }
             7 => self.oldest_expiry_ms = Some(value.u64()?),
+            9 => self.shadowed = value.varint64()?,
             _ => {
                 let count = read_count(value, LEAST_SEGMENT_BYTES)?;
                 self.segments = (0..count).map(|_| decode_segment_use(value)).collect::<std::result::Result<_, _>>()?;
@@ -366,6 +376,7 @@ impl PropertiesBuilder {
             value_bytes: 0,
             record_bytes: 0,
             oldest_expiry_ms: None,
+            shadowed: 0,
             segments: Vec::new(),
         };
         Self { properties, has_keys: false }
@@ -379,8 +390,8 @@ impl PropertiesBuilder {
         &mut self.properties.segments
     }
 
-    /// Counts an entry whose segment is listed.
-    pub fn add(&mut self, entry: &IndexEntry<'_>) {
+    /// Counts an entry whose segment is listed. A shadowed one has the user key of the entry before it.
+    pub fn add(&mut self, entry: &IndexEntry<'_>, is_shadowed: bool) {
         let properties = &mut self.properties;
         match entry.key.tag.kind() {
             Kind::Delete => properties.deletions += 1,
@@ -390,6 +401,7 @@ impl PropertiesBuilder {
         properties.key_bytes += entry.key.user_key.len() as u64;
         properties.value_bytes += entry.value_length().unwrap_or(0) as u64;
         properties.record_bytes += entry.padded_length();
+        properties.shadowed += u64::from(is_shadowed);
         if let Some(expiry) = entry.expiry_ms {
             properties.oldest_expiry_ms = Some(properties.oldest_expiry_ms.map_or(expiry, |oldest| oldest.min(expiry)));
         }
@@ -445,12 +457,9 @@ mod tests {
         builder.segments_mut().push(SegmentUse::new(SegmentId(9), true));
         for (key, sequence, offset_units) in [(b"a", 4, 20), (b"b", 3, 10)] {
             let tag = Tag::new(SequenceNumber(sequence), Kind::Put, false);
-            builder.add(&IndexEntry {
-                key: InternalKey { user_key: key, tag },
-                address: RecordAddress { ordinal: 0, offset_units },
-                length: 17,
-                expiry_ms: None,
-            });
+            let key = InternalKey { user_key: key, tag };
+            let address = RecordAddress { ordinal: 0, offset_units };
+            builder.add(&IndexEntry { key, address, length: 17, expiry_ms: None }, false);
         }
         let last = OwnedKey { user_key: b"b".to_vec(), tag: Tag::new(SequenceNumber(3), Kind::Put, false) };
         builder.finish(Some(last), &[])
@@ -472,6 +481,19 @@ mod tests {
         ];
         assert_eq!(&out[..out.len() - 4], expected, "{out:?}");
         assert_eq!(TableProperties::decode(&out), Ok(sample()));
+    }
+
+    /// Only an optional field at the end tells of shadowed entries, so older builds read the rest.
+    #[test]
+    fn golden_bytes_of_shadowed_entries() {
+        let shadowed = TableProperties { shadowed: 300, ..sample() };
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        sample().encode_fields(&mut without);
+        shadowed.encode_fields(&mut with);
+        assert_eq!(with.strip_prefix(&without[..]), Some(&[19, 2, 0xac, 2][..]));
+        let mut out = Vec::new();
+        shadowed.encode(&mut out).unwrap();
+        assert_eq!(TableProperties::decode(&out), Ok(shadowed));
     }
 
     #[test]

@@ -35,6 +35,7 @@ fn properties() -> TableProperties {
         value_bytes: 0,
         record_bytes: 32,
         oldest_expiry_ms: None,
+        shadowed: 0,
         segments: Vec::new(),
     }
 }

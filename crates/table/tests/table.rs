@@ -9,7 +9,7 @@ use forebay_table::{
 };
 use proptest::prelude::*;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maps key and sequence number to the place of the record: segment, unit, value length.
 type Model = BTreeMap<(Vec<u8>, Reverse<u64>), (u64, u64, usize)>;
@@ -58,6 +58,8 @@ proptest! {
         let properties = cached.properties();
         prop_assert_eq!(properties.as_ref(), &table.properties);
         prop_assert_eq!(properties.entries(), model.len() as u64);
+        let keys: BTreeSet<_> = model.keys().map(|(key, _)| key).collect();
+        prop_assert_eq!(properties.shadowed, (model.len() - keys.len()) as u64);
         prop_assert_eq!(&properties.smallest.user_key, &model.first_key_value().unwrap().0.0);
         prop_assert_eq!(&properties.largest.user_key, &model.last_key_value().unwrap().0.0);
         let value_bytes: usize = model.values().map(|place| place.2).sum();

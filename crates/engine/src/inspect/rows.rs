@@ -25,8 +25,18 @@ const TABLES: &[&str] = &[
     "image",
 ];
 const SEGMENTS: &[&str] = &["shard", "segment", "kind", "bytes", "tables", "in_memory", "object"];
-const PROPERTIES: &[&str] =
-    &["entries", "puts", "deletions", "range_deletions", "record_bytes", "smallest", "largest", "job", "level"];
+const PROPERTIES: &[&str] = &[
+    "entries",
+    "puts",
+    "deletions",
+    "range_deletions",
+    "shadowed",
+    "record_bytes",
+    "smallest",
+    "largest",
+    "job",
+    "level",
+];
 const USES: &[&str] = &["ordinal", "segment", "run", "entries", "live_bytes"];
 const ENTRIES: &[&str] = &["key", "sequence", "kind", "segment", "offset", "bytes", "expiry_ms"];
 const RECORDS: &[&str] = &["offset", "key", "sequence", "kind", "value_bytes", "expiry_ms"];
@@ -92,6 +102,7 @@ pub(crate) fn show_properties(properties: &TableProperties, report: &mut Report)
         properties.puts.into(),
         properties.deletions.into(),
         properties.range_deletions.into(),
+        properties.shadowed.into(),
         properties.record_bytes.into(),
         properties.smallest.user_key.as_slice().into(),
         properties.largest.user_key.as_slice().into(),

@@ -100,18 +100,24 @@ fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize)
             && (level < deepest || !is_finished(picker, table, manual.expire_before_ms))
     };
     let table = tables.iter().find(is_next)?;
+    let clustering = match picker.options.compaction_style {
+        CompactionStyle::Unclustered => Clustering::None,
+        CompactionStyle::Clustered | CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
+    };
     Some(match level < deepest {
         true => down(picker, level, vec![Arc::clone(table)], deepest),
-        false => picker.rewrite_as(level, table, Clustering::Gather(Residents::Rewrite), BTreeSet::new()),
+        false => picker.rewrite_as(level, table, clustering, BTreeSet::new()),
     })
 }
 
 /// Whether a table of the last level is finished. Deletions have nothing to hide there, but may have come while
 /// something was below them: a table of nothing else goes. What has expired also goes, and operands become values.
+/// Shadowed entries came while a snapshot needed them. If one still does, they stay, and the table is rewritten all the
+/// same.
 fn is_finished(picker: &Picker<'_>, table: &TableMetadata, expire_before_ms: u64) -> bool {
     let properties = &table.properties;
     let is_passing = properties.deletions > 0 || properties.range_deletions > 0 || properties.merges > 0;
-    if is_expired(properties.oldest_expiry_ms, expire_before_ms) {
+    if properties.shadowed > 0 || is_expired(properties.oldest_expiry_ms, expire_before_ms) {
         return false;
     }
     let is_one_run = || matches!(&properties.segments[..], [run] if run.is_run && run.gap_bytes() == 0);

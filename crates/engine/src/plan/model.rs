@@ -151,6 +151,7 @@ impl Contents {
             value_bytes: 1,
             record_bytes: self.bytes(),
             oldest_expiry_ms: None,
+            shadowed: 0,
             segments: uses.into_values().map(spanned).collect(),
         }
     }

@@ -117,6 +117,7 @@ pub(crate) fn version(tables: &[(u8, u64, &str, &str, u64, bool)], segment_bytes
             value_bytes: 1,
             record_bytes: live_bytes,
             oldest_expiry_ms: None,
+            shadowed: 0,
             segments: vec![used],
         };
         let image = ImageAddress { segment: image, length: 100, tail_offset: 10 };
@@ -609,6 +610,25 @@ fn a_manual_compaction_takes_every_table_of_a_range_deletion() {
     assert_eq!(taken(&tables), [[(1, 51), (2, 4)], [(1, 52), (2, 4)], [(1, 3), (2, 4)]]);
     // In the last level, the third one is finished.
     assert_eq!(taken(&tables[..3]), [[(1, 51)], [(1, 52)]]);
+}
+
+/// A snapshot may still need the shadowed entries: then the rewritten table has them again.
+#[test]
+fn a_manual_compaction_takes_a_table_with_shadowed_entries_once() {
+    let version = version(&[(1, 1, "a", "b", 10, true), (1, 2, "c", "d", 10, true)], 10);
+    let shadowing = changed(&version, 1, |properties| properties.shadowed = 1);
+    let styles = [
+        (CompactionStyle::Clustered, Clustering::Gather(Residents::Rewrite)),
+        (CompactionStyle::Unclustered, Clustering::None),
+        (CompactionStyle::Classic, Clustering::Gather(Residents::Rewrite)),
+    ];
+    for (compaction_style, clustering) in styles {
+        let (options, mut manual) = (Options { compaction_style, ..options() }, ManualCompaction::default());
+        let pick = pick_manual(&shadowing, &options, &mut manual).unwrap();
+        assert_eq!((ids(&pick), pick.work), (vec![(1, 51)], merge(true, clustering)));
+        assert_eq!(pick_manual(&shadowing, &options, &mut manual), None);
+        assert_eq!(pick_manual(&version, &options, &mut ManualCompaction::default()), None);
+    }
 }
 
 #[test]
