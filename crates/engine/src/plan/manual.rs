@@ -11,14 +11,13 @@
 //! Otherwise this would never end: without room a table of the last level gets several runs, so it would never count as
 //! done.
 
-use crate::plan::picker::{Pick, Picker};
+use crate::plan::picker::{Pick, Picker, begins_behind};
 use crate::plan::tiers::Tier;
 use crate::terms::options::CompactionStyle;
 use forebay_base::record::is_expired;
 use forebay_base::{KeyOrder, Tag};
 use forebay_table::job::{Clustering, Residents};
 use forebay_table::{OwnedKey, TableMetadata};
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -145,16 +144,6 @@ fn down(picker: &Picker<'_>, level: usize, tables: Vec<Arc<TableMetadata>>, deep
         }
         CompactionStyle::Clustered => picker.build_as(level, tables, Clustering::None),
         CompactionStyle::Unclustered | CompactionStyle::Classic => picker.build(level, tables),
-    }
-}
-
-/// Whether a table begins behind the end of another one of its level. Where a range deletion goes on in the next table,
-/// both have the same key there.
-fn begins_behind(order: KeyOrder, table: &TableMetadata, end: &OwnedKey) -> bool {
-    match order.compare(&table.properties.smallest.user_key, &end.user_key) {
-        Ordering::Less => false,
-        Ordering::Equal => end.tag == Tag::MAX,
-        Ordering::Greater => true,
     }
 }
 

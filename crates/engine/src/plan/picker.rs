@@ -79,10 +79,11 @@ use crate::terms::Options;
 use crate::terms::options::CompactionStyle;
 use crate::terms::segment_numbers::NUMBERS_OF_A_JOB;
 use forebay_base::record::{MIN_RECORD_BYTES, pad};
-use forebay_base::{KeyOrder, SegmentId};
+use forebay_base::{KeyOrder, SegmentId, Tag};
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::job::{Clustering, LEAST_PIECE_BYTES, PIECES_OF_RUN, Residents, SizeClasses};
-use forebay_table::{SegmentUse, TableId, TableMetadata, Version};
+use forebay_table::{OwnedKey, SegmentUse, TableId, TableMetadata, Version};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -216,7 +217,7 @@ impl Work {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cursors {
     levels: Vec<Vec<u8>>,
-    extents: BTreeMap<u32, Vec<u8>>,
+    extents: BTreeMap<u32, OwnedKey>,
     /// The tables that go down in parts, each with its first key that has not gone down.
     parts: BTreeMap<TableId, Vec<u8>>,
 }
@@ -721,6 +722,16 @@ fn range<'t>(order: KeyOrder, tables: impl Iterator<Item = &'t Arc<TableMetadata
         let smallest = if order.compare(first, smallest).is_lt() { first } else { smallest };
         (smallest, if order.compare(last, largest).is_gt() { last } else { largest })
     })
+}
+
+/// Whether a table begins behind the end of another one of its level. Where a range deletion goes on in the next table,
+/// both have the same key there.
+pub(crate) fn begins_behind(order: KeyOrder, table: &TableMetadata, end: &OwnedKey) -> bool {
+    match order.compare(&table.properties.smallest.user_key, &end.user_key) {
+        Ordering::Less => false,
+        Ordering::Equal => end.tag == Tag::MAX,
+        Ordering::Greater => true,
+    }
 }
 
 #[cfg(test)]

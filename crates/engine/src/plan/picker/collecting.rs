@@ -1,6 +1,6 @@
 //! Collection: what is picked because records are dead, or because memory is short.
 
-use super::{Cursors, MOST_TRIES, Part, Pick, Picker, Work};
+use super::{Cursors, MOST_TRIES, Part, Pick, Picker, Work, begins_behind};
 use crate::plan::space::allocated;
 use crate::plan::tiers::Tier;
 use forebay_base::SegmentId;
@@ -126,12 +126,11 @@ impl Picker<'_> {
             let order = self.version.identity().key_order;
             let cursor = cursors.extents.get(&extent);
             let is_next = |table: &&Arc<TableMetadata>| {
-                let smallest = &table.properties.smallest.user_key;
-                !self.busy.contains(&table.id) && cursor.is_none_or(|last| order.compare(smallest, last).is_gt())
+                !self.busy.contains(&table.id) && cursor.is_none_or(|end| begins_behind(order, table, end))
             };
             let mut tables = self.version.level(level).iter().filter(is_next);
             let table = tables.find(|table| table.segments().any(|id| lies_there(&id)))?;
-            cursors.extents.insert(extent, table.properties.largest.user_key.clone());
+            cursors.extents.insert(extent, table.properties.largest.clone());
             Some(self.move_out(level, table, lies_there))
         })
     }

@@ -473,6 +473,17 @@ fn a_sparse_extent_is_emptied_for_another_shard_that_has_no_room() {
     assert_eq!(found(true, 4 * 8192 - 1), None);
 }
 
+/// A range deletion over several tables ends in each of them where the next one begins.
+#[test]
+fn every_table_of_a_range_deletion_leaves_a_sparse_extent() {
+    let tables = [(1, 1, "a", "b", 300, true), (1, 2, "c", "d", 300, true), (1, 3, "e", "f", 300, true)];
+    let version = deleting_until(&deleting_until(&version(&tables, 300), 1, "c"), 2, "e");
+    let room = Room { memtables: PLENTY, scratch_bytes: 1 << 20, extent_bytes: 64 << 10, is_wanted: true };
+    let (options, busy, mut cursors) = (options(), BTreeSet::new(), Cursors::default());
+    let picks = std::iter::from_fn(|| Picker::new(&version, &options, &busy, &|_| 0, room).pick(&mut cursors));
+    assert_eq!(picks.take(9).map(|pick| ids(&pick)).collect::<Vec<_>>(), [[(1, 51)], [(1, 52)], [(1, 3)]]);
+}
+
 #[test]
 fn a_sparse_extent_under_level_0_stays() {
     let version = version(&[(0, 9, "a", "z", 10, false), (0, 8, "a", "z", 10, false)], 10);
