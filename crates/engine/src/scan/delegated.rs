@@ -183,7 +183,8 @@ impl Brought {
             Value::There { table, address, length } => {
                 let (segment, offset) = table.locate(*address)?;
                 let logical = LogicalAddress { segment: segment.id(), offset };
-                Ok(Location::Remote { logical, spot: segment.spot_at(member, offset)?, length: *length })
+                let spot = segment.spot_at(member, offset)?;
+                Ok(Location::Remote { logical, spot, length: *length, tag: self.tag })
             }
         }
     }

@@ -42,6 +42,8 @@ pub(crate) enum Location<'s> {
         spot: Spot,
         /// Length of the record, without padding.
         length: u32,
+        /// Number and kind that the record must have.
+        tag: Tag,
     },
 }
 

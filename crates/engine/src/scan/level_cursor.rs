@@ -369,6 +369,7 @@ impl LevelCursor {
         if segment.clip(offset, entry.length.into()) < entry.length as usize {
             return Err(Error::corrupt(format!("an entry of table {} ends behind {logical}", table.id().0)));
         }
-        Ok(Some(Location::Remote { logical, spot: segment.spot_at(self.member, offset)?, length: entry.length }))
+        let (spot, tag) = (segment.spot_at(self.member, offset)?, entry.key.tag);
+        Ok(Some(Location::Remote { logical, spot, length: entry.length, tag }))
     }
 }

@@ -4,7 +4,7 @@ use crate::remote::spot::Spot;
 use crate::scan::found::{Location, RunRecord};
 use crate::scan::scan_endpoint::{Asked, ScanEndpoint};
 use crate::terms::{Error, Result};
-use forebay_base::{LogicalAddress, Record, SegmentId};
+use forebay_base::{LogicalAddress, Record, SegmentId, Tag};
 use forebay_fabric::Slot;
 use forebay_memory_client::ExtentRange;
 use forebay_proto::gather;
@@ -82,6 +82,7 @@ struct Pending {
     logical: LogicalAddress,
     spot: Spot,
     length: u32,
+    tag: Tag,
 }
 
 /// A read that brings a record, or several that follow each other.
@@ -216,9 +217,9 @@ impl ScanBatch {
                 self.add_shared(buffer, record);
             }
             Some(Location::Local(value)) => self.add_local(key, value),
-            Some(Location::Remote { logical, spot, length }) => {
+            Some(Location::Remote { logical, spot, length, tag }) => {
                 let key = self.copy(key);
-                self.pending.push(Pending { entry: self.entries.len(), logical, spot, length });
+                self.pending.push(Pending { entry: self.entries.len(), logical, spot, length, tag });
                 self.push(key, Place { end: length, ..Place::EMPTY });
             }
             None => return Err(Error::corrupt("an entry without a place")),
@@ -364,7 +365,8 @@ impl ScanBatch {
     fn verify(&mut self, pending: &Pending, buffer: usize, start: usize) -> Result<()> {
         let whole = Place::new(buffer + 1, &(start..start + pending.length as usize));
         let Some(entry) = self.entries.get(pending.entry) else { return Ok(()) };
-        let value = value_in(self.at(whole).unwrap_or_default(), self.at(entry.key).unwrap_or_default())
+        let (bytes, key) = (self.at(whole).unwrap_or_default(), self.at(entry.key).unwrap_or_default());
+        let value = value_in(bytes, key, pending.tag)
             .map_err(|error| error.during(&format!("scanning {}", pending.logical)))?;
         if let Some(entry) = self.entries.get_mut(pending.entry) {
             entry.value = Place::new(buffer + 1, &(start + value.start..start + value.end));
@@ -426,11 +428,32 @@ fn gathered(endpoint: &ScanEndpoint, reads: &[Read]) -> Option<(Vec<u8>, Vec<usi
 }
 
 /// Verifies a record, and returns where in its bytes the value is.
-fn value_in(bytes: &[u8], key: &[u8]) -> Result<Range<usize>> {
+fn value_in(bytes: &[u8], key: &[u8], tag: Tag) -> Result<Range<usize>> {
     let record = Record::decode(bytes)?;
     if record.key != key {
         return Err(Error::corrupt("the record is another key's"));
     }
+    if record.tag != tag {
+        return Err(Error::corrupt("the record is of another version of the key"));
+    }
     let end = record.length();
     Ok(end - record.value.len()..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_base::{ErrorKind, SequenceNumber};
+
+    #[test]
+    fn a_record_of_another_key_or_version_is_no_value() {
+        let of_number = |number| Record::put(SequenceNumber(number), b"key", b"value");
+        let (record, mut bytes) = (of_number(7), Vec::new());
+        record.encode(&mut bytes);
+        let value = value_in(&bytes, b"key", record.tag).unwrap();
+        assert_eq!(bytes.get(value), Some(&b"value"[..]));
+        for (key, number) in [(b"kex", 7), (b"key", 6), (b"key", 8)] {
+            assert_eq!(value_in(&bytes, key, of_number(number).tag).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+    }
 }
