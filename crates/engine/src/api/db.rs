@@ -794,9 +794,9 @@ impl Db {
     }
 
     /// Closes the database: flushes the memtables of a named database, stops background work, and gives its memory back,
-    /// except what iterators hold until they are dropped. Later calls on any clone fail with `Closed`, and iterators do when
-    /// they next have to read. All steps are carried out even if one fails. Dropping a database closes it the same way, but
-    /// can only log what is lost.
+    /// except what iterators hold until they are dropped. Later calls on any clone fail with `Closed`, writes as soon as the
+    /// flush begins, and iterators when they next have to read. All steps are carried out even if one fails. Dropping a
+    /// database closes it the same way, but can only log what is lost.
     ///
     /// # Errors
     /// The error of background work or of the last flush. The contents of the memtables are then lost.

@@ -102,6 +102,8 @@ pub(crate) struct Tree {
     next_table: AtomicU64,
     /// Set when a writer has begun a memtable: it will need the next one.
     wants_memtable: AtomicBool,
+    /// No memtable is installed any more: the database is about to be closed, and flushes what was written.
+    writes_ended: AtomicBool,
     closed: AtomicBool,
     /// Set when another process took over.
     fenced: OnceLock<Error>,
@@ -139,6 +141,7 @@ impl Tree {
             next_segment: AtomicU64::new(next_segment),
             next_table: AtomicU64::new(next_table),
             wants_memtable: AtomicBool::new(false),
+            writes_ended: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             fenced: OnceLock::new(),
             options,
@@ -172,7 +175,7 @@ impl Tree {
     /// `capacity_bytes`. Returns false when `ended` is no longer the active one.
     ///
     /// # Errors
-    /// `Io` when there is no memory.
+    /// `Io` when there is no memory; `Closed` once [writes have ended](Tree::end_writes).
     pub(crate) fn install_next(
         &self,
         ended: &Arc<Buffer>,
@@ -185,13 +188,43 @@ impl Tree {
         if !Arc::ptr_eq(&view.active, ended) {
             return Ok(false);
         }
+        self.check_writable()?;
         let capacity = usize::try_from(capacity_bytes).unwrap_or(usize::MAX);
         let next = Buffer::allocate(&self.blocks, &self.options, last, capacity, is_reserve)?;
+        self.follow(&view, next);
+        Ok(true)
+    }
+
+    /// Ends the active memtable, and lets nobody write any more. Returns the number up to which there are records.
+    ///
+    /// # Errors
+    /// `Io` when there is no memory.
+    pub(crate) fn end_writes(&self) -> Result<SequenceNumber> {
+        let _changing = lock(&self.changing);
+        // Relaxed: whoever installs a memtable later takes the same lock.
+        self.writes_ended.store(true, Ordering::Relaxed);
+        let view = Arc::clone(&self.view.load());
+        let _ = view.active.memtable.end_early();
+        let last = view.active.memtable.wait_last_sequence();
+        if view.active.memtable.reserved_bytes() > 0 {
+            self.follow(&view, self.ended_memtable(last)?);
+        }
+        Ok(last)
+    }
+
+    /// Replaces a view by one in which its active memtable is sealed. The caller holds the lock of changes.
+    fn follow(&self, view: &View, next: Arc<Buffer>) {
         let mut sealed = Vec::with_capacity(view.sealed.len() + 1);
         sealed.push(Arc::clone(&view.active));
         sealed.extend(view.sealed.iter().cloned());
         self.view.replace(Arc::new(View { active: next, sealed, version: Arc::clone(&view.version) }));
-        Ok(true)
+    }
+
+    /// A memtable behind number `last` into which nothing fits.
+    fn ended_memtable(&self, last: SequenceNumber) -> Result<Arc<Buffer>> {
+        let buffer = Buffer::allocate(&self.blocks, &self.options, last, MIN_RECORD_BYTES, false)?;
+        let _ = buffer.memtable.end_early();
+        Ok(buffer)
     }
 
     /// Installs a version, and drops the memtables `flushed` from the view.
@@ -229,7 +262,7 @@ impl Tree {
     pub(crate) fn clear(&self) {
         let changing = lock(&self.changing);
         let version = Arc::new(LiveVersion::empty(&self.options));
-        match Buffer::allocate(&self.blocks, &self.options, self.publication.published(), MIN_RECORD_BYTES, false) {
+        match self.ended_memtable(self.publication.published()) {
             Ok(active) => drop(self.view.replace(Arc::new(View { active, sealed: Vec::new(), version }))),
             Err(error) => tracing::warn!(%error, "the memory is kept until the database is dropped"),
         }
@@ -277,6 +310,11 @@ impl Tree {
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closed() { Err(self.why_closed()) } else { Ok(()) }
+    }
+
+    /// Refuses a write on a database that is closed or about to be.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.writes_ended.load(Ordering::Relaxed) { Err(self.why_closed()) } else { self.check_open() }
     }
 
     /// Why calls are refused.

@@ -456,14 +456,19 @@ impl Shard {
         self.record()
     }
 
-    /// Begins to flush the memtables of a named database, if it is open and has not failed. Returns the number up to
-    /// which it flushes.
+    /// Begins to flush the memtables of a named database, if it is open and has not failed. Nobody writes to it any more:
+    /// what is acknowledged is flushed. Returns the number up to which it flushes.
     ///
     /// # Errors
-    /// As [`Shard::switch`].
+    /// As [`Tree::end_writes`].
     pub(crate) fn begin_leaving(&self) -> Result<Option<SequenceNumber>> {
         let is_well = !self.tree.is_closed() && self.failure(&self.lock()).is_none();
-        if self.tree.remote.is_named() && is_well { self.begin_flush().map(Some) } else { Ok(None) }
+        if !self.tree.remote.is_named() || !is_well {
+            return Ok(None);
+        }
+        let end = self.tree.end_writes()?;
+        self.notify_sealed(Need::NOTHING);
+        Ok(Some(end))
     }
 
     /// Waits for what [`Shard::begin_leaving`] began.
@@ -545,7 +550,7 @@ impl Shard {
     /// each such caller was let in by [`Shard::make_room`].
     ///
     /// # Errors
-    /// `Io` when there is no memory.
+    /// As [`Tree::install_next`].
     pub(crate) fn switch_now(&self, ended: &Arc<Buffer>, need: Need) -> Result<()> {
         let last = ended.memtable.wait_last_sequence();
         let capacity = need.capacity(self.tree.options.write_buffer_bytes);
@@ -595,7 +600,7 @@ impl Shard {
             if let Some(failure) = self.failure(&state) {
                 return Err(failure);
             }
-            self.tree.check_open()?;
+            self.tree.check_writable()?;
             match self.with_scene(&view, |scene, ledger| state.admit(scene, ledger, need)) {
                 Admission::Install { is_reserve } => {
                     let capacity = need.capacity(self.tree.options.write_buffer_bytes);

@@ -115,7 +115,7 @@ impl Shard {
     /// `reserved` says. Neither publishes it nor waits for background work: later numbers wait for the caller.
     ///
     /// # Errors
-    /// `Io` when there is no memory; the error of `reserved`. Then the numbers are published, with records that do
+    /// `Io` when there is no memory; `Closed`; the error of `reserved`. Then the numbers are published, with records that do
     /// nothing: later numbers wait for nobody.
     pub(crate) fn place(
         &self,

@@ -4,10 +4,13 @@ use crate::Db;
 use crate::terms::{Durability, Error, Options, Syncing, WriteOptions};
 use crate::tree::version::Change;
 use crate::write::batch::WriteBatch;
+use crate::write::put::Fill;
 use forebay_base::ErrorKind;
+use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_fabric::inprocess;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
+use forebay_memtable::Reserved;
 use forebay_storage::{Storage, StorageOptions};
 
 /// A thread that waits for a number when the shard is cleared, as [`Db::close`] does it, must not learn that it is
@@ -57,4 +60,33 @@ fn numbers_of_a_batch_that_another_shard_has_no_memory_for_hold_nobody_up() {
     let found = [b"a", b"b", b"c"].map(|key| db.get(key).unwrap().is_some());
     assert_eq!(found, [false, false, true]);
     db.flush().unwrap();
+}
+
+/// What is acknowledged before the last flush begins is in a table afterwards, and then nothing is acknowledged.
+#[test]
+fn nobody_writes_after_the_last_flush_has_begun() {
+    let (listener, connector) = inprocess::listen(1).unwrap();
+    let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+    let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+    let db = Db::open(&[client], Options { name: Some("db".to_owned()), ..Options::default() }).unwrap();
+    let [shard] = db.shards() else { panic!("one shard") };
+    let mut batch = WriteBatch::new();
+    batch.put(b"b", b"");
+    // A batch that crosses shards may have been let in before, and place its part only now.
+    let refused = || {
+        let placed = shard.place(&batch, &mut |_, _| Ok(Fill::Records)).map(|_| ());
+        [placed, db.put(b"", b""), db.write(&batch)].map(|written| written.unwrap_err().kind())
+    };
+    db.put(b"a", b"").unwrap();
+    let begun = shard.begin_leaving();
+    assert_eq!(refused(), [ErrorKind::Closed; 3]);
+    assert!(db.get(b"a").unwrap().is_some());
+    shard.leave(begun).unwrap();
+    assert_eq!(db.statistics().levels.iter().map(|level| level.entries).sum::<u64>(), 1);
+    db.close().unwrap();
+    assert_eq!(refused(), [ErrorKind::Closed; 3]);
+    // Not even the shortest record fits into what a closed shard shows.
+    let view = shard.tree.view.load();
+    let reserved = view.active.memtable.reserve(1, MIN_RECORD_BYTES as u64).unwrap();
+    assert!(matches!(reserved, Reserved::Full));
 }
