@@ -29,6 +29,9 @@
 //! owner also carries out what was decided, because the earlier one may still delete. What was only asked for is
 //! forgotten.
 //!
+//! A checkpoint that could not be made is dropped the same way. Its put may arrive after that, and after what it names is
+//! gone. So the owner's commits go on saying that the drop is decided.
+//!
 //! Nobody commits where backups are: there an object says it. The next process that copies or drops a backup takes it
 //! back, or, if the checkpoint is gone, deletes the rest.
 //!
@@ -75,18 +78,18 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
     let objects = place.storage.objects();
     // Its objects are kept before a later commit can make garbage of them. It is there before one can let go of what a
     // clone has from another database, whose owner looks at the commits first, and then at the checkpoints.
-    let (id, object, put) = register.read(|committed, commit| {
+    let (id, put) = register.read(|committed, commit| {
         let id = CheckpointId::new(name, commit)?;
         let checkpoint = without_memory(committed)?;
         let (object, bytes) = (place.checkpoint(&id)?, checkpoint.to_snapshot().encode()?);
         kept.add(&id.to_string(), Some(checkpoint.objects()));
         let put = objects.put_once(&object, bytes.into());
-        Ok((id, object, put))
+        Ok((id, put))
     })?;
     put.map_err(Error::from).and_then(|()| register.confirm()).inspect_err(|_| {
-        // Once there is another commit, no other checkpoint has this number. What waits meanwhile is left to the next
-        // owner.
-        if register.confirm().is_ok() && objects.delete(&object).is_ok() {
+        // The object may be there, or arrive later. The commits of this owner go on saying that it is dropped, so no clone
+        // begins with it, and the next owner deletes it. What waits meanwhile is left to the next owner.
+        if decide_drop(place, register, &id).and_then(|()| delete_decided(place, &id)).is_ok() {
             drop(kept.remove(&id.to_string()));
         }
     })
@@ -122,11 +125,7 @@ pub(crate) fn drop_one(place: &Place, register: &Register, kept: &Kept, name: &s
         // A checkpoint whose drop was decided may be half deleted.
         if register.read(|committed, _| Ok(committed.drops.get(&id.to_string()).copied()))? != Some(DropStage::Decided)
         {
-            decide_drop(place, register, &id).inspect_err(|_| {
-                if let Err(error) = register.record_drop(&id, None) {
-                    tracing::warn!(%error, checkpoint = name, "no clone can begin with a checkpoint until it is dropped");
-                }
-            })?;
+            decide_drop(place, register, &id)?;
         }
         delete_decided(place, &id)?;
         register.record_drop(&id, None)?;
@@ -135,10 +134,15 @@ pub(crate) fn drop_one(place: &Place, register: &Register, kept: &Kept, name: &s
     Ok(freed)
 }
 
+/// Says in the commits that a checkpoint is dropped, unless a clone needs it. If that fails, it takes back what it said.
 fn decide_drop(place: &Place, register: &Register, id: &CheckpointId) -> Result<()> {
-    register.record_drop(id, Some(DropStage::Asked))?;
-    check_no_clone(place, id)?;
-    register.record_drop(id, Some(DropStage::Decided))
+    let asked = register.record_drop(id, Some(DropStage::Asked)).and_then(|()| check_no_clone(place, id));
+    asked.and_then(|()| register.record_drop(id, Some(DropStage::Decided))).inspect_err(|_| {
+        if let Err(error) = register.record_drop(id, None) {
+            let name = id.name();
+            tracing::warn!(%error, checkpoint = name, "no clone can begin with a checkpoint until it is dropped");
+        }
+    })
 }
 
 /// Deletes a checkpoint whose drop is decided: no clone needs it, and none can begin with it.

@@ -339,3 +339,49 @@ fn a_checkpoint_that_was_dropped_is_away_after_a_power_failure() {
         process.kill(db);
     }
 }
+
+/// A request of a checkpoint's maker gets no reply and arrives later, when what the checkpoint names is gone. No clone
+/// begins with it, and the next owner deletes it.
+#[test]
+fn a_checkpoint_that_arrives_after_its_maker_gave_up_is_dropped() {
+    const LATE: u64 = 10_000;
+    let quiet = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
+    let mut arrived = 0;
+    for step in 0.. {
+        let objects = MemoryObjects::new();
+        let (handle, storage) = (objects.handle(), of_objects(&objects.handle()));
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet(&of_objects(&handle)));
+        let mut model = Model::new();
+        change(&db, &mut model, 1);
+        db.flush().unwrap();
+        while db.run_background_step() {}
+        let at = handle.steps() + step;
+        handle.fail_at(at, ObjectFault::Late(LATE));
+        let made = db.create_checkpoint("one").is_ok();
+        if handle.steps() <= at {
+            process.kill(db);
+            break;
+        }
+        assert_eq!(db.checkpoints().unwrap().is_empty(), !made, "step {step}");
+        change(&db, &mut model, 2);
+        db.compact_range(None, None).unwrap();
+        while db.run_background_step() {}
+        for _ in 0..LATE {
+            objects.list(None).unwrap();
+        }
+        if !made && Db::stored_checkpoints(&storage, "db").unwrap() == ["one"] {
+            let cloned = Db::clone_checkpoint(&storage, "db", "one", "copy");
+            assert_eq!(cloned.unwrap_err().kind(), ErrorKind::Busy, "step {step}");
+            arrived += 1;
+        }
+        process.kill(db);
+        let process = Process::with_empty_memory();
+        let owner = process.open(quiet(&storage));
+        assert_eq!(owner.checkpoints().unwrap().is_empty(), !made, "step {step}");
+        assert_eq!(Db::stored_checkpoints(&storage, "db").unwrap().is_empty(), !made, "step {step}");
+        assert_eq!(contents(&owner), model, "step {step}");
+        process.kill(owner);
+    }
+    assert!(arrived > 0);
+}
