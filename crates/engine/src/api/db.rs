@@ -687,7 +687,7 @@ impl Db {
     }
 
     /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until storage has
-    /// the result. Afterwards the range has no shadowed records, and is in key order. `None` means no bound.
+    /// the result. Then the range is in key order, and has only shadowed records that snapshots need. `None` means no bound.
     ///
     /// # Errors
     /// See [`Db::put`].
