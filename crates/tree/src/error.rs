@@ -50,6 +50,11 @@ impl Error {
         self.kind() == ErrorKind::Full
     }
 
+    /// Whether callers take it that a write with this error has done nothing.
+    pub(crate) fn says_undone(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Full | ErrorKind::Invalid | ErrorKind::Busy | ErrorKind::Corrupt)
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt(what.into())
     }

@@ -380,8 +380,18 @@ impl TreeClient {
 
     fn write(&mut self, key: &[u8], change: Change<'_>) -> Result<Written, Error> {
         let key = checked(key)?;
-        let mut prepared = None;
-        let written = self.reading(|client| client.change(&key, change, &mut prepared));
+        let (mut prepared, mut done) = (None, None);
+        let written = self.reading(|client| {
+            let (written, leaf) = client.change(&key, change, &mut prepared)?;
+            done = Some(written);
+            if written == Written::Replaced && change == Change::Delete && client.bucket_emptied {
+                match client.merge_if_small(key.bytes, leaf) {
+                    Err(error) if error.is_full() => {}
+                    merged => merged?,
+                }
+            }
+            Ok(written)
+        });
         if let (Change::Put(_), Ok(written)) = (change, &written) {
             self.absent = self.absent << 1 | u8::from(*written == Written::Created);
         }
@@ -391,10 +401,20 @@ impl TreeClient {
         {
             self.give_back(block)?;
         }
-        written
+        match (written, done) {
+            // What failed came after the change.
+            (Err(error), Some(done)) if error.says_undone() => Ok(done),
+            (written, _) => written,
+        }
     }
 
-    fn change(&mut self, key: &Key<'_>, change: Change<'_>, prepared: &mut Option<Prepared>) -> Result<Written, Error> {
+    /// Makes a change. Also returns the leaf of the key.
+    fn change(
+        &mut self,
+        key: &Key<'_>,
+        change: Change<'_>,
+        prepared: &mut Option<Prepared>,
+    ) -> Result<(Written, Child), Error> {
         // A put that is likely to insert reserves its slot at once, and saves a round trip.
         let mut reserve = matches!(change, Change::Insert(_)) || matches!(change, Change::Put(_)) && self.absent == !0;
         let mut attempt = 0;
@@ -425,14 +445,7 @@ impl TreeClient {
             };
             self.verbs.release(leaf.address().node(), read.bytes);
             if let Some(written) = done {
-                if written == Written::Replaced && change == Change::Delete && self.bucket_emptied {
-                    match self.merge_if_small(key.bytes, leaf) {
-                        // The key was deleted nevertheless.
-                        Err(error) if error.is_full() => {}
-                        merged => merged?,
-                    }
-                }
-                return Ok(written);
+                return Ok((written, leaf));
             }
             Self::again(&mut attempt)?;
         }
@@ -733,6 +746,23 @@ fn checked(key: &[u8]) -> Result<Key<'_>, Error> {
 mod tests {
     use super::*;
     use crate::tests::tree;
+    use forebay_base::ErrorKind;
+
+    /// The parent of the leaf is damaged: the leaf is reached through the cache, and cannot be merged.
+    #[test]
+    fn a_key_is_deleted_although_its_leaf_cannot_be_merged() {
+        let (_node, _session, tree) = tree();
+        let mut client = tree.client().unwrap();
+        client.put(b"the key!", b"value").unwrap();
+        let (root, _) = client.root(true).unwrap();
+        let no_parent = tree.memory.resolve(root.address(), 0).unwrap();
+        client.write_words(0, no_parent, &[0]).unwrap();
+        let no_root = tree.memory.superblock(0, crate::memory::ROOT_OFFSET).unwrap();
+        client.write_words(0, no_root, &[0]).unwrap();
+        assert_eq!(client.delete(b"the key!"), Ok(true));
+        // What fails before a change is told.
+        assert!(client.delete(b"the key!").is_err_and(|error| error.kind() == ErrorKind::Corrupt));
+    }
 
     #[test]
     fn a_bucket_that_is_full_for_long_keeps_its_generation() {
