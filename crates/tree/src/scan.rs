@@ -119,10 +119,10 @@ impl TreeClient {
             (true, _, Bound::Included(key) | Bound::Excluded(key)) => Some(Position::At(key.to_vec())),
             (true, _, Bound::Unbounded) => Some(Position::Below(None)),
         };
-        let mut count = 0;
+        let (mut count, mut attempt) = (0, 0);
         while let Some(at) = position.take().filter(|_| count < range.limit) {
             // Each batch is a separate read, so a long scan does not keep memory from being freed.
-            position = self.reading(|client| client.scan_batch(&range, at, &mut count, &mut visit))?;
+            position = self.reading(|client| client.scan_batch(&range, at, (&mut count, &mut attempt), &mut visit))?;
         }
         Ok(count)
     }
@@ -135,12 +135,12 @@ impl TreeClient {
         Ok(self.scan_with(Range::all(), |_, _| {})? as u64)
     }
 
-    /// Scans a batch of leaves. Returns where to continue.
+    /// Scans a batch of leaves. Returns where to continue. Counts the attempts that have come no further.
     fn scan_batch(
         &mut self,
         range: &Range<'_>,
         at: Position,
-        count: &mut usize,
+        (count, attempt): (&mut usize, &mut u32),
         visit: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<Option<Position>, Error> {
         let wanted = range.limit - *count;
@@ -156,13 +156,15 @@ impl TreeClient {
                 };
                 match before {
                     Some(before) if before.high == high => bytes = before.bytes,
-                    // The rest of the range, which other leaves may cover now.
+                    _ if next.is_none() => {
+                        Self::again(attempt)?;
+                        return Ok(Some(at));
+                    }
                     _ => {
-                        return Ok(Some(match (range.backward, &next) {
-                            (true, None) => at,
-                            (true, Some(_)) => Position::Below(high.map(|high| high.to_vec())),
-                            (false, None) => at,
-                            (false, Some(_)) => Position::At(key),
+                        // Other leaves may cover the rest of the range now.
+                        return Ok(Some(match range.backward {
+                            true => Position::Below(high.map(|high| high.to_vec())),
+                            false => Position::At(key),
                         }));
                     }
                 }
@@ -184,6 +186,7 @@ impl TreeClient {
             if *count >= range.limit {
                 return Ok(None);
             }
+            *attempt = 0;
             next = Some(if range.backward {
                 let is_last = low.is_lowest() || !range.contains_below(&low);
                 if is_last { None } else { Some(Position::Below(Some(low.to_vec()))) }
@@ -378,5 +381,31 @@ impl Range<'_> {
             Bound::Included(from) | Bound::Excluded(from) => high.compare(prefix_of(from), from).is_gt(),
             Bound::Unbounded => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::{Tree, TreeOptions};
+    use forebay_memory_client::{ClientOptions, MemoryClient};
+    use forebay_memory_node::{MemoryNode, Options};
+
+    #[test]
+    fn a_scan_of_a_leaf_that_stays_gone_ends() {
+        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
+        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
+        let tree = Tree::create(&[session], "tree", TreeOptions::default()).unwrap();
+        let mut client = tree.client().unwrap();
+        client.put(b"the key!", b"value").unwrap();
+        let leaf = client.leaf(&Key::new(b"the key!")).unwrap();
+        let header = tree.memory.resolve(leaf.address(), 0).unwrap();
+        client.write_words(0, header, &[0]).unwrap();
+        let scanned = client.scan(Range::all());
+        assert!(matches!(scanned, Err(Error::Contended(_))), "{scanned:?}");
     }
 }
