@@ -27,9 +27,7 @@ impl Statistics {
         self.copies.mended += get(&counters.mended_copies);
         self.copies.scrubbed_bytes += get(&counters.scrubbed_bytes);
         self.copies.scrubs += get(&counters.scrubs);
-        self.compactions += get(&counters.compactions);
-        self.near_data_compactions += get(&counters.near_data_compactions);
-        self.offloaded_compactions += get(&counters.offloaded_compactions);
+        counters.add_compactions(self);
         self.offloaded_copies += get(&counters.offloaded_copies);
         self.offloaded_flushes += get(&counters.offloaded_flushes);
         self.refused_compactions += get(&counters.refused_compactions);

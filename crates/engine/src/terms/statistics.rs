@@ -241,7 +241,8 @@ impl LevelStatistics {
 pub(crate) struct Counters {
     pub(crate) stalls: StallCounters,
     pub(crate) flushes: AtomicU64,
-    pub(crate) compactions: AtomicU64,
+    /// Compactions at the compute node.
+    pub(crate) home_compactions: AtomicU64,
     pub(crate) near_data_compactions: AtomicU64,
     pub(crate) offloaded_compactions: AtomicU64,
     pub(crate) offloaded_copies: AtomicU64,
@@ -270,6 +271,16 @@ pub(crate) struct Counters {
     pub(crate) scrubbed_bytes: AtomicU64,
     pub(crate) scrubs: AtomicU64,
     pub(crate) delegation: DelegationCounters,
+}
+
+impl Counters {
+    /// Adds the compactions of each place. All of them are the sum of these: a place's share never falls.
+    pub(crate) fn add_compactions(&self, sums: &mut Statistics) {
+        let (near, offloaded) = (get(&self.near_data_compactions), get(&self.offloaded_compactions));
+        sums.near_data_compactions += near;
+        sums.offloaded_compactions += offloaded;
+        sums.compactions += get(&self.home_compactions) + near + offloaded;
+    }
 }
 
 /// Counters of lookups without a point index, see [`DelegationStatistics`].
@@ -345,4 +356,25 @@ pub(crate) fn add_alone(counter: &AtomicU64, by: u64) {
 /// Reads a counter.
 pub(crate) fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compaction_elsewhere_takes_nothing_from_those_at_home() {
+        let counters = Counters::default();
+        let at_home = || {
+            let mut sums = Statistics::default();
+            counters.add_compactions(&mut sums);
+            sums.compactions - sums.near_data_compactions - sums.offloaded_compactions
+        };
+        add(&counters.home_compactions, 2);
+        assert_eq!(at_home(), 2);
+        add(&counters.near_data_compactions, 1);
+        assert_eq!(at_home(), 2);
+        add(&counters.offloaded_compactions, 1);
+        assert_eq!(at_home(), 2);
+    }
 }

@@ -102,6 +102,7 @@ impl Shard {
         let result = made.map_err(|error| io.failure.take().unwrap_or_else(|| error.into()))?;
         io.pipeline.drain()?;
         statistics::add(&self.tree.counters.compaction_fabric_bytes, io.read_bytes + io.pipeline.written_bytes());
+        statistics::add(&self.tree.counters.home_compactions, 1);
         Ok((result, io.created.into_values().collect()))
     }
 
@@ -131,7 +132,6 @@ impl Shard {
 
     fn count(&self, pick: &Pick, result: &CompactionResult) {
         let counters = &self.tree.counters;
-        statistics::add(&counters.compactions, 1);
         statistics::add(&counters.compaction_entries, result.counters.entries_in);
         statistics::add(&counters.compaction_bytes_read, result.counters.bytes_read);
         statistics::add(&counters.compaction_bytes_written, result.counters.bytes_written);
