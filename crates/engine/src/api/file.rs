@@ -2,7 +2,7 @@
 
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 const BUFFER_BYTES: usize = 1 << 20;
 /// Maximum number of symbolic links that lead to a file, as for the system.
 const MAX_LINKS: usize = 40;
+/// How often a file is opened again because its name leads to another one meanwhile.
+const MAX_OPENED: usize = 100;
 
 /// A file being written. Once it is whole and synced, it gets its name and replaces a file of that name. Symbolic links
 /// stay, and lead to it. A device or a pipe also stays, and is written to directly.
@@ -64,7 +66,7 @@ impl OutputFile {
         let mut name = name.to_owned();
         name.push(".partial");
         let partial = path.with_file_name(name);
-        let file = begin(&partial)?;
+        let file = begin(&partial, is_named)?;
         Ok(begun(file, path, Some(PartialFile { path: partial, what })))
     }
 
@@ -118,9 +120,9 @@ impl Write for OutputFile {
 
 /// Opens the file under the name that it has until it is whole, and empties it. While it is open, others are refused:
 /// the bytes of two writers would mix, and the first to end would give the mixture its name.
-fn begin(partial: &Path) -> Result<File> {
+fn begin(partial: &Path, is_named: impl Fn(&Path, &Metadata) -> bool) -> Result<File> {
     let failed = || failed("creating", partial);
-    loop {
+    for _ in 0..MAX_OPENED {
         let file = File::options().create(true).truncate(false).write(true).open(partial).map_err(failed())?;
         let about = file.metadata().map_err(failed())?;
         if !about.is_file() {
@@ -132,11 +134,18 @@ fn begin(partial: &Path) -> Result<File> {
             return Err(Error::new(ErrorKind::Busy, message));
         }
         // Between these steps, another process may have given the file its final name.
-        if partial.metadata().is_ok_and(|named| (named.dev(), named.ino()) == (about.dev(), about.ino())) {
+        if is_named(partial, &about) {
             file.set_len(0).map_err(failed())?;
             return Ok(file);
         }
     }
+    let message = format!("{}: the name leads to another file each time: name a file elsewhere", partial.display());
+    Err(Error::new(ErrorKind::Io, message))
+}
+
+/// Whether the name leads to the file that this is about.
+fn is_named(path: &Path, about: &Metadata) -> bool {
+    path.metadata().is_ok_and(|named| (named.dev(), named.ino()) == (about.dev(), about.ino()))
 }
 
 /// Returns where symbolic links lead from `path`. Nothing needs to exist there.
@@ -148,4 +157,23 @@ fn followed(path: &Path) -> Result<PathBuf> {
         at = at.parent().unwrap_or(Path::new("")).join(target);
     }
     Err(Error::invalid(format!("{} leads through too many links: name the file itself", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in a file system whose numbers of files change.
+    #[test]
+    fn a_name_that_never_leads_to_the_opened_file_is_refused() {
+        let path = std::env::temp_dir().join(format!("forebay-begin-{}.partial", std::process::id()));
+        let opened = std::cell::Cell::new(0);
+        let begun = begin(&path, |_, _| {
+            opened.set(opened.get() + 1);
+            false
+        });
+        assert!(begun.is_err_and(|error| error.kind() == ErrorKind::Io) && opened.get() > 1);
+        assert!(begin(&path, is_named).is_ok());
+        std::fs::remove_file(&path).unwrap();
+    }
 }
