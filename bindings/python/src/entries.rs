@@ -46,6 +46,8 @@ struct State {
     reading: Option<Reading>,
     is_reverse: bool,
     has_position: bool,
+    /// Why reading ahead failed. It is told after the entries that were read before.
+    failure: Option<EngineError>,
     /// How many entries to read ahead next: one at first, because many iterations end soon.
     ahead: usize,
     entries: VecDeque<Entry>,
@@ -57,12 +59,17 @@ impl State {
         if self.entries.is_empty()
             && let Some(mut reading) = self.reading.take()
         {
-            // On failure the iterator is gone, and the iteration is over.
-            if self.fill(&mut reading.iterator, show)? {
-                self.reading = Some(reading);
+            // On failure the iterator is gone, and the iteration is over after the failure.
+            match self.fill(&mut reading.iterator, show) {
+                Ok(true) => self.reading = Some(reading),
+                Ok(false) => {}
+                Err(error) => self.failure = Some(error),
             }
         }
-        Ok(self.entries.pop_front())
+        match self.entries.pop_front() {
+            None => self.failure.take().map_or(Ok(None), Err),
+            entry => Ok(entry),
+        }
     }
 
     /// Reads ahead. Returns whether there may be more.
@@ -103,7 +110,8 @@ impl Entries {
         let options = IterOptions { snapshot, ..keys.options() };
         let iterator = py.detach(|| store.iter_with(&options)).raised()?;
         let reading = Some(Reading { iterator, _store: store.clone() });
-        let state = State { reading, is_reverse, has_position: false, ahead: 1, entries: VecDeque::new() };
+        let (failure, entries) = (None, VecDeque::new());
+        let state = State { reading, is_reverse, has_position: false, failure, ahead: 1, entries };
         Ok(Self { show, state: Owned::new(Mutex::new(state)) })
     }
 
@@ -126,6 +134,7 @@ impl Entries {
         py.detach(|| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.reading = None;
+            state.failure = None;
             state.entries.clear();
         });
     }

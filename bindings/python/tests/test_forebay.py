@@ -517,6 +517,25 @@ def test_an_iterator_keeps_its_database_open_to_its_end(path: str) -> None:
         assert list(again) == expected
 
 
+def test_entries_before_a_damaged_place_come_before_the_error(path: str) -> None:
+    expected = [b"%05d" % number for number in range(20_000)]
+    with forebay.open(path, memory_bytes=MEMORY_BYTES) as db:
+        for key in expected:
+            db[key] = key * 20
+        db.compact()
+        db.create_checkpoint("whole")
+    segment = max(Path(path).rglob("segment/*/*/*"), key=lambda file: file.stat().st_size)
+    damaged = bytearray(segment.read_bytes())
+    damaged[len(damaged) * 3 // 5] ^= 1
+    segment.write_bytes(damaged)
+    with forebay.open(path, checkpoint="whole", memory_bytes=MEMORY_BYTES) as db:
+        items, found = db.items(), []  # type: ignore[var-annotated]
+        with pytest.raises(forebay.CorruptError):
+            found.extend(key for key, _ in items)
+        assert found and found == expected[: len(found)]
+        assert list(items) == []
+
+
 def test_what_is_shown(db: forebay.Database) -> None:
     assert forebay.__version__ and set(forebay.__all__) <= set(dir(forebay))
     assert forebay.Database.__doc__ and forebay.open.__doc__
