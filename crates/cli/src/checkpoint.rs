@@ -137,12 +137,15 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
     let CheckpointLayout { key_order, merge_operator, bounds } =
         Db::checkpoint_layout(&arguments.file, shards).map_err(|error| running(forebay::Error::from(error)))?;
     let shard_bounds = ShardBounds::Given(bounds);
-    let stored = arguments.stored(NamedStorage::open)?;
     let durability = match copies.get() {
         1 => Durability::None,
         copies => Durability::Memory { copies },
     };
     let options = Options { key_order, merge_operator, shards, shard_bounds, durability, ..Options::default() };
+    let options = arguments.named(Stored { storage: None, register: None }, options);
+    // Nothing is created before the check.
+    options.check().map_err(|error| arguments.starting(&forebay::Error::from(error)))?;
+    let stored = arguments.stored(NamedStorage::open)?;
     let options = arguments.named(stored, options).restoring();
     durability::warn_if_frail(arguments.memory.all(), &options);
     let store = Store::connect_all(arguments.memory.all(), options).map_err(|error| arguments.starting(&error))?;

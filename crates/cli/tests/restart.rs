@@ -1,13 +1,14 @@
 //! The compute process is killed, suspended or taken over. The next process continues with its named databases.
 
 use crate::common::{fresh_path, places, run, start, start_node, start_with_short_files};
-use forebay::{Options, Store};
+use forebay::{MergeOperator, MergeOperators, Options, Store};
 use forebay_env::Random;
 use rustix::process::Signal;
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 const FLAGS: &str = "--value_size=100 --write_buffer_size=256KiB --verify=true";
@@ -58,6 +59,38 @@ fn a_restored_database_has_its_merge_operator() {
         assert_eq!(add_one("restored"), 2, "{command}");
         run(&format!("drop --memory={address} --db=restored --yes")).expect(0);
     }
+}
+
+/// An operator of a program that the command does not know.
+#[derive(Debug)]
+struct Last;
+
+impl MergeOperator for Last {
+    fn full(&self, _key: &[u8], _value: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        operands.last().map(|operand| operand.to_vec())
+    }
+
+    fn partial(&self, _key: &[u8], _older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
+        Some(newer.to_vec())
+    }
+}
+
+#[test]
+fn a_restore_that_is_refused_creates_no_directory() {
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB");
+    let mut merge_operators = MergeOperators::default();
+    merge_operators.register("test.last", Arc::new(Last)).unwrap();
+    let (name, merge_operator) = (Some("db".to_owned()), Some("test.last".to_owned()));
+    let options = Options { name, merge_operator, merge_operators, ..Options::default() };
+    let store = Store::connect(&address.parse().unwrap(), options).unwrap();
+    store.put(b"key", b"value").unwrap();
+    let (file, storage) = (fresh_path(".checkpoint"), fresh_path(".storage"));
+    store.checkpoint(&*file).unwrap();
+    store.close().unwrap();
+    let flags = format!("--memory={address} --db=restored --storage={}", storage.display());
+    let refused = run(&format!("restore {flags} {}", file.display()));
+    assert!(refused.code.is_some_and(|code| code != 0) && refused.error.contains("test.last"), "{refused:?}");
+    assert!(!storage.exists());
 }
 
 /// The target of a checkpoint stays what it is, and a full disk is reported as such.
