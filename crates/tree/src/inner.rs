@@ -248,9 +248,12 @@ impl TreeClient {
         if left.child.is_merging() || right.child.is_merging() {
             return Ok(false);
         }
-        let (Some(a), Some(b)) = (self.count_children(left.child)?, self.count_children(right.child)?) else {
+        let counts = (self.count_children(left.child)?, self.count_children(right.child)?);
+        let (Some((a, named)), Some((b, _))) = counts else { return Ok(false) };
+        // As for leaves: a mark would count as decided.
+        if named.thawed() == right.child {
             return Ok(false);
-        };
+        }
         if a + b > INNER_FILL / 2 && (a > 1 && b > 1 || a + b > MOST_TOGETHER) {
             return Ok(false);
         }
@@ -271,11 +274,11 @@ impl TreeClient {
         Ok(true)
     }
 
-    /// Children of an inner node; `None` when it is gone.
-    fn count_children(&mut self, node: Child) -> Result<Option<usize>, Error> {
+    /// Number of children of an inner node, and the node that its header decides about; `None` when it is gone.
+    fn count_children(&mut self, node: Child) -> Result<Option<(usize, Child)>, Error> {
         let bytes = self.read_inner(node)?;
         let live = inner_slots(&bytes).filter(|slot| slot.child.is_live()).count();
-        Ok(inner_merged(&bytes, node).map(|_| live))
+        Ok(inner_merged(&bytes, node).map(|named| (live, named)))
     }
 
     /// Completes the merge of a marked inner node into its left neighbour.

@@ -12,6 +12,9 @@
 //! meanwhile and a union would be too large, it is a copy of the left leaf that refuses the marked leaf. Then the mark
 //! becomes a copy of the marked leaf.
 //!
+//! The header names that leaf for as long as its own leaf lives, and generations repeat. So two leaves of which the left
+//! one names the right one do not merge.
+//!
 //! Inner nodes split and merge in the same way, see [`inner`](crate::inner).
 //!
 //! The blocks for all of this are taken before anything is marked or frozen. So if no memory is left, a node stays
@@ -472,6 +475,10 @@ impl TreeClient {
         }
         let (bytes, more) = (self.read_leaf(left.child)?, self.read_leaf(right.child)?);
         let (Some(bytes), Some(more)) = (bytes, more) else { return Ok(()) };
+        // An earlier leaf may have had the name of the right one: its mark would count as decided.
+        if leaf_merged(&bytes, left.child).is_some_and(|named| named.thawed() == right.child) {
+            return Ok(());
+        }
         let live: Vec<SlotWords> = self.live_in_place(&bytes, left.child).collect();
         let more: Vec<SlotWords> = self.live_in_place(&more, right.child).collect();
         let (a, b) = (live.len(), more.len());
@@ -653,7 +660,9 @@ fn divide(items: &mut [Item], middle: usize) -> Option<Separator> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::tree;
+    use crate::key::Key;
+    use crate::tests::{session, start, tree};
+    use crate::{Tree, TreeOptions};
     use std::collections::BTreeSet;
 
     #[test]
@@ -675,5 +684,28 @@ mod tests {
         }
         assert_eq!(blocks.len(), 1);
         assert!(children.len() > 1, "the leaves have several seeds: {children:?}");
+    }
+
+    /// A leaf was the union with one whose memory was used again until its generation repeated, right of it.
+    #[test]
+    fn a_leaf_with_the_name_of_an_earlier_one_is_not_taken_for_merged() {
+        let (_node, connector) = start(16 << 20);
+        let small = TreeOptions { slots: 3, most_buckets: 3, fill_percent: 60, ..TreeOptions::default() };
+        let tree = Tree::create(&[session(&connector)], "tree", small).unwrap();
+        let mut client = tree.client().unwrap();
+        client.bulk_load((0..60_u64).map(|number| (number.to_be_bytes(), b"12345678"))).unwrap();
+        let parent = client.inner(b"", 1, true).unwrap().unwrap();
+        let (left, right) = (parent.child(0).unwrap(), parent.child(1).unwrap());
+        let merged = tree.memory.resolve(left.address(), 8).unwrap();
+        client.write_words(0, merged, &[right.0]).unwrap();
+        let of_left = |client: &mut TreeClient, number: u64| client.leaf(&Key::new(&number.to_be_bytes())) == Ok(left);
+        let count = (0..60).filter(|&number| of_left(&mut client, number)).count() as u64;
+        assert!((1..59).contains(&count));
+        for number in 0..count {
+            assert_eq!(client.delete(&number.to_be_bytes()), Ok(true));
+        }
+        for number in count..60 {
+            assert!(client.get(&number.to_be_bytes()).unwrap().is_some(), "{number}");
+        }
     }
 }
