@@ -247,4 +247,13 @@ mod tests {
         let at = tree.memory.superblock(0, CURSOR_OFFSET).unwrap();
         assert_eq!(client.read_word(0, at).unwrap() & 0xffff_ffff, 16);
     }
+
+    #[test]
+    fn an_extent_that_cannot_be_shared_goes_back() {
+        let (_node, session, tree) = tree();
+        let memory = tree.memory.node(0).unwrap();
+        session.drop_store(memory.store.id()).unwrap();
+        assert!(memory.lease(&*tree.options.clock).is_err());
+        assert_eq!(session.node_statistics().unwrap().leased_extents, 0);
+    }
 }

@@ -48,7 +48,7 @@ pub const MAX_EXTENTS: u64 = (CHUNK_BYTES - EXTENTS_OFFSET) / 8;
 const LEASE_ATTEMPTS: u32 = 2000;
 const LEASE_PAUSE: Duration = Duration::from_millis(2);
 /// The shard of each store.
-pub const SHARD: ShardId = ShardId(0);
+const SHARD: ShardId = ShardId(0);
 /// Length of a store's configuration.
 const CONFIG_BYTES: usize = 12;
 const CONFIG_VERSION: u8 = 1;
@@ -203,8 +203,17 @@ impl NodeMemory {
     /// Leases an extent and shares it.
     pub fn lease(&self, clock: &dyn Clock) -> Result<ExtentId, Error> {
         let extent = lease(&self.client, clock)?;
-        self.store.share(SHARD, &[extent])?;
+        self.share(extent)?;
         Ok(extent)
+    }
+
+    /// Shares a leased extent, or returns it.
+    pub fn share(&self, extent: ExtentId) -> Result<(), Error> {
+        self.store.share(SHARD, &[extent]).map_err(|error| {
+            // The node takes back only what it has not shared.
+            let _ = self.client.return_extents(&[extent]);
+            error.into()
+        })
     }
 
     /// Takes a block that is free here.

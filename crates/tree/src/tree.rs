@@ -2,7 +2,7 @@
 
 use crate::class::{Block, CHUNK_BYTES, Class};
 use crate::layout::{InnerSlot, MIN_BUCKETS, inner_image};
-use crate::memory::{CURSOR_OFFSET, Config, EXTENTS_OFFSET, NodeMemory, ROOT_OFFSET, SHARD, SUPERBLOCK, lease};
+use crate::memory::{CURSOR_OFFSET, Config, EXTENTS_OFFSET, NodeMemory, ROOT_OFFSET, SUPERBLOCK, lease};
 use crate::verbs::Verbs;
 use crate::word::{Child, MAX_NODES};
 use crate::{Error, Tree, TreeClient, TreeOptions};
@@ -51,8 +51,9 @@ impl Tree {
                 }
             };
             stores.push(store.clone());
-            store.share(SHARD, &[superblock])?;
-            nodes.push(NodeMemory::new(Arc::clone(client), store, superblock));
+            let memory = NodeMemory::new(Arc::clone(client), store, superblock);
+            memory.share(superblock)?;
+            nodes.push(memory);
         }
         let tree = Self::over(nodes, geometry, name, options);
         tree.client()?.format()?;
