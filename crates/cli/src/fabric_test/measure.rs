@@ -117,9 +117,17 @@ pub fn run<E: From<Error>>(
     tell: &mut dyn FnMut(Vec<Cell>) -> Result<(), E>,
 ) -> Result<(), E> {
     let clock = SystemClock::shared();
-    targets.iter().try_for_each(|target| touch(target))?;
+    let shapes = plan.shapes();
+    for target in targets.iter() {
+        if let Some(shape) = shapes.iter().find(|shape| shape.size as u64 > target.length) {
+            let (size, length) = (shape.size, target.length);
+            let wrong = format!("operations of {size} bytes: an extent of the memory node has {length}");
+            return Err(Error::Invalid(wrong).into());
+        }
+        touch(target)?;
+    }
     let turn = plan.time / (TURNS * targets.len().max(1) as u32);
-    for shape in plan.shapes() {
+    for shape in shapes {
         let measuring = targets.iter_mut().map(|target| Measuring::new(target, shape));
         let mut measuring = measuring.collect::<Result<Vec<_>, _>>()?;
         for _ in 0..TURNS {
@@ -330,5 +338,23 @@ mod tests {
         assert!(
             [&one, &other].map(|target| target.link.counts(forebay_fabric::Traffic::Foreground).reads > 0) == [true; 2]
         );
+    }
+
+    #[test]
+    fn what_is_longer_than_an_extent_is_refused() {
+        let (_node, mut target) = target();
+        let plan = Plan {
+            operations: vec![Operation::Read],
+            sizes: vec![8, 1 << 17],
+            depths: vec![1],
+            time: Duration::from_millis(1),
+        };
+        let mut told = 0;
+        let refused = run::<Error>(&mut [&mut target], &plan, &mut |_| {
+            told += 1;
+            Ok(())
+        });
+        assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("131072")), "{refused:?}");
+        assert_eq!(told, 0);
     }
 }
