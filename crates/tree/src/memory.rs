@@ -47,6 +47,8 @@ pub const MAX_EXTENTS: u64 = (CHUNK_BYTES - EXTENTS_OFFSET) / 8;
 /// How often, and how long, a lease waits for memory that is being cleaned.
 const LEASE_ATTEMPTS: u32 = 2000;
 const LEASE_PAUSE: Duration = Duration::from_millis(2);
+/// Pause after the lease of an extent that a tree cannot address. It was returned, and nobody has it until it is clean.
+const BEYOND_PAUSE: Duration = Duration::from_secs(1);
 /// The shard of each store.
 const SHARD: ShardId = ShardId(0);
 /// Length of a store's configuration.
@@ -98,6 +100,8 @@ pub struct NodeMemory {
     mapped: Box<[AtomicU64]>,
     /// Held while extents are leased.
     pub growing: Mutex<()>,
+    /// Until then the node is not asked for extents, because it had only ones that a tree cannot address.
+    beyond_until: AtomicU64,
     /// The answer that a test gives for the readers.
     #[cfg(feature = "planted")]
     answer: Mutex<Option<(u64, u64)>>,
@@ -146,8 +150,8 @@ impl Config {
     }
 }
 
-/// Leases an extent, waiting for some that are being cleaned.
-pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<ExtentId, Error> {
+/// Leases an extent, waiting for some that are being cleaned. `None` when the node has none that a tree can address.
+pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<Option<ExtentId>, Error> {
     for _ in 0..LEASE_ATTEMPTS {
         match client.lease(1, Purpose::Flush) {
             Err(error) if error.kind() == ErrorKind::Busy => {
@@ -159,14 +163,19 @@ pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<ExtentId, Error
                 let full = forebay_memory_client::Error::Full;
                 let extent = leased?.first().copied().ok_or_else(|| full("nothing was granted".into()))?;
                 if extent.0 < MAX_EXTENT {
-                    return Ok(extent);
+                    return Ok(Some(extent));
                 }
                 client.return_extents(&[extent])?;
-                return Err(full(format!("of a node's extents, a tree uses the first {MAX_EXTENT}")).into());
+                return Ok(None);
             }
         }
     }
     Err(forebay_memory_client::Error::Full("freed memory does not get clean: somebody still reads it".into()).into())
+}
+
+/// What a node says that has only extents which a tree cannot address.
+pub fn beyond() -> Error {
+    forebay_memory_client::Error::Full(format!("of a node's extents, a tree uses the first {MAX_EXTENT}")).into()
 }
 
 impl NodeMemory {
@@ -178,6 +187,7 @@ impl NodeMemory {
             mapped: (0..MAX_EXTENT / 64).map(|_| AtomicU64::new(0)).collect(),
             blocks: Mutex::default(),
             growing: Mutex::default(),
+            beyond_until: AtomicU64::default(),
             #[cfg(feature = "planted")]
             answer: Mutex::default(),
         }
@@ -202,7 +212,13 @@ impl NodeMemory {
 
     /// Leases an extent and shares it.
     pub fn lease(&self, clock: &dyn Clock) -> Result<ExtentId, Error> {
-        let extent = lease(&self.client, clock)?;
+        if clock.now() < self.beyond_until.load(Ordering::Relaxed) {
+            return Err(beyond());
+        }
+        let Some(extent) = lease(&self.client, clock)? else {
+            self.beyond_until.store(clock.now() + BEYOND_PAUSE.as_nanos() as u64, Ordering::Relaxed);
+            return Err(beyond());
+        };
         self.share(extent)?;
         Ok(extent)
     }
@@ -327,6 +343,7 @@ impl NodeMemory {
             blocks: Mutex::new(lock(&self.blocks).clone()),
             mapped: self.mapped.iter().map(copy).collect(),
             growing: Mutex::default(),
+            beyond_until: AtomicU64::default(),
             answer: Mutex::new(*lock(&self.answer)),
         }
     }

@@ -170,6 +170,13 @@ fn a_tree_leaves_extents_to_others_that_it_cannot_address() {
     fill(&mut client, |number| word(number).to_vec(), &[7; 40], MANY);
     let refused = client.insert(b"a long key", &[7; 4000]).unwrap_err();
     assert!(refused.kind() == ErrorKind::Full && refused.to_string().contains("16384"), "{refused}");
+    // Extents that it returned need to be cleaned: they lack to others.
+    for number in 0..MANY {
+        let key = [b"a long key ", &word(number as u64)[..]].concat();
+        assert!(client.insert(&key, &[7; 4000]).is_err_and(|error| error.kind() == ErrorKind::Full));
+    }
+    let cleaned = sessions[0].node_statistics().unwrap().recycling_extents;
+    assert!(cleaned < MANY as u64 / 2, "{cleaned}");
 }
 
 #[test]
