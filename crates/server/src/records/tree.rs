@@ -24,7 +24,7 @@
 use crate::records::changes::{self, Change, Changes};
 use crate::records::direction::Direction;
 use crate::records::journal::{self, Journal, RESERVE_RECORDS, RESERVE_SLOT, RESERVE_USED, Slot};
-use crate::records::unfinished::{Batch, Unfinished};
+use crate::records::unfinished::{self, Batch, Unfinished};
 use forebay::tree::{Entry, MAX_KEY_BYTES, Range};
 use forebay::{Error, ErrorKind, OwnedTree, TreeClient};
 use forebay_env::sync::{Mutex, lock};
@@ -449,6 +449,7 @@ impl TreeRecords {
     fn page(&self, at: &TreeCursor<'_>) -> Result<(Vec<Entry>, Option<Vec<u8>>), Error> {
         let (from, to) = (at.from.as_ref().map(Vec::as_slice), at.to.as_ref().map(Vec::as_slice));
         let backward = at.direction == Direction::Backward;
+        let batches = self.unfinished.all();
         let mut entries = self.with(|client| client.scan(Range { from, to, backward, limit: at.portion }))?;
         let last = entries.last().filter(|_| entries.len() >= at.portion).map(|(key, _)| key.clone());
         let covered = match (&last, backward) {
@@ -456,7 +457,7 @@ impl TreeRecords {
             (Some(last), false) => (from, Bound::Included(&last[..])),
             (Some(last), true) => (Bound::Included(&last[..]), to),
         };
-        self.unfinished.amend(&mut entries, covered, at.direction);
+        unfinished::amend(&batches, &mut entries, covered, at.direction);
         Ok((entries, last))
     }
 

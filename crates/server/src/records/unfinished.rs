@@ -138,22 +138,27 @@ impl Unfinished {
         }
         Ok(false)
     }
+}
 
-    /// Applies the batches to entries, which the tree has between two bounds, in order.
-    pub fn amend(&self, entries: &mut Vec<Entry>, bounds: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) {
-        if !self.any() {
-            return;
-        }
-        let is_known = |batch: &Arc<Batch>, key: &[u8]| batch.states.contains_key(key) || batch.is_removed(key);
-        let batches = self.read();
-        entries.retain(|(key, _)| !batches.iter().any(|batch| is_known(batch, key)));
-        for batch in batches.iter() {
-            let within = batch.states.range::<[u8], _>(bounds);
-            entries.extend(within.filter_map(|(key, state)| Some((key.clone(), state.clone()?))));
-        }
-        entries.sort_unstable_by(|(a, _), (b, _)| match direction {
-            Direction::Forward => a.cmp(b),
-            Direction::Backward => b.cmp(a),
-        });
+/// Applies batches to entries, which the tree has between two bounds, in order. They are those of before the entries were
+/// read: the entries may have a part of a batch that was finished meanwhile.
+pub fn amend(
+    batches: &[Arc<Batch>],
+    entries: &mut Vec<Entry>,
+    bounds: (Bound<&[u8]>, Bound<&[u8]>),
+    direction: Direction,
+) {
+    if batches.is_empty() {
+        return;
     }
+    let is_known = |batch: &Arc<Batch>, key: &[u8]| batch.states.contains_key(key) || batch.is_removed(key);
+    entries.retain(|(key, _)| !batches.iter().any(|batch| is_known(batch, key)));
+    for batch in batches {
+        let within = batch.states.range::<[u8], _>(bounds);
+        entries.extend(within.filter_map(|(key, state)| Some((key.clone(), state.clone()?))));
+    }
+    entries.sort_unstable_by(|(a, _), (b, _)| match direction {
+        Direction::Forward => a.cmp(b),
+        Direction::Backward => b.cmp(a),
+    });
 }

@@ -234,6 +234,49 @@ fn a_batch_that_finds_no_room_in_the_middle_counts_and_is_finished_later() {
     assert_eq!((found(&records), journal_keys(&records)), (model, vec![]));
 }
 
+/// Another thread, which has other keys locked, finishes a batch between two reads of a scan.
+#[test]
+fn a_scan_finds_all_of_a_batch_that_is_finished_meanwhile() {
+    let Records::Tree(records) = on_tree(64 << 20) else { panic!("no tree") };
+    let records = Arc::new(records);
+    let before: Vec<([u8; 2], [u8; 40])> = (0..200).map(|number| ([9, number], [number; 40])).collect();
+    let before: Vec<Change<'_>> = before.iter().map(|(key, value)| Change::Put(key, value)).collect();
+    let batch = changes(&[Change::Put(&[9, 0], b"new"), Change::Delete(&[9, 100]), Change::Put(&[9, 250], b"new")]);
+    for verb in 0_u64.. {
+        records.write(&changes(&[Change::DeleteRange(&[2], &[255])])).unwrap();
+        records.write(&changes(&before)).unwrap();
+        let (slot, pieces) = records.begin(batch.bytes()).unwrap();
+        records.unfinished.add(Batch::new(slot, pieces, batch.bytes().to_vec()).unwrap());
+        let expected = found(&records);
+        let mut client = lock(&records.idle).pop().unwrap();
+        let (other, mut verbs) = (Arc::clone(&records), 0);
+        client.set_hook(Some(Box::new(move |_| {
+            if verbs == verb {
+                other.finish_all().unwrap();
+            }
+            verbs += 1;
+            true
+        })));
+        lock(&records.idle).push(client);
+        let (mut cursor, mut seen) = (records.cursor(&[2], &[255], Direction::Forward), Model::new());
+        cursor.portion = MAX_PAGE;
+        cursor.step().unwrap();
+        while let Some((key, value)) = cursor.entry() {
+            seen.insert(key.to_vec(), value.to_vec());
+            cursor.step().unwrap();
+        }
+        let mut client = lock(&records.idle).pop().unwrap();
+        client.set_hook(None);
+        lock(&records.idle).push(client);
+        assert_eq!(seen, expected, "finished before verb {verb}");
+        if records.unfinished.any() {
+            assert!(verb > 3, "the scan has {verb} verbs");
+            break;
+        }
+        assert_eq!(found(&records), expected);
+    }
+}
+
 #[test]
 fn a_damaged_journal_is_not_applied() {
     let Records::Tree(records) = on_tree(64 << 20) else { panic!("no tree") };
