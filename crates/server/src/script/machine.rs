@@ -428,7 +428,6 @@ fn place(lua: &Lua) -> (Option<String>, Option<i64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::progress::Ending;
     use forebay_env::ManualClock;
     use mlua::IntoLuaMulti;
     use proptest::prelude::*;
@@ -716,7 +715,7 @@ mod tests {
         let is_reached = Arc::new(AtomicBool::new(false));
         let reached = Arc::clone(&is_reached);
         let kill = move |_: &Lua, ()| {
-            progress.end(Ending::Killed);
+            progress.stop();
             Ok(())
         };
         redis.set("kill", machine.lua().create_function(kill).unwrap()).unwrap();

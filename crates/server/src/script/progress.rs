@@ -109,8 +109,10 @@ impl Progress {
 
     /// Records that a script begins. It has ended when the returned value is dropped.
     pub fn begin(&self, running: Running) -> Begun<'_> {
+        let mut now = lock(&self.running);
         self.ending.store(0, Ordering::Relaxed);
-        *lock(&self.running) = Some(running);
+        *now = Some(running);
+        drop(now);
         Begun(self)
     }
 
@@ -145,12 +147,25 @@ impl Progress {
         busy
     }
 
-    /// Ends the running script, and later ones if the server stops.
-    pub fn end(&self, ending: Ending) {
-        if ending == Ending::Stopping {
-            self.is_stopping.store(true, Ordering::Relaxed);
+    /// Ends what is running, if it is of one of these kinds. What begins later is not ended.
+    ///
+    /// # Errors
+    /// What is running instead, if anything is.
+    pub fn kill(&self, kinds: &[Kind]) -> Result<(), Option<Kind>> {
+        // With the lock, so that nothing else begins before the running script is told.
+        let running = lock(&self.running);
+        match running.as_ref().map(|running| running.kind) {
+            Some(kind) if kinds.contains(&kind) => {
+                self.ending.store(Ending::Killed.number(), Ordering::Relaxed);
+                Ok(())
+            }
+            other => Err(other),
         }
-        self.ending.store(ending.number(), Ordering::Relaxed);
+    }
+
+    /// Ends the running script, and later ones, because the server stops.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
     }
 
     /// Returns the error of the running script, if it must end. Scripts check this as they run.
@@ -183,5 +198,34 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         *lock(&self.0.running) = None;
         self.0.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_env::ManualClock;
+
+    fn running(kind: Kind) -> Running {
+        let (name, request) = (String::new(), Vec::new());
+        Running { kind, name, request, began_at: 0, busy_at: Nanos::MAX, ends_when_busy: false }
+    }
+
+    #[test]
+    fn only_what_runs_is_ended() {
+        let progress = Progress::new(Arc::new(ManualClock::new()));
+        assert_eq!(progress.kill(&[Kind::Script]), Err(None));
+        let script = progress.begin(running(Kind::Script));
+        assert_eq!((progress.ending(), progress.kill(&[Kind::Function])), (None, Err(Some(Kind::Script))));
+        assert_eq!(progress.ending(), None);
+        assert_eq!(progress.kill(&[Kind::Script, Kind::Library]), Ok(()));
+        assert_eq!(progress.ending(), Some(Kind::Script.text(Ending::Killed)));
+        drop(script);
+        // Its target has ended, and the next one begins.
+        assert_eq!(progress.kill(&[Kind::Script]), Err(None));
+        let _next = progress.begin(running(Kind::Script));
+        assert_eq!(progress.ending(), None);
+        progress.stop();
+        assert_eq!(progress.ending(), Some(Kind::Script.text(Ending::Stopping)));
     }
 }

@@ -114,7 +114,7 @@ impl Scripts {
 
     /// Ends the running script, and accepts no more jobs.
     pub fn stop(&self) {
-        self.progress.end(crate::script::progress::Ending::Stopping);
+        self.progress.stop();
         self.jobs.stop();
     }
 

@@ -6,7 +6,7 @@ use crate::commands::scripting::calls::{self, Caller};
 use crate::commands::scripting::replies;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::script::machine::{Callee, End, Machine};
-use crate::script::progress::{Begun, Ending, Kind, Running};
+use crate::script::progress::{Begun, Kind, Running};
 use bytes::Bytes;
 use forebay_env::sync::MutexGuard;
 use mlua::MultiValue;
@@ -69,16 +69,12 @@ pub(super) fn begin<'s>(
 
 /// Ends what is running, if it is of one of these kinds.
 pub(super) fn kill(cx: &mut Context<'_, '_>, kinds: &[Kind]) -> Outcome {
-    let progress = &cx.shared.scripts.progress;
-    match progress.running() {
-        None => Err(Failure::text("NOTBUSY No scripts in execution right now.")),
-        Some((running, _)) if !kinds.contains(&running.kind) => Err(Failure::text(running.kind.busy())),
-        Some(_) => {
-            progress.end(Ending::Killed);
-            cx.out.ok();
-            Ok(())
-        }
-    }
+    cx.shared.scripts.progress.kill(kinds).map_err(|other| match other {
+        None => Failure::text("NOTBUSY No scripts in execution right now."),
+        Some(other) => Failure::text(other.busy()),
+    })?;
+    cx.out.ok();
+    Ok(())
 }
 
 /// Runs a script or a function for a request.
