@@ -164,11 +164,14 @@ impl<'s> Executor<'s> {
                 let from = words.len();
                 words.extend(requests.arguments(done + run.len()));
                 let arguments = Arguments::new(words.get(from..).unwrap_or_default());
-                session.held_until = self.held_until(session, arguments);
+                let planned = self.plan(session, arguments, &mut last);
+                // What is refused need not wait for the end of a pause.
+                let is_refused = matches!(planned, Planned::Refused(_) | Planned::Foreign);
+                session.held_until = if is_refused { None } else { self.held_until(session, arguments) };
                 if session.held_until.is_some() {
                     break;
                 }
-                match self.plan(session, arguments, &mut last) {
+                match planned {
                     Planned::Together(command) => run.push((command, words.len())),
                     other => {
                         end = Some((other, from));

@@ -195,6 +195,28 @@ fn nobody_is_held_by_a_pause_that_was_ended() {
 }
 
 #[test]
+fn what_is_refused_does_not_wait_for_the_end_of_a_pause() {
+    let server = server(&Arc::default());
+    assert_eq!(told(&server, "ACL SETUSER reader on nopass ~* +@read"), "+OK\r\n");
+    for pause in ["CLIENT PAUSE 1000 WRITE", "CLIENT PAUSE 1000 ALL"] {
+        let (mut reader, mut stranger, mut other) = (server.connect(), server.connect(), server.connect());
+        assert_eq!(reader.send(b"AUTH reader x\r\n"), b"+OK\r\n");
+        stranger.dialogue.session.user = None;
+        assert_eq!(other.send(format!("{pause}\r\n").as_bytes()), b"+OK\r\n");
+        let is_refused = |connection: &mut LocalConnection<'_>, request: &str, code: &str| {
+            let sent = String::from_utf8(connection.send(format!("{request}\r\n").as_bytes())).unwrap();
+            assert!(sent.starts_with(code) && connection.may_go_on(), "{pause}, {request}: {sent}");
+        };
+        is_refused(&mut reader, "SET a 1", "-NOPERM");
+        is_refused(&mut stranger, "SET a 1", "-NOAUTH");
+        is_refused(&mut other, "SET a", "-ERR wrong number of arguments");
+        is_refused(&mut other, "NOSUCH", "-ERR unknown command");
+        // Whoever may write waits.
+        assert_eq!((other.send(b"SET a 1\r\n"), other.may_go_on()), (vec![], false), "{pause}");
+    }
+}
+
+#[test]
 fn who_wants_no_replies_gets_none_at_the_end_of_a_wait() {
     let server = server(&Arc::default());
     let executor = server.executor();
