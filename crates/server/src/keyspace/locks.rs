@@ -179,6 +179,12 @@ impl Locks {
         Ok(Locked { _reserved: Some(Reserved(self)), ..Locked::nothing() })
     }
 
+    /// Whether a key with this hash is reserved, so that nobody else may change it now.
+    #[must_use]
+    pub fn keeps(&self, hash: u64) -> bool {
+        lock(&self.reservation).as_ref().is_some_and(|reserved| reserved.keeps_from(std::iter::once(hash), true))
+    }
+
     /// Whether keys are reserved.
     #[must_use]
     pub fn is_reserved(&self) -> bool {

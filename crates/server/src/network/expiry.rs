@@ -11,6 +11,8 @@ use bytes::Bytes;
 
 /// How many keys of each database are removed at a time.
 const AT_A_TIME: usize = 256;
+/// Most keys of a database that are looked at for that.
+const MAX_LOOKS: usize = 16 * AT_A_TIME;
 
 /// Removes some expired keys of each database, and serves clients that wait for one of them. Returns true when there may
 /// be more.
@@ -30,16 +32,21 @@ pub fn remove_some(executor: &Executor<'_>) -> Outcome<bool> {
 fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
     let shared = executor.shared;
     let now_ms = shared.time.now_ms();
-    let mut found: Vec<Bytes> = Vec::new();
+    let keyed = shared.spaces.layout();
+    let (mut found, mut looks): (Vec<Bytes>, usize) = (Vec::new(), 0);
     Writes::new(&shared.store, 0).scan(&layout::expiries_before(space, now_ms), Direction::Forward, |key, _| {
-        found.push(Bytes::copy_from_slice(layout::client_key(key)));
-        Ok(found.len() < AT_A_TIME)
+        let key = layout::client_key(key);
+        looks += 1;
+        // A job may have reserved keys for long. They stay, and others do not.
+        if !shared.locks.keeps(keyed.hash(key)) {
+            found.push(Bytes::copy_from_slice(key));
+        }
+        Ok(found.len() < AT_A_TIME && looks < MAX_LOOKS)
     })?;
     if found.is_empty() {
         return Ok(0);
     }
-    let keyed = shared.spaces.layout();
-    // While another thread has locked everything, or has reserved one of these keys, they stay until the next sweep.
+    // While another thread has locked everything, or has just reserved one of these keys, they stay until the next sweep.
     let Ok(locked) = shared.locks.try_lock(found.iter().map(|key| keyed.hash(key)), true) else { return Ok(0) };
     let mut keys = shared.transaction(now_ms);
     keys.fetch(space, found.iter().map(|key| (keyed.hash(key), &key[..], false)))?;

@@ -302,6 +302,24 @@ fn who_only_reads_keeps_readers_from_nothing() {
 }
 
 #[test]
+fn a_reserved_key_that_has_expired_keeps_no_other_from_being_removed() {
+    let clock = Arc::new(ManualClock::new());
+    let server = server(&clock);
+    assert_eq!(told(&server, "SET reserved 1 PX 1"), "+OK\r\n");
+    (0..300).for_each(|key| assert_eq!(told(&server, &format!("SET expires{key} 1 PX 10")), "+OK\r\n"));
+    clock.advance(Duration::from_millis(20));
+    let keys = || told(&server, "INFO keyspace");
+    for writes in [false, true] {
+        let reserved = reserve(&server, "reserved", writes);
+        server.sweep().unwrap();
+        assert!(keys().contains("keys=1,expires=1"), "{}", keys());
+        drop(reserved);
+    }
+    server.sweep().unwrap();
+    assert!(!keys().contains("expires="), "{}", keys());
+}
+
+#[test]
 fn nobody_is_held_when_the_job_has_ended() {
     let server = with_collections(STEPS);
     let client = Arc::clone(&server.connect().dialogue.session.client);
