@@ -248,12 +248,14 @@ impl Config {
                 changed.insert(name);
             }
         }
-        drop((values, changed));
+        drop(values);
+        // Nobody else sets parameters before these are like them: `changed` is still locked.
         self.max_bulk_bytes.store(self.number("proto-max-bulk-len"), Ordering::Relaxed);
         self.slow_us.store(self.number("slowlog-log-slower-than"), Ordering::Relaxed);
         self.latency_ms.store(self.number("latency-monitor-threshold"), Ordering::Relaxed);
         let events = Wanted::parse(&self.get("notify-keyspace-events")).unwrap_or_default();
         self.events.store(events.bits(), Ordering::Relaxed);
+        drop(changed);
         Ok(())
     }
 }
@@ -331,6 +333,24 @@ mod tests {
         assert_eq!(config.matching(b"lua*"), [("lua-time-limit", Bytes::from_static(b"7"))]);
         assert!(config.set(&[(b"lua-time-limit", b"1"), (b"busy-reply-threshold", b"2")]).is_err());
     }
+
+    #[test]
+    fn what_threads_set_at_once_is_the_same_wherever_it_is_asked_for() {
+        let (config, together) = (Config::default(), std::sync::Barrier::new(2));
+        let set = |value: &[u8]| {
+            for _ in 0..2000 {
+                together.wait();
+                config.set(&[(b"slowlog-log-slower-than", value)]).unwrap();
+                together.wait();
+                assert_eq!(config.slow_us(), config.number("slowlog-log-slower-than"));
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| set(b"1"));
+            set(b"2");
+        });
+    }
+
     /// A file that keeps what it is given, or fails.
     #[derive(Debug, Default)]
     struct Kept(Mutex<Vec<(String, Vec<u8>)>>);
