@@ -23,6 +23,7 @@ use crate::commands::streams::whole::{WholeGroup, WholePending, WholeStream};
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::streams::StreamId;
 use bytes::Bytes;
+use forebay_env::HashSet;
 
 /// A node ends when it has this many entries, or this many bytes of them.
 const NODE_ENTRIES: usize = 100;
@@ -137,10 +138,10 @@ pub(super) fn read(kind: u8, reader: &mut Reader<'_>) -> Outcome<WholeStream> {
         id(reader)?;
         (deleted, added) = (id(reader)?, reader.length()?);
     }
-    let mut groups: Vec<WholeGroup> = Vec::new();
+    let (mut groups, mut names) = (Vec::new(), HashSet::default());
     for _ in 0..reader.count()? {
         let group = group(reader, is_old)?;
-        if groups.iter().any(|other| other.name == group.name) {
+        if !names.insert(group.name.clone()) {
             return Err(BAD);
         }
         groups.push(group);
@@ -192,9 +193,10 @@ fn group(reader: &mut Reader<'_>, is_old: bool) -> Outcome<WholeGroup> {
         }
     }
     let (mut consumers, mut pending): (Vec<(Bytes, u64)>, Vec<WholePending>) = (Vec::new(), Vec::new());
+    let mut names = HashSet::default();
     for consumer in 0..reader.count()? {
         let (name, seen_ms) = (reader.string()?, u64::from_le_bytes(reader.array()?));
-        if consumers.iter().any(|(other, _)| *other == name) {
+        if !names.insert(name.clone()) {
             return Err(BAD);
         }
         consumers.push((name, seen_ms));
@@ -239,6 +241,21 @@ mod tests {
         for at in 1..bytes.len() {
             assert!(read(19, &mut Reader(&bytes[1..at])).is_err(), "{at}");
         }
+    }
+
+    /// To compare each of them with all others would take minutes.
+    #[test]
+    fn many_consumers_are_told_apart() {
+        let mut consumers: Vec<_> = (0..200_000).map(|number| (Bytes::from(format!("{number:06}")), 5)).collect();
+        let stream = |consumers: &[(Bytes, u64)]| {
+            let (name, consumers) = (Bytes::from_static(b"g"), consumers.to_vec());
+            let group = WholeGroup { name, last: id(1, 0), read: None, consumers, pending: Vec::new() };
+            WholeStream { entries: Vec::new(), last: id(1, 0), deleted: id(0, 0), added: 0, groups: vec![group] }
+        };
+        let whole = stream(&consumers);
+        assert!(read(19, &mut Reader(&write(&whole)[1..])).unwrap() == whole);
+        consumers.push(consumers[7].clone());
+        assert!(read(19, &mut Reader(&write(&stream(&consumers))[1..])).is_err());
     }
 
     proptest! {
