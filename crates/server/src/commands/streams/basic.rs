@@ -87,7 +87,7 @@ fn xadd(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     let place = entries::keys(cx, &stream).entry(id);
     cx.keys.writes().put(place, value);
-    stream = Stream { entries: stream.entries + 1, last: id, added: stream.added + 1, ..stream };
+    stream = Stream { entries: stream.entries + 1, last: id, added: stream.added.wrapping_add(1), ..stream };
     let removed = trim.map_or(Ok(0), |trim| trim.apply(cx, &mut stream))?;
     cx.keys.set_stream(cx.space(), key, stream)?;
     cx.notify(Class::STREAM, "xadd", key);

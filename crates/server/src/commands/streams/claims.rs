@@ -228,7 +228,7 @@ fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         // A consumer that claims nothing need not exist.
         let consumer = group.see_consumer(cx, arguments.at(1), &name, now_ms)?.number;
         let before = former.as_ref().map_or(1, |former| former.deliveries);
-        let deliveries = claim.deliveries.unwrap_or(before + u64::from(!claim.only_ids));
+        let deliveries = claim.deliveries.unwrap_or(before.wrapping_add(u64::from(!claim.only_ids)));
         let now = Pending { consumer, at_ms, deliveries, name: name.clone() };
         group.assign(cx, id, former.as_ref(), &now)?;
         let entry = Some(entry).filter(|_| !claim.only_ids);
@@ -288,7 +288,7 @@ fn xautoclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             continue;
         }
         let consumer = group.see_consumer(cx, arguments.at(1), &name, now_ms)?.number;
-        let deliveries = former.deliveries + u64::from(!only_ids);
+        let deliveries = former.deliveries.wrapping_add(u64::from(!only_ids));
         let now = Pending { consumer, at_ms: now_ms, deliveries, name: name.clone() };
         group.assign(cx, id, Some(&former), &now)?;
         let entry = Some(entry).filter(|_| !only_ids);

@@ -184,7 +184,7 @@ fn deliver_again(
         if entry.is_some()
             && let Some(former) = group.pending(cx, id)?
         {
-            let now = Pending { at_ms: now_ms, deliveries: former.deliveries + 1, ..former.clone() };
+            let now = Pending { at_ms: now_ms, deliveries: former.deliveries.wrapping_add(1), ..former.clone() };
             group.assign(cx, id, Some(&former), &now)?;
         }
         bytes += entry.as_ref().map_or(0, Bytes::len);

@@ -15,6 +15,38 @@ fn a_member_that_the_target_has_changes_only_the_source() {
     assert_eq!(told(&server, "EXISTS a; SMISMEMBER b x y"), ":0\r\n*2\r\n:1\r\n:1\r\n");
 }
 
+/// A dump of another server may say that there were as many entries and deliveries as can be counted.
+#[test]
+fn counts_of_a_restored_stream_begin_anew_after_the_largest() {
+    let (server, most) = (server(&Arc::default()), [0xff_u8; 8]);
+    let id = [&6_u64.to_be_bytes()[..], &[0; 8]].concat();
+    let mut dump = [
+        // A stream without entries, whose last id is 5-0.
+        &[19, 0, 0, 5, 0, 0, 0, 0, 0, 0x81][..],
+        &most,
+        // A group, in which an entry is pending that will be added.
+        &[1, 1, b'g', 5, 0, 0, 1],
+        &id,
+        &[0; 8],
+        &[0x81],
+        &most,
+        &[1, 1, b'c'],
+        &[0; 8],
+        &[1],
+        &id,
+        &[10, 0],
+    ]
+    .concat();
+    let checksum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Redis, &dump);
+    dump.extend_from_slice(&checksum.to_le_bytes());
+    let head = format!("*4\r\n$7\r\nRESTORE\r\n$1\r\nx\r\n$1\r\n0\r\n${}\r\n", dump.len());
+    assert_eq!(server.connect().send(&[head.as_bytes(), &dump, b"\r\n"].concat()), b"+OK\r\n");
+    assert_eq!(told(&server, "XADD x 6-0 a b"), "$3\r\n6-0\r\n");
+    assert!(told(&server, "XINFO STREAM x").contains("entries-added\r\n:0\r\n"));
+    assert!(told(&server, "XREADGROUP GROUP g c STREAMS x 0").contains("6-0"));
+    assert!(told(&server, "XPENDING x g - + 1").ends_with(":0\r\n:0\r\n"));
+}
+
 #[test]
 fn a_limit_of_none_chooses_none() {
     let server = server(&Arc::default());
