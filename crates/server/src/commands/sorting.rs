@@ -34,6 +34,9 @@ pub const COMMANDS: &[Command] = &[
 struct Query<'a> {
     /// The pattern whose values give the order.
     by: Option<&'a [u8]>,
+    /// Whether the elements keep their order: a pattern without a star gives each of them the same place, and counts
+    /// whatever other patterns there are.
+    is_unsorted: bool,
     /// The patterns whose values are returned instead of elements.
     gets: Vec<&'a [u8]>,
     descends: bool,
@@ -55,10 +58,12 @@ fn query<'a>(arguments: Arguments<'a>, may_store: bool, reads_all_keys: bool) ->
         } else if let Some([skip, most]) = words.take_with_values("LIMIT") {
             query.limit = Some((integer(skip)?, integer(most)?));
         } else if let Some(pattern) = words.take_with_value("BY") {
-            if !reads_all_keys && pattern.contains(&b'*') {
+            let has_star = pattern.contains(&b'*');
+            if !reads_all_keys && has_star {
                 return Err(Failure::text("ERR BY option of SORT denied due to insufficient ACL permissions."));
             }
             query.by = Some(pattern);
+            query.is_unsorted |= !has_star;
         } else if let Some(pattern) = words.take_with_value("GET") {
             if !reads_all_keys {
                 return Err(Failure::text("ERR GET option of SORT denied due to insufficient ACL permissions."));
@@ -147,21 +152,19 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
         }
         None => Some(Whole::List(Vec::new())),
     };
-    // A pattern without a star gives every element the same place.
-    let mut is_sorted = query.by.is_none_or(|pattern| pattern.contains(&b'*'));
     let mut elements = match whole {
         Some(Whole::List(elements)) => elements,
         Some(Whole::SortedSet(scored)) => scored.into_iter().map(|(member, _)| member).collect(),
         Some(Whole::Set(members)) => {
-            if !is_sorted && (query.target.is_some() || cx.session.is_in_script) {
+            if query.is_unsorted && (query.target.is_some() || cx.session.is_in_script) {
                 // Members of a set have no order of their own that could be stored, or that a script could rely on.
-                (is_sorted, query.is_of_bytes, query.by) = (true, true, None);
+                (query.is_unsorted, query.is_of_bytes, query.by) = (false, true, None);
             }
             members
         }
         _ => return Err(Failure::WRONG_TYPE),
     };
-    if is_sorted {
+    if !query.is_unsorted {
         elements = order(cx, elements, &query)?;
     } else if query.descends {
         elements.reverse();

@@ -15,6 +15,18 @@ fn a_member_that_the_target_has_changes_only_the_source() {
     assert_eq!(told(&server, "EXISTS a; SMISMEMBER b x y"), ":0\r\n*2\r\n:1\r\n:1\r\n");
 }
 
+#[test]
+fn a_pattern_without_a_star_counts_among_several() {
+    let server = server(&Arc::default());
+    told(&server, "RPUSH l 3 1 2; MSET w_3 3 w_1 1 w_2 2");
+    let elements = |order: &str| order.chars().map(|element| format!("$1\r\n{element}\r\n")).collect::<String>();
+    for (options, order) in
+        [("BY w_*", "123"), ("BY nosort BY w_*", "312"), ("BY w_* BY nosort", "312"), ("BY nosort BY w_* DESC", "213")]
+    {
+        assert_eq!(told(&server, &format!("SORT l {options}")), format!("*3\r\n{}", elements(order)), "{options}");
+    }
+}
+
 /// A dump of another server may say that there were as many entries and deliveries as can be counted.
 #[test]
 fn counts_of_a_restored_stream_begin_anew_after_the_largest() {
