@@ -509,7 +509,7 @@ impl<'s> Executor<'s> {
                 break;
             }
         }
-        let finished = self.finish(Some(&mut *session), failed, &mut keys);
+        let finished = self.finish_run(session, calls.get(..carried).unwrap_or_default(), failed, &mut keys);
         if let (Ok(None), Some((wait, arguments))) = (&finished, waits) {
             self.leave_waiter(session, arguments, &wait, start, out);
         }
@@ -688,6 +688,20 @@ impl<'s> Executor<'s> {
             name: session.client.described().name,
         };
         self.shared.slow_log.add(slow, usize::try_from(config.number("slowlog-max-len")).unwrap_or(0));
+    }
+
+    /// Finishes a run of these calls, as [`Executor::finish`]. What commands that only read would keep for later, such as
+    /// an estimate, they can do without.
+    fn finish_run(
+        &self,
+        session: &mut Session,
+        calls: &[Call<'_>],
+        failed: Option<Failure>,
+        keys: &mut Transaction<'_>,
+    ) -> Outcome<Option<Failure>> {
+        let only_reads = failed.is_none() && calls.iter().all(|(command, _)| command.has(flags::READONLY));
+        let finished = self.finish(Some(session), failed, keys);
+        if only_reads { Ok(None) } else { finished }
     }
 
     /// Writes what a client's run changed and tells others of it, unless the run failed. Returns why the changes are

@@ -110,7 +110,7 @@ impl Executor<'_> {
             return Err(Stopped::Long);
         }
         self.unwatch(session);
-        let finished = self.finish(Some(&mut *session), failed, &mut keys);
+        let finished = self.finish_run(session, &calls, failed, &mut keys);
         drop(locked);
         self.time(&calls, calls.len(), begun);
         // One of the commands may have been a script.

@@ -15,6 +15,22 @@ fn a_member_that_the_target_has_changes_only_the_source() {
     assert_eq!(told(&server, "EXISTS a; SMISMEMBER b x y"), ":0\r\n*2\r\n:1\r\n:1\r\n");
 }
 
+/// `PFCOUNT` keeps its estimate, but needs no room.
+#[test]
+fn an_estimate_that_cannot_be_kept_is_given() {
+    let disk = SimDisk::new();
+    let server = server_on(&disk, &Arc::default(), Syncing::Sync);
+    assert_eq!(told(&server, "PFADD a x y z; PFADD b x y"), ":1\r\n:1\r\n");
+    fill(&disk);
+    // What was already published is in doubt. Later writes are refused.
+    assert!(told(&server, "SET room 1").starts_with(IN_DOUBT));
+    for (request, reply) in [("PFCOUNT a", ":3\r\n"), ("MULTI; PFCOUNT b; EXEC", "+OK\r\n+QUEUED\r\n*1\r\n:2\r\n")] {
+        let refused = told(&server, "PFADD a w");
+        assert!(refused.starts_with("-ERR storage"), "{refused}");
+        assert_eq!(told(&server, request), reply, "{request}");
+    }
+}
+
 #[test]
 fn a_pattern_without_a_star_counts_among_several() {
     let server = server(&Arc::default());
