@@ -104,7 +104,7 @@ fn scan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         (seen, last) = (seen + 1, hash);
         let name = layout::client_key(key);
         if options.wants(name) {
-            let header = Header::decode(Bytes::copy_from_slice(value))?;
+            let header = Header::outline(value)?;
             let is_kind = |kind: &[u8]| kind.eq_ignore_ascii_case(header.kind().name().as_bytes());
             if !header.is_expired(now_ms) && options.kind.is_none_or(is_kind) {
                 found.push(Bytes::copy_from_slice(name));
@@ -126,8 +126,7 @@ fn keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (start, mut count, out) = (cx.out.len(), 0, &mut *cx.out);
     cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
         let name = layout::client_key(key);
-        if pattern::matches(arguments.at(1), name) && !Header::decode(Bytes::copy_from_slice(value))?.is_expired(now_ms)
-        {
+        if pattern::matches(arguments.at(1), name) && !Header::outline(value)?.is_expired(now_ms) {
             count += 1;
             out.bulk(name);
         }
@@ -146,7 +145,7 @@ fn randomkey(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     for from in [start, 0] {
         let range = layout::headers_from(space, from);
         cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
-            if !Header::decode(Bytes::copy_from_slice(value))?.is_expired(now_ms) {
+            if !Header::outline(value)?.is_expired(now_ms) {
                 found.push(Bytes::copy_from_slice(layout::client_key(key)));
             }
             Ok(found.len() < CANDIDATES)

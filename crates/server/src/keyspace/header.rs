@@ -109,6 +109,9 @@ pub enum Content {
 
 const COLLECTION_BYTES: usize = 24;
 const STREAM_BYTES: usize = 56;
+/// Version, type, expiry, and what follows them in the longest header of a collection. With one byte more, a header that
+/// is too long is still found to be damaged.
+const OUTLINE_BYTES: usize = 10 + STREAM_BYTES + 1;
 
 /// The header of a key. See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,6 +224,14 @@ impl Header {
         }
     }
 
+    /// The header in these bytes, but of a string only the first bytes, for who does not want the string.
+    ///
+    /// # Errors
+    /// As [`Header::decode`].
+    pub fn outline(bytes: &[u8]) -> Result<Self, Failure> {
+        Self::decode(Bytes::copy_from_slice(bytes.get(..OUTLINE_BYTES).unwrap_or(bytes)))
+    }
+
     /// The header in these bytes. A string shares their memory.
     ///
     /// # Errors
@@ -290,6 +301,26 @@ mod tests {
         assert_eq!(Header::string_in(&hash, 5), Err(Failure::WRONG_TYPE));
         assert_eq!(Header::string_in(&hash, 6), Ok(None));
         assert!(Header::string_in(&Bytes::from_static(&[1]), 0).is_err());
+    }
+
+    #[test]
+    fn an_outline_is_all_but_a_long_string() {
+        let long = Header { expires_ms: Some(5), ..Header::string(vec![b'x'; 1 << 20]) };
+        let outline = Header::outline(&long.encode()).unwrap();
+        assert_eq!((outline.expires_ms, outline.kind()), (Some(5), Kind::String));
+        assert!(matches!(outline.content, Content::String(bytes) if bytes.len() < 100));
+        let id = StreamId { ms: 1, sequence: 2 };
+        let stream = Content::Stream(Stream { id: 7, entries: 2, last: id, deleted: id, added: 6 });
+        let collection = Content::Collection(Kind::Set, Collection { id: 7, a: 2, b: 0 });
+        for content in [stream, collection, Header::string("ab").content] {
+            for expires_ms in [None, Some(5)] {
+                let header = Header { expires_ms, content: content.clone() };
+                let bytes = header.encode();
+                assert_eq!(Header::outline(&bytes).unwrap(), header);
+                let is_string = header.kind() == Kind::String;
+                assert_eq!(Header::outline(&[&bytes[..], b"x"].concat()).is_ok(), is_string, "{header:?}");
+            }
+        }
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl Spaces {
             let (from, to) = layout::headers_from(space, 0);
             let mut headers = store.scan(&from, &to, Direction::Forward)?;
             while headers.valid() {
-                let header = Header::decode(Bytes::copy_from_slice(headers.value()))?;
+                let header = Header::outline(headers.value())?;
                 counts.add(header.expires_ms);
                 headers.step()?;
             }
