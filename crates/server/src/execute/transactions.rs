@@ -4,7 +4,8 @@ use super::{Executor, Place, Stopped};
 use crate::commands::arguments::Arguments;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Reply;
-use crate::state::session::{Session, Watched};
+use crate::state::channels::Topic;
+use crate::state::session::{Session, Subscriptions, Watched};
 use crate::state::watches::Mark;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -84,6 +85,8 @@ impl Executor<'_> {
         }
         let mut failed = self.fetch(session, &calls, &named, &mut keys).err();
         let start = out.len();
+        let changes_connection = !calls.iter().all(|(command, _)| command.can_be_left());
+        let before = changes_connection.then(|| (session.database, session.subscriptions.clone()));
         out.array(calls.len());
         session.is_in_transaction = true;
         let mut at = self.shared.clock.now();
@@ -111,6 +114,9 @@ impl Executor<'_> {
         }
         self.unwatch(session);
         let finished = self.finish_run(session, &calls, failed, &mut keys);
+        if !matches!(finished, Ok(None)) {
+            before.into_iter().for_each(|before| self.take_back(session, before));
+        }
         drop(locked);
         self.time(&calls, calls.len(), begun);
         // One of the commands may have been a script.
@@ -118,6 +124,20 @@ impl Executor<'_> {
         let doubt = finished?;
         self.serve_waiters(&keys);
         doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
+    }
+
+    /// Takes back the database and the subscriptions that a transaction has chosen, after it got an error in place of its
+    /// replies: otherwise a client would write to a database, or get messages, without knowing.
+    fn take_back(&self, session: &mut Session, (database, mut before): (usize, Subscriptions)) {
+        let channels = &self.shared.channels;
+        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
+            let (before, now) = (before.of(topic), session.subscriptions.of(topic));
+            now.difference(before).for_each(|name| channels.unsubscribe(topic, name, session.client.id));
+            before.difference(now).for_each(|name| channels.subscribe(topic, name, &session.client));
+        }
+        let counts = (before.channels.len(), before.patterns.len(), before.shards.len());
+        (session.database, session.subscriptions) = (database, before);
+        session.client.describe(|described| (described.database, described.subscriptions) = (database, counts));
     }
 
     /// Returns the reply of an EXEC that is refused because of `cause`.

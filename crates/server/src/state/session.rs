@@ -57,7 +57,7 @@ impl Watched {
 }
 
 /// What a connection has subscribed to.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Subscriptions {
     /// Channels.
     pub channels: BTreeSet<Bytes>,

@@ -24,6 +24,27 @@ fn the_removal_of_an_expired_key_is_no_change_for_who_watched_it_later() {
     assert!(other.send(EXEC).ends_with(b"+QUEUED\r\n*-1\r\n"));
 }
 
+/// The client gets no confirmation, and believes that nothing has changed.
+#[test]
+fn a_transaction_that_fails_as_a_whole_changes_neither_database_nor_subscriptions() {
+    let mut server = server(&Arc::default());
+    server.shared.max_reply_bytes = 10_000;
+    let long = "x".repeat(11_000);
+    assert_eq!(told(&server, &format!("SET where 0; SELECT 1; SET where 1; SET long {long}")), "+OK\r\n".repeat(4));
+    let queued = format!("+OK\r\n{}-ERR too much is replied at once: at most 512 MiB\r\n", "+QUEUED\r\n".repeat(3));
+    let mut connection = server.connect();
+    let sent = connection.send(b"MULTI\r\nSUBSCRIBE c\r\nSELECT 1\r\nGET long\r\nEXEC\r\nPING\r\nGET where\r\n");
+    assert_eq!(String::from_utf8(sent).unwrap(), format!("{queued}+PONG\r\n$1\r\n0\r\n"));
+    assert!(connection.dialogue.session.client.line(0).contains(" db=0 sub=0 psub=0 "));
+    // A subscription that would have ended goes on.
+    let channels = &server.shared.channels;
+    connection.send(b"HELLO 3\r\nSUBSCRIBE d\r\n");
+    let sent = connection.send(b"MULTI\r\nUNSUBSCRIBE d\r\nSELECT 1\r\nGET long\r\nEXEC\r\n");
+    assert_eq!(String::from_utf8(sent).unwrap(), queued);
+    let counts = [&b"c"[..], b"d"].map(|name| channels.subscribers(Topic::Channel, name));
+    assert_eq!((counts, connection.dialogue.session.subscriptions.count(Topic::Channel)), ([0, 1], 1));
+}
+
 /// `WATCH` is one of the commands that a busy script does not keep from anything.
 #[test]
 fn a_key_is_watched_while_a_script_is_busy() {
