@@ -16,7 +16,7 @@ use bytes::Bytes;
 const FAMILY: Family = Family::Stream;
 /// How many pending entries `XAUTOCLAIM` looks at, for each that it may claim.
 const LOOKS: u64 = 10;
-/// Pending entries of a consumer that are read together.
+/// Pending entries that `XPENDING` reads together.
 const AT_A_TIME: u64 = 1000;
 /// Largest count of `XAUTOCLAIM`.
 const MAX_COUNT: i64 = i64::MAX / 16;
@@ -107,40 +107,60 @@ fn summarize(cx: &mut Context<'_, '_>, group: &Open) -> Outcome {
 
 fn list_pending(cx: &mut Context<'_, '_>, group: &Open, query: &Query<'_>) -> Outcome {
     let now_ms = cx.keys.now_ms();
-    let mut found: Vec<(StreamId, Pending)> = Vec::new();
-    let wants = |pending: &Pending| pending.idle_ms(now_ms) >= query.idle_ms;
-    match query.consumer {
-        _ if query.most == 0 || query.ids.0 > query.ids.1 => {}
-        None => group.each_pending(cx, query.ids, Direction::Forward, |id, pending| {
+    let consumer = query.consumer.map(|name| group.consumer(cx, name)).transpose()?;
+    let is_nobody = consumer.as_ref().is_some_and(Option::is_none);
+    let number = consumer.flatten().map(|consumer| consumer.number);
+    let (start, mut count) = (cx.out.len(), 0);
+    let mut next = Some(query.ids.0).filter(|_| query.ids.0 <= query.ids.1 && !is_nobody);
+    while let Some(from) = next.filter(|_| count < query.most && !cx.out.is_full()) {
+        let most = (query.most - count).min(AT_A_TIME);
+        let (found, last) = portion(cx, group, number, (from, query.ids.1), most, query.idle_ms)?;
+        count += found.len() as u64;
+        for (id, pending) in found {
+            cx.out.array(4);
+            entries::reply_id(cx, id);
+            cx.out.bulk(&pending.name);
+            cx.out.count(pending.idle_ms(now_ms));
+            cx.out.integer(pending.deliveries as i64);
+        }
+        next = last.and_then(|last| last.next());
+    }
+    cx.out.array_from(start, usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+/// Pending entries with their ids.
+type Listed = Vec<(StreamId, Pending)>;
+
+/// Returns up to `most` pending entries, of one consumer if there is a number, that are idle for long enough. The id is
+/// the last one that was looked at, if there may be more.
+fn portion(
+    cx: &mut Context<'_, '_>,
+    group: &Open,
+    consumer: Option<u64>,
+    ids: (StreamId, StreamId),
+    most: u64,
+    idle_ms: u64,
+) -> Outcome<(Listed, Option<StreamId>)> {
+    let now_ms = cx.keys.now_ms();
+    let wants = |pending: &Pending| pending.idle_ms(now_ms) >= idle_ms;
+    let mut found = Listed::new();
+    let Some(consumer) = consumer else {
+        group.each_pending(cx, ids, Direction::Forward, |id, pending| {
             if wants(&pending) {
                 found.push((id, pending));
             }
-            (found.len() as u64) < query.most
-        })?,
-        Some(name) => {
-            let (consumer, mut next) = (group.consumer(cx, name)?, Some(query.ids.0));
-            while let (Some(consumer), Some(from)) = (&consumer, next) {
-                let left = query.most - found.len() as u64;
-                let most = left.min(AT_A_TIME);
-                let ids = group.own_pending(cx, consumer.number, (from, query.ids.1), most)?;
-                group.fetch_pending(cx, ids.iter().copied())?;
-                for id in &ids {
-                    found.extend(group.pending(cx, *id)?.filter(wants).map(|pending| (*id, pending)));
-                }
-                let is_last = (ids.len() as u64) < most || found.len() as u64 >= query.most;
-                next = ids.last().filter(|_| !is_last).and_then(|last| last.next());
-            }
-        }
+            (found.len() as u64) < most
+        })?;
+        let last = found.last().map(|(id, _)| *id).filter(|_| found.len() as u64 >= most);
+        return Ok((found, last));
+    };
+    let own = group.own_pending(cx, consumer, ids, most)?;
+    group.fetch_pending(cx, own.iter().copied())?;
+    for id in &own {
+        found.extend(group.pending(cx, *id)?.filter(wants).map(|pending| (*id, pending)));
     }
-    cx.out.array(found.len());
-    for (id, pending) in found {
-        cx.out.array(4);
-        entries::reply_id(cx, id);
-        cx.out.bulk(&pending.name);
-        cx.out.count(pending.idle_ms(now_ms));
-        cx.out.integer(pending.deliveries as i64);
-    }
-    Ok(())
+    Ok((found, own.last().copied().filter(|_| own.len() as u64 >= most)))
 }
 
 /// How entries are claimed.

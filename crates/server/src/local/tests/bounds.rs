@@ -40,6 +40,44 @@ fn a_range_that_is_too_long_is_not_read_to_its_end() {
     );
 }
 
+/// So is the list of pending entries, a portion at a time.
+#[test]
+fn pending_entries_are_read_as_they_are_replied() {
+    let mut server = server(&Arc::default());
+    let name = "c".repeat(200);
+    told(&server, "XGROUP CREATE x g 0 MKSTREAM");
+    for from in (0..20_000).step_by(250) {
+        let entries: Vec<String> = (from..from + 250).map(|number| format!("XADD x 1-{} a b", number + 1)).collect();
+        told(&server, &entries.join("; "));
+        let consumer: &str = if from < 2500 { "d" } else { &name };
+        told(&server, &format!("XREADGROUP GROUP g {consumer} COUNT 250 STREAMS x >"));
+    }
+    for (query, count) in [
+        ("- + 20000", 20_000),
+        ("- + 1500", 1500),
+        ("1-19001 + 20000", 1000),
+        ("- + 2000 d", 2000),
+        ("- + 9000 d", 2500),
+        ("1-1001 1-2000 9000 d", 1000),
+        ("1-2500 + 1 d", 1),
+        ("1-2501 + 9000 d", 0),
+        ("- + 9000 nobody", 0),
+        ("- + 0", 0),
+        ("IDLE 1 - + 9000", 0),
+    ] {
+        let reply = told(&server, &format!("XPENDING x g {query}"));
+        let ids: BTreeSet<&str> = reply.lines().filter(|line| line.starts_with("1-")).collect();
+        assert!(reply.starts_with(&format!("*{count}\r\n")) && ids.len() == count, "{query}: {}", ids.len());
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let read = || server.records().lsm().unwrap().statistics().foreground.bytes_read;
+    let before = read();
+    assert_eq!(told(&server, "XPENDING x g - + 20000"), "-ERR too much is replied at once: at most 512 MiB\r\n");
+    let took = read() - before;
+    assert!(took < 1 << 20, "{took} bytes");
+}
+
 #[test]
 fn what_is_made_of_sets_is_not_read_to_its_end_when_it_is_too_long() {
     let mut server = server(&Arc::default());
