@@ -7,6 +7,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::channels::Topic;
 use crate::text::pattern;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 const FAMILY: Family = Family::PubSub;
 const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
@@ -88,10 +89,16 @@ fn remove(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, what: &str, topic:
     if names.is_empty() {
         confirm(cx, what, topic, None);
     }
+    let subscribed = cx.session.subscriptions.of(topic);
+    let ended: BTreeSet<Bytes> = names.iter().filter(|name| subscribed.contains(*name)).cloned().collect();
+    ended.iter().for_each(|name| cx.shared.channels.unsubscribe(topic, name, cx.session.client.id));
+    // Messages from before come before the confirmation. In a transaction they would be among its replies.
+    if !ended.is_empty() && !cx.session.is_in_transaction {
+        let letters = cx.session.client.take_letters(|reason| topic.is_reason(reason, &ended));
+        letters.iter().for_each(|letter| cx.out.raw(letter.bytes()));
+    }
     for name in names {
-        if cx.session.subscriptions.of(topic).remove(&name) {
-            cx.shared.channels.unsubscribe(topic, &name, cx.session.client.id);
-        }
+        cx.session.subscriptions.of(topic).remove(&name);
         confirm(cx, what, topic, Some(&name));
     }
     Ok(())

@@ -136,6 +136,11 @@ impl Client {
         }
     }
 
+    /// Takes what the client was sent for some reasons and its thread has not looked at. For this thread.
+    pub fn take_letters(&self, is_reason: impl Fn(&Reason) -> bool) -> Vec<Letter> {
+        self.mailbox.take_letters(self.id, is_reason)
+    }
+
     /// Lets the client continue, with the reply to the command in which it waited.
     pub fn unblock(&self, bytes: Vec<u8>) {
         self.mailbox.send(Message::Unblock { client: self.id, bytes });

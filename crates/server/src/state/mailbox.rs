@@ -119,6 +119,18 @@ impl Mailbox {
         }
     }
 
+    /// Takes the letters to a client that it is sent for some reasons.
+    pub fn take_letters(&self, to: u64, is_reason: impl Fn(&Reason) -> bool) -> Vec<Letter> {
+        let is_wanted = |message: &mut Message| {
+            matches!(message, Message::Send { client, letter } if *client == to && is_reason(letter.reason()))
+        };
+        let letter = |message| match message {
+            Message::Send { letter, .. } => Some(letter),
+            _ => None,
+        };
+        lock(&self.messages).extract_if(.., is_wanted).filter_map(letter).collect()
+    }
+
     /// Takes all messages.
     pub fn take(&self) -> Vec<Message> {
         std::mem::take(&mut *lock(&self.messages))
