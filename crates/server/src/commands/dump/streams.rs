@@ -246,7 +246,8 @@ mod tests {
     /// To compare each of them with all others would take minutes.
     #[test]
     fn many_consumers_are_told_apart() {
-        let mut consumers: Vec<_> = (0..200_000).map(|number| (Bytes::from(format!("{number:06}")), 5)).collect();
+        let mut consumers: Vec<(Bytes, u64)> =
+            (0..200_000).map(|number| (Bytes::from(format!("{number:06}")), 5)).collect();
         let stream = |consumers: &[(Bytes, u64)]| {
             let (name, consumers) = (Bytes::from_static(b"g"), consumers.to_vec());
             let group = WholeGroup { name, last: id(1, 0), read: None, consumers, pending: Vec::new() };
