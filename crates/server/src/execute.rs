@@ -690,8 +690,8 @@ impl<'s> Executor<'s> {
         self.shared.slow_log.add(slow, usize::try_from(config.number("slowlog-max-len")).unwrap_or(0));
     }
 
-    /// Finishes a run of these calls, as [`Executor::finish`]. What commands that only read would keep for later, such as
-    /// an estimate, they can do without.
+    /// Finishes a run of these calls, as [`Executor::finish`]. Commands that only read can do without what they would
+    /// keep for later, such as an estimate.
     fn finish_run(
         &self,
         session: &mut Session,

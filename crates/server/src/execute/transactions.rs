@@ -126,8 +126,8 @@ impl Executor<'_> {
         doubt.map_or(Ok(()), |doubt| Err(doubt.into()))
     }
 
-    /// Takes back the database and the subscriptions that a transaction has chosen, after it got an error in place of its
-    /// replies: otherwise a client would write to a database, or get messages, without knowing.
+    /// Takes back the database and the subscriptions that a transaction has chosen, after it got an error in place of
+    /// its replies: otherwise a client would write to a database, or get messages, without knowing.
     fn take_back(&self, session: &mut Session, (database, mut before): (usize, Subscriptions)) {
         let channels = &self.shared.channels;
         for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {

@@ -109,8 +109,8 @@ pub enum Content {
 
 const COLLECTION_BYTES: usize = 24;
 const STREAM_BYTES: usize = 56;
-/// Version, type, expiry, and what follows them in the longest header of a collection. With one byte more, a header that
-/// is too long is still found to be damaged.
+/// Version, type, expiry, and what follows them in the longest header of a collection. With one byte more, a header
+/// that is too long is still found to be damaged.
 const OUTLINE_BYTES: usize = 10 + STREAM_BYTES + 1;
 
 /// The header of a key. See the module.

@@ -46,7 +46,7 @@ fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
     if found.is_empty() {
         return Ok(0);
     }
-    // While another thread has locked everything, or has just reserved one of these keys, they stay until the next sweep.
+    // While another thread has locked everything, or has just reserved one of these, they stay until the next sweep.
     let Ok(locked) = shared.locks.try_lock(found.iter().map(|key| keyed.hash(key)), true) else { return Ok(0) };
     let mut keys = shared.transaction(now_ms);
     keys.fetch(space, found.iter().map(|key| (keyed.hash(key), &key[..], false)))?;

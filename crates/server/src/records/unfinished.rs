@@ -140,8 +140,8 @@ impl Unfinished {
     }
 }
 
-/// Applies batches to entries, which the tree has between two bounds, in order. They are those of before the entries were
-/// read: the entries may have a part of a batch that was finished meanwhile.
+/// Applies batches to entries, which the tree has between two bounds, in order. They are those of before the entries
+/// were read: the entries may have a part of a batch that was finished meanwhile.
 pub fn amend(
     batches: &[Arc<Batch>],
     entries: &mut Vec<Entry>,

@@ -37,7 +37,8 @@ fn all_subscribers_of_a_channel_get_messages_in_one_order() {
     assert!(received[0] == received[1]);
 }
 
-/// Otherwise a client with RESP2 would take it for the reply to its next request. Messages come before the confirmation.
+/// Otherwise a client with RESP2 would take it for the reply to its next request. Messages come before the
+/// confirmation.
 #[test]
 fn what_was_sent_before_a_subscription_ended_does_not_come_after_its_end() {
     let server = server(&Arc::default());
