@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes to zero before other work gets a turn.
 const ZERO_SLICE_BYTES: u64 = 2 << 20;
-/// Keys of each kind that a tick looks at, in turn, because they are being revoked. A client that releases none must
-/// not hold up other work.
+/// Keys of sessions that a tick looks at, in turn, because they are being revoked. A client that releases none must not
+/// hold up other work.
 const MOST_LOOKED_AT: usize = 1024;
 /// Before all names of keys: sessions are numbered from one.
 const BEFORE_ALL: (SessionId, ExtentId) = (SessionId(0), ExtentId(0));
@@ -86,6 +86,27 @@ struct Lent {
     keys: Vec<AccessKey>,
 }
 
+/// Lent keys of a job that has ended, until they are revoked.
+struct Ending {
+    job: JobId,
+    peer: PeerId,
+    revocations: Vec<Revocation>,
+}
+
+impl Ending {
+    /// Whether no key opens anything any more. Looks at keys up to the first that does, so keys that are not released
+    /// cost no more than one.
+    fn is_over(&mut self) -> bool {
+        let is_gone = |revocation: &mut Revocation| {
+            #[cfg(test)]
+            LOOKED.set(LOOKED.get() + 1);
+            revocation.is_complete()
+        };
+        while self.revocations.pop_if(is_gone).is_some() {}
+        self.revocations.is_empty()
+    }
+}
+
 /// Keys of a session to an extent that are being revoked.
 struct Revoking {
     peer: PeerId,
@@ -107,10 +128,8 @@ struct Inner {
     looked_at: (SessionId, ExtentId),
     /// Keys lent for jobs that other sessions run.
     lent: HashMap<JobId, Lent>,
-    /// Lent keys of jobs that have ended, until they are revoked. Those that were not looked at for longest come first.
-    ending: VecDeque<(JobId, PeerId, Revocation)>,
-    /// How many of them each job has.
-    ending_keys: HashMap<JobId, usize>,
+    /// Jobs that have ended and whose lent keys are being revoked.
+    ending: Vec<Ending>,
     /// Extents to be zeroed, and the progress of each in bytes.
     zeroing: VecDeque<(ExtentId, u64)>,
 }
@@ -148,8 +167,7 @@ impl Core {
             revoking: BTreeMap::new(),
             looked_at: BEFORE_ALL,
             lent: HashMap::default(),
-            ending: VecDeque::new(),
-            ending_keys: HashMap::default(),
+            ending: Vec::new(),
             zeroing: VecDeque::new(),
         };
         let started = clock.now();
@@ -312,8 +330,8 @@ impl Core {
         gone.into_iter().for_each(|((session, extent), _)| inner.let_go(session, extent));
         let Inner { lent, ending, .. } = &mut *inner;
         lent.retain(|_, lent| lent.peer.id() != peer);
-        ending.iter().filter(|(_, of, _)| *of == peer).for_each(|(.., revocation)| revocation.finish());
-        inner.poll_ending(usize::MAX);
+        ending.iter_mut().filter(|ending| ending.peer == peer).for_each(|ending| ending.revocations.clear());
+        inner.poll_ending();
         let Inner { state, .. } = &mut *inner;
         if let Some(ended) = state.link_ended(peer.0) {
             lapsed(state, &ended, "its link ended");
@@ -373,7 +391,7 @@ impl Core {
         let mut inner = lock(&self.inner);
         inner.door = door_figures(counts);
         inner.poll_revoking();
-        inner.poll_ending(MOST_LOOKED_AT);
+        inner.poll_ending();
         let Inner { state, .. } = &mut *inner;
         for ended in state.tick(now) {
             lapsed(state, &ended, "its lease ran out");
@@ -536,38 +554,20 @@ impl Inner {
     /// Revokes the keys that were lent for a job.
     fn end_keys(&mut self, job: JobId) {
         if let Some(Lent { peer, keys }) = self.lent.remove(&job) {
-            for key in keys {
-                // A refusal means that the link has ended, and its keys with it.
-                if let Ok(revocation) = peer.revoke(key)
-                    && !revocation.is_complete()
-                {
-                    self.ending.push_back((job, peer.id(), revocation));
-                    *self.ending_keys.entry(job).or_default() += 1;
-                }
+            // A refusal means that the link has ended, and its keys with it.
+            let revocations = keys.into_iter().filter_map(|key| peer.revoke(key).ok()).collect();
+            let mut ending = Ending { job, peer: peer.id(), revocations };
+            if !ending.is_over() {
+                return self.ending.push(ending);
             }
         }
-        if !self.ending_keys.contains_key(&job) {
-            self.state.keys_ended(job);
-        }
+        self.state.keys_ended(job);
     }
 
-    /// Checks up to `most` of the lent keys that are being revoked, in turn. Tells the state for which jobs all are
-    /// gone.
-    fn poll_ending(&mut self, most: usize) {
-        for _ in 0..self.ending.len().min(most) {
-            #[cfg(test)]
-            LOOKED.set(LOOKED.get() + 1);
-            let Some((job, peer, revocation)) = self.ending.pop_front() else { return };
-            if !revocation.is_complete() {
-                self.ending.push_back((job, peer, revocation));
-                continue;
-            }
-            let left = self.ending_keys.entry(job).or_insert(1);
-            *left -= 1;
-            if *left == 0 {
-                self.ending_keys.remove(&job);
-                self.state.keys_ended(job);
-            }
+    /// Tells the state for which jobs all lent keys are gone by now.
+    fn poll_ending(&mut self) {
+        for Ending { job, .. } in self.ending.extract_if(.., Ending::is_over) {
+            self.state.keys_ended(job);
         }
     }
 

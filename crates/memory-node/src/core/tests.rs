@@ -165,27 +165,51 @@ fn the_end_of_a_link_costs_nothing_for_the_keys_of_others() {
 }
 
 #[test]
-fn a_tick_looks_at_some_of_the_keys_that_are_not_released() {
+fn a_tick_looks_at_one_of_the_lent_keys_that_are_not_released() {
     let world = World::new();
     let (session, shard, epoch) = (world.session, world.shard, world.epoch);
     let ticket = world.reply::<TicketOpened>(OpenTicket { session, shard, epoch, secret: 1 }).ticket;
     world.reply::<TicketJoined>(JoinTicket { session, ticket, secret: 1, attempt: 1 });
     let range = ExtentRange { extent: world.extents[0], offset: 0, length: 4096 };
-    let calls = 2 * MOST_LOOKED_AT / MAX_RANGES + 1;
-    for _ in 0..calls {
+    for _ in 0..2 {
         let ranges = vec![range; MAX_RANGES];
         world.reply::<RangesGranted>(ReadForTicket { session, ticket, attempt: 1, ranges });
     }
     world.reply::<Done>(FinishTicket { session, ticket, attempt: 1, well: true });
-    assert_eq!(lock(&world.fake.revoked).len(), calls * MAX_RANGES);
-    for _ in 0..3 {
+    let keys = 2 * MAX_RANGES;
+    assert_eq!(lock(&world.fake.revoked).len(), keys);
+    let looked = || {
         LOOKED.set(0);
         world.tick();
-        assert_eq!(LOOKED.get(), MOST_LOOKED_AT);
-    }
-    while !lock(&world.fake.revoked).is_empty() {
-        world.fake.let_go();
-    }
-    (0..calls * MAX_RANGES / MOST_LOOKED_AT + 1).for_each(|_| world.tick());
+        LOOKED.get()
+    };
+    assert_eq!(looked(), 1);
+    (1..keys).for_each(|_| world.fake.let_go());
+    assert_eq!(looked(), 1);
+    assert!(world.core.is_revoking(), "a key is not released");
+    world.fake.let_go();
+    assert_eq!(looked(), keys);
     assert!(!world.core.is_revoking());
+}
+
+#[test]
+fn a_tick_looks_at_some_of_the_keys_of_sessions_in_turn() {
+    let world = World::new();
+    let (peer, name) = (PeerId(2), |number: usize| (SessionId(100 + number as u64), ExtentId(0)));
+    let all: Vec<_> = (0..2 * MOST_LOOKED_AT).map(|number| (name(number), Revocation::pending())).collect();
+    for (name, revocation) in &all {
+        let revoking = Revoking { peer, revocations: vec![revocation.clone()] };
+        lock(&world.core.inner).revoking.insert(*name, revoking);
+    }
+    let left_after_tick = || {
+        world.tick();
+        lock(&world.core.inner).revoking.len()
+    };
+    let (first, others) = all.split_at(MOST_LOOKED_AT);
+    others.iter().for_each(|(_, revocation)| revocation.finish());
+    // The first ones are not gone, and do not keep the others from their turn.
+    assert_eq!([left_after_tick(), left_after_tick()], [2 * MOST_LOOKED_AT, MOST_LOOKED_AT]);
+    first.iter().for_each(|(_, revocation)| revocation.finish());
+    // There is nothing after the last one, and then it begins anew.
+    assert_eq!([left_after_tick(), left_after_tick()], [MOST_LOOKED_AT, 0]);
 }
