@@ -534,15 +534,16 @@ impl State {
         }
     }
 
-    /// Frees an output of jobs once its last reader has passed. An output that nobody adopted no longer ends with its
-    /// session, its epoch or its ticket: it is freed once, here.
+    /// Frees an output of jobs once its last reader has passed. Until then an output that nobody adopted no longer ends
+    /// with its session, its epoch or its ticket: it is freed once.
     fn retire_range(&mut self, tenant: TenantId, shard: ShardKey, range: ExtentRange) {
         let epoch = self.next_reading_epoch(tenant);
+        if !self.is_read(range.extent, epoch) {
+            return self.free_range(shard, range);
+        }
         self.outputs.adopt(range);
         self.tickets.forget(shard, range);
-        if !self.is_read(range.extent, epoch) {
-            self.free_range(shard, range);
-        } else if let Some(tenant) = self.tenants.get_mut(tenant) {
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.retired.insert((range, epoch, shard));
         }
     }
