@@ -15,27 +15,24 @@ use std::sync::Arc;
 const MAX_QUEUE_BYTES: usize = 256 << 20;
 
 impl Executor<'_> {
-    /// Leaves marks at keys, without a lock: nobody waits for a script or a job. The client looks at a key with the key
-    /// locked. So it sees a change, or the change finds the mark.
-    pub(super) fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
-        let watched =
-            session.watched.get_or_insert_with(|| Watched { mark: Arc::new(Mark::default()), names: BTreeMap::new() });
-        let mut fresh = Vec::new();
+    pub(super) fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Result<(), Stopped> {
+        let layout = self.shared.spaces.layout();
+        let hashes = arguments.from(1).iter().map(|key| layout.hash(key));
+        let locked = self.until(|| self.shared.locks.try_lock(hashes.clone(), false));
+        let _locked = self.or_hold(session, locked)?;
+        let mut keys = self.transaction();
+        let space = keys.space_of(session.database);
+        keys.fetch(space, arguments.from(1).iter().map(|key| (layout.hash(key), *key, false)))?;
         for key in arguments.from(1) {
+            let expires_ms = keys.header(space, key)?.and_then(|header| header.expires_ms);
+            let watched = session
+                .watched
+                .get_or_insert_with(|| Watched { mark: Arc::new(Mark::default()), names: BTreeMap::new() });
             let name = (session.database, Bytes::copy_from_slice(key));
             if !watched.names.contains_key(&name) {
                 self.shared.watches.watch(name.clone(), &watched.mark);
-                watched.names.insert(name.clone(), None);
-                fresh.push(name);
+                watched.names.insert(name, expires_ms);
             }
-        }
-        // Whatever changes these expiries from here on breaks the mark.
-        let mut keys = self.transaction();
-        let (space, layout) = (keys.space_of(session.database), self.shared.spaces.layout());
-        keys.fetch(space, fresh.iter().map(|(_, key)| (layout.hash(key), &key[..], false)))?;
-        for name in fresh {
-            let expires_ms = keys.header(space, &name.1)?.and_then(|header| header.expires_ms);
-            watched.names.insert(name, expires_ms);
         }
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Keys that transactions depend on.
 //!
 //! `WATCH` leaves a mark at each key. A run that changes a key breaks the marks at the key while it has the key locked.
-//! A watcher leaves its marks without a lock. It has the key locked when it then reads the key, so it misses no later
-//! change.
+//! A watcher also leaves its marks while it has the keys locked, so it misses no later change.
 
 use crate::keyspace::transaction::Name;
 use forebay_env::sync::{Mutex, lock};
@@ -44,7 +43,7 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Leaves a mark at a key.
+    /// Leaves a mark at a key. The caller has the key locked.
     pub fn watch(&self, name: Name, mark: &Arc<Mark>) {
         lock(&self.marks).entry(name).or_default().push(Arc::downgrade(mark));
         self.count.fetch_add(1, Ordering::Relaxed);

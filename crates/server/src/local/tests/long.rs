@@ -234,6 +234,7 @@ fn others_go_on_unless_they_need_reserved_keys() {
     for (request, reply) in [
         ("GET plain\r\nSET plain x\r\nLLEN l\r\nSCARD s\r\n", ":100\r\n"),
         ("SCARD s\r\nGET plain\r\n", ":100\r\n$1\r\nx\r\n"),
+        ("WATCH s\r\n", "+OK\r\n"),
         ("MULTI\r\nSCARD s\r\nEXEC\r\n", "*1\r\n:100\r\n"),
         ("SORT l BY w_* LIMIT 0 0\r\n", "*0\r\n"),
         ("SWAPDB 1 2\r\n", "+OK\r\n"),

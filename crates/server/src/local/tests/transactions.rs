@@ -44,28 +44,3 @@ fn a_transaction_that_fails_as_a_whole_changes_neither_database_nor_subscription
     let counts = [&b"c"[..], b"d"].map(|name| channels.subscribers(Topic::Channel, name));
     assert_eq!((counts, connection.dialogue.session.subscriptions.count(Topic::Channel)), ([0, 1], 1));
 }
-
-/// `WATCH` is one of the commands that a busy script does not keep from anything.
-#[test]
-fn a_key_is_watched_while_a_script_is_busy() {
-    let clock = Arc::new(ManualClock::new());
-    let server = server(&clock);
-    told(&server, "SET k 1 PX 10; SET other 1");
-    for (change, reply) in [("SET k 2 PX 10", "*-1\r\n"), ("SET other 2", "*1\r\n+PONG\r\n")] {
-        let mut connection = server.connect();
-        let locked = server.shared.locks.try_lock_all().unwrap();
-        let begun = server.shared.scripts.progress.begin(busy_script(&clock));
-        assert_eq!(connection.send(b"WATCH k k\r\n"), b"+OK\r\n");
-        assert!(connection.send(b"GET k\r\n").starts_with(b"-BUSY"));
-        drop((begun, locked));
-        assert_eq!(told(&server, change), "+OK\r\n");
-        let sent = String::from_utf8(connection.send(b"MULTI\r\nPING\r\nEXEC\r\n")).unwrap();
-        assert_eq!(sent, format!("+OK\r\n+QUEUED\r\n{reply}"), "{change}");
-    }
-    // The expiry was read as well.
-    let mut connection = server.connect();
-    assert_eq!(connection.send(b"WATCH k\r\n"), b"+OK\r\n");
-    clock.advance(Duration::from_millis(20));
-    assert!(connection.send(b"MULTI\r\nPING\r\nEXEC\r\n").ends_with(b"*-1\r\n"));
-    assert!(server.shared.watches.is_empty());
-}
