@@ -23,7 +23,7 @@ use crate::commands::streams::whole::{WholeGroup, WholePending, WholeStream};
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::streams::StreamId;
 use bytes::Bytes;
-use forebay_env::HashSet;
+use std::collections::BTreeSet;
 
 /// A node ends when it has this many entries, or this many bytes of them.
 const NODE_ENTRIES: usize = 100;
@@ -138,7 +138,7 @@ pub(super) fn read(kind: u8, reader: &mut Reader<'_>) -> Outcome<WholeStream> {
         id(reader)?;
         (deleted, added) = (id(reader)?, reader.length()?);
     }
-    let (mut groups, mut names) = (Vec::new(), HashSet::default());
+    let (mut groups, mut names) = (Vec::new(), BTreeSet::new());
     for _ in 0..reader.count()? {
         let group = group(reader, is_old)?;
         if !names.insert(group.name.clone()) {
@@ -193,7 +193,7 @@ fn group(reader: &mut Reader<'_>, is_old: bool) -> Outcome<WholeGroup> {
         }
     }
     let (mut consumers, mut pending): (Vec<(Bytes, u64)>, Vec<WholePending>) = (Vec::new(), Vec::new());
-    let mut names = HashSet::default();
+    let mut names = BTreeSet::new();
     for consumer in 0..reader.count()? {
         let (name, seen_ms) = (reader.string()?, u64::from_le_bytes(reader.array()?));
         if !names.insert(name.clone()) {
