@@ -7,7 +7,6 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::channels::Topic;
 use crate::text::pattern;
 use bytes::Bytes;
-use std::collections::BTreeSet;
 
 const FAMILY: Family = Family::PubSub;
 const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
@@ -90,12 +89,16 @@ fn remove(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, what: &str, topic:
         confirm(cx, what, topic, None);
     }
     let subscribed = cx.session.subscriptions.of(topic);
-    let ended: BTreeSet<Bytes> = names.iter().filter(|name| subscribed.contains(*name)).cloned().collect();
+    let ended: Vec<&Bytes> = names.iter().filter(|name| subscribed.contains(*name)).collect();
     ended.iter().for_each(|name| cx.shared.channels.unsubscribe(topic, name, cx.session.client.id));
-    // Messages from before come before the confirmation. In a transaction they would be among its replies.
+    // Messages from before come before the confirmation. Others come with them, so that all keep their order. In a
+    // transaction they would be among its replies.
     if !ended.is_empty() && !cx.session.is_in_transaction {
-        let letters = cx.session.client.take_letters(|reason| topic.is_reason(reason, &ended));
-        letters.iter().for_each(|letter| cx.out.raw(letter.bytes()));
+        for letter in cx.session.client.take_letters() {
+            if cx.session.wants(&letter) {
+                cx.out.raw(letter.bytes());
+            }
+        }
     }
     for name in names {
         cx.session.subscriptions.of(topic).remove(&name);

@@ -6,7 +6,7 @@ use crate::state::mailbox::Reason;
 use crate::text::pattern;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The subject of a subscription.
@@ -37,16 +37,6 @@ impl Topic {
             Self::Channel => Reason::Channel(name.clone()),
             Self::Pattern => Reason::Pattern(name.clone()),
             Self::Shard => Reason::Shard(name.clone()),
-        }
-    }
-
-    /// Whether subscribers of one of these names are sent messages for this reason.
-    pub fn is_reason(self, reason: &Reason, names: &BTreeSet<Bytes>) -> bool {
-        match (self, reason) {
-            (Self::Channel, Reason::Channel(name))
-            | (Self::Pattern, Reason::Pattern(name))
-            | (Self::Shard, Reason::Shard(name)) => names.contains(name),
-            _ => false,
         }
     }
 }

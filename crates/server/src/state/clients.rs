@@ -136,9 +136,13 @@ impl Client {
         }
     }
 
-    /// Takes what the client was sent for some reasons and its thread has not looked at. For this thread.
-    pub fn take_letters(&self, is_reason: impl Fn(&Reason) -> bool) -> Vec<Letter> {
-        self.mailbox.take_letters(self.id, is_reason)
+    /// Takes what the client was sent and its thread has not looked at. For this thread.
+    pub fn take_letters(&self) -> Vec<Letter> {
+        // The mailbox may have many letters to others.
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        self.mailbox.take_letters(self.id)
     }
 
     /// Lets the client continue, with the reply to the command in which it waited.

@@ -119,11 +119,9 @@ impl Mailbox {
         }
     }
 
-    /// Takes the letters to a client that it is sent for some reasons.
-    pub fn take_letters(&self, to: u64, is_reason: impl Fn(&Reason) -> bool) -> Vec<Letter> {
-        let is_wanted = |message: &mut Message| {
-            matches!(message, Message::Send { client, letter } if *client == to && is_reason(letter.reason()))
-        };
+    /// Takes the letters to a client.
+    pub fn take_letters(&self, to: u64) -> Vec<Letter> {
+        let is_wanted = |message: &mut Message| matches!(message, Message::Send { client, .. } if *client == to);
         let letter = |message| match message {
             Message::Send { letter, .. } => Some(letter),
             _ => None,
