@@ -15,8 +15,8 @@
 //!  9 shadowed       varint: entries with the user key of the entry before them; optional, absent if there are none
 //! ```
 //!
-//! All fields except 7 and 9 are always present, each once. All except 9 are mandatory. Older builds do not write field 9:
-//! without it, nothing is known about shadowed entries.
+//! All fields except 7 and 9 are always present, each once. All except 9 are mandatory. Older builds do not write field 9,
+//! not even where a table's image has it: without it, nothing is known about shadowed entries.
 //!
 //! Purpose and golden test: `docs/formats/table.md`.
 
@@ -128,7 +128,7 @@ pub struct TableProperties {
     /// The earliest expiry of an entry, in milliseconds since 1970.
     pub oldest_expiry_ms: Option<u64>,
     /// Number of entries that a newer entry of the same key in the table shadows: only a snapshot, or a merge, may need
-    /// them. Zero in tables that older builds made.
+    /// them. Zero if an older build made the table, or wrote these properties again.
     pub shadowed: u64,
     /// The segments that hold the records, by ordinal.
     pub segments: Vec<SegmentUse>,
@@ -139,6 +139,13 @@ impl TableProperties {
     #[must_use]
     pub const fn entries(&self) -> u64 {
         self.puts.saturating_add(self.deletions).saturating_add(self.merges)
+    }
+
+    /// Whether these may be the properties of the same table. Older builds leave out the number of shadowed entries where
+    /// they write properties again, in a manifest or in a job. So these numbers are not compared.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        *self == Self { shadowed: self.shadowed, ..other.clone() }
     }
 
     /// The segment with this ordinal.
@@ -493,7 +500,10 @@ mod tests {
         assert_eq!(with.strip_prefix(&without[..]), Some(&[19, 2, 0xac, 2][..]));
         let mut out = Vec::new();
         shadowed.encode(&mut out).unwrap();
-        assert_eq!(TableProperties::decode(&out), Ok(shadowed));
+        assert_eq!(TableProperties::decode(&out).as_ref(), Ok(&shadowed));
+        // An older build leaves out that field, and nothing else.
+        assert!(shadowed.agrees_with(&sample()) && sample().agrees_with(&shadowed));
+        assert!(!shadowed.agrees_with(&TableProperties { puts: 3, ..sample() }));
     }
 
     #[test]

@@ -372,6 +372,23 @@ fn a_deletion_that_hides_something_stays() {
     assert_eq!((upper.tables[0].properties.puts, upper.tables[0].properties.deletions), (0, 1));
 }
 
+/// The owner of the job, or one before it, is of a build that does not know the number of shadowed entries.
+#[test]
+fn a_table_is_merged_whose_owner_does_not_know_of_shadowed_entries() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    store.put(b"k", b"old");
+    store.take_snapshot();
+    store.put(b"k", b"new");
+    store.flush();
+    let mut job = job_of(&store, Clustering::None);
+    let properties = Arc::make_mut(&mut job.inputs[0].table.properties);
+    assert_eq!(std::mem::take(&mut properties.shadowed), 1);
+    let made = run_compaction(&job, &mut store).unwrap();
+    assert_eq!(made.tables[0].properties.shadowed, 1);
+    Arc::make_mut(&mut job.inputs[0].table.properties).puts += 1;
+    assert!(matches!(run_compaction(&job, &mut store), Err(Error::Inconsistent { .. })));
+}
+
 #[test]
 fn operands_become_one_record() {
     let mut store = Store::new(KeyOrder::Bytewise);

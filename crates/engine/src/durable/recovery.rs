@@ -653,7 +653,7 @@ fn read_table(remote: &Arc<Remote>, table: &TableMetadata, segments: &Segments) 
         let remote = if copy.is_stored() { &**remote } else { copy.remote() };
         let tail = read_spot(&mut *remote.background()?, &copy.own_spot(offset), length)?;
         let cached = CachedTable::parse(&tail)?;
-        if cached.properties() != &table.properties {
+        if !cached.properties().agrees_with(&table.properties) {
             return Err(Error::corrupt(format!("the image of {} is another table's", table.id)));
         }
         Ok(cached)

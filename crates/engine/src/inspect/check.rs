@@ -102,7 +102,7 @@ impl Checked {
     fn of(table: &TableMetadata, order: KeyOrder, segments: &dyn Segments) -> Result<Self> {
         let (image, cached) = read_image(table, segments)?;
         let properties = cached.properties();
-        if **properties != *table.properties {
+        if !properties.agrees_with(&table.properties) {
             return Err(Error::corrupt("its image is another table's"));
         }
         let point_index = cached.point_index().ok_or_else(|| Error::corrupt("it has no point index"))?;

@@ -156,7 +156,7 @@ pub(super) fn read_tail(io: &mut Io<'_>, table: &TableMetadata) -> Result<(Spars
     let sparse_index = SparseIndex::parse(section(&layout.sparse_index).into())?;
     let tombstones = layout.range_deletions.as_ref().map(|range| decode_tombstones(section(range))).transpose()?;
     let tombstones = tombstones.unwrap_or_default();
-    let is_of_table = properties == *table.properties
+    let is_of_table = properties.agrees_with(&table.properties)
         && sparse_index.blocks_bytes() == image.tail_offset
         && layout.blocks_bytes == image.tail_offset
         && tombstones.len() as u64 == properties.range_deletions;
