@@ -388,24 +388,28 @@ impl Range<'_> {
 mod tests {
     use super::*;
     use crate::key::Key;
-    use crate::{Tree, TreeOptions};
-    use forebay_memory_client::{ClientOptions, MemoryClient};
-    use forebay_memory_node::{MemoryNode, Options};
+    use crate::tests::tree;
 
     #[test]
-    fn a_scan_of_a_leaf_that_stays_gone_ends() {
-        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
-        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
-        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
-        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
-        let tree = Tree::create(&[session], "tree", TreeOptions::default()).unwrap();
+    fn a_scan_counts_its_attempts_at_a_leaf_that_stays_gone() {
+        let (_node, _session, tree) = tree();
         let mut client = tree.client().unwrap();
         client.put(b"the key!", b"value").unwrap();
         let leaf = client.leaf(&Key::new(b"the key!")).unwrap();
         let header = tree.memory.resolve(leaf.address(), 0).unwrap();
         client.write_words(0, header, &[0]).unwrap();
-        let scanned = client.scan(Range::all());
-        assert!(matches!(scanned, Err(Error::Contended(_))), "{scanned:?}");
+        let mut count = 0;
+        let mut scan = |attempt: &mut u32| {
+            let visit = &mut |_: &[u8], _: &[u8]| {};
+            client.scan_batch(&Range::all(), Position::At(Vec::new()), (&mut count, attempt), visit)
+        };
+        let mut attempt = 0;
+        for number in 1..=3 {
+            assert!(matches!(scan(&mut attempt), Ok(Some(Position::At(_)))));
+            assert_eq!(attempt, number);
+        }
+        // More than any call makes.
+        attempt = 1_000_000;
+        assert!(matches!(scan(&mut attempt), Err(Error::Contended(_))));
     }
 }
