@@ -3,7 +3,7 @@
 use crate::common::{Nodes, word};
 use forebay_base::ErrorKind;
 use forebay_memory_client::Purpose;
-use forebay_tree::{Range, Tree, TreeClient, TreeOptions, Verb};
+use forebay_tree::{Range, TreeClient, TreeOptions, Verb};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -158,23 +158,22 @@ fn what_no_extent_holds_is_refused() {
     assert_eq!(client.get(&word(1)).unwrap(), None);
 }
 
-/// The session of a client that needs memory frees some of its own while the client is reading. It gets clean once that
-/// read has ended.
+/// Memory is freed while a client that needs it is reading: it gets clean once that read has ended.
 #[test]
 fn a_write_waits_for_memory_that_its_own_read_holds() {
     let nodes = Nodes::start(1, 16 << 20);
-    let sessions = nodes.sessions();
-    let mut client = Tree::create(&sessions, "tree", TreeOptions::default()).unwrap().client().unwrap();
-    let session = Arc::clone(&sessions[0]);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    let other = nodes.sessions().remove(0);
     let mut held = Vec::new();
-    while let Ok(extents) = session.lease(1, Purpose::Flush) {
+    while let Ok(extents) = other.lease(1, Purpose::Flush) {
         held.extend(extents);
     }
     fill(&mut client, |number| word(number).to_vec(), &[7; 4000], 1);
     client.set_hook(Some(Box::new(move |_| {
         if !held.is_empty() {
-            session.return_extents(&std::mem::take(&mut held)).unwrap();
+            other.return_extents(&std::mem::take(&mut held)).unwrap();
         }
+        other.renew().unwrap();
         true
     })));
     assert!(client.insert(b"a long key", &[7; 4000]).unwrap());
