@@ -2,18 +2,15 @@
 
 use crate::class::{Block, CHUNK_BYTES, Class, chunks_in};
 use crate::layout::NO_GENERATION;
-use crate::memory::{CURSOR_OFFSET, EXTENTS_OFFSET, LEASE_ATTEMPTS, LEASE_PAUSE, Leased, MAX_EXTENTS};
+use crate::memory::{CURSOR_OFFSET, EXTENTS_OFFSET, LEASE_ATTEMPTS, LEASE_PAUSE, MAX_EXTENTS, unclean};
 use crate::planted::{Bug, planted};
 use crate::word::Address;
 use crate::{Error, TreeClient};
+use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_memory_client::Error as MemoryError;
 use std::sync::Arc;
 
-/// How often a write waits for memory to get clean: 4 seconds in all.
-pub(crate) const MOST_WAITS: u32 = 22;
-/// How often the pause doubles meanwhile. Each attempt begins reading epochs, and caches last for a number of these.
-const DOUBLED: u32 = 7;
 /// Number of unreachable blocks that are retired together.
 const UNREACHABLE: usize = 32;
 
@@ -32,12 +29,7 @@ impl TreeClient {
         let reserved = self.reserved.iter().enumerate().filter(|(_, block)| block.class == class);
         let block = match reserved.max_by_key(|(_, block)| block.at.node() == node) {
             Some((index, _)) => self.reserved.swap_remove(index),
-            None => {
-                self.is_unclean = false;
-                let taken = self.take_near(node, class);
-                self.lacking = (taken.is_err() && self.is_unclean).then_some((node, class));
-                taken?
-            }
+            None => self.take_near(node, class)?,
         };
         self.loading.iter_mut().for_each(|taken| taken.push(block));
         Ok(block)
@@ -135,9 +127,11 @@ impl TreeClient {
         if self.listed_extent(node, place)?.is_none() {
             // The loser of a race for the place takes the next place: a shared extent is never lost.
             let attempts = if self.waits_after_reads { 0 } else { LEASE_ATTEMPTS };
-            let leased = memory.lease(&*tree.options.clock, attempts)?;
-            self.is_unclean |= leased == Leased::Unclean;
-            let word = u64::from(leased.extent()?.0) + 1;
+            let leased = memory.lease(&*tree.options.clock, attempts);
+            let is_unclean = leased.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy);
+            self.awaits_memory |= is_unclean;
+            let leased = if is_unclean { Err(unclean()) } else { leased };
+            let word = u64::from(leased?.0) + 1;
             loop {
                 if place >= MAX_EXTENTS {
                     return Err(full().into());
@@ -160,13 +154,12 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Lets memory get clean that was freed while this client was reading. The pause grows with the number of earlier
-    /// `waits`. Only between reads.
-    pub(crate) fn let_memory_get_clean(&self, waits: u32) -> Result<(), Error> {
+    /// Lets memory get clean that was freed while this client was reading. Only between reads.
+    pub(crate) fn let_memory_get_clean(&self) -> Result<(), Error> {
         for node in &self.tree().memory.nodes {
             node.client.renew()?;
         }
-        self.tree().options.clock.sleep(LEASE_PAUSE * (1_u32 << waits.min(DOUBLED)));
+        self.tree().options.clock.sleep(LEASE_PAUSE);
         Ok(())
     }
 

@@ -50,10 +50,8 @@ pub struct TreeClient {
     /// Whether the caller waits for memory to get clean once the read has ended. Within a read, memory that was freed
     /// meanwhile does not.
     pub(crate) waits_after_reads: bool,
-    /// Whether some memory was not clean when a block was last taken.
-    pub(crate) is_unclean: bool,
-    /// The node and class of the block that was last wanted, if it was lacking because memory was not clean.
-    pub(crate) lacking: Option<(usize, Class)>,
+    /// Whether some memory was not clean yet.
+    pub(crate) awaits_memory: bool,
     /// Whether the last change left its bucket without a live slot.
     pub(crate) bucket_emptied: bool,
 }
@@ -83,8 +81,7 @@ impl TreeClient {
             classes: HashMap::default(),
             untidy: false,
             waits_after_reads: false,
-            is_unclean: false,
-            lacking: None,
+            awaits_memory: false,
             bucket_emptied: false,
         }
     }

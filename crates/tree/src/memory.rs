@@ -150,40 +150,16 @@ impl Config {
     }
 }
 
-/// What asking a node for an extent comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leased {
-    Extent(ExtentId),
-    /// The node has only extents that a tree cannot address.
-    Beyond,
-    /// Freed memory did not get clean in time.
-    Unclean,
-}
-
-impl Leased {
-    /// The extent.
-    ///
-    /// # Errors
-    /// Of kind `Full` when there is none.
-    pub fn extent(self) -> Result<ExtentId, Error> {
-        let why = match self {
-            Self::Extent(extent) => return Ok(extent),
-            Self::Beyond => format!("of a node's extents, a tree uses the first {MAX_EXTENT}"),
-            Self::Unclean => "freed memory does not get clean: somebody still reads it".into(),
-        };
-        Err(forebay_memory_client::Error::Full(why).into())
-    }
-}
-
-/// Leases an extent. Where some are being cleaned, it waits for them up to `attempts` times.
-pub fn lease(client: &MemoryClient, clock: &dyn Clock, attempts: u32) -> Result<Leased, Error> {
+/// Leases an extent. Waits for some that are being cleaned, so many times. `None` when the node has none that a tree
+/// can address.
+///
+/// # Errors
+/// Of kind `Busy` when none got clean.
+pub fn lease(client: &MemoryClient, clock: &dyn Clock, attempts: u32) -> Result<Option<ExtentId>, Error> {
     let mut attempt = 0;
     loop {
         match client.lease(1, Purpose::Flush) {
-            Err(error) if error.kind() == ErrorKind::Busy => {
-                if attempt == attempts {
-                    return Ok(Leased::Unclean);
-                }
+            Err(error) if error.kind() == ErrorKind::Busy && attempt < attempts => {
                 attempt += 1;
                 // The node may be waiting for this session's announcement.
                 client.renew()?;
@@ -193,13 +169,23 @@ pub fn lease(client: &MemoryClient, clock: &dyn Clock, attempts: u32) -> Result<
                 let full = forebay_memory_client::Error::Full;
                 let extent = leased?.first().copied().ok_or_else(|| full("nothing was granted".into()))?;
                 if extent.0 < MAX_EXTENT {
-                    return Ok(Leased::Extent(extent));
+                    return Ok(Some(extent));
                 }
                 client.return_extents(&[extent])?;
-                return Ok(Leased::Beyond);
+                return Ok(None);
             }
         }
     }
+}
+
+/// Freed memory does not get clean in time.
+pub fn unclean() -> Error {
+    forebay_memory_client::Error::Full("freed memory does not get clean: somebody still reads it".into()).into()
+}
+
+/// What a node says that has only extents which a tree cannot address.
+pub fn beyond() -> Error {
+    forebay_memory_client::Error::Full(format!("of a node's extents, a tree uses the first {MAX_EXTENT}")).into()
 }
 
 impl NodeMemory {
@@ -234,20 +220,17 @@ impl NodeMemory {
         Ok(self.client.resolve(extent, offset)?)
     }
 
-    /// Leases an extent, as [`lease`] does, and shares it.
-    pub fn lease(&self, clock: &dyn Clock, attempts: u32) -> Result<Leased, Error> {
+    /// Leases an extent and shares it, as [`lease`] does.
+    pub fn lease(&self, clock: &dyn Clock, attempts: u32) -> Result<ExtentId, Error> {
         if clock.now() < self.beyond_until.load(Ordering::Relaxed) {
-            return Ok(Leased::Beyond);
+            return Err(beyond());
         }
-        let leased = lease(&self.client, clock, attempts)?;
-        match leased {
-            Leased::Extent(extent) => self.share(extent)?,
-            Leased::Beyond => {
-                self.beyond_until.store(clock.now() + BEYOND_PAUSE.as_nanos() as u64, Ordering::Relaxed);
-            }
-            Leased::Unclean => {}
-        }
-        Ok(leased)
+        let Some(extent) = lease(&self.client, clock, attempts)? else {
+            self.beyond_until.store(clock.now() + BEYOND_PAUSE.as_nanos() as u64, Ordering::Relaxed);
+            return Err(beyond());
+        };
+        self.share(extent)?;
+        Ok(extent)
     }
 
     /// Shares a leased extent, or returns it.

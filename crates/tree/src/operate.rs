@@ -11,11 +11,11 @@
 //! swap, so no operation is applied twice. A blind write that lost to another write may be ordered just
 //! before that one, and need not start again: see [`TreeClient::change_slot`].
 
-use crate::allocate::MOST_WAITS;
 use crate::class::{Block, Class};
 use crate::freeze::LeafBefore;
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
+use crate::memory::LEASE_ATTEMPTS;
 use crate::planted::{Bug, planted};
 use crate::word::{Child, Value, ValueWord};
 use crate::{Error, TreeClient};
@@ -382,15 +382,10 @@ impl TreeClient {
     fn write(&mut self, key: &[u8], change: Change<'_>) -> Result<Written, Error> {
         let key = checked(key)?;
         let (mut prepared, mut done) = (None, None);
-        let (mut lacking, mut waits) = (None, 0);
+        let mut attempt = 0;
         let written = loop {
-            (self.waits_after_reads, self.lacking) = (true, None);
+            (self.waits_after_reads, self.awaits_memory) = (true, false);
             let written = self.reading(|client| {
-                // An insert that finds no memory uses up a slot, so it begins when there is some.
-                if let Some((node, class)) = lacking {
-                    let block = client.allocate(node, class)?;
-                    client.give_back(block)?;
-                }
                 let (written, leaf) = client.change(&key, change, &mut prepared)?;
                 done = Some(written);
                 if written == Written::Replaced && change == Change::Delete && client.bucket_emptied {
@@ -402,15 +397,14 @@ impl TreeClient {
                 Ok(written)
             });
             self.waits_after_reads = false;
-            let may_wait = done.is_none() && waits < MOST_WAITS && !self.verbs.left_something();
-            lacking = self.lacking.filter(|_| may_wait && written.as_ref().is_err_and(Error::is_full));
-            if lacking.is_none() {
+            let lacks_memory = done.is_none() && written.as_ref().is_err_and(Error::is_full);
+            if !lacks_memory || !self.awaits_memory || attempt == LEASE_ATTEMPTS || self.verbs.left_something() {
                 break written;
             }
-            if let Err(error) = self.let_memory_get_clean(waits) {
+            attempt += 1;
+            if let Err(error) = self.let_memory_get_clean() {
                 break Err(error);
             }
-            waits += 1;
         };
         if let (Change::Put(_), Ok(written)) = (change, &written) {
             self.absent = self.absent << 1 | u8::from(*written == Written::Created);
@@ -765,10 +759,8 @@ fn checked(key: &[u8]) -> Result<Key<'_>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{session, start, tree};
-    use crate::{Tree, TreeOptions, Verb};
+    use crate::tests::tree;
     use forebay_base::ErrorKind;
-    use forebay_memory_client::Purpose;
 
     /// The parent of the leaf is damaged: the leaf is reached through the cache, and cannot be merged.
     #[test]
@@ -784,40 +776,6 @@ mod tests {
         assert_eq!(client.delete(b"the key!"), Ok(true));
         // What fails before a change is told.
         assert!(client.delete(b"the key!").is_err_and(|error| error.kind() == ErrorKind::Corrupt));
-    }
-
-    /// All memory that is free was freed while somebody read, and that read goes on for some attempts.
-    #[test]
-    fn an_insert_that_waits_for_memory_uses_up_one_slot() {
-        let (_node, connector) = start(16 << 20);
-        let tree = Tree::create(&[session(&connector)], "tree", TreeOptions::default()).unwrap();
-        let mut client = tree.client().unwrap();
-        let other = session(&connector);
-        let mut held = Vec::new();
-        while let Ok(extents) = other.lease(1, Purpose::Flush) {
-            held.extend(extents);
-        }
-        while client.take_chunks(0, 1).is_ok() {}
-        let key = Key::new(b"the key!");
-        let leaf = client.leaf(&key).unwrap();
-        let mut read = Some(other.begin_read());
-        other.return_extents(&held).unwrap();
-        let mut added = 0;
-        client.set_hook(Some(Box::new(move |verb| {
-            // An attempt adds to the cursor twice.
-            added += u32::from(verb == Verb::FetchAdd);
-            if added == 8 {
-                drop(read.take());
-            }
-            other.renew().unwrap();
-            true
-        })));
-        assert!(client.insert(key.bytes, &[7; 4000]).unwrap());
-        client.set_hook(None);
-        let (offset, _) = client.bucket_place(leaf, &key);
-        let at = tree.memory.resolve(leaf.address(), offset).unwrap();
-        let control = Control(client.read_word(0, at).unwrap());
-        assert_eq!((control.generation(), control.reserved()), (leaf.generation(), 2));
     }
 
     #[test]

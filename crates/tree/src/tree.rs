@@ -2,7 +2,9 @@
 
 use crate::class::{Block, CHUNK_BYTES, Class};
 use crate::layout::{InnerSlot, MIN_BUCKETS, inner_image};
-use crate::memory::{CURSOR_OFFSET, Config, EXTENTS_OFFSET, LEASE_ATTEMPTS, NodeMemory, ROOT_OFFSET, SUPERBLOCK, lease};
+use crate::memory::{
+    CURSOR_OFFSET, Config, EXTENTS_OFFSET, LEASE_ATTEMPTS, NodeMemory, ROOT_OFFSET, SUPERBLOCK, beyond, lease, unclean,
+};
 use crate::verbs::Verbs;
 use crate::word::{Child, MAX_NODES};
 use crate::{Error, Tree, TreeClient, TreeOptions};
@@ -41,7 +43,9 @@ impl Tree {
         let geometry = options.geometry()?;
         let mut nodes = Vec::new();
         for (node, client) in clients.iter().enumerate() {
-            let superblock = lease(client, &*options.clock, LEASE_ATTEMPTS)?.extent()?;
+            let leased = lease(client, &*options.clock, LEASE_ATTEMPTS);
+            let leased = leased.map_err(|error| if error.kind() == ErrorKind::Busy { unclean() } else { error });
+            let superblock = leased?.ok_or_else(beyond)?;
             let config = Config { geometry, nodes: clients.len(), node, superblock };
             let store = match client.create_store(name, &config.encode()) {
                 Ok(store) => store,
