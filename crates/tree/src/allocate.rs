@@ -2,11 +2,10 @@
 
 use crate::class::{Block, CHUNK_BYTES, Class, chunks_in};
 use crate::layout::NO_GENERATION;
-use crate::memory::{CURSOR_OFFSET, EXTENTS_OFFSET, LEASE_ATTEMPTS, LEASE_PAUSE, MAX_EXTENTS, unclean};
+use crate::memory::{CURSOR_OFFSET, EXTENTS_OFFSET, MAX_EXTENTS};
 use crate::planted::{Bug, planted};
 use crate::word::Address;
 use crate::{Error, TreeClient};
-use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_memory_client::Error as MemoryError;
 use std::sync::Arc;
@@ -126,12 +125,7 @@ impl TreeClient {
         }
         if self.listed_extent(node, place)?.is_none() {
             // The loser of a race for the place takes the next place: a shared extent is never lost.
-            let attempts = if self.waits_after_reads { 0 } else { LEASE_ATTEMPTS };
-            let leased = memory.lease(&*tree.options.clock, attempts);
-            let is_unclean = leased.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy);
-            self.awaits_memory |= is_unclean;
-            let leased = if is_unclean { Err(unclean()) } else { leased };
-            let word = u64::from(leased?.0) + 1;
+            let word = u64::from(memory.lease(&*tree.options.clock)?.0) + 1;
             loop {
                 if place >= MAX_EXTENTS {
                     return Err(full().into());
@@ -151,15 +145,6 @@ impl TreeClient {
             }
             found = seen;
         }
-        Ok(())
-    }
-
-    /// Lets memory get clean that was freed while this client was reading. Only between reads.
-    pub(crate) fn let_memory_get_clean(&self) -> Result<(), Error> {
-        for node in &self.tree().memory.nodes {
-            node.client.renew()?;
-        }
-        self.tree().options.clock.sleep(LEASE_PAUSE);
         Ok(())
     }
 
@@ -268,7 +253,7 @@ mod tests {
         let (_node, session, tree) = tree();
         let memory = tree.memory.node(0).unwrap();
         session.drop_store(memory.store.id()).unwrap();
-        assert!(memory.lease(&*tree.options.clock, 0).is_err());
+        assert!(memory.lease(&*tree.options.clock).is_err());
         assert_eq!(session.node_statistics().unwrap().leased_extents, 0);
     }
 }

@@ -47,11 +47,6 @@ pub struct TreeClient {
     pub(crate) loading: Option<Vec<Block>>,
     classes: HashMap<u64, Class>,
     pub(crate) untidy: bool,
-    /// Whether the caller waits for memory to get clean once the read has ended. Within a read, memory that was freed
-    /// meanwhile does not.
-    pub(crate) waits_after_reads: bool,
-    /// Whether some memory was not clean yet.
-    pub(crate) awaits_memory: bool,
     /// Whether the last change left its bucket without a live slot.
     pub(crate) bucket_emptied: bool,
 }
@@ -80,8 +75,6 @@ impl TreeClient {
             loading: None,
             classes: HashMap::default(),
             untidy: false,
-            waits_after_reads: false,
-            awaits_memory: false,
             bucket_emptied: false,
         }
     }

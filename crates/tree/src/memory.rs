@@ -45,8 +45,8 @@ pub const EXTENTS_OFFSET: u64 = 4096;
 /// Most extents of a tree at a node.
 pub const MAX_EXTENTS: u64 = (CHUNK_BYTES - EXTENTS_OFFSET) / 8;
 /// How often, and how long, a lease waits for memory that is being cleaned.
-pub const LEASE_ATTEMPTS: u32 = 2000;
-pub const LEASE_PAUSE: Duration = Duration::from_millis(2);
+const LEASE_ATTEMPTS: u32 = 2000;
+const LEASE_PAUSE: Duration = Duration::from_millis(2);
 /// Pause after the lease of an extent that a tree cannot address. It was returned, and nobody has it until it is clean.
 const BEYOND_PAUSE: Duration = Duration::from_secs(1);
 /// The shard of each store.
@@ -150,17 +150,11 @@ impl Config {
     }
 }
 
-/// Leases an extent. Waits for some that are being cleaned, so many times. `None` when the node has none that a tree
-/// can address.
-///
-/// # Errors
-/// Of kind `Busy` when none got clean.
-pub fn lease(client: &MemoryClient, clock: &dyn Clock, attempts: u32) -> Result<Option<ExtentId>, Error> {
-    let mut attempt = 0;
-    loop {
+/// Leases an extent, waiting for some that are being cleaned. `None` when the node has none that a tree can address.
+pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<Option<ExtentId>, Error> {
+    for _ in 0..LEASE_ATTEMPTS {
         match client.lease(1, Purpose::Flush) {
-            Err(error) if error.kind() == ErrorKind::Busy && attempt < attempts => {
-                attempt += 1;
+            Err(error) if error.kind() == ErrorKind::Busy => {
                 // The node may be waiting for this session's announcement.
                 client.renew()?;
                 clock.sleep(LEASE_PAUSE);
@@ -176,11 +170,7 @@ pub fn lease(client: &MemoryClient, clock: &dyn Clock, attempts: u32) -> Result<
             }
         }
     }
-}
-
-/// Freed memory does not get clean in time.
-pub fn unclean() -> Error {
-    forebay_memory_client::Error::Full("freed memory does not get clean: somebody still reads it".into()).into()
+    Err(forebay_memory_client::Error::Full("freed memory does not get clean: somebody still reads it".into()).into())
 }
 
 /// What a node says that has only extents which a tree cannot address.
@@ -220,12 +210,12 @@ impl NodeMemory {
         Ok(self.client.resolve(extent, offset)?)
     }
 
-    /// Leases an extent and shares it, as [`lease`] does.
-    pub fn lease(&self, clock: &dyn Clock, attempts: u32) -> Result<ExtentId, Error> {
+    /// Leases an extent and shares it.
+    pub fn lease(&self, clock: &dyn Clock) -> Result<ExtentId, Error> {
         if clock.now() < self.beyond_until.load(Ordering::Relaxed) {
             return Err(beyond());
         }
-        let Some(extent) = lease(&self.client, clock, attempts)? else {
+        let Some(extent) = lease(&self.client, clock)? else {
             self.beyond_until.store(clock.now() + BEYOND_PAUSE.as_nanos() as u64, Ordering::Relaxed);
             return Err(beyond());
         };

@@ -15,7 +15,6 @@ use crate::class::{Block, Class};
 use crate::freeze::LeafBefore;
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
-use crate::memory::LEASE_ATTEMPTS;
 use crate::planted::{Bug, planted};
 use crate::word::{Child, Value, ValueWord};
 use crate::{Error, TreeClient};
@@ -382,30 +381,17 @@ impl TreeClient {
     fn write(&mut self, key: &[u8], change: Change<'_>) -> Result<Written, Error> {
         let key = checked(key)?;
         let (mut prepared, mut done) = (None, None);
-        let mut attempt = 0;
-        let written = loop {
-            (self.waits_after_reads, self.awaits_memory) = (true, false);
-            let written = self.reading(|client| {
-                let (written, leaf) = client.change(&key, change, &mut prepared)?;
-                done = Some(written);
-                if written == Written::Replaced && change == Change::Delete && client.bucket_emptied {
-                    match client.merge_if_small(key.bytes, leaf) {
-                        Err(error) if error.is_full() => {}
-                        merged => merged?,
-                    }
+        let written = self.reading(|client| {
+            let (written, leaf) = client.change(&key, change, &mut prepared)?;
+            done = Some(written);
+            if written == Written::Replaced && change == Change::Delete && client.bucket_emptied {
+                match client.merge_if_small(key.bytes, leaf) {
+                    Err(error) if error.is_full() => {}
+                    merged => merged?,
                 }
-                Ok(written)
-            });
-            self.waits_after_reads = false;
-            let lacks_memory = done.is_none() && written.as_ref().is_err_and(Error::is_full);
-            if !lacks_memory || !self.awaits_memory || attempt == LEASE_ATTEMPTS || self.verbs.left_something() {
-                break written;
             }
-            attempt += 1;
-            if let Err(error) = self.let_memory_get_clean() {
-                break Err(error);
-            }
-        };
+            Ok(written)
+        });
         if let (Change::Put(_), Ok(written)) = (change, &written) {
             self.absent = self.absent << 1 | u8::from(*written == Written::Created);
         }

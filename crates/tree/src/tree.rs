@@ -2,9 +2,7 @@
 
 use crate::class::{Block, CHUNK_BYTES, Class};
 use crate::layout::{InnerSlot, MIN_BUCKETS, inner_image};
-use crate::memory::{
-    CURSOR_OFFSET, Config, EXTENTS_OFFSET, LEASE_ATTEMPTS, NodeMemory, ROOT_OFFSET, SUPERBLOCK, beyond, lease, unclean,
-};
+use crate::memory::{CURSOR_OFFSET, Config, EXTENTS_OFFSET, NodeMemory, ROOT_OFFSET, SUPERBLOCK, beyond, lease};
 use crate::verbs::Verbs;
 use crate::word::{Child, MAX_NODES};
 use crate::{Error, Tree, TreeClient, TreeOptions};
@@ -43,9 +41,7 @@ impl Tree {
         let geometry = options.geometry()?;
         let mut nodes = Vec::new();
         for (node, client) in clients.iter().enumerate() {
-            let leased = lease(client, &*options.clock, LEASE_ATTEMPTS);
-            let leased = leased.map_err(|error| if error.kind() == ErrorKind::Busy { unclean() } else { error });
-            let superblock = leased?.ok_or_else(beyond)?;
+            let superblock = lease(client, &*options.clock)?.ok_or_else(beyond)?;
             let config = Config { geometry, nodes: clients.len(), node, superblock };
             let store = match client.create_store(name, &config.encode()) {
                 Ok(store) => store,

@@ -158,27 +158,6 @@ fn what_no_extent_holds_is_refused() {
     assert_eq!(client.get(&word(1)).unwrap(), None);
 }
 
-/// Memory is freed while a client that needs it is reading: it gets clean once that read has ended.
-#[test]
-fn a_write_waits_for_memory_that_its_own_read_holds() {
-    let nodes = Nodes::start(1, 16 << 20);
-    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
-    let other = nodes.sessions().remove(0);
-    let mut held = Vec::new();
-    while let Ok(extents) = other.lease(1, Purpose::Flush) {
-        held.extend(extents);
-    }
-    fill(&mut client, |number| word(number).to_vec(), &[7; 4000], 1);
-    client.set_hook(Some(Box::new(move |_| {
-        if !held.is_empty() {
-            other.return_extents(&std::mem::take(&mut held)).unwrap();
-        }
-        other.renew().unwrap();
-        true
-    })));
-    assert!(client.insert(b"a long key", &[7; 4000]).unwrap());
-}
-
 /// A node may have more extents than a tree can address.
 #[test]
 fn a_tree_leaves_extents_to_others_that_it_cannot_address() {
