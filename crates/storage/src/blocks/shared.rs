@@ -8,7 +8,8 @@
 //!
 //! 1. A block is held before its request leaves `under_way` (unless the budget has no room for it). A caller that finds it
 //!    in neither, under the lock of `under_way`, is the only one to request it.
-//! 2. A request in `under_way` is wanted by somebody, or was begun: nobody waits for one that nobody will carry out.
+//! 2. A request in `under_way` is wanted by somebody, or was begun: nobody waits for one that nobody will carry out. One
+//!    that was claimed is done with an error if its thread panics.
 //! 3. The lock of `under_way` is taken before a request's own. No lock is held during a request.
 //! 4. Nobody waits for a caller that asks the floor below: how long that takes may depend on other work of the engine.
 
@@ -295,6 +296,7 @@ impl Shared {
         if !fetch.claim() {
             return;
         }
+        let mut claimed = Claimed { shared: self, fetch, read: None };
         if below.is_some() {
             let count = if brought.is_some() { &self.below_hits } else { &self.below_misses };
             add(count, fetch.blocks.len() as u64);
@@ -314,8 +316,8 @@ impl Shared {
                 self.blocks.insert(BlockKey { object: fetch.object.id, block }, bytes.clone());
             }
         }
-        forget(&mut lock(&self.under_way), fetch);
-        fetch.complete(read);
+        claimed.read = Some(read);
+        drop(claimed);
         if let (Some(below), Some(stored)) = (below, stored) {
             below.keep(fetch.object.id, fetch.blocks.start, &fetch.stored_lengths(), &stored, took);
         }
@@ -362,6 +364,24 @@ impl Shared {
                 None => self.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
         }
+    }
+}
+
+/// A request that was claimed. Whoever waits for it gets an answer, even if the thread that carries it out panics.
+struct Claimed<'a> {
+    shared: &'a Shared,
+    fetch: &'a Arc<Fetch>,
+    read: Option<Result<Vec<Bytes>>>,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let read = self.read.take().unwrap_or_else(|| {
+            let detail = "the thread that read these blocks panicked, which is a bug: report it";
+            Err(Error::new(ErrorKind::Io, "read", &self.fetch.object.name, detail))
+        });
+        forget(&mut lock(&self.shared.under_way), self.fetch);
+        self.fetch.complete(read);
     }
 }
 

@@ -48,6 +48,7 @@ struct Watched {
     is_shut: Mutex<bool>,
     changed: Condvar,
     fails: Mutex<bool>,
+    panics: Mutex<bool>,
 }
 
 impl Watched {
@@ -81,6 +82,7 @@ impl ObjectReader for Watched {
         while *is_shut {
             is_shut = self.changed.wait(is_shut).unwrap();
         }
+        assert!(!*lock(&self.panics), "an injected panic");
         if *lock(&self.fails) {
             return Err(Error::new(ErrorKind::Unavailable, "read", "object", "an injected fault"));
         }
@@ -334,6 +336,30 @@ fn a_request_that_failed_is_made_again() {
     assert_eq!(asked.wait(&mut [0; 4096]).unwrap_err().kind(), ErrorKind::Unavailable);
     *lock(&object.fails) = false;
     assert_eq!(read(&opened, 0..4096), bytes);
+}
+
+#[test]
+fn a_request_whose_thread_panicked_fails_and_is_made_again() {
+    let bytes = sample(2048);
+    let object = Watched::new(encoded(Compression::Lz4, b"", &bytes));
+    let cache = cache(1 << 20, 0);
+    let opened = open(&cache, &object);
+    object.shut(true);
+    *lock(&object.panics) = true;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| read(&opened, 0..2048));
+        object.wait_for_reads(1);
+        let second = scope.spawn(|| opened.read_at(0, &mut [0; 2048]));
+        while cache.counts().joined < 2 {
+            std::thread::yield_now();
+        }
+        object.shut(false);
+        assert!(first.join().is_err());
+        assert_eq!(second.join().unwrap().unwrap_err().kind(), ErrorKind::Io);
+    });
+    *lock(&object.panics) = false;
+    assert_eq!(read(&opened, 0..2048), bytes);
+    assert_eq!(object.reads().len(), 2);
 }
 
 #[test]
