@@ -6,6 +6,7 @@ use crate::inspect::report::{Report, Section, Step};
 use crate::inspect::verify::{add_damage, verify_open};
 use crate::terms::Result;
 use crate::work::shard::Shard;
+use forebay_base::ErrorKind;
 use std::sync::Arc;
 
 impl Db {
@@ -43,6 +44,12 @@ impl Db {
         if !report.problems.is_empty() {
             self.shards().iter().for_each(|shard| shard.watch_owner());
             self.shards().iter().try_for_each(|shard| shard.tree.check_open())?;
+            // With memory nodes of its own, a successor is seen in storage only.
+            if let Err(error) = self.check_owner()
+                && error.kind() == ErrorKind::Fenced
+            {
+                return Err(error);
+            }
         }
         Ok(report)
     }

@@ -5,7 +5,7 @@ use crate::common::model::key;
 use crate::common::process::Process;
 use crate::common::stored::{four_shards, make_log_newer, of_disk, of_objects, options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Durability, Error, Options, Storage, Syncing, WriteBatch, WriteOptions};
+use forebay_engine::{Db, Durability, Error, Options, Storage, Syncing, WriteBatch, WriteOptions};
 use forebay_env::sync::{Mutex, lock};
 use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
 use std::sync::Arc;
@@ -36,6 +36,36 @@ fn an_owner_that_only_reads_can_look_whether_it_was_taken_over() {
     owner.check_owner().unwrap();
     process.kill(db);
     owner.close().unwrap();
+}
+
+/// With memory nodes of its own, the successor is seen in storage only.
+#[test]
+fn verifying_takes_what_a_successor_deleted_for_no_damage() {
+    let objects = MemoryObjects::new();
+    let [process, other] = [Process::with_empty_memory(), Process::with_empty_memory()];
+    // Tables lie in storage, and nothing that was read stays.
+    let alone = |objects: &MemoryObjects| Options {
+        background_threads: 0,
+        storage_from_level: Some(1),
+        block_cache_bytes: 0,
+        memory_cache_bytes: 0,
+        ..options(&of_objects(objects), Syncing::Flush)
+    };
+    let fill = |db: &Db, value: u8| {
+        (0..100).for_each(|number| db.put(&key(number), &[value; 500]).unwrap());
+        db.compact_range(None, None).unwrap();
+        while db.run_background_step() {}
+    };
+    let db = process.open(alone(&objects.handle()));
+    fill(&db, 1);
+    assert!(db.verify(&mut |_| ()).unwrap().problems.is_empty());
+    let next = other.open(alone(&objects.handle()));
+    fill(&next, 2);
+    assert!(next.verify(&mut |_| ()).unwrap().problems.is_empty());
+    next.close().unwrap();
+    assert_eq!(db.verify(&mut |_| ()).unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(db.failure().unwrap().kind(), ErrorKind::Fenced);
+    process.kill(db);
 }
 
 /// Nothing that the owner acknowledges would be found again.
