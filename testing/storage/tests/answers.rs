@@ -72,6 +72,10 @@ impl Bucket {
                 }
                 None => refusal("404 Not Found", "NoSuchUpload"),
             },
+            ("DELETE", query) if query.contains("uploadId") => {
+                self.upload = None;
+                (OK, Vec::new())
+            }
             ("PUT", _) if is_conditional && !self.is_careless && self.objects.contains_key(path) => {
                 refusal("412 Precondition Failed", "PreconditionFailed")
             }
@@ -210,6 +214,20 @@ fn an_upload_that_is_gone_is_begun_again() {
         let (kind, text) = stream(&storage, TWO_PARTS).unwrap_err();
         assert!(kind == ErrorKind::Unavailable && text.contains("NoSuchUpload"), "{kind} {text}");
         storage.objects().put(&object(), Bytes::from_static(b"shorter"), PutMode::Replace).unwrap();
+    }
+    assert_eq!(stream(&storage, TWO_PARTS), Ok(()));
+}
+
+/// Its parts take room until then, and no list shows them.
+#[test]
+fn an_upload_of_which_a_part_fails_is_removed() {
+    let (bucket, storage) = start();
+    for part in ["PUT /bucket/object?partNumber=1", "PUT /bucket/object?partNumber=2"] {
+        lock(&bucket).faults.push((part, Fault::Refused("403 Forbidden", "AccessDenied")));
+        let (kind, text) = stream(&storage, TWO_PARTS).unwrap_err();
+        assert_eq!(kind, ErrorKind::AccessDenied, "{text}");
+        let bucket = lock(&bucket);
+        assert!(bucket.faults.is_empty() && bucket.upload.is_none(), "{part}");
     }
     assert_eq!(stream(&storage, TWO_PARTS), Ok(()));
 }

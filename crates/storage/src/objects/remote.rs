@@ -277,33 +277,29 @@ struct RemoteWriter {
 }
 
 impl RemoteWriter {
-    /// Does `work` with the upload, which is begun when there is none.
-    fn with_upload<W, F>(&mut self, work: W) -> Result<()>
-    where
-        W: FnOnce(Box<dyn MultipartUpload>) -> F + Send + 'static,
-        F: Future<Output = object_store::Result<Box<dyn MultipartUpload>>> + Send + 'static,
-    {
+    /// Sends a part, after those before it. Begins the upload with the first.
+    fn put_part(&mut self, part: Bytes) -> Result<()> {
         if self.has_failed {
             return Err(has_failed(self.name.as_str()));
         }
-        // A failure takes the upload with it.
+        // A part that fails leaves the upload here, to be removed with the parts that were sent.
         self.has_failed = true;
-        let begun = self.upload.take();
-        let (service, path) = (Arc::clone(&self.objects.inner.service), self.objects.path(&self.name));
-        let upload = self.objects.wait("put", &self.objects.object(&self.name), async move {
-            let upload = match begun {
-                Some(upload) => upload,
-                None => service.put_multipart_opts(&path, PutMultipartOptions::default()).await?,
-            };
-            work(upload).await
-        })?;
-        self.upload = Some(upload);
+        let object = self.objects.object(&self.name);
+        if self.upload.is_none() {
+            let (service, path) = (Arc::clone(&self.objects.inner.service), self.objects.path(&self.name));
+            let begun = self.objects.wait("put", &object, async move {
+                service.put_multipart_opts(&path, PutMultipartOptions::default()).await
+            })?;
+            self.upload = Some(begun);
+        }
+        if let Some(upload) = &mut self.upload {
+            let sent = upload.put_part(part.into());
+            self.objects.wait("put", &object, sent)?;
+        }
         self.has_failed = false;
         Ok(())
     }
-}
 
-impl RemoteWriter {
     /// Interprets a missing upload when it should be completed. If the object exists as it was written, it was completed
     /// before, and the reply was lost.
     fn completed_before(&self, not_found: Error) -> Result<()> {
@@ -321,30 +317,26 @@ impl ObjectWriter for RemoteWriter {
         self.length += bytes.len() as u64;
         while self.buffer.len() >= PART_BYTES {
             let part = self.buffer.split_to(PART_BYTES).freeze();
-            self.with_upload(move |mut upload| async move {
-                upload.put_part(part.into()).await?;
-                Ok(upload)
-            })?;
+            self.put_part(part)?;
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
+        if self.has_failed {
+            return Err(has_failed(self.name.as_str()));
+        }
         let rest = std::mem::take(&mut self.buffer).freeze();
-        if self.upload.is_none() && !self.has_failed {
+        if self.upload.is_none() {
             return self.objects.put(&self.name, rest, PutMode::Replace);
         }
         if !rest.is_empty() {
-            self.with_upload(move |mut upload| async move {
-                upload.put_part(rest.into()).await?;
-                Ok(upload)
-            })?;
+            self.put_part(rest)?;
         }
-        let completed = self.with_upload(|mut upload| async move {
-            upload.complete().await?;
-            Ok(upload)
-        });
-        self.upload = None;
+        let Some(mut upload) = self.upload.take() else { return Err(has_failed(self.name.as_str())) };
+        let object = self.objects.object(&self.name);
+        // From here on the upload may be completed at any time: it is not removed any more.
+        let completed = self.objects.wait("put", &object, async move { upload.complete().await.map(drop) });
         match completed {
             Err(error) if error.kind() == ErrorKind::NotFound => self.completed_before(error),
             completed => completed,
