@@ -428,7 +428,7 @@ fn origins(place: &Place, checkpoint: &Committed, to: &Storage) -> Result<Vec<(P
 /// Notes that a place has backups of a database.
 fn has_backups_of(place: &Place, database: u128) -> Result<()> {
     let root = StorageRoot { database, epoch: 0 };
-    Ok(place.storage.objects().put(&place.backup()?, root.encode()?.into(), PutMode::IfAbsent)?)
+    Ok(place.storage.objects().put_once(&place.backup()?, root.encode()?.into())?)
 }
 
 /// Drops a backup, and the objects that no other backup of the database, and none of its clones, names.

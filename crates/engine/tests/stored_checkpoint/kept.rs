@@ -7,7 +7,7 @@ use crate::common::stored::{four_shards, of_objects, options};
 use crate::common::{SetWhenDropped, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{BackupSummary, Db, Keyspaces, Options, Storage, Syncing, WriteBatch};
-use forebay_storage::{MemoryObjects, ObjectName, ObjectStorage, PutMode};
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -333,6 +333,26 @@ fn a_backup_that_a_clone_needs_stays_when_another_gets_its_name() {
     assert_eq!(at(&backup, "one").unwrap(), model);
     Db::drop_backup(&backup, "db", "one").unwrap();
     assert_eq!((segments(&other, "db"), Db::stored_checkpoints(&backup, "db").unwrap()), (0, Vec::new()));
+    db.close().unwrap();
+}
+
+/// A client of a service that gets no reply sends the request again, and gets the answer to the second one.
+#[test]
+fn a_backup_is_copied_although_a_request_is_sent_twice() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let (_process, db, model) = with_checkpoint(&storage, "one");
+    for step in 0.. {
+        let other = MemoryObjects::new();
+        let handle = other.handle();
+        handle.fail_at(step, ObjectFault::Repeated);
+        let copied = Db::back_up(&storage, "db", "one", &of_objects(&handle));
+        assert!(copied.is_ok(), "operation {step}: {copied:?}");
+        assert_eq!(at(&of_objects(&other.handle()), "one").unwrap(), model, "operation {step}");
+        if step >= handle.steps() {
+            break;
+        }
+    }
     db.close().unwrap();
 }
 

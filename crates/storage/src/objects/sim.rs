@@ -23,6 +23,8 @@ pub enum ObjectFault {
     ReplyLost,
     /// The caller gets `TimedOut`. The request is carried out after this many more operations of all handles.
     Late(u64),
+    /// The request is carried out twice, as when a client that gets no reply sends it again. The second answer is returned.
+    Repeated,
 }
 
 /// The party that judges the condition of a put.
@@ -251,6 +253,10 @@ impl MemoryObjects {
                 shared.late.push((at, request));
                 injected(ErrorKind::TimedOut)
             }
+            Some(ObjectFault::Repeated) => {
+                let _ = shared.carry_out(request.clone());
+                shared.carry_out(request)
+            }
         }
     }
 
@@ -259,7 +265,7 @@ impl MemoryObjects {
         let mut shared = lock(&self.shared);
         shared.tick();
         match fault {
-            None => work(&shared.objects),
+            None | Some(ObjectFault::Repeated) => work(&shared.objects),
             Some(ObjectFault::Refused(kind)) => Err(Error::new(kind, "use", object, "an injected fault")),
             Some(_) => Err(Error::new(ErrorKind::TimedOut, "use", object, "an injected fault")),
         }
