@@ -174,6 +174,7 @@ fn names_have_a_longest_length() {
     let refused = run(&format!("backup create {at} x{longest}")).expect(2);
     assert!(refused.error.contains("is no name of a checkpoint: use 1 to 234"), "{refused:?}");
     run(&format!("backup create {at} {longest}")).expect(0);
+    run(&format!("dump {at} --checkpoint={longest}")).expect(0);
     let to = crate::common::fresh_path(".copy");
     run(&format!("backup copy {at} {longest} --to={}", to.display())).expect(0);
     run(&format!("backup clone {at} {longest} --as=other")).expect(0);

@@ -82,8 +82,7 @@ impl Db {
         };
         let found = checkpoints::read_named(&Place::new(storage, name)?, checkpoint)?;
         let records = vec![LeftRecords::new(); found.versions.len()];
-        let view = (storage.layered(), format!("{name}.{checkpoint}"));
-        Self::open_view(clients, view, (found, records), options)
+        Self::open_view(clients, storage.layered(), (found, records), options)
     }
 
     /// Opens the database that [`Options::name`] and [`Options::storage`] name, for reading. Nothing is written to the
@@ -99,19 +98,20 @@ impl Db {
         };
         let (found, replay) = open_stored::look(&Place::new(storage, name)?, name)?;
         let records = replay.shards.into_iter().map(|shard| shard.records).collect();
-        let view = (storage.layered(), format!("{name}.read"));
-        Self::open_view(clients, view, (found, records), options)
+        Self::open_view(clients, storage.layered(), (found, records), options)
     }
 
-    /// Opens a committed state, and the records of each shard that are in no table, as a clone of this name whose
-    /// commits stay in this process.
+    /// Opens a committed state, and the records of each shard that are in no table, as a clone whose commits stay in this
+    /// process.
     fn open_view(
         clients: &[Arc<MemoryClient>],
-        (view, name): (Storage, String),
+        view: Storage,
         (found, records): (Committed, Vec<LeftRecords>),
         options: Options,
     ) -> Result<Self> {
         let config = found.identity.config.clone();
+        // Nobody else sees the clone. A checkpoint's name may be no part of a database's: it may be longer, and have `=`.
+        let name = format!("view.{:016x}", found.identity.database as u64);
         drop(checkpoints::begin(&Place::new(&view, &name)?, found)?);
         let options = Options {
             name: Some(name),

@@ -68,6 +68,29 @@ fn a_checkpoint_stays_as_it_was_until_it_is_dropped() {
     }
 }
 
+/// A checkpoint may have names that no database can have, and the longest name of a database leaves no room for more.
+#[test]
+fn what_has_any_name_can_be_read() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let longest = "x".repeat(234);
+    let (_process, db, model) = with_checkpoint(&storage, &longest);
+    db.create_checkpoint("a=b").unwrap();
+    for name in [longest.as_str(), "a=b"] {
+        assert_eq!(at(&storage, name).unwrap(), model, "{name}");
+    }
+    db.close().unwrap();
+
+    let named = || Options { name: Some("n".repeat(102)), ..options(&storage, Syncing::Sync) };
+    let [process, reader] = [Process::with_empty_memory(), Process::with_empty_memory()];
+    let db = process.open(named());
+    db.put(b"key", b"value").unwrap();
+    let read = Db::open_to_read(&reader.clients, named()).unwrap();
+    assert_eq!(read.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    read.close().unwrap();
+    db.close().unwrap();
+}
+
 /// Options of a clone. Without compactions of its own accord, it continues to read what it shares.
 fn of_clone(storage: &Storage, name: &str) -> Options {
     Options { name: Some(name.to_owned()), bulk_load: true, ..options(storage, Syncing::Sync) }
