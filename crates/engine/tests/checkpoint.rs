@@ -123,6 +123,23 @@ fn what_is_loaded_is_what_was_there() {
     assert!(found == before);
 }
 
+/// Each of them fits into one write, and not both.
+#[test]
+fn long_values_are_loaded_where_extents_are_short() {
+    let folder = Folder::new("short");
+    let node = forebay_memory_node::Options::with_memory(64 << 20);
+    let cluster = Cluster::start_with(forebay_memory_node::Options { extent_bytes: Some(512 << 10), ..node });
+    let db = cluster.open(small_options());
+    db.put(b"a", &vec![1; 40 << 10]).unwrap();
+    db.put(b"b", &vec![2; 240 << 10]).unwrap();
+    assert!(db.max_write_bytes() < 280 << 10);
+    let file = folder.file("db");
+    db.checkpoint(&file).unwrap();
+    let loaded = cluster.open(small_options());
+    assert_eq!(loaded.load(&file).unwrap().entries, 2);
+    assert!(contents(&loaded) == contents(&db));
+}
+
 #[test]
 fn an_empty_database_has_a_checkpoint() {
     let folder = Folder::new("empty");

@@ -11,7 +11,7 @@ use crate::api::db::Db;
 use crate::api::file::{OutputFile, failed};
 use crate::terms::{Error, Options, Result};
 use crate::write::batch::WriteBatch;
-use forebay_base::{ErrorKind, KeyOrder, MAX_VALUE_BYTES};
+use forebay_base::{ErrorKind, KeyOrder, MAX_VALUE_BYTES, Record};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::spawn;
 use forebay_memory_client::MemoryClient;
@@ -23,8 +23,8 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of entries in one loaded batch.
-const BATCH_BYTES: usize = 64 << 10;
+/// Most bytes of records in one loaded batch, if the database takes as many at once. A longer entry has its own batch.
+const BATCH_BYTES: u64 = 64 << 10;
 /// Maximum number of loading threads.
 const MAX_LOADERS: usize = 8;
 
@@ -339,16 +339,15 @@ fn key_at(path: &Path, sections: &[Section], mut share: u64) -> Result<Option<Ve
 }
 
 fn write_entries(db: &Db, entries: &[BlockEntry<'_>]) -> Result<()> {
+    let most = BATCH_BYTES.min(db.max_write_bytes());
     let mut batch = WriteBatch::new();
-    let mut bytes = 0;
     for &BlockEntry { key, value, expiry_ms } in entries {
-        batch.set(key, value, expiry_ms);
-        bytes += key.len() + value.len();
-        if bytes >= BATCH_BYTES {
+        let bytes = Record::encoded_length(key.len(), value.len(), expiry_ms.is_some()) as u64;
+        if !batch.is_empty() && batch.record_bytes() + bytes > most {
             db.write(&batch)?;
-            batch = WriteBatch::new();
-            bytes = 0;
+            batch.clear();
         }
+        batch.set(key, value, expiry_ms);
     }
     db.write(&batch)
 }
