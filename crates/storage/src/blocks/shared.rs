@@ -27,6 +27,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -357,7 +358,8 @@ impl Shared {
             queue = match queue.waiting.pop_front() {
                 Some(fetch) => {
                     drop(queue);
-                    self.carry_out(&fetch);
+                    // Whoever waits for it gets an error. Without this thread, requests would wait in the queue for ever.
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(&fetch)));
                     drop(fetch);
                     lock(&self.queue)
                 }

@@ -363,6 +363,32 @@ fn a_request_whose_thread_panicked_fails_and_is_made_again() {
 }
 
 #[test]
+fn a_thread_of_the_cache_outlives_a_read_that_panics() {
+    let bytes = sample(2048);
+    let object = Watched::new(encoded(Compression::Lz4, b"", &bytes));
+    let cache = cache(1 << 20, 1);
+    let opened = open(&cache, &object);
+    let begun = || {
+        let mut asked = opened.ask(0..2048).unwrap();
+        asked.begin();
+        asked
+    };
+    object.shut(true);
+    *lock(&object.panics) = true;
+    let asked = begun();
+    object.wait_for_reads(1);
+    object.shut(false);
+    assert_eq!(asked.wait(&mut [0; 2048]).unwrap_err().kind(), ErrorKind::Io);
+    *lock(&object.panics) = false;
+    let asked = begun();
+    // Nobody else reads.
+    object.wait_for_reads(2);
+    let mut out = vec![0; 2048];
+    asked.wait(&mut out).unwrap();
+    assert_eq!(out, bytes);
+}
+
+#[test]
 fn the_budget_is_kept() {
     let bytes = sample(400 * BLOCK_BYTES as usize);
     let object = Watched::new(encoded(Compression::Lz4, b"", &bytes));
