@@ -22,6 +22,7 @@
 
 mod jobs;
 mod migrations;
+mod tally;
 mod target;
 mod transactions;
 mod waiters;
@@ -45,6 +46,7 @@ use crate::state::slow_log::{SlowCommand, kept};
 use crate::state::waiting::Begun;
 use bytes::Bytes;
 use forebay_env::Nanos;
+use tally::{Done, Tally};
 use tracing::{debug_span, trace_span};
 
 /// A run ends, and its connection is not read further, when this many bytes wait to be sent.
@@ -487,7 +489,7 @@ impl<'s> Executor<'s> {
             Ok(_) => self.fetch(session, calls, &named, &mut keys).err(),
             Err(failure) => Some(failure.clone()),
         };
-        let mut at = self.shared.clock.now();
+        let mut tally = Tally::new(self.shared.clock.now(), calls.len());
         for (command, arguments) in calls {
             let is_long =
                 || out.len() - start > MAX_REPLY_BYTES || keys.held_bytes() + arguments.size_bytes() > WRITE_BYTES;
@@ -497,7 +499,7 @@ impl<'s> Executor<'s> {
             let is_bounded = place == Place::Here && command.can_be_left();
             keys.reads().allow(if is_bounded { self.shared.max_steps } else { u64::MAX });
             carried += 1;
-            match self.call(session, (command, *arguments), &mut keys, out, &mut at) {
+            match self.call(session, (command, *arguments), &mut keys, out, &mut tally) {
                 // No command waits within a run of several: commands that wait go alone.
                 Ok(wait) => waits = wait.map(|wait| (wait, *arguments)),
                 Err(failure) => failed = Some(failure),
@@ -510,13 +512,15 @@ impl<'s> Executor<'s> {
             }
         }
         let finished = self.finish_run(session, calls.get(..carried).unwrap_or_default(), failed, &mut keys);
+        let is_repeated = |failure: &Failure| failure.is_of_length() || (failure.is_of_batch() && calls.len() > 1);
+        if !finished.as_ref().is_err_and(is_repeated) {
+            self.count(session, &mut tally, keys.now_ms());
+            self.time(calls, carried, begun);
+        }
         if let (Ok(None), Some((wait, arguments))) = (&finished, waits) {
             self.leave_waiter(session, arguments, &wait, start, out);
         }
         drop(locked);
-        if !finished.as_ref().is_err_and(Failure::is_of_length) {
-            self.time(calls, carried, begun);
-        }
         if let (Err(failure), [first, _, ..]) = (&finished, calls)
             && failure.is_of_batch()
         {
@@ -596,15 +600,15 @@ impl<'s> Executor<'s> {
         });
     }
 
-    /// Carries a command out, and returns what it waits for. `at` is the time when it begins, and is set to the time
-    /// when it is done. Fails when the store failed; the command's own failure is its reply.
-    fn call(
+    /// Carries a command out, and returns what it waits for. Fails when the store failed; the command's own failure is its
+    /// reply.
+    fn call<'a>(
         &self,
         session: &mut Session,
-        (command, arguments): Call<'_>,
+        (command, arguments): Call<'a>,
         keys: &mut Transaction<'s>,
         out: &mut Reply,
-        at: &mut Nanos,
+        tally: &mut Tally<'a>,
     ) -> Outcome<Option<(Wait, Begun)>> {
         let start = out.len();
         let now_ms = keys.now_ms();
@@ -631,25 +635,21 @@ impl<'s> Executor<'s> {
         if !session.is_in_transaction {
             session.end_choice(command.name);
         }
-        let begun = std::mem::replace(at, shared.clock.now());
+        let begun = std::mem::replace(&mut tally.at, shared.clock.now());
         if let Err(failure) = &result
             && failure.is_of_length()
         {
             return Err(failure.clone());
         }
-        let took = at.saturating_sub(begun);
-        if wait.is_none() {
-            command.count(shared, counters, session.spent, took, result.is_err(), now_ms);
-        } else if session.spent.is_none()
-            && let Some(counters) = counters.of_command(command.number)
-        {
-            counters.begin_wait(took);
-        }
+        let took = tally.at.saturating_sub(begun);
+        tally.done.push(Done { call: (command, arguments), took, outcome: result.clone(), waits: wait.is_some() });
         let wait = wait.map(|wait| (wait, Begun { command: command.number, took }));
-        self.measure(session, command, arguments, now_ms, took / 1000);
         match result {
             Err(failure) if failure.is_of_store() => return Err(failure),
-            Err(failure) => self.fail(out, start, &failure),
+            Err(failure) => {
+                out.truncate(start);
+                out.error(failure.message());
+            }
             Ok(()) => {}
         }
         keys.check_size()?;

@@ -1,5 +1,6 @@
 //! Transactions: what they depend on, their queued commands, and their end.
 
+use super::tally::Tally;
 use super::{Executor, Place, Stopped};
 use crate::commands::arguments::Arguments;
 use crate::keyspace::failure::{Failure, Outcome};
@@ -86,7 +87,7 @@ impl Executor<'_> {
         let before = changes_connection.then(|| (session.database, session.subscriptions.clone()));
         out.array(calls.len());
         session.is_in_transaction = true;
-        let mut at = self.shared.clock.now();
+        let mut tally = Tally::new(self.shared.clock.now(), calls.len());
         let mut carried = 0;
         for (command, arguments) in &calls {
             if failed.is_some() {
@@ -100,7 +101,11 @@ impl Executor<'_> {
             Self::describe(session, command, keys.now_ms());
             keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
             carried += 1;
-            failed = self.call(session, (command, *arguments), &mut keys, out, &mut at).err();
+            failed = self.call(session, (command, *arguments), &mut keys, out, &mut tally).err();
+            if !can_be_left {
+                // It is not repeated, and INFO may be among its commands.
+                self.count(session, &mut tally, keys.now_ms());
+            }
         }
         session.is_in_transaction = false;
         if failed.as_ref().is_some_and(Failure::is_of_length) {
@@ -110,6 +115,7 @@ impl Executor<'_> {
             return Err(Stopped::Long);
         }
         self.unwatch(session);
+        self.count(session, &mut tally, keys.now_ms());
         let finished = self.finish_run(session, &calls, failed, &mut keys);
         if !matches!(finished, Ok(None)) {
             before.into_iter().for_each(|before| self.take_back(session, before));

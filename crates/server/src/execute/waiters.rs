@@ -6,6 +6,7 @@
 //! type are not tried there. The run that gives the key that type serves them. A waiter whose client has hung up gets
 //! nothing.
 
+use super::tally::Tally;
 use super::{Call, Executor, Place};
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Wait, flags};
@@ -135,8 +136,9 @@ impl Executor<'_> {
             }
         }
         Self::describe(&session, command, keys.now_ms());
-        let mut at = self.shared.clock.now();
-        let result = self.call(&mut session, (command, arguments), &mut keys, &mut out, &mut at);
+        let mut tally = Tally::new(self.shared.clock.now(), 1);
+        let result = self.call(&mut session, (command, arguments), &mut keys, &mut out, &mut tally);
+        self.count(&session, &mut tally, keys.now_ms());
         let result =
             result.and_then(|wait| self.finish(Some(&mut session), None, &mut keys).map(|doubt| (wait, doubt)));
         let touched = match result {

@@ -345,3 +345,37 @@ fn who_waits_for_a_reserved_key_is_served_when_the_job_is_done() {
     connection.send(b"SMEMBERS s\r\n");
     assert_eq!((server.carry_out_jobs(), later(&mut waiting)), (1, "$1\r\nx\r\n".to_owned()));
 }
+
+/// The commands before a long one are carried out twice, and so are those of a transaction.
+#[test]
+fn what_is_carried_out_again_is_counted_once() {
+    let mut server = with_collections(STEPS);
+    let counted = |server: &LocalServer, lines: &[&str]| {
+        let info = told(server, "INFO everything");
+        for line in lines {
+            assert!(info.lines().any(|found| found.starts_with(line)), "{line} is not in {info}");
+        }
+        server.shared.counts.reset();
+    };
+    let once = ["cmdstat_set:calls=1,", "cmdstat_lpush:calls=1,", "cmdstat_smembers:calls=1,"];
+    let error = "errorstat_WRONGTYPE:count=1";
+    for requests in [
+        "SET plain x\r\nLPUSH plain x\r\nSMEMBERS s\r\n",
+        "MULTI\r\nSET plain x\r\nLPUSH plain x\r\nSMEMBERS s\r\nEXEC\r\n",
+    ] {
+        server.shared.counts.reset();
+        let mut connection = server.connect();
+        connection.send(requests.as_bytes());
+        assert!(is_blocked(&connection), "{requests}");
+        assert_eq!(server.carry_out_jobs(), 1);
+        assert!(later(&mut connection).contains("*100\r\n"));
+        counted(&server, &[&once[..], &[error]].concat());
+    }
+    // A run that is too large for one batch. A transaction sees what is counted of itself.
+    server.shared.max_written_bytes = 10_000;
+    let value = "x".repeat(6_000);
+    assert_eq!(told(&server, &format!("SET a {value}; LPUSH a x; SET b {value}")).matches("+OK").count(), 2);
+    counted(&server, &["cmdstat_set:calls=2,", "cmdstat_lpush:calls=1,", error]);
+    let sent = told(&server, "MULTI; LPUSH a x; INFO everything; EXEC");
+    assert!(sent.contains("cmdstat_lpush:calls=1,") && sent.contains(error), "{sent}");
+}
