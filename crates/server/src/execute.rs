@@ -479,7 +479,7 @@ impl<'s> Executor<'s> {
         session.was_held = false;
         let mut keys = self.transaction();
         keys.writes().set_portion(pace.keys.max(calls.len()));
-        let (start, replies) = (out.len(), session.replies);
+        let (start, replies, tracked) = (out.len(), session.replies, session.tracked);
         out.begin(self.shared.max_reply_bytes);
         let (mut carried, mut waits) = (0, None);
         if let Some((command, _)) = calls.last() {
@@ -525,7 +525,7 @@ impl<'s> Executor<'s> {
             && failure.is_of_batch()
         {
             out.truncate(start);
-            session.replies = replies;
+            (session.replies, session.tracked) = (replies, tracked);
             drop(keys);
             session.shown = carried;
             return self.run(session, std::slice::from_ref(first), out, pace, place);
@@ -534,7 +534,7 @@ impl<'s> Executor<'s> {
             && failure.is_of_length()
         {
             out.truncate(start);
-            session.replies = replies;
+            (session.replies, session.tracked) = (replies, tracked);
             drop(keys);
             session.shown = carried;
             return match (calls.get(..before), calls.first()) {

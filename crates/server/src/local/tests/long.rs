@@ -379,3 +379,15 @@ fn what_is_carried_out_again_is_counted_once() {
     let sent = told(&server, "MULTI; LPUSH a x; INFO everything; EXEC");
     assert!(sent.contains("cmdstat_lpush:calls=1,") && sent.contains(error), "{sent}");
 }
+
+/// Otherwise a client would hold what the job has read, and not learn of changes.
+#[test]
+fn a_choice_of_keys_to_hold_lasts_until_the_job_is_done() {
+    let server = with_collections(STEPS);
+    let mut connection = server.connect();
+    connection.send(b"CLIENT TRACKING ON OPTIN\r\nCLIENT CACHING YES\r\nSMEMBERS s\r\n");
+    assert!(is_blocked(&connection));
+    let held = || server.shared.tracking.totals().keys;
+    assert_eq!((held(), server.connect().send(b"SADD s other\r\n"), held()), (1, b":1\r\n".to_vec(), 0));
+    assert_eq!((server.carry_out_jobs(), held()), (1, 1));
+}
