@@ -248,6 +248,8 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         parameters: arguments.parameter.iter().cloned().map(|Parameter(name, value)| (name, value)).collect(),
         config_file: arguments.config.clone().map(|path| Arc::new(ParameterFile::new(path)) as Arc<dyn ConfigFile>),
         protected: !arguments.unprotected,
+        // That of `main`.
+        allocator: Some("mimalloc"),
         ..usual
     };
     options.check().map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;

@@ -50,6 +50,8 @@ pub struct ServerOptions {
     /// Most steps of a command, such as elements that it reads, in a thread where other clients wait. A command that
     /// takes more continues in another thread.
     pub max_steps: u64,
+    /// The allocator of the process, which `INFO` names; `None` when that is not known.
+    pub allocator: Option<&'static str>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -66,6 +68,7 @@ impl Default for ServerOptions {
             config_file: None,
             protected: true,
             max_steps: MAX_STEPS,
+            allocator: None,
             clock: SystemClock::shared(),
         }
     }
@@ -172,6 +175,7 @@ impl Server {
         }
         let mut shared = shared(store.into(), users, address, options.threads, options.clock)?;
         shared.max_steps = options.max_steps;
+        shared.allocator = options.allocator;
         let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
         let possible = clients::possible(wanted);
         if possible < wanted {

@@ -178,8 +178,11 @@ fn memory(cx: &Context<'_, '_>, text: &mut String) {
         ],
     );
     put(text, "mem_clients_normal", shared.clients.held_bytes());
-    put_zeros(text, &["mem_cluster_links", "mem_aof_buffer", "active_defrag_running"]);
-    put_zeros(text, &["lazyfree_pending_objects", "lazyfreed_objects"]);
+    put_zeros(text, &["mem_cluster_links", "mem_aof_buffer"]);
+    if let Some(allocator) = shared.allocator {
+        put(text, "mem_allocator", allocator);
+    }
+    put_zeros(text, &["active_defrag_running", "lazyfree_pending_objects", "lazyfreed_objects"]);
 }
 
 fn persistence(cx: &Context<'_, '_>, text: &mut String) {

@@ -625,7 +625,7 @@ fn containers_help() {
 
 #[test]
 fn information_is_measured_or_left_out() {
-    let server = server(&Arc::default());
+    let mut server = server(&Arc::default());
     let text = told(&server, "SET k 1 EX 10; INFO");
     let figure = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -638,7 +638,9 @@ fn information_is_measured_or_left_out() {
     assert_eq!(figure("db0").unwrap(), "keys=1,expires=1,avg_ttl=10000");
     let bytes = |name: &str| figure(name).unwrap().parse::<u64>().unwrap();
     assert!(bytes("used_memory_peak") >= bytes("used_memory") && bytes("used_memory") >= bytes("used_memory_startup"));
-    assert_eq!(figure("mem_fragmentation_ratio"), None);
+    assert_eq!((figure("mem_fragmentation_ratio"), figure("mem_allocator")), (None, None));
+    server.shared.allocator = Some("mimalloc");
+    assert!(told(&server, "INFO memory").contains("\r\nmem_allocator:mimalloc\r\n"));
 }
 
 #[test]

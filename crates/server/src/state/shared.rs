@@ -95,6 +95,8 @@ pub struct Shared {
     pub max_written_bytes: usize,
     /// Most steps of a command in a thread that serves connections.
     pub max_steps: u64,
+    /// The allocator of the process, if it is known.
+    pub allocator: Option<&'static str>,
     random: Mutex<Random>,
     stopping: AtomicBool,
 }
@@ -146,6 +148,7 @@ impl Shared {
             max_reply_bytes: MAX_BYTES,
             max_written_bytes: MAX_WRITTEN_BYTES,
             max_steps: MAX_STEPS,
+            allocator: None,
             random: Mutex::new(Random::seeded(seed as u64)),
             stopping: AtomicBool::new(false),
         })
