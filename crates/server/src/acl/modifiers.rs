@@ -211,7 +211,8 @@ fn set_commands(
     let family = catalogue.family(command);
     match family.as_slice() {
         [] => Err(UNKNOWN),
-        [number] if !argument.is_empty() => {
+        // In the file of users, blanks are between words.
+        [number] if !argument.is_empty() && !has_spaces(argument.as_bytes()) => {
             selector.add_first_argument(*number, argument, name);
             Ok(())
         }
@@ -384,6 +385,8 @@ mod tests {
             ("+@nosuch", UNKNOWN),
             ("+config|nosuch", UNKNOWN),
             ("+config|get|x", NO_ARGUMENT),
+            ("+get|", SYNTAX),
+            ("+get|a\tb", SYNTAX),
             ("#abc", BAD_DIGEST),
             ("<zzz", NO_SUCH_PASSWORD),
             ("~* ~a", KEYS_HAVE_NO_EFFECT),
