@@ -226,6 +226,26 @@ mod tests {
     }
 
     #[test]
+    fn a_collection_that_comes_after_its_space_was_emptied_stays() {
+        on_each_engine(64 << 20).iter().for_each(check_a_collection_that_comes_after_its_space_was_emptied_stays);
+    }
+
+    fn check_a_collection_that_comes_after_its_space_was_emptied_stays(store: &Records) {
+        let spaces = Spaces::open(store).unwrap();
+        let before = store.count();
+        let mut keys = Transaction::new(store, &spaces, 0, Wanted::default(), false);
+        keys.clear(0);
+        // More than a batch of elements.
+        let (id, new) = add(&mut keys, 8_000);
+        keys.adopt(new);
+        let content = Content::Collection(Kind::Hash, Collection { id, a: 8_000, b: 0 });
+        keys.set_header(0, b"k", &Header { expires_ms: None, content }).unwrap();
+        keys.commit().unwrap();
+        drop(keys);
+        assert_eq!(store.count(), before + 8_000 + 1);
+    }
+
+    #[test]
     fn a_short_run_writes_one_batch() {
         for store in on_each_engine(64 << 20) {
             check_a_short_run_writes_one_batch(&store);

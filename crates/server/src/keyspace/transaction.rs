@@ -376,7 +376,10 @@ impl<'s> Transaction<'s> {
     #[must_use]
     pub fn new_elements(&self, space: Space, id: u64) -> NewElements<'s> {
         let most_bytes = self.max_written_bytes.saturating_sub(self.held_bytes());
-        NewElements::new(self.writes.store(), space, id, !self.writes.is_bounded(), most_bytes)
+        // The batch of the run first removes all of a space that the run has emptied, also what was written before it.
+        let is_emptied = self.writes.is_known(&layout::elements(space, id).0);
+        let batches = !self.writes.is_bounded() && !is_emptied;
+        NewElements::new(self.writes.store(), space, id, batches, most_bytes)
     }
 
     /// Makes a collection with these elements part of this run, which sets the collection's header next.
