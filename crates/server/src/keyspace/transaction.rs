@@ -46,6 +46,8 @@ pub struct Transaction<'s> {
     writes: Writes<'s>,
     /// The space of each database.
     databases: [Space; DATABASES],
+    /// Whether the run exchanges databases.
+    is_exchange: bool,
     now_ms: u64,
     deltas: Deltas,
     /// Keys that this run made plain.
@@ -96,6 +98,7 @@ impl<'s> Transaction<'s> {
             spaces,
             writes,
             databases,
+            is_exchange: false,
             now_ms,
             deltas,
             plain,
@@ -196,6 +199,7 @@ impl<'s> Transaction<'s> {
     pub fn swap(&mut self, a: usize, b: usize) {
         if a < DATABASES && b < DATABASES {
             self.databases.swap(a, b);
+            self.is_exchange = true;
         }
         self.touch_all();
     }
@@ -605,7 +609,8 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// Those of the database. Nothing was written then.
     pub fn commit(&mut self) -> Outcome<Option<Failure>> {
-        let exchange = (self.databases != self.spaces.databases()).then(|| self.spaces.exchange(self.databases));
+        // A run that has locked nothing does not know of an exchange by another.
+        let exchange = self.is_exchange.then(|| self.spaces.exchange(self.databases));
         if let Some((key, record)) = exchange.as_ref().map(Exchange::entry) {
             self.writes.put(key, record);
         }
@@ -705,6 +710,18 @@ mod tests {
             (vec![3, 1, 2, 0], vec![3, 1, 2, 0])
         );
         assert!(again.new_id(&store).unwrap() > last);
+    }
+
+    #[test]
+    fn a_run_that_exchanges_nothing_takes_back_no_exchange() {
+        let store = on_lsm(64 << 20);
+        let spaces = Spaces::open(&store).unwrap();
+        let begin = || Transaction::new(&store, &spaces, 0, Wanted::default(), false);
+        let (mut earlier, mut keys) = (begin(), begin());
+        keys.swap(0, 3);
+        keys.commit().unwrap();
+        earlier.commit().unwrap();
+        assert_eq!((spaces.databases()[0], Spaces::open(&store).unwrap().databases()[0]), (3, 3));
     }
 
     fn check_steps(store: &Records, steps: Vec<Step>) {
