@@ -279,43 +279,41 @@ fn xautoclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (stream, mut group) = group(cx, arguments)?;
     let now_ms = cx.keys.now_ms();
     let name = Bytes::copy_from_slice(arguments.at(3));
-    // What may be claimed, as far as this command looks, and where the next command continues.
-    let (mut candidates, mut looks, mut next) = (Vec::new(), 0, StreamId::LEAST);
-    group.each_pending(cx, (first, StreamId::MOST), Direction::Forward, |id, pending| {
-        if looks >= most.saturating_mul(LOOKS) {
-            next = id;
-            return false;
-        }
-        looks += 1;
-        candidates.push((id, pending));
-        true
-    })?;
-    let likely = usize::try_from(most).unwrap_or(usize::MAX);
-    entries::fetch(cx, &stream, candidates.iter().take(likely).map(|(id, _)| *id))?;
+    // Where this command looks, how often it may, and where the next command continues.
+    let (mut from, mut looks, mut next) = (Some(first), most.saturating_mul(LOOKS), StreamId::LEAST);
     let (mut claimed, mut bytes, mut deleted, mut left) = (Vec::new(), 0, Vec::new(), most);
-    for (id, former) in candidates {
-        if left == 0 {
-            next = id;
-            break;
-        }
-        let Some(entry) = entries::get(cx, &stream, id)? else {
-            group.release(cx, id, &former)?;
-            deleted.push(id);
+    'looking: while let Some(at) = from {
+        // One more than it may look at, where the next command would continue.
+        let at_once = looks.saturating_add(1).min(AT_A_TIME);
+        let (candidates, last) = portion(cx, &group, None, (at, StreamId::MOST), at_once, 0)?;
+        from = last.and_then(StreamId::next);
+        let likely = usize::try_from(left).unwrap_or(usize::MAX);
+        entries::fetch(cx, &stream, candidates.iter().take(likely).map(|(id, _)| *id))?;
+        for (id, former) in candidates {
+            if left == 0 || looks == 0 {
+                next = id;
+                break 'looking;
+            }
+            looks -= 1;
+            let Some(entry) = entries::get(cx, &stream, id)? else {
+                group.release(cx, id, &former)?;
+                deleted.push(id);
+                left -= 1;
+                continue;
+            };
+            if former.idle_ms(now_ms) < idle_ms {
+                continue;
+            }
+            let consumer = group.see_consumer(cx, arguments.at(1), &name, now_ms)?.number;
+            let deliveries = former.deliveries.wrapping_add(u64::from(!only_ids));
+            let now = Pending { consumer, at_ms: now_ms, deliveries, name: name.clone() };
+            group.assign(cx, id, Some(&former), &now)?;
+            let entry = Some(entry).filter(|_| !only_ids);
+            bytes += entry.as_ref().map_or(0, Bytes::len);
+            cx.make_room(bytes)?;
+            claimed.push((id, entry));
             left -= 1;
-            continue;
-        };
-        if former.idle_ms(now_ms) < idle_ms {
-            continue;
         }
-        let consumer = group.see_consumer(cx, arguments.at(1), &name, now_ms)?.number;
-        let deliveries = former.deliveries.wrapping_add(u64::from(!only_ids));
-        let now = Pending { consumer, at_ms: now_ms, deliveries, name: name.clone() };
-        group.assign(cx, id, Some(&former), &now)?;
-        let entry = Some(entry).filter(|_| !only_ids);
-        bytes += entry.as_ref().map_or(0, Bytes::len);
-        cx.make_room(bytes)?;
-        claimed.push((id, entry));
-        left -= 1;
     }
     group.save(cx);
     cx.out.array(3);

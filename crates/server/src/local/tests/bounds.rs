@@ -76,6 +76,12 @@ fn pending_entries_are_read_as_they_are_replied() {
     assert_eq!(told(&server, "XPENDING x g - + 20000"), "-ERR too much is replied at once: at most 512 MiB\r\n");
     let took = read() - before;
     assert!(took < 1 << 20, "{took} bytes");
+    // So are those that a consumer claims.
+    let before = read();
+    let claims = "XAUTOCLAIM x g d 0 0 COUNT 20000";
+    assert_eq!(told(&server, claims), "-ERR too much is replied at once: at most 512 MiB\r\n");
+    let took = read() - before;
+    assert!(took < 4 << 20, "{took} bytes");
 }
 
 #[test]
