@@ -56,7 +56,8 @@ impl WholeStream {
             let consumers = group.consumers(cx)?;
             let mut pending = Vec::new();
             group.each_pending(cx, (StreamId::LEAST, StreamId::MOST), Direction::Forward, |id, of| {
-                let place = consumers.iter().position(|(name, _)| *name == of.name);
+                // Consumers come in the order of their names.
+                let place = consumers.binary_search_by(|(name, _)| name.cmp(&of.name)).ok();
                 pending.extend(place.map(|consumer| WholePending {
                     id,
                     at_ms: of.at_ms,
