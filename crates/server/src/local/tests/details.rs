@@ -144,3 +144,17 @@ fn lists_change_in_the_middle() {
     let left = server.records().scan(&[2], &[255], Direction::Forward).unwrap();
     assert!(!left.valid(), "nothing is left of the lists");
 }
+
+#[test]
+fn statistics_of_functions_do_not_read_what_is_not_written_yet() {
+    let server = server(&Arc::default());
+    // Another thread is about to write a library.
+    let locked = server.shared.locks.try_lock_all().unwrap();
+    assert!(server.connect().send(b"FUNCTION STATS\r\n").starts_with(b"*4\r\n"));
+    let mut keys = server.shared.transaction(0);
+    let library = b"#!lua name=one\nredis.register_function('one', function() return 1 end)";
+    crate::keyspace::functions::keep(keys.writes(), "one", library);
+    keys.commit().unwrap();
+    drop(locked);
+    assert_eq!(told(&server, "FCALL one 0"), ":1\r\n");
+}
