@@ -391,3 +391,21 @@ fn a_choice_of_keys_to_hold_lasts_until_the_job_is_done() {
     assert_eq!((held(), server.connect().send(b"SADD s other\r\n"), held()), (1, b":1\r\n".to_vec(), 0));
     assert_eq!((server.carry_out_jobs(), held()), (1, 1));
 }
+
+#[test]
+fn libraries_that_a_long_transaction_deletes_are_gone() {
+    let server = with_collections(STEPS);
+    let loads = "FUNCTION LOAD \"#!lua name=one\\nredis.register_function('one', function() return 1 end)\"";
+    for deletes in ["FUNCTION DELETE one", "FUNCTION FLUSH"] {
+        assert_eq!(told(&server, loads), "$3\r\none\r\n");
+        let mut connection = server.connect();
+        connection.send(format!("MULTI\r\n{deletes}\r\nSMEMBERS s\r\nEXEC\r\n").as_bytes());
+        assert!(is_blocked(&connection), "{deletes}");
+        assert_eq!(server.carry_out_jobs(), 1);
+        let replies = later(&mut connection);
+        assert!(replies.starts_with("*2\r\n+OK\r\n*100\r\n"), "{deletes}: {replies}");
+        // They are gone from the store, too.
+        server.shared.scripts.doubt();
+        assert_eq!(told(&server, "FUNCTION LIST"), "*0\r\n", "{deletes}");
+    }
+}
