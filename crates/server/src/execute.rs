@@ -717,7 +717,10 @@ impl<'s> Executor<'s> {
     ) -> Outcome<Option<Failure>> {
         let _traced = trace_span!(target: "forebay_trace", "commit").entered();
         let committed = failed.map_or(Ok(()), Err).and_then(|()| keys.commit());
-        let doubt = committed.inspect_err(|_| self.shared.scripts.doubt())?;
+        if committed.is_err() && keys.changes_libraries() {
+            self.shared.scripts.doubt();
+        }
+        let doubt = committed?;
         self.counters.add(Count::Expired, keys.expired());
         if !self.shared.watches.is_empty() && !keys.is_of_expired() {
             self.shared.watches.changed(&keys.touched());

@@ -109,8 +109,9 @@ impl Executor<'_> {
         }
         session.is_in_transaction = false;
         if failed.as_ref().is_some_and(Failure::is_of_length) {
-            // The machine may have lost libraries that are still in the store.
-            self.shared.scripts.doubt();
+            if keys.changes_libraries() {
+                self.shared.scripts.doubt();
+            }
             out.truncate(start);
             session.shown = carried;
             session.queue = Some(queue);

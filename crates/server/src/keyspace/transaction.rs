@@ -48,6 +48,7 @@ pub struct Transaction<'s> {
     databases: [Space; DATABASES],
     /// Whether the run exchanges databases.
     is_exchange: bool,
+    changes_libraries: bool,
     now_ms: u64,
     deltas: Deltas,
     /// Keys that this run made plain.
@@ -99,6 +100,7 @@ impl<'s> Transaction<'s> {
             writes,
             databases,
             is_exchange: false,
+            changes_libraries: false,
             now_ms,
             deltas,
             plain,
@@ -202,6 +204,17 @@ impl<'s> Transaction<'s> {
             self.is_exchange = true;
         }
         self.touch_all();
+    }
+
+    /// Records that the run changes libraries of functions, in the machine as well.
+    pub const fn change_libraries(&mut self) {
+        self.changes_libraries = true;
+    }
+
+    /// Whether it does.
+    #[must_use]
+    pub const fn changes_libraries(&self) -> bool {
+        self.changes_libraries
     }
 
     /// The engine's keys and values.

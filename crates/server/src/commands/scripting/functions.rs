@@ -141,6 +141,7 @@ fn load(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             return Err(Failure::new(format!("ERR Library '{name}' already exists")));
         }
         let library = library_of(cx, machine, arguments, text, true)?;
+        cx.keys.change_libraries();
         add(functions, library)?;
         kept::keep(cx.keys.writes(), &name, text);
         Ok(name)
@@ -151,6 +152,7 @@ fn load(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn delete(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     with_functions(cx, |cx, _, functions| {
+        cx.keys.change_libraries();
         let name = String::from_utf8_lossy(arguments.at(2)).into_owned();
         if !functions.remove(&name) {
             return Err(Failure::text("ERR Library not found"));
@@ -183,6 +185,7 @@ fn change(cx: &mut Context<'_, '_>, functions: &mut Functions, now: Functions) {
         functions.libraries().map(|library| (library.name.clone(), library.text.clone())).collect()
     };
     let (former, texts) = (texts(functions), texts(&now));
+    cx.keys.change_libraries();
     let writes = cx.keys.writes();
     former.keys().filter(|name| !texts.contains_key(*name)).for_each(|name| kept::remove(writes, name));
     texts

@@ -409,3 +409,17 @@ fn libraries_that_a_long_transaction_deletes_are_gone() {
         assert_eq!(told(&server, "FUNCTION LIST"), "*0\r\n", "{deletes}");
     }
 }
+
+/// A library keeps what its variables hold.
+#[test]
+fn a_long_command_has_no_library_loaded_again() {
+    let server = with_collections(STEPS);
+    let function = "local n = 0 redis.register_function('count', function() n = n + 1 return n end)";
+    assert_eq!(told(&server, &format!("FUNCTION LOAD \"#!lua name=one\\n{function}\"")), "$3\r\none\r\n");
+    assert_eq!(told(&server, "FCALL count 0"), ":1\r\n");
+    let mut connection = server.connect();
+    connection.send(b"SMEMBERS s\r\n");
+    assert!(is_blocked(&connection));
+    assert_eq!(server.carry_out_jobs(), 1);
+    assert_eq!(told(&server, "FCALL count 0"), ":2\r\n");
+}
