@@ -722,6 +722,9 @@ impl<'s> Executor<'s> {
         }
         let doubt = committed?;
         self.counters.add(Count::Expired, keys.expired());
+        let (hits, misses) = keys.looked_up();
+        self.counters.add(Count::Hits, hits);
+        self.counters.add(Count::Misses, misses);
         if !self.shared.watches.is_empty() && !keys.is_of_expired() {
             self.shared.watches.changed(&keys.touched());
             self.shared.watches.changed(keys.changed_watched());

@@ -8,7 +8,7 @@ use crate::keyspace::layout::{DATABASES, Space};
 use crate::keyspace::transaction::Transaction;
 use crate::protocol::reply::Reply;
 use crate::state::command_counters::Counted;
-use crate::state::counters::{Count, Counters};
+use crate::state::counters::Counters;
 use crate::state::latencies::Sample;
 use crate::state::session::Session;
 use crate::state::shared::Shared;
@@ -732,7 +732,7 @@ impl Context<'_, '_> {
         if !is_found {
             self.notify(Class::MISS, "keymiss", key);
         }
-        self.counters.add(if is_found { Count::Hits } else { Count::Misses }, 1);
+        self.keys.count_look_up(is_found);
     }
 
     /// The string of a key.

@@ -231,8 +231,10 @@ fn statistics(cx: &Context<'_, '_>, text: &mut String) {
         text,
         &["evicted_keys", "evicted_clients", "total_eviction_exceeded_time", "current_eviction_exceeded_time"],
     );
-    count(text, "keyspace_hits", Count::Hits);
-    count(text, "keyspace_misses", Count::Misses);
+    // Those of this run are counted at its end.
+    let (hits, misses) = cx.keys.looked_up();
+    put(text, "keyspace_hits", counts.of(Count::Hits) + hits);
+    put(text, "keyspace_misses", counts.of(Count::Misses) + misses);
     for (name, topic) in [
         ("pubsub_channels", Topic::Channel),
         ("pubsub_patterns", Topic::Pattern),

@@ -57,6 +57,8 @@ pub struct Transaction<'s> {
     touched: Option<BTreeMap<(Space, Bytes), usize>>,
     changed_watched: Vec<Name>,
     expired: u64,
+    /// How many keys were looked up and found, and how many not.
+    looked_up: (u64, u64),
     is_of_all: bool,
     is_of_expired: bool,
     wanted: Wanted,
@@ -107,6 +109,7 @@ impl<'s> Transaction<'s> {
             touched,
             changed_watched: Vec::new(),
             expired,
+            looked_up: (0, 0),
             is_of_all,
             is_of_expired,
             wanted,
@@ -263,6 +266,18 @@ impl<'s> Transaction<'s> {
     #[must_use]
     pub const fn is_of_expired(&self) -> bool {
         self.is_of_expired
+    }
+
+    /// Counts the lookup of a key.
+    pub const fn count_look_up(&mut self, is_found: bool) {
+        let count = if is_found { &mut self.looked_up.0 } else { &mut self.looked_up.1 };
+        *count += 1;
+    }
+
+    /// Returns how many keys were looked up and found, and how many not.
+    #[must_use]
+    pub const fn looked_up(&self) -> (u64, u64) {
+        self.looked_up
     }
 
     /// Returns how many keys were found expired and removed.

@@ -357,11 +357,11 @@ fn what_is_carried_out_again_is_counted_once() {
         }
         server.shared.counts.reset();
     };
-    let once = ["cmdstat_set:calls=1,", "cmdstat_lpush:calls=1,", "cmdstat_smembers:calls=1,"];
+    let once = ["cmdstat_set:calls=1,", "cmdstat_lpush:calls=1,", "cmdstat_smembers:calls=1,", "keyspace_hits:1"];
     let error = "errorstat_WRONGTYPE:count=1";
     for requests in [
-        "SET plain x\r\nLPUSH plain x\r\nSMEMBERS s\r\n",
-        "MULTI\r\nSET plain x\r\nLPUSH plain x\r\nSMEMBERS s\r\nEXEC\r\n",
+        "SET plain x\r\nGET plain\r\nLPUSH plain x\r\nSMEMBERS s\r\n",
+        "MULTI\r\nSET plain x\r\nGET plain\r\nLPUSH plain x\r\nSMEMBERS s\r\nEXEC\r\n",
     ] {
         server.shared.counts.reset();
         let mut connection = server.connect();
@@ -376,8 +376,10 @@ fn what_is_carried_out_again_is_counted_once() {
     let value = "x".repeat(6_000);
     assert_eq!(told(&server, &format!("SET a {value}; LPUSH a x; SET b {value}")).matches("+OK").count(), 2);
     counted(&server, &["cmdstat_set:calls=2,", "cmdstat_lpush:calls=1,", error]);
-    let sent = told(&server, "MULTI; LPUSH a x; INFO everything; EXEC");
-    assert!(sent.contains("cmdstat_lpush:calls=1,") && sent.contains(error), "{sent}");
+    let sent = told(&server, "MULTI; LPUSH a x; GET a; INFO everything; EXEC");
+    for line in ["cmdstat_lpush:calls=1,", "keyspace_hits:1\r\n", error] {
+        assert!(sent.contains(line), "{line} is not in {sent}");
+    }
 }
 
 /// Otherwise a client would hold what the job has read, and not learn of changes.
