@@ -4,11 +4,23 @@ use super::basic::new_stream;
 use super::entries;
 use super::groups::{self, Open};
 use crate::commands::command::Context;
-use crate::keyspace::failure::Outcome;
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
 use crate::keyspace::streams::{self, Pending, StreamId};
 use crate::keyspace::writes::Direction;
+use crate::text::number;
 use bytes::Bytes;
+
+/// The longest text of an integer, in bytes.
+const MAX_INTEGER_BYTES: usize = 20;
+/// Bytes of a pending entry in a dump, at least: its id, which is there twice, and a time.
+const PENDING_BYTES: usize = 2 * 16 + 8;
+
+/// Returns how many bytes a word takes in a dump, at least. Integers are packed there.
+fn least_bytes(word: &Bytes) -> usize {
+    let is_integer = word.len() <= MAX_INTEGER_BYTES && number::integer(word).is_some();
+    if is_integer { 1 } else { word.len() }
+}
 
 /// An entry that is pending for a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,11 +56,16 @@ pub(crate) struct WholeStream {
 }
 
 impl WholeStream {
-    /// All of a stream.
+    /// All of a stream. Fails when its dump would be longer than a reply may be.
     pub(crate) fn read(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<Self> {
-        let mut entries = Vec::new();
+        let (mut entries, mut bytes, room) = (Vec::new(), 0, cx.out.room());
         entries::each(cx, stream, (StreamId::LEAST, StreamId::MOST), Direction::Forward, |id, value| {
-            entries.push((id, streams::decode_entry(Bytes::copy_from_slice(value))?));
+            let words = streams::decode_entry(Bytes::copy_from_slice(value))?;
+            bytes += words.iter().map(least_bytes).sum::<usize>();
+            if bytes > room {
+                return Err(Failure::REPLY_TOO_LONG);
+            }
+            entries.push((id, words));
             Ok(true)
         })?;
         let mut groups = Vec::new();
@@ -64,8 +81,12 @@ impl WholeStream {
                     deliveries: of.deliveries,
                     consumer,
                 }));
-                true
+                bytes += PENDING_BYTES;
+                bytes <= room
             })?;
+            if bytes > room {
+                return Err(Failure::REPLY_TOO_LONG);
+            }
             let consumers = consumers.into_iter().map(|(name, consumer)| (name, consumer.seen_ms)).collect();
             groups.push(WholeGroup { name, last: group.now.last, read: group.now.read, consumers, pending });
         }

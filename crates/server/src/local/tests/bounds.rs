@@ -342,6 +342,7 @@ fn a_stream_that_is_too_long_is_not_read_to_its_end() {
         "XREAD STREAMS s 0",
         "XREADGROUP GROUP g c STREAMS s >",
         "XINFO STREAM s FULL COUNT 0",
+        "DUMP s",
     ] {
         let before = read();
         assert_eq!(told(&server, request), "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
