@@ -76,6 +76,11 @@ impl Users {
         lock(&self.users).get(name).cloned()
     }
 
+    /// Whether this user is there, and was not deleted.
+    pub fn has(&self, user: &Arc<User>) -> bool {
+        self.find(user.name()).is_some_and(|found| Arc::ptr_eq(&found, user))
+    }
+
     /// All users, by their names.
     pub fn all(&self) -> Vec<Arc<User>> {
         lock(&self.users).values().cloned().collect()
@@ -256,5 +261,15 @@ mod tests {
             }
         });
         assert_eq!(users.default().rules().root.keys.len(), COUNT);
+    }
+
+    #[test]
+    fn a_deleted_user_is_not_there_even_if_another_has_its_name() {
+        let users = Users::new(Catalogue::new([("get", vec!["read"])]), None).unwrap();
+        let user = users.set(b"u", &[b"on", &b"nopass"[..]]).unwrap();
+        assert!(users.has(&user) && users.has(users.default()));
+        assert!(users.remove(b"u").is_some() && !users.has(&user));
+        let other = users.set(b"u", &[b"on"]).unwrap();
+        assert!(users.has(&other) && !users.has(&user));
     }
 }
