@@ -600,8 +600,8 @@ impl<'s> Executor<'s> {
         });
     }
 
-    /// Carries a command out, and returns what it waits for. Fails when the store failed; the command's own failure is its
-    /// reply.
+    /// Carries a command out, and returns what it waits for. Fails when the store failed; the command's own failure is
+    /// its reply.
     fn call<'a>(
         &self,
         session: &mut Session,

@@ -293,8 +293,8 @@ fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     if let Some((running, _)) = running.as_ref().filter(|(running, _)| running.kind == Kind::Script) {
         return Err(Failure::text(running.kind.busy()));
     }
-    // If another thread holds the machine, it has read the libraries. If it has everything locked, it may have changed some
-    // that are not in the store yet, which must not be read now.
+    // If another thread holds the machine, it has read the libraries. If it has everything locked, it may have changed
+    // some that are not in the store yet, which must not be read now.
     if let Ok(_locked) = cx.shared.locks.try_lock(std::iter::empty(), false)
         && let Some(held) = cx.shared.scripts.try_machine()
     {
