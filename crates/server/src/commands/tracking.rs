@@ -107,6 +107,8 @@ pub(super) fn tracking(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Ou
         let now = cx.shared.tracking.of(client.id);
         asked.check_prefixes(now.as_ref().map_or(&[], |(_, prefixes)| prefixes))?;
         cx.shared.tracking.begin(client, mode, asked.skips_own, asked.redirect, &asked.prefixes);
+        // It may be followed by changes in a transaction.
+        cx.keys.remember_changes();
         client.describe(|described| {
             described.tracking.is_on = true;
             described.tracking.is_broken = false;

@@ -286,6 +286,11 @@ impl<'s> Transaction<'s> {
         self.expired
     }
 
+    /// Has the run remember the keys that change from here on, because somebody has begun to wait for changes.
+    pub fn remember_changes(&mut self) {
+        self.touched.get_or_insert_with(BTreeMap::new);
+    }
+
     /// Records that a key has changed. Changes of headers do this themselves.
     pub fn touch(&mut self, space: Space, key: &[u8]) {
         if let Some(touched) = &mut self.touched {

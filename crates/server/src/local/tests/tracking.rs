@@ -28,3 +28,12 @@ fn the_table_of_keys_is_bounded() {
     let info = told(&server, "INFO everything");
     assert!(info.contains("tracking_clients:0") && info.contains("tracking_total_keys:0"), "{info}");
 }
+
+#[test]
+fn a_transaction_that_begins_to_track_is_told_of_its_own_changes() {
+    let server = server(&Arc::default());
+    let mut tracks = server.connect();
+    tracks.send(b"HELLO 3\r\nMULTI\r\nCLIENT TRACKING ON\r\nGET k\r\nSET k v\r\n");
+    let sent = String::from_utf8(tracks.send(b"EXEC\r\n")).unwrap();
+    assert_eq!(sent, "*3\r\n+OK\r\n_\r\n+OK\r\n>2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n");
+}
