@@ -90,6 +90,10 @@ pub fn apply(rules: &mut Rules, catalogue: &Catalogue, word: &[u8]) -> Result<()
             let mut selector = empty_selector(catalogue);
             let words = words.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
             for word in words {
+                // In the file of users, it would end the selector.
+                if word.ends_with(b")") {
+                    return Err(SYNTAX);
+                }
                 apply_to_selector(&mut selector, catalogue, word)?;
             }
             rules.selectors.push(selector);
@@ -399,6 +403,15 @@ mod tests {
         ] {
             assert_eq!(user(words).unwrap_err(), why, "{words}");
         }
+    }
+
+    #[test]
+    fn no_word_ends_the_selector_that_it_is_in() {
+        let mut rules = Rules::default();
+        assert_eq!(apply(&mut rules, &catalogue(), b"(~x) +get)"), Err(SYNTAX));
+        assert_eq!(apply(&mut rules, &catalogue(), b"(~x)y +get)"), Ok(()));
+        // Outside of a selector it ends nothing.
+        assert_eq!(apply(&mut rules, &catalogue(), b"~x)"), Ok(()));
     }
 
     #[test]
