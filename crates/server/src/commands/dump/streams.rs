@@ -98,12 +98,17 @@ pub(super) fn write(stream: &WholeStream) -> Vec<u8> {
             put_length(&mut bytes, pending.deliveries);
         }
         put_length(&mut bytes, group.consumers.len() as u64);
-        for (place, (name, seen_ms)) in group.consumers.iter().enumerate() {
+        let mut own = vec![Vec::new(); group.consumers.len()];
+        for pending in &group.pending {
+            if let Some(own) = own.get_mut(pending.consumer) {
+                own.push(id_bytes(pending.id));
+            }
+        }
+        for ((name, seen_ms), own) in group.consumers.iter().zip(own) {
             put_string(&mut bytes, name);
             bytes.extend_from_slice(&seen_ms.to_le_bytes());
-            let own = group.pending.iter().filter(|pending| pending.consumer == place);
-            put_length(&mut bytes, own.clone().count() as u64);
-            own.for_each(|pending| bytes.extend_from_slice(&id_bytes(pending.id)));
+            put_length(&mut bytes, own.len() as u64);
+            own.iter().for_each(|id| bytes.extend_from_slice(id));
         }
     }
     bytes
@@ -243,14 +248,16 @@ mod tests {
         }
     }
 
-    /// To compare each of them with all others would take minutes.
+    /// To compare each of them with all others, or with all pending entries, would take minutes.
     #[test]
     fn many_consumers_are_told_apart() {
         let mut consumers: Vec<(Bytes, u64)> =
             (0..200_000).map(|number| (Bytes::from(format!("{number:06}")), 5)).collect();
         let stream = |consumers: &[(Bytes, u64)]| {
             let (name, consumers) = (Bytes::from_static(b"g"), consumers.to_vec());
-            let group = WholeGroup { name, last: id(1, 0), read: None, consumers, pending: Vec::new() };
+            let pending = |(consumer, place)| WholePending { id: id(1, place), at_ms: 7, deliveries: 1, consumer };
+            let pending = (0..consumers.len()).zip(0..).map(pending).collect();
+            let group = WholeGroup { name, last: id(1, 0), read: None, consumers, pending };
             WholeStream { entries: Vec::new(), last: id(1, 0), deleted: id(0, 0), added: 0, groups: vec![group] }
         };
         let whole = stream(&consumers);
