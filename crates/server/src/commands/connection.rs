@@ -80,19 +80,18 @@ fn auth(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn authenticate(cx: &mut Context<'_, '_>, name: &[u8], password: &[u8], command: &[u8]) -> Outcome {
-    if let Some(user) = cx.shared.users.authenticate(name, password) {
-        let former = cx.session.user.clone();
-        cx.session.log_in(Some(Arc::clone(&user)));
-        // Who deletes a user then ends its connections, and may have looked for them before this was one.
-        if cx.shared.users.has(&user) {
-            return Ok(());
-        }
-        cx.session.log_in(former);
+    let Some(user) = cx.shared.users.authenticate(name, password) else {
+        let name = Bytes::copy_from_slice(name);
+        let context = if cx.session.is_in_transaction { "multi" } else { "toplevel" };
+        cx.shared.deny(&cx.session.client, "auth", context, command, name);
+        return Err(Failure::text("WRONGPASS invalid username-password pair or user is disabled."));
+    };
+    cx.session.log_in(Some(Arc::clone(&user)));
+    // Who deletes a user then ends its connections, and may have looked for them before this was one.
+    if !cx.shared.users.has(&user) {
+        cx.session.is_closing = true;
     }
-    let name = Bytes::copy_from_slice(name);
-    let context = if cx.session.is_in_transaction { "multi" } else { "toplevel" };
-    cx.shared.deny(&cx.session.client, "auth", context, command, name);
-    Err(Failure::text("WRONGPASS invalid username-password pair or user is disabled."))
+    Ok(())
 }
 
 fn hello(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
