@@ -1,7 +1,7 @@
 //! `FCALL`, `FUNCTION`: functions of libraries, which the store keeps.
 //!
 //! The store has the texts of libraries. The machine has what they registered, starting with the first command that
-//! needs it. Changes go to both; when the store fails, the machine reads the libraries again.
+//! needs it. Changes go to both; when a run that makes some fails, the machine reads the libraries again.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{
@@ -293,11 +293,9 @@ fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     if let Some((running, _)) = running.as_ref().filter(|(running, _)| running.kind == Kind::Script) {
         return Err(Failure::text(running.kind.busy()));
     }
-    // If another thread holds the machine, it has read the libraries. If it has everything locked, it may have changed
-    // some that are not in the store yet, which must not be read now.
-    if let Ok(_locked) = cx.shared.locks.try_lock(std::iter::empty(), false)
-        && let Some(held) = cx.shared.scripts.try_machine()
-    {
+    // If another thread holds the machine, it has read the libraries. Otherwise the machine also has those that are not
+    // in the store yet: only a run that has everything locked makes it read them again, when the run has failed.
+    if let Some(held) = cx.shared.scripts.try_machine() {
         with_held(cx, held, |cx, machine| with_functions_of(cx, machine, |_, _, _| Ok(())))?;
     }
     let (libraries, functions) = cx.shared.scripts.counts();
