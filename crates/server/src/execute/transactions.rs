@@ -87,7 +87,9 @@ impl Executor<'_> {
         let before = changes_connection.then(|| (session.database, session.subscriptions.clone()));
         out.array(calls.len());
         session.is_in_transaction = true;
-        let mut tally = Tally::new(self.shared.clock.now(), calls.len());
+        // Calls that are not repeated are counted one by one.
+        let most = if can_be_left { calls.len() } else { 1 };
+        let mut tally = Tally::new(self.shared.clock.now(), most);
         let mut carried = 0;
         for (command, arguments) in &calls {
             if failed.is_some() {

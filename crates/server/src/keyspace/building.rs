@@ -9,7 +9,8 @@
 //! of elements also writes a record that names the id, and the run's batch removes this record. When the store is
 //! opened, elements of ids that are still named are removed: a process has ended before the header was written.
 //!
-//! `docs/formats/redis-keys.md` describes the record. A run whose steps are bounded is short, and writes one batch.
+//! `docs/formats/redis-keys.md` describes the record. A run whose steps are bounded is short, and writes one batch. So does
+//! a run that has emptied the space, because its batch removes all that was written there before.
 
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::{self, Range, Space};
