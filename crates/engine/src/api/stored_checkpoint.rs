@@ -5,7 +5,7 @@ use crate::durable::checkpoints;
 use crate::durable::database::{CheckpointId, Committed, Place};
 use crate::durable::recovery::LeftRecords;
 use crate::sharding::open_stored;
-use crate::terms::{Durability, Error, Options, Result, Syncing};
+use crate::terms::{CompactionPlace, Durability, Error, Options, Result, Syncing};
 use forebay_env::sync::lock;
 use forebay_memory_client::MemoryClient;
 use forebay_storage::Storage;
@@ -124,6 +124,8 @@ impl Db {
             shards: usize::try_from(config.shards).unwrap_or(usize::MAX),
             rebalance_interval: None,
             bulk_load: true,
+            // Others cannot write beside the storage, and to the storage they may not.
+            compaction_place: CompactionPlace::ComputeNode,
             ..options
         };
         Self::open_as(clients, options, Some(records))

@@ -246,6 +246,13 @@ pub(crate) struct Copies {
     pub(crate) are_known: bool,
 }
 
+impl Copies {
+    /// No stores of a name.
+    pub(crate) const fn none() -> Self {
+        Self { store: String::new(), parts: Vec::new(), are_known: false }
+    }
+}
+
 /// What the names of all stores of a database on storage begin with.
 fn prefix((name, database): (&str, u128)) -> String {
     format!("{name}.{:016x}.", database as u64)

@@ -14,6 +14,7 @@ pub(crate) mod objects;
 pub(crate) mod offloading;
 pub(crate) mod owner;
 pub(crate) mod pipeline;
+pub(crate) mod private_store;
 pub(crate) mod searches;
 pub(crate) mod segment;
 pub(crate) mod serving;

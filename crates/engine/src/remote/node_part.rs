@@ -1,8 +1,7 @@
 //! This database's share of a memory node's own part: the outputs of its jobs (dLSM V-A).
 //!
 //! Jobs and their outputs belong to an epoch of a shard. For that, a database without a name has a private store at
-//! each memory node. Nobody else can open it, and the node drops it with the session, so nothing is left behind however
-//! this process ends. Each shard has its own epoch, so a shard that ends its jobs ends no other shard's jobs.
+//! each memory node. Each shard has its own epoch, so a shard that ends its jobs ends no other shard's jobs.
 //!
 //! An output is *pending* from the job's end until [`NodePart::adopt`]. From then on it belongs to the shard until it
 //! is freed. When the reply to an adoption is lost, this process does not know which of the two applies. Such an output
@@ -12,10 +11,10 @@
 //! reader's path.
 
 use crate::remote::owner::Owner;
+use crate::remote::private_store::PrivateStore;
 use crate::terms::Result;
-use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
-use forebay_memory_client::{Epoch, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
+use forebay_memory_client::{Epoch, ExtentId, ExtentRange, ShardHandle, ShardId};
 use forebay_proto::calls::MAX_RANGES;
 use forebay_proto::{RangeAllocator, attempt};
 use std::collections::BTreeSet;
@@ -26,16 +25,10 @@ use std::time::Duration;
 /// How long the node may take to store a flush's data.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A private store, dropped when no shard uses it any more.
-#[derive(Debug)]
-pub(crate) struct PrivateStore(StoreHandle);
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct NodePart {
     owner: Arc<Owner>,
-    /// Keeps the private store alive.
-    _private: Option<Arc<PrivateStore>>,
     freed: Mutex<Vec<Freed>>,
     /// The outputs that are not freed, in their extents. What else the node has allocated is not known here.
     held: Mutex<RangeAllocator>,
@@ -51,53 +44,26 @@ struct Freed {
     epoch: Option<Epoch>,
 }
 
-impl PrivateStore {
-    /// A store without shards; `None` when the node has no room in its directory.
-    ///
-    /// # Errors
-    /// `Unavailable` when the node is gone.
-    pub(crate) fn create(client: &Arc<MemoryClient>) -> Result<Option<Arc<Self>>> {
-        match client.create_private_store() {
-            Ok(store) => Ok(Some(Arc::new(Self(store)))),
-            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unsupported) => {
-                tracing::warn!(%error, "compactions run at the compute node");
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-impl Drop for PrivateStore {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.client().drop_store(self.0.id()) {
-            tracing::debug!(%error, "the node drops the store with the session");
-        }
-    }
-}
-
 impl NodePart {
     /// A private store's shard without outputs.
     ///
     /// # Errors
     /// `Unavailable` when the node is gone.
     pub(crate) fn open(store: &Arc<PrivateStore>, id: ShardId) -> Result<Self> {
-        let shard = store.0.acquire_shard(id, false)?;
-        let owner = Arc::new(Owner::new(store.0.clone(), shard));
-        Ok(Self::new(owner, Some(Arc::clone(store))))
+        Ok(Self::new(Arc::new(Owner::of_private(store, id)?)))
     }
 
     /// A named store's shard, with the outputs that are in use.
     pub(crate) fn of_owner(owner: Arc<Owner>, outputs: &BTreeSet<ExtentRange>) -> Self {
-        let part = Self::new(owner, None);
+        let part = Self::new(owner);
         part.hold(outputs);
         part
     }
 
-    fn new(owner: Arc<Owner>, private: Option<Arc<PrivateStore>>) -> Self {
+    fn new(owner: Arc<Owner>) -> Self {
         let freed = Mutex::default();
         let held = Mutex::new(RangeAllocator::new(owner.store().client().extent_bytes()));
-        Self { owner, _private: private, freed, held, requests: AtomicU64::new(0) }
+        Self { owner, freed, held, requests: AtomicU64::new(0) }
     }
 
     fn hold<'r>(&self, ranges: impl IntoIterator<Item = &'r ExtentRange>) {

@@ -8,17 +8,20 @@
 //!
 //! Once fenced, a shard stays fenced in this process.
 
+use crate::remote::private_store::PrivateStore;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, lock};
-use forebay_memory_client::{Epoch, ShardHandle, StoreHandle};
-use std::sync::OnceLock;
+use forebay_memory_client::{Epoch, ShardHandle, ShardId, StoreHandle};
+use std::sync::{Arc, OnceLock};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Owner {
     store: StoreHandle,
+    /// Keeps a private store alive.
+    _private: Option<Arc<PrivateStore>>,
     shard: Mutex<ShardHandle>,
     /// If a root has a later epoch than this, somebody else set it.
     root_epoch: AtomicU64,
@@ -30,7 +33,16 @@ impl Owner {
     pub(crate) fn new(store: StoreHandle, shard: ShardHandle) -> Self {
         // This owner begins from the roots of earlier epochs.
         let root_epoch = AtomicU64::new(shard.epoch().0);
-        Self { store, shard: Mutex::new(shard), root_epoch, fenced: OnceLock::new() }
+        Self { store, _private: None, shard: Mutex::new(shard), root_epoch, fenced: OnceLock::new() }
+    }
+
+    /// Becomes the owner of a shard of a private store.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node is gone.
+    pub(crate) fn of_private(store: &Arc<PrivateStore>, id: ShardId) -> Result<Self> {
+        let shard = store.handle().acquire_shard(id, false)?;
+        Ok(Self { _private: Some(Arc::clone(store)), ..Self::new(store.handle().clone(), shard) })
     }
 
     pub(crate) fn store(&self) -> &StoreHandle {

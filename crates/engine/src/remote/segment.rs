@@ -6,10 +6,11 @@
 
 use crate::remote::endpoints::{Endpoints, Pool, Pooled};
 use crate::remote::index_cache::IndexCache;
-use crate::remote::node_part::{NodePart, PrivateStore};
+use crate::remote::node_part::NodePart;
 use crate::remote::objects::{Objects, object_of};
 use crate::remote::offloading::Offloading;
 use crate::remote::owner::Owner;
+use crate::remote::private_store::PrivateStore;
 use crate::remote::searches::Searches;
 use crate::remote::serving::Serving;
 use crate::remote::spot::Spot;

@@ -4,8 +4,8 @@ use crate::durable::known::Seen;
 use crate::durable::named;
 use crate::durable::recovery::{self, LeftRecords, Recovered, Wanted};
 use crate::remote::members::Members;
-use crate::remote::node_part::PrivateStore;
 use crate::remote::owner::Owner;
+use crate::remote::private_store::PrivateStore;
 use crate::remote::segment;
 use crate::remote::segment::{Node, Remote};
 use crate::sharding::fitting;
@@ -26,11 +26,17 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX), or on the nodes that
-/// have parts of it if it exists already. They share `common`.
+/// have parts of it if it exists already. They share `common`. If it is opened `to_read`, it is in storage, and the nodes
+/// hold nothing that outlives this.
 ///
 /// # Errors
 /// See [`crate::Db::open`].
-pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Arc<Common>) -> Result<Opened> {
+pub(crate) fn open(
+    clients: &[Arc<MemoryClient>],
+    options: &Options,
+    common: &Arc<Common>,
+    to_read: bool,
+) -> Result<Opened> {
     options.check()?;
     let smallest = clients.iter().map(|client| client.extent_bytes()).min();
     let smallest = smallest.ok_or_else(|| Error::invalid("a database needs at least one memory node"))?;
@@ -52,7 +58,7 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Ar
         );
     }
     let opened = match (&options.name, &options.storage) {
-        (Some(name), Some(storage)) => open_stored::open((storage, name), clients, &options, &time, common),
+        (Some(name), Some(storage)) => open_stored::open((storage, name), clients, (&options, to_read), &time, common),
         (Some(name), None) if options.copies() > 1 => open_copied::open(name, clients, &options, &time, common),
         (Some(name), None) => open_named(name, clients, &options, &time, common),
         (None, _) => fitting::check(used, &options, true)
@@ -88,7 +94,7 @@ fn open_private(
     time: &Arc<ExpiryClock>,
     common: &Arc<Common>,
 ) -> Result<Opened> {
-    let store = |node: &Arc<Node>| if node.has_part() { PrivateStore::create(node.client()) } else { Ok(None) };
+    let store = |node: &Arc<Node>| if node.has_part() { PrivateStore::for_jobs(node.client()) } else { Ok(None) };
     let stores = nodes.iter().map(store).collect::<Result<Vec<_>>>()?;
     let places = nodes.iter().zip(&stores).cycle().zip(0..).take(options.shards);
     let shards = places.map(|((node, store), id)| {

@@ -15,6 +15,7 @@ use crate::remote::kept::Kept;
 use crate::remote::memory_floor::MemoryFloor;
 use crate::remote::objects::Objects;
 use crate::remote::owner::Owner;
+use crate::remote::private_store::PrivateStore;
 use crate::remote::segment::Node;
 use crate::sharding::fitting;
 use crate::sharding::opened::{Opened, Stored, acquire, nodes, recorded_routing};
@@ -27,19 +28,20 @@ use crate::work::common::Common;
 use crate::work::shard::Shard;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
-use forebay_memory_client::MemoryClient;
+use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_storage::{BlockCache, History, LowerFloor, Recovery as LogRecovery, Storage};
 use forebay_table::{DatabaseIdentity, LogName, StorageRoot, StoreConfig, Version};
 use std::sync::Arc;
 
-/// Opens the database `name` in `storage`, with the memory of these nodes.
+/// Opens the database `name` in `storage`, with the memory of these nodes. If it is opened `to_read`, they hold nothing
+/// that outlives this.
 ///
 /// # Errors
 /// See [`crate::Db::open`].
 pub(super) fn open(
     (storage, name): (&Storage, &str),
     clients: &[Arc<MemoryClient>],
-    options: &Options,
+    (options, to_read): (&Options, bool),
     time: &Arc<ExpiryClock>,
     common: &Arc<Common>,
 ) -> Result<Opened> {
@@ -89,9 +91,16 @@ pub(super) fn open(
     let recorded = known.as_ref().map_or("", |known| known.committed.memory_store.as_str());
     // Storage alone says whether the database is whole.
     let config = StoreConfig { to_finish: false, ..identity.config.clone() };
-    let copies = named::open_copies(clients, (name, identity.database), recorded, &config, options)?;
-    let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
-    let owners = acquire(&copies.parts, &Seen::default(), options)?;
+    let (copies, owners) = match to_read {
+        true => (Copies::none(), own_private(clients, options)?),
+        false => {
+            let copies = named::open_copies(clients, (name, identity.database), recorded, &config, options)?;
+            let owners = acquire(&copies.parts, &Seen::default(), options)?;
+            (copies, owners)
+        }
+    };
+    // Each node has one of the first shards.
+    let nodes = nodes(owners.iter().take(clients.len()).map(|owner| owner.store().client()), options);
     let taker =
         Taker { place, options, time, common, nodes: &nodes, owners: &owners, copies: &copies, known, identity };
     let taken = taker.take_over().inspect_err(|_| owners.iter().for_each(|owner| owner.release()))?;
@@ -104,6 +113,14 @@ pub(super) fn open(
     named::drop_other_copies(clients, (name, taker.identity.database), &copies.store);
     let (shards, logs, recovery, log, stored) = (shards.into(), records, Some(recovery), Some(log), Some(stored));
     Ok(Opened { nodes, shards, routing, logs, recovery, cut, log, copied: None, stored })
+}
+
+/// Acquires all shards in stores that end with this process.
+fn own_private(clients: &[Arc<MemoryClient>], options: &Options) -> Result<Vec<Arc<Owner>>> {
+    let used = clients.iter().take(options.shards);
+    let stores = used.map(PrivateStore::create).collect::<Result<Vec<_>>>()?;
+    let shards = stores.iter().cycle().zip(0..).take(options.shards);
+    shards.map(|(store, id)| Ok(Arc::new(Owner::of_private(store, ShardId(id))?))).collect()
 }
 
 struct Taker<'a> {

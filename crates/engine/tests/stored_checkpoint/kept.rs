@@ -4,7 +4,7 @@ use super::{at, change, dies_everywhere, object_of, problems, segments, with_che
 use crate::common::model::{Model, contents, key};
 use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_objects, options};
-use crate::common::{SetWhenDropped, eventually};
+use crate::common::{Cluster, SetWhenDropped, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{BackupSummary, Db, Keyspaces, Options, Storage, Syncing, WriteBatch};
 use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode};
@@ -561,4 +561,35 @@ fn a_database_is_read_beside_its_owner() {
         let missing = Db::open_to_read(&Process::with_empty_memory().clients, other).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }
+}
+
+/// A memory node that others use too holds nothing of a database that was open to be read, whether or not it was closed.
+#[test]
+fn readers_leave_nothing_on_a_memory_node() {
+    let storage = of_objects(&MemoryObjects::new().handle());
+    let (_process, db, mut model) = with_checkpoint(&storage, "one");
+    let at_checkpoint = model.clone();
+    // Records that only the log has.
+    change(&db, &mut model, 2);
+    let node = Cluster::start(64 << 20);
+    for (is_closed, is_checkpoint) in [(true, true), (true, false), (false, true), (false, false)] {
+        let reader = Process::start([&node]);
+        let (clients, options) = (&reader.clients, options(&storage, Syncing::Sync));
+        let (found, expected) = match is_checkpoint {
+            true => (Db::open_checkpoint(clients, options, "one").unwrap(), &at_checkpoint),
+            false => (Db::open_to_read(clients, options).unwrap(), &model),
+        };
+        assert_eq!(contents(&found), *expected);
+        assert!(clients[0].list_stores().unwrap().is_empty(), "others could open it");
+        if is_closed {
+            found.close().unwrap();
+            drop(found);
+            // The session lives on.
+            node.expect_nothing_leased();
+        } else {
+            reader.kill(found);
+        }
+    }
+    node.expect_nothing_leased();
+    db.close().unwrap();
 }
