@@ -1,6 +1,7 @@
 //! Random calls, each checked against a model. A call may fail in ways that the faults of the run allow. A write that fails
 //! has had no effect, unless it should have been durable: then the published numbers say whether it had one.
 
+use crate::checkpoints::Checkpoints;
 use crate::clock::DayClock;
 use crate::damage::Damage;
 use crate::habits::Habits;
@@ -38,6 +39,7 @@ pub(crate) struct Calls {
     pub(crate) may_be_fenced: Arc<AtomicBool>,
     /// What is damaged.
     damage: Arc<Damage>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
     /// A call is running during which no step may run: it holds something that a step waits for and that only another
     /// thread could release.
     pub(crate) is_alone: Arc<AtomicBool>,
@@ -54,7 +56,7 @@ impl Calls {
         habits: Habits,
         db: &Db,
         clock: &Arc<DayClock>,
-        damage: &Arc<Damage>,
+        (damage, checkpoints): (&Arc<Damage>, &Arc<Checkpoints>),
         mut model: Model,
     ) -> Self {
         let numbers = opened_at(db);
@@ -71,6 +73,7 @@ impl Calls {
             kept_from: None,
             may_be_fenced: Arc::default(),
             damage: Arc::clone(damage),
+            checkpoints: Arc::clone(checkpoints),
             is_alone: Arc::default(),
             done: 0,
             failed: 0,
@@ -130,6 +133,10 @@ impl Calls {
             6 if self.random.one_in(1, 4) => {
                 self.done += 1;
                 self.pass_time(db);
+            }
+            7..9 if self.habits.has_storage() => {
+                self.done += 1;
+                self.checkpoint(db);
             }
             2 if self.random.one_in(1, 4) => {
                 self.done += 1;

@@ -1,7 +1,8 @@
 //! Images of a database's storage: what is found when power fails before any of its operations, with some of what was not
-//! synced. Each image can be verified as it is, opens, and holds what was acknowledged.
+//! synced. Each image can be verified as it is, opens, and holds what was acknowledged, as do its checkpoints.
 
 use crate::calls::Calls;
+use crate::checkpoints::Checkpoints;
 use crate::draw::{Drawn, NAME, draw_imaged};
 use crate::journal::{Journal, published};
 use crate::model::Model;
@@ -17,6 +18,9 @@ use std::sync::Arc;
 const TAKEN_WITHIN: u64 = 24;
 /// Memory of each node with which an image is opened.
 const MEMORY_BYTES: u64 = 8 << 20;
+
+/// What is found, and what the checkpoints there may hold.
+type Image = (Store, Checkpoints);
 
 /// Counts of a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -88,7 +92,7 @@ impl Images {
                 self.stage.step(&process.db);
             }
             if let Some(image) = lock(&taken).take() {
-                self.check(&image, before, &process);
+                self.check(image, before, &process);
             }
         }
         process.store.iter().for_each(Store::forget_interrupt);
@@ -103,24 +107,27 @@ impl Images {
     }
 
     /// Plans that an image is taken before one of the next operations.
-    fn take_soon(&mut self, process: &Process) -> Arc<Mutex<Option<Store>>> {
-        let taken = Arc::<Mutex<Option<Store>>>::default();
+    fn take_soon(&mut self, process: &Process) -> Arc<Mutex<Option<Image>>> {
+        let taken = Arc::<Mutex<Option<Image>>>::default();
         if let (Some(store), Some(of)) = (&process.store, self.stage.store()) {
             let (into, mut random) = (Arc::clone(&taken), Random::seeded(self.random.word()));
-            store.interrupt_after(self.random.below(TAKEN_WITHIN), move || *lock(&into) = Some(of.image(&mut random)));
+            let checkpoints = Arc::clone(&self.stage.checkpoints);
+            let take = move || *lock(&into) = Some((of.image(&mut random), checkpoints.copy()));
+            store.interrupt_after(self.random.below(TAKEN_WITHIN), take);
         }
         taken
     }
 
     /// Opens and checks an image that was taken after the journal was in the state `before`.
-    fn check(&mut self, image: &Store, mut before: Journal, process: &Process) {
+    fn check(&mut self, (image, checkpoints): Image, mut before: Journal, process: &Process) {
         self.report.images += 1;
         let looked = StoredDatabase::new(&image.handle().storage(0), NAME).expect("an image has the database");
         let verified = looked.verify(&mut |_| ()).expect("an image can be listed");
         assert!(verified.problems.is_empty(), "an image has problems: {:?}", verified.problems);
         let numbers = published(&process.db);
         let drawn = Drawn { memory_bytes: MEMORY_BYTES, ..self.drawn.clone() };
-        let stage = Stage::with(self.random.word(), drawn, Some(image.handle()), self.stage.clock.latest_ms());
+        let stage =
+            Stage::with(self.random.word(), drawn, (Some(image.handle()), checkpoints), self.stage.clock.latest_ms());
         let opened = stage.open();
         let order = self.drawn.habits.order;
         let bounds = opened.db.shard_bounds();
@@ -133,6 +140,8 @@ impl Images {
         let recovery = opened.db.recovery().cloned().unwrap_or_default();
         self.report.replayed += u64::from(recovery.log_groups > 0);
         self.report.cut += u64::from(!recovery.cuts.is_empty());
+        stage.checkpoints.expect_names(&opened.db.checkpoints().expect("the database has storage"));
+        assert!(stage.read_some_checkpoint(), "a checkpoint in an image can be read");
         assert_eq!(calls.failed, 0, "an image can be read");
         calls.release();
         opened.kill();

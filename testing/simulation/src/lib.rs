@@ -23,6 +23,9 @@
 //!
 //! Bytes in storage, on their way from it, and in copies in memory are damaged (see `damage`, which says what must be found then).
 //!
+//! Checkpoints of a database on storage are made and dropped. Now and then another process reads one, while the owner works
+//! and is struck (see `checkpoints`).
+//!
 //! A database with several copies in memory loses memory nodes, and links to them, one at a time. It loses a node only
 //! while all copies exist. Nodes come back empty, and copies are made there.
 //!
@@ -36,18 +39,22 @@
 //! | `clock` | the time of day by which keys expire |
 //! | `habits` | what calls a seed makes |
 //! | `calls` | random calls, each checked against a model |
+//! | `checkpoints` | what must be found in checkpoints |
+//! | `keeping` | calls that make and drop checkpoints |
 //! | `run` | one seed from the start to the end |
 //! | `images` | images of the storage at any moment of a run, each opened and checked |
 
 #![forbid(unsafe_code)]
 
 mod calls;
+mod checkpoints;
 mod clock;
 mod damage;
 mod draw;
 mod habits;
 mod images;
 mod journal;
+mod keeping;
 mod model;
 mod neighbour;
 mod operands;
@@ -59,6 +66,7 @@ mod totals;
 mod walker;
 mod workers;
 
+pub use checkpoints::CheckpointCounts;
 pub use damage::DamageCounts;
 pub use images::{ImageReport, run_images};
 pub use run::{Report, RunOptions, run_seed};

@@ -173,6 +173,11 @@ impl Model {
         Box::new(self.keys.range::<[u8], _>(range).rev().filter_map(move |entry| entry_at(entry, at, time_ms)))
     }
 
+    /// The model as it is, without its past.
+    pub(crate) fn present(&self) -> Self {
+        self.cut(|_| self.now)
+    }
+
     /// The model reduced, for each key, to the writes up to that key's own moment, at the present time.
     pub(crate) fn cut(&self, moment_of: impl Fn(&[u8]) -> Moment) -> Self {
         let left = self.keys.iter().filter_map(|(key, values)| {

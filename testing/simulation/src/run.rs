@@ -1,6 +1,7 @@
 //! One seed from start to end.
 
 use crate::calls::Calls;
+use crate::checkpoints::CheckpointCounts;
 use crate::damage::DamageCounts;
 use crate::draw::{Drawn, NAME, draw};
 use crate::model::Model;
@@ -31,6 +32,12 @@ const FAULTLESS_CALLS: u64 = 200;
 const CALLS_BEFORE_RESTART: u64 = 1000;
 /// Calls for each time that nodes that were lost are started again.
 const CALLS_BEFORE_NODES: u64 = 200;
+/// Calls for each time that a checkpoint is read.
+const CALLS_BEFORE_READERS: u64 = 100;
+/// Tries to read a checkpoint.
+const TRIES_TO_READ: usize = 200;
+/// Tries to drop a clone, one a second.
+const TRIES_TO_DROP: usize = 20;
 /// Calls for each time that something is damaged, and calls until that ends.
 const CALLS_BEFORE_DAMAGE: u64 = 120;
 const CALLS_OF_DAMAGE: u64 = 100;
@@ -93,6 +100,8 @@ pub struct Report {
     pub nested_calls: u64,
     /// What was damaged, and what became of it.
     pub damage: DamageCounts,
+    /// Checkpoints.
+    pub checkpoints: CheckpointCounts,
 }
 
 impl Report {
@@ -117,6 +126,7 @@ impl Report {
         self.nested_steps += other.nested_steps;
         self.nested_calls += other.nested_calls;
         self.damage.add(&other.damage);
+        self.checkpoints.add(&other.checkpoints);
     }
 
     fn add_statistics(&mut self, statistics: &Statistics) {
@@ -232,6 +242,9 @@ impl Run {
             }
             self.stage.call(|calls| calls.any_call(&process.db));
             made += 1;
+            if self.drawn.kept.is_stored() && self.random.one_in(1, CALLS_BEFORE_READERS) {
+                self.stage.read_some_checkpoint();
+            }
             self.let_zombie_act();
             process = self.go_on(process);
             if self.drawn.rots {
@@ -245,6 +258,7 @@ impl Run {
         let nested = self.stage.nested();
         (self.report.nested_steps, self.report.nested_calls) = (nested.steps, nested.calls);
         self.report.damage.add(&self.stage.damage.counts());
+        self.report.checkpoints = self.stage.checkpoints.counts();
         self.report.fingerprint = self.stage.network.fingerprint();
         self.expect_whole_run();
         self.report
@@ -520,7 +534,28 @@ impl Run {
             !is_quiet || figures.remote_bytes <= figures.named_bytes + own,
             "more memory than the versions name: {figures:?}"
         );
+        self.drop_checkpoints(&next);
         next
+    }
+
+    /// All checkpoints are what they were. Then they are dropped, as a database with checkpoints cannot be.
+    fn drop_checkpoints(&self, process: &Process) {
+        for name in self.stage.checkpoints.sure() {
+            let is_read = (0..TRIES_TO_READ).any(|_| {
+                self.stage.start_again();
+                self.stage.read_checkpoint(&name)
+            });
+            assert!(is_read, "the checkpoint {name:?} cannot be read");
+        }
+        if self.drawn.kept.is_stored() {
+            let has_none = (0..TRIES_TO_DROP).any(|_| {
+                // The lease of who had the clone open runs out.
+                self.stage.network.clock().sleep(Duration::from_secs(1));
+                self.stage.drop_clone(process)
+            });
+            let are_dropped = has_none && self.stage.call(|calls| calls.drop_checkpoints(&process.db));
+            assert!(are_dropped || !self.drawn.is_faultless(), "checkpoints cannot be dropped");
+        }
     }
 
     fn destroy(&mut self, process: &Process) {
@@ -568,6 +603,9 @@ impl Run {
         assert!(operations >= self.operations);
         assert!(flushes >= 2 && compactions >= 3, "too little went on: {:?}", self.report);
         assert!(compactions <= MOST_COMPACTIONS * flushes, "compactions without end: {:?}", self.report);
+        let CheckpointCounts { made, dropped, read } = self.report.checkpoints;
+        let has_checkpoints = made > 0 && dropped > 0 && read > 0;
+        assert!(has_checkpoints || !self.drawn.kept.is_stored(), "no checkpoints: {:?}", self.report);
         // A storage that fails may be opened again before a fault that was to come; of several copies one may be lost.
         let Drawn { habits, kept, .. } = &self.drawn;
         let has_faults = crashes + kills + takeovers > 0 || habits.storage_fails || kept.has_copies();

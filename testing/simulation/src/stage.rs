@@ -2,6 +2,7 @@
 //! the network.
 
 use crate::calls::Calls;
+use crate::checkpoints::{Checkpoints, Contents, any_name};
 use crate::clock::DayClock;
 use crate::damage::Damage;
 use crate::draw::{Drawn, NAME};
@@ -96,6 +97,8 @@ impl Process {
     }
 }
 
+/// The name of a database that begins with a checkpoint.
+const CLONE: &str = "clone";
 /// Chance, one of so many waits, that a worker does something.
 const WORK: u64 = 8;
 /// Maximum number of calls inside one step.
@@ -145,6 +148,7 @@ pub(crate) struct Stage {
     /// The databases' clock.
     pub(crate) clock: Arc<DayClock>,
     pub(crate) damage: Arc<Damage>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
 }
 
 /// The time of day at which runs begin, in milliseconds since 1970.
@@ -153,11 +157,16 @@ const FIRST_DAY_MS: u64 = 1_000_000_000;
 impl Stage {
     pub(crate) fn new(seed: u64, drawn: Drawn) -> Self {
         let store = Store::new(drawn.kept);
-        Self::with(seed, drawn, store, FIRST_DAY_MS)
+        Self::with(seed, drawn, (store, Checkpoints::default()), FIRST_DAY_MS)
     }
 
-    /// A stage with what lies in a storage already, at a time of day.
-    pub(crate) fn with(seed: u64, drawn: Drawn, store: Option<Store>, time_ms: u64) -> Self {
+    /// A stage with what lies in a storage already, checkpoints among it, at a time of day.
+    pub(crate) fn with(
+        seed: u64,
+        drawn: Drawn,
+        (store, checkpoints): (Option<Store>, Checkpoints),
+        time_ms: u64,
+    ) -> Self {
         let mut random = Random::seeded(seed);
         let options = SimOptions {
             order: [Order::Total, Order::Writes, Order::None][random.below(3) as usize],
@@ -202,6 +211,7 @@ impl Stage {
             store,
             clock,
             damage: Arc::new(damage),
+            checkpoints: Arc::new(checkpoints),
             drawn: Arc::new(drawn),
         };
         stage.start_nodes();
@@ -247,7 +257,7 @@ impl Stage {
     }
 
     /// Starts all nodes. A lost node has lost part of a database that does not outlive it, so the others are restarted too.
-    fn start_again(&self) {
+    pub(crate) fn start_again(&self) {
         if self.numbers().any(|number| self.network.running(number).is_none()) {
             if !self.drawn.kept.outlives_nodes() {
                 self.crash_nodes();
@@ -309,19 +319,95 @@ impl Stage {
     }
 
     fn try_open(&self, takeover: bool) -> Result<Process, Error> {
-        let opened = self.open_once(takeover);
+        let opened = self.open_once(takeover, Db::open);
         if let Err(error) = &opened {
-            let mut explained = vec![ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Busy, ErrorKind::Fenced];
-            if self.drawn.habits.may_be_full {
-                explained.push(ErrorKind::Full);
-            }
-            if self.drawn.habits.storage_fails {
-                explained.extend([ErrorKind::Full, ErrorKind::Io]);
-            }
-            let is_explained = explained.contains(&error.kind()) || self.damage.explains(error.kind());
-            assert!(is_explained, "opening: {}: {error}", error.kind());
+            assert!(self.is_explained(error), "opening: {}: {error}", error.kind());
         }
         opened
+    }
+
+    /// Whether the faults of the run explain that a process could not open something.
+    fn is_explained(&self, error: &Error) -> bool {
+        let mut explained = vec![ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Busy, ErrorKind::Fenced];
+        if self.drawn.habits.may_be_full {
+            explained.push(ErrorKind::Full);
+        }
+        if self.drawn.habits.storage_fails {
+            explained.extend([ErrorKind::Full, ErrorKind::Io]);
+        }
+        explained.contains(&error.kind()) || self.damage.explains(error.kind())
+    }
+
+    /// Another process reads some checkpoint, while the owner goes on.
+    pub(crate) fn read_some_checkpoint(&self) -> bool {
+        let name = any_name(&mut lock(&self.inside).random);
+        self.read_checkpoint(name)
+    }
+
+    /// Another process reads a checkpoint, while the owner goes on. Returns false when a fault of the run kept it from
+    /// reading one that is there.
+    pub(crate) fn read_checkpoint(&self, name: &str) -> bool {
+        let before = self.enter(Running::Call);
+        let read = self.contents_of(name);
+        self.enter(before);
+        match read {
+            Ok(found) => self.checkpoints.expect(name, self.drawn.habits.order, &found),
+            Err(error) if self.checkpoints.is_sure(name) => {
+                let is_explained = self.is_explained(&error) || error.kind() == ErrorKind::Closed;
+                assert!(is_explained, "reading the checkpoint {name:?}: {}: {error}", error.kind());
+                return false;
+            }
+            Err(_) => {}
+        }
+        true
+    }
+
+    fn contents_of(&self, name: &str) -> Result<Contents, Error> {
+        let (is_clone, is_compacted, is_killed) = {
+            let random = &mut lock(&self.inside).random;
+            (random.one_in(1, 4), random.one_in(1, 2), random.one_in(1, 4))
+        };
+        // There may be no room for a second database.
+        let is_clone = is_clone && !self.drawn.habits.may_be_full;
+        let open = |clients: &[Arc<MemoryClient>], options: Options| match is_clone {
+            true => self.open_clone(clients, options, name),
+            false => Db::open_checkpoint(clients, options, name),
+        };
+        let reader = self.open_once(false, open)?;
+        let others = std::mem::replace(&mut lock(&self.inside).opening, reader.clients.clone());
+        let compacted = if is_clone && is_compacted { reader.db.compact_range(None, None) } else { Ok(()) };
+        let read = compacted.and_then(|()| contents(&reader.db));
+        if is_killed {
+            reader.kill();
+        }
+        // What it has found does not depend on how it ends.
+        let _ = reader.db.close();
+        if is_clone {
+            self.drop_clone(&reader);
+        }
+        reader.kill();
+        lock(&self.inside).opening = others;
+        read
+    }
+
+    /// Begins a database with a checkpoint, after the one before was dropped.
+    fn open_clone(&self, clients: &[Arc<MemoryClient>], options: Options, name: &str) -> Result<Db, Error> {
+        let storage = options.storage.as_ref().expect("checkpoints are in storage");
+        match Db::destroy_stored(storage, clients, CLONE) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => self.checkpoints.note_clone(true),
+        }
+        Db::clone_checkpoint(storage, NAME, name, CLONE)?;
+        Db::open(clients, Options { name: Some(CLONE.to_owned()), create_if_missing: false, ..options })
+    }
+
+    /// Drops the clone, with the links of a process. Returns whether it is gone.
+    pub(crate) fn drop_clone(&self, process: &Process) -> bool {
+        let storage = process.store.as_ref().expect("checkpoints are in storage").storage(0);
+        let dropped = Db::destroy_stored(&storage, process.clients(), CLONE);
+        let is_gone = dropped.map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true);
+        self.checkpoints.note_clone(!is_gone);
+        is_gone
     }
 
     /// An opening has failed. If it failed for damage in storage, it says where, a verification finds it as well, and it is
@@ -414,7 +500,12 @@ impl Stage {
         lock(&self.inside).losses
     }
 
-    fn open_once(&self, takeover: bool) -> Result<Process, Error> {
+    /// Begins a process that opens the database with `open`.
+    fn open_once(
+        &self,
+        takeover: bool,
+        open: impl FnOnce(&[Arc<MemoryClient>], Options) -> Result<Db, Error>,
+    ) -> Result<Process, Error> {
         let mut links: Vec<Arc<dyn Link>> = Vec::new();
         let mut clients = Vec::new();
         for number in self.numbers() {
@@ -441,7 +532,7 @@ impl Stage {
         let (storage, register) = if self.drawn.kept.is_stored() { (storage, None) } else { (None, storage) };
         let options = Options { takeover, clock, storage, register, ..self.drawn.engine.clone() };
         let others = std::mem::replace(&mut lock(&self.inside).opening, clients.clone());
-        let opened = Db::open(&clients, options);
+        let opened = open(&clients, options);
         lock(&self.inside).opening = others;
         let db = opened?;
         let found = opened_at(&db);
@@ -545,7 +636,7 @@ impl Stage {
 
     /// Returns calls on a database that was opened with the contents of `model`.
     pub(crate) fn new_calls(&self, random: Random, habits: Habits, db: &Db, model: Model) -> Calls {
-        Calls::new(random, habits, db, &self.clock, &self.damage, model)
+        Calls::new(random, habits, db, &self.clock, (&self.damage, &self.checkpoints), model)
     }
 
     /// Replaces the calls, and returns the earlier ones.
@@ -710,6 +801,20 @@ impl Stage {
         }
         self.enter(running);
     }
+}
+
+/// Reads all of a database, and one of its keys by itself.
+fn contents(db: &Db) -> Result<Contents, Error> {
+    let (mut iterator, mut entries) = (db.iter()?, Vec::new());
+    iterator.seek_to_first()?;
+    while iterator.valid() {
+        entries.push((iterator.key().to_vec(), iterator.value().to_vec()));
+        iterator.next()?;
+    }
+    if let Some((key, value)) = entries.get(entries.len() / 2) {
+        assert_eq!(db.get(key)?.as_ref(), Some(value), "key {key:?} of a checkpoint");
+    }
+    Ok(Contents { entries, time_ms: db.time_ms() })
 }
 
 impl Inside {

@@ -1,6 +1,6 @@
 //! Totals of many seeds, and the minimum of each count.
 
-use crate::{DamageCounts, Report};
+use crate::{CheckpointCounts, DamageCounts, Report};
 use std::fmt;
 
 /// Counts of several seeds.
@@ -71,6 +71,8 @@ impl fmt::Display for Totals {
              a log's last group; {copies} places in copies damaged: {found} found and {mended} mended, some of them once for each shard \
              that read them"
         )?;
+        let CheckpointCounts { made, dropped, read } = self.sum.checkpoints;
+        writeln!(f, "{made} checkpoints made, {dropped} dropped; {read} times one was read as a whole")?;
         write!(
             f,
             "a seed, least to median: {} calls, {} flushes, {} compactions, {} faults on purpose",

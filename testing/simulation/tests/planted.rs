@@ -11,7 +11,7 @@ use std::fmt::Debug;
 /// Number of seeds to try.
 const SEEDS: u64 = 400;
 /// Seeds that together show all bugs: they are tried first, that which shows the most before all others.
-const SHOWN_BY: [u64; 12] = [75, 61, 42, 60, 52, 23, 79, 5, 28, 10, 66, 9];
+const SHOWN_BY: [u64; 15] = [75, 61, 42, 60, 52, 23, 79, 5, 28, 10, 66, 9, 89, 6, 82];
 const OPERATIONS: u64 = 5000;
 const IMAGES: u64 = 30;
 const THREADS: usize = 2;
@@ -54,6 +54,7 @@ fn planted_bugs_are_found() {
     let of_engine = |bug, find| show(expect(bug, || plant(Some(bug)), || plant(None), find));
     let in_memory = Bug::OF_ORDER.into_iter().chain(Bug::OF_EXPIRY).chain(Bug::OF_MERGES);
     in_memory.chain(Bug::OF_SPACE).chain(OF_COPIES).for_each(|bug| of_engine(bug, by_run));
+    Bug::OF_CHECKPOINTS.into_iter().for_each(|bug| of_engine(bug, by_run));
     Bug::OF_STORAGE.into_iter().for_each(|bug| of_engine(bug, by_run_and_images));
     for bug in OF_STORAGE {
         show(expect(bug, || storage::plant(Some(bug)), || storage::plant(None), by_run_and_images));

@@ -1,5 +1,6 @@
 //! Objects that checkpoints name: they stay even if no version needs them.
 
+use crate::terms::planted::{Bug, instead_when_planted};
 use forebay_env::sync::{Mutex, lock};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +37,7 @@ impl Kept {
 
     /// Whether an object that nothing else needs must stay.
     pub(crate) fn holds_back(&self, object: &str) -> bool {
+        instead_when_planted!(Bug::DeleteUnderCheckpoints, false);
         let mut state = lock(&self.state);
         let is_kept = state.is_kept(object);
         if is_kept {

@@ -76,6 +76,8 @@ pub enum Bug {
     MoveMergedValues,
     /// A read that merges does not look beyond the first memtable that has operands.
     MergeOneMemtable,
+    /// Objects are deleted although a checkpoint names them.
+    DeleteUnderCheckpoints,
 }
 
 #[cfg(feature = "planted")]
@@ -109,6 +111,8 @@ impl Bug {
     pub const OF_SPACE: [Self; 1] = [Self::LeakCredits];
     /// The bugs that show when keys expire.
     pub const OF_EXPIRY: [Self; 2] = [Self::TimeGoesBack, Self::ExpireUnderSnapshots];
+    /// The bugs of checkpoints in storage.
+    pub const OF_CHECKPOINTS: [Self; 1] = [Self::DeleteUnderCheckpoints];
     /// The bugs of merges.
     pub const OF_MERGES: [Self; 2] = [Self::MoveMergedValues, Self::MergeOneMemtable];
     /// The bugs that show on one thread, where a waiting call runs other work.
