@@ -1,8 +1,7 @@
 //! Segments that this process holds: remote memory that is freed when nothing names it any more.
 //!
 //! Tables, memtables being flushed and jobs hold a [`Segment`] by `Arc`; versions hold tables, and readers hold
-//! versions. So a segment lives exactly as long as a version, snapshot or iterator needs it (dLSM V-B), without any
-//! list of pins.
+//! versions. So a segment lives exactly as long as a version, snapshot or iterator needs it (dLSM V-B).
 
 use crate::remote::endpoints::{Endpoints, Pool, Pooled};
 use crate::remote::index_cache::IndexCache;
