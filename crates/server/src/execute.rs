@@ -669,6 +669,26 @@ impl<'s> Executor<'s> {
         durations.add(carried as u64, self.shared.clock.now().saturating_sub(begun));
     }
 
+    /// Counts the calls of a run that are not counted yet, and notes those that took long.
+    fn count(&self, session: &Session, tally: &mut Tally<'_>, now_ms: u64) {
+        for Done { call: (command, arguments), took, outcome, waits } in tally.done.drain(..) {
+            if !waits {
+                command.count(self.shared, self.counters, session.spent, took, outcome.is_err(), now_ms);
+            } else if session.spent.is_none()
+                && let Some(counters) = self.counters.of_command(command.number)
+            {
+                counters.begin_wait(took);
+            }
+            self.measure(session, command, arguments, now_ms, took / 1000);
+            // A failure of the whole run is counted with its replies.
+            if let Err(failure) = outcome
+                && !failure.is_of_store()
+            {
+                self.counters.add_error(failure.message());
+            }
+        }
+    }
+
     /// Adds a command that took long to the slow log.
     fn measure(&self, session: &Session, command: &Command, arguments: Arguments<'_>, now_ms: u64, took_us: u64) {
         let config = &self.shared.config;
