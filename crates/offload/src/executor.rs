@@ -145,18 +145,11 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Span, StorageNeed, Ticket};
+    use crate::tests::package;
 
     /// Gives the executor a job. Returns whether it takes the job.
     fn assign(executor: &mut Executor, term: Term, job: u64) -> bool {
-        let package = Package {
-            kind: 16,
-            storage: StorageNeed::None,
-            ticket: Ticket { node: 1, incarnation: 1, job: 1, secret: 1 },
-            arguments: Span::default(),
-            memory_bytes: 1,
-            storage_bytes: 0,
-        };
+        let package = package(1, 0);
         let (name, attempt) = (JobName { database: 1, shard: 0, epoch: 1, job }, Attempt { term, number: 1 });
         executor.receive(&Message { term, name, attempt, body: Body::Assign { package } });
         executor.take_tasks().iter().any(|task| matches!(task, Task::Run { .. }))

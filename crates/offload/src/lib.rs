@@ -46,6 +46,8 @@ pub mod planted;
 mod planted;
 mod scheduler;
 mod stored;
+#[cfg(test)]
+mod tests;
 
 pub use election::{Election, Question, Register};
 pub use executor::{Executor, Task};

@@ -228,21 +228,14 @@ impl Default for Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Span, StorageNeed, Ticket};
+    use crate::tests::package;
 
     /// The owner looks for what an attempt has left in storage, unless there was none.
     #[test]
     fn who_is_asked_again_may_not_know_of_attempts() {
         use Reason::{Busy, Failed, Home, Lost, Near};
         let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
-        let package = Package {
-            kind: 16,
-            storage: StorageNeed::Own,
-            ticket: Ticket { node: 1, incarnation: 1, job: 1, secret: 1 },
-            arguments: Span::default(),
-            memory_bytes: 1,
-            storage_bytes: 1,
-        };
+        let package = package(1, 1);
         let cases = [
             (false, Home, Home),
             (false, Busy, Busy),

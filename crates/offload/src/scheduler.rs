@@ -437,8 +437,9 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Span, Ticket};
+    use crate::job::Span;
     use crate::load::Weights;
+    use crate::tests::package;
     use std::cell::Cell;
 
     /// The memory node of all jobs.
@@ -458,13 +459,6 @@ mod tests {
 
     fn beat(load: Load) -> Beat {
         Beat { term: Term(0), load, storage: StorageAccess::default(), running: Vec::new() }
-    }
-
-    fn package(memory_bytes: u64, storage_bytes: u64) -> Package {
-        let ticket = Ticket { node: 7, incarnation: 1, job: 1, secret: 1 };
-        let arguments = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
-        let storage = if storage_bytes > 0 { StorageNeed::Own } else { StorageNeed::None };
-        Package { kind: 16, storage, ticket, arguments, memory_bytes, storage_bytes }
     }
 
     fn name(job: u64) -> JobName {
