@@ -395,7 +395,7 @@ impl Run {
         }
         self.stage.call(Calls::release);
         self.end(process.db.clone());
-        let next = self.stage.open();
+        let next = self.successor().unwrap_or_else(|| self.stage.open());
         let has_outlived = self.drawn.kept.outlives_nodes() || next.has_nodes_of(&process);
         if self.drawn.habits.is_named && has_outlived {
             drop(process);
@@ -408,6 +408,15 @@ impl Run {
             calls.iter().for_each(|calls| self.report.add_calls(calls));
         }
         next
+    }
+
+    /// Another process that has taken the database over while the last one was ended.
+    fn successor(&mut self) -> Option<Process> {
+        let (_, successor) = self.stage.take_struck()?;
+        let successor = successor?;
+        self.report.takeovers += 1;
+        self.stage.set_process(&successor);
+        Some(successor)
     }
 
     /// Continues with the expected contents of a reopened database, and returns the earlier calls.
@@ -464,6 +473,10 @@ impl Run {
     }
 
     fn finish(&mut self, mut process: Process) {
+        // Who took over later would own the database, and nobody would go on with it.
+        self.stage.disarm();
+        process.store.iter().for_each(Store::forget_interrupt);
+        process = self.go_on(process);
         self.end_zombie();
         self.stage.damage.come_no_more();
         for tries in 0.. {
@@ -475,9 +488,6 @@ impl Run {
             self.stage.settle(&process.db);
             process = self.go_on(process);
         }
-        // Who took over now would own the database, and nobody would go on with it.
-        self.stage.disarm();
-        process.store.iter().for_each(Store::forget_interrupt);
         self.stage.call(|calls| calls.release());
         self.stage.neighbour.iter().for_each(|neighbour| neighbour.leave());
         if self.drawn.habits.may_be_full {
