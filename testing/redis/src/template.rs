@@ -5,7 +5,7 @@
 //! - `{k}` is a key of the family, or rarely of another type; `{m}` a member or field; `{e}` one of many elements; `{v}` a
 //!   value; `{i}` an index, `{j}` a number of three digits, `{n}` a small number that is not negative, `{f}` a number with
 //!   a fraction of eighths, `{g}` one with any fraction, rarely written as only C reads it, `{q}` the same without such
-//!   numbers: Redis's `SORT` takes one that was too small for an error of its own, `{t}` seconds until a key expires,
+//!   numbers: Redis's `SORT` mistakes a too small one for an error of its own, `{t}` seconds until a key expires,
 //!   `{ms}` milliseconds, `{at}` and `{atms}` the same since 1970, `{p}` a pattern, `{lex}` a bound of `ZRANGEBYLEX`,
 //!   `{sc}` one of `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`, `{lon}` and `{lat}` a
 //!   longitude and a latitude, `{len}` a length, `{unit}` its unit, `{sid}` the id of a stream's entry, `{hid}` one that
