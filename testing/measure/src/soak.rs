@@ -11,7 +11,7 @@
 //!
 //! Asserted: no call takes longer than a second; after a fifth of the time the space no longer
 //! grows; at the end, with all snapshots released and everything deleted and compacted, the database
-//! holds no byte of the memory node, and after it is closed, neither does its session.
+//! holds no byte of the memory node. After it is closed, its session holds none either.
 
 use crate::Outcome;
 use crate::processes::Forebay;
