@@ -275,7 +275,7 @@ impl Damage {
         matches!(lock(&self.state).episode, Some(Episode::Stored(_) | Episode::Read(_)))
     }
 
-    /// Whether the damage stays until it is taken back.
+    /// Whether the damage stays until it is undone.
     pub(crate) fn is_at_rest(&self) -> bool {
         matches!(lock(&self.state).episode, Some(Episode::Stored(_)))
     }
