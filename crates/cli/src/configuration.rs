@@ -155,7 +155,7 @@ impl Configuration {
             };
         }
         let parameters = matches.get_raw(PARAMETER).into_iter().flatten().map(|value| value.to_string_lossy());
-        // If a parameter is there twice, the last one counts.
+        // If a parameter occurs twice, the last one counts.
         let parameters: BTreeMap<String, String> = parameters
             .filter_map(|value| value.split_once('=').map(|(name, value)| (name.to_owned(), written(value))))
             .collect();

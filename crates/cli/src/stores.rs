@@ -518,7 +518,7 @@ pub enum Existing {
     /// An empty database replaces it. In storage, only a database that a benchmark made, and that nothing else has
     /// opened since, is replaced.
     Replaced,
-    /// An empty database replaces it, whoever made it.
+    /// An empty database replaces it, no matter who made it.
     Dropped,
 }
 

@@ -71,8 +71,9 @@ impl OwnedTree {
     /// order in which the tree was created there.
     ///
     /// # Errors
-    /// `Unavailable` when no node serves at an address; `Busy` while another process has it; `Invalid` when a node has something else of this
-    /// name, or the tree is on other nodes, or only a part of it is there; `Full` when a node has no memory for a new tree.
+    /// `Unavailable` when no node serves at an address; `Busy` while another process has the tree; `Invalid` when a node
+    /// has something else of this name, or the tree is on other nodes, or only a part of it exists; `Full` when a node
+    /// has no memory for a new tree.
     pub fn connect(addresses: &[NodeAddress], name: &str, options: TreeOptions) -> Result<Self, Error> {
         Self::over(sessions(addresses, &options)?, name, options, None)
     }

@@ -342,8 +342,8 @@ impl MemoryNode {
         self.workers.wake();
     }
 
-    /// Counts a refused call. Whether the link has had so many calls refused, since one was last served, that it
-    /// need not be heard any more.
+    /// Counts a refused call. Returns whether the link has had too many calls refused, since one was last served, to
+    /// be heard any more.
     fn is_flooding(&mut self, peer: PeerId) -> bool {
         self.links.get_mut(&peer.0).is_none_or(|link| {
             link.crowding += 1;

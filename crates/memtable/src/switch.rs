@@ -31,7 +31,7 @@
 //!    then no slot was seen to hold it. One of the two fences is first. If it is the reader's, the reclaimer sees the
 //!    slot. If it is the reclaimer's, the reader sees that the value is not current.
 //! 3. A slot is cleared with release after the last use, and the reclaimer's load acquires. So uses happen before the
-//!    drop. If a slot went on to another value, of the same or another reader, it was written by the same thread or by
+//!    drop. If a slot moved on to another value, of the same or another reader, it was written by the same thread or by
 //!    a compare-and-swap that continues the release sequence.
 //! 4. A value's address is not reused while a slot names it, so comparing addresses suffices.
 

@@ -41,7 +41,7 @@ pub struct ServerOptions {
     pub password: Option<Vec<u8>>,
     /// The file of users, which must exist.
     pub users_file: Option<PathBuf>,
-    /// Parameters of `CONFIG SET` with their values; if a parameter is there twice, the last one counts.
+    /// Parameters of `CONFIG SET` with their values; if a parameter occurs twice, the last one counts.
     pub parameters: Vec<(String, String)>,
     /// The file that `CONFIG REWRITE` changes.
     pub config_file: Option<Arc<dyn ConfigFile>>,

@@ -405,7 +405,7 @@ mod tests {
         client.bulk_load((0..1_000).map(|number| (key(number), b"12345678"))).unwrap();
         assert!(client.get(&key(999)).unwrap().is_some());
         let before = tree.cache_read().node(2, 999, &key(999)).cloned().unwrap();
-        // Only an inner node has so many words to freeze. Then a slot of its parent is reserved, the next swap enters
+        // Only an inner node has this many words to freeze. Then a slot of its parent is reserved, the next swap enters
         // the right half, and the one after that would complete the split.
         let other = Tree::open(&[session(&connector)], "tree", small()).unwrap();
         let mut dying = other.client().unwrap();

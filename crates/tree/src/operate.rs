@@ -584,7 +584,7 @@ impl TreeClient {
     }
 
     /// Lowers the number of reserved slots of a full bucket, where nobody has changed it since it was read. Each insert
-    /// of a key that is there, or that finds no memory for another leaf, raises it. It must not reach the bits above.
+    /// of a key that exists, or that finds no memory for another leaf, raises it. It must not reach the bits above.
     fn lower_reserved(&mut self, read: &ReadBucket) -> Result<(), Error> {
         let control = Bucket::new(&read.bytes).control();
         if control.generation() != read.leaf.generation() || control.reserved() < MANY_RESERVED {
@@ -788,7 +788,7 @@ mod tests {
         assert!(client.insert(key.bytes, b"value").unwrap());
         assert!(Control(client.read_word(0, at).unwrap()).reserved() < 100);
         assert_eq!(client.get(key.bytes).unwrap().as_deref(), Some(&b"value"[..]));
-        // The key is there.
+        // The key exists.
         let leaf = client.leaf(&key).unwrap();
         let (offset, _) = client.bucket_place(leaf, &key);
         let at = tree.memory.resolve(leaf.address(), offset).unwrap();

@@ -28,8 +28,8 @@ impl std::fmt::Debug for Node {
 pub struct Target {
     /// The back end's name.
     pub name: &'static str,
-    /// Starts a node; given the address of a node that has died, at the same address where the
-    /// back end can.
+    /// Starts a node. Given the address of a node that has died, it uses that address if the back end
+    /// can.
     pub start: Start,
 }
 

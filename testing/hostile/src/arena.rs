@@ -92,7 +92,7 @@ impl Arena {
     /// Makes the honest one do everything once. Returns the number of calls.
     ///
     /// # Panics
-    /// When anything of it fails.
+    /// When any of these calls fails.
     pub fn use_it(&self) -> u64 {
         self.victim.renew().expect("its session is renewed");
         let leased = self.lease();

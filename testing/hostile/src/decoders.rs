@@ -125,8 +125,7 @@ pub fn gathers(bytes: &[u8]) {
     }
 }
 
-/// The bytes with the number of bytes after the header in the header's field `length`, and with a right checksum at
-/// the end.
+/// Returns the bytes with the number of bytes after the header in the field `length`, and a right checksum at the end.
 fn repaired(bytes: &[u8], length: Range<usize>, header_bytes: usize) -> Vec<u8> {
     let mut frame = bytes.to_vec();
     let behind = bytes.len().saturating_sub(header_bytes).to_le_bytes();

@@ -69,7 +69,7 @@ fn arguments_that_nobody_may_pull() {
         arena.check();
     }
     assert_eq!(arena.figures("hostile").jobs, 0);
-    // More than allowed are refused, and invented ones are not believed.
+    // Arguments longer than allowed are refused, and an invented length is not believed.
     let (_link, mut endpoint) = hostile(&arena);
     endpoint.post(calls::SUBMIT_JOB, Arguments::Announced(u32::MAX)).unwrap();
     eventually("what is no request is counted", || arena.figures("hostile").malformed_messages == 1);
@@ -156,7 +156,7 @@ fn results_that_nobody_takes() {
         arena.use_it();
         arena.check();
     }
-    // A client that reads them gets them all.
+    // A client that reads its results gets them all.
     for endpoint in &mut endpoints {
         assert_eq!(endpoint.reply().unwrap().status, 0);
     }

@@ -85,8 +85,8 @@ pub(crate) enum Event {
     End(u32, Answer),
 }
 
-/// What happened to each key, in order. A client that is no longer heard of has an operation that
-/// does not end, and no later ones: its successor has another number.
+/// What happened to each key, in order. A client that disappears has an operation that does not end,
+/// and no later ones: its successor has another number.
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<BTreeMap<usize, Vec<Event>>>);
 
@@ -104,7 +104,7 @@ impl History {
         lock(&self.0).values().flatten().filter(|event| matches!(event, Event::Begin(..))).count() as u64
     }
 
-    /// Whether each key's events have an order that begins with these values and explains them.
+    /// Checks that each key's events have an order that begins with these values and explains the events.
     ///
     /// # Errors
     /// The events that have none.

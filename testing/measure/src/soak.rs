@@ -4,14 +4,14 @@
 //! node. Then, for the requested time:
 //!
 //! - one writer overwrites, deletes, deletes ranges and writes again what it deleted, so that the
-//!   amount of live data stays the same; it owns a model (the version of every key) and checks what
-//!   it reads against it;
+//!   amount of live data stays the same; it owns a model (the version of every key) and checks its
+//!   reads against the model;
 //! - one reader takes snapshots, reads through them, keeps them for up to three seconds, and reads
 //!   the same again: the results must be equal.
 //!
 //! Asserted: no call takes longer than a second; after a fifth of the time the space no longer
 //! grows; at the end, with all snapshots released and everything deleted and compacted, the database
-//! holds no byte of the memory node, and after it is closed nor does its session.
+//! holds no byte of the memory node. After it is closed, its session holds none either.
 
 use crate::Outcome;
 use crate::processes::Forebay;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! An entry is a key of the client's class, or what the client itself did to a key of the shared class. A
-//! state is the version of the value, or 0 for none. While both words differ it is open whether the
-//! write took effect.
+//! state is the version of the value, or 0 for none. While the two words differ, it is unknown whether
+//! the write took effect.
 
 use crate::common::Outcome;
 use std::fs::{File, OpenOptions};
@@ -62,7 +62,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().copied().map_or(0, u64::from_le_bytes)
 }
 
-/// A client's journal: its file, and the same in memory.
+/// A client's journal: its file, and a copy in memory.
 #[derive(Debug)]
 pub struct Journal {
     file: File,

@@ -9,11 +9,11 @@
 //!
 //! Each client owns a residue class of the keys: it knows the value of each and checks every answer
 //! exactly, including what a write says about the earlier value. All clients write a further class.
-//! There, a value must have been written, must not be older than one of the same writer that was seen
-//! before, and a writer's own value must be its last one. What a client knows is in its [`journal`],
-//! which outlives it. Its next life first reads all its keys, and finds all acknowledged writes and
-//! perhaps the one write that was not. In the end the driver checks the tree's invariants, and every key
-//! against the journals.
+//! There, a client must have written each value. A value must not be older than one of the same writer
+//! that was seen before. A writer's own value must be its last one. What a client knows is in its
+//! [`journal`], which outlives the client. Its next life first reads all its keys, and finds all
+//! acknowledged writes and perhaps the one write that was not acknowledged. In the end the driver checks
+//! the tree's invariants, and every key against the journals.
 //!
 //! | module | what |
 //! |---|---|

@@ -3,16 +3,15 @@
 //! A line is an agreement's sign, a weight, and words:
 //!
 //! - `{k}` is a key of the family, or rarely of another type; `{m}` a member or field; `{e}` one of many elements; `{v}` a
-//!   value; `{i}` an index,
-//!   `{j}` a number of three digits, `{n}` a small number that is not negative, `{f}` a number with a fraction of eighths, `{g}` one with any fraction,
-//!   rarely written as only C reads it, `{q}` the same without those: Redis's `SORT` takes what was too small there for an error of its own,
-//!   `{t}` seconds until a key expires,
-//!   `{ms}` milliseconds, `{at}` and `{atms}` the same since 1970, `{p}` a pattern, `{lex}` a bound of `ZRANGEBYLEX`, `{sc}` one of
-//!   `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`, `{lon}` and `{lat}` a
-//!   longitude and a latitude, `{len}` a length, `{unit}` its unit, `{sid}` the
-//!   id of a stream's entry, `{hid}` one that is likely, `{aid}` of a new one, `{rid}` the bound of a range of them,
-//!   `{script}` a script and `{lib}` a library (`crate::scripts`), `{gr}` a group, `{co}` a consumer, `{num}` a number that
-//!   is a part of the names `{wkey}` and `{okey}`;
+//!   value; `{i}` an index, `{j}` a number of three digits, `{n}` a small number that is not negative, `{f}` a number with
+//!   a fraction of eighths, `{g}` one with any fraction, rarely written as only C reads it, `{q}` the same without such
+//!   numbers: Redis's `SORT` mistakes a too small one for an error of its own, `{t}` seconds until a key expires,
+//!   `{ms}` milliseconds, `{at}` and `{atms}` the same since 1970, `{p}` a pattern, `{lex}` a bound of `ZRANGEBYLEX`,
+//!   `{sc}` one of `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`, `{lon}` and `{lat}` a
+//!   longitude and a latitude, `{len}` a length, `{unit}` its unit, `{sid}` the id of a stream's entry, `{hid}` one that
+//!   is likely, `{aid}` the id of a new entry, `{rid}` the bound of a range of ids, `{script}` a script and `{lib}` a
+//!   library (`crate::scripts`), `{gr}` a group, `{co}` a consumer, `{num}` a number that is a part of the names `{wkey}`
+//!   and `{okey}`;
 //! - `{m*}`, `{e*}`, `{k*}`, `{v*}` are one to four of them; `{kv*}`, `{mv*}`, `{fm*}` are pairs;
 //! - `(NX|XX|)` is one of these, each of them words or nothing.
 //!

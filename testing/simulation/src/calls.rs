@@ -1,5 +1,5 @@
-//! Random calls, each checked against a model. A call may fail in ways that the faults of the run allow. A write that fails
-//! has had no effect, unless it should have been durable: then the published numbers say whether it had one.
+//! Random calls, each checked against a model. A call may fail in ways that the faults of the run allow. A failed write has
+//! no effect, unless it should have been durable: then the published numbers say whether it had an effect.
 
 use crate::checkpoints::Checkpoints;
 use crate::clock::DayClock;
@@ -334,7 +334,7 @@ impl Calls {
         self.answered(result);
     }
 
-    /// A write under the condition that another key has a value, or none.
+    /// Makes a write under the condition that another key has a value, or has none.
     fn put_if(&mut self, db: &Db) {
         let (key, value, other) = (self.key(), self.value(), self.key());
         let is_there = self.model.get(&other, self.model.now()).is_some();
@@ -346,7 +346,7 @@ impl Calls {
         } else {
             batch.require_absent(&other)
         };
-        // Over several shards, a failed one may have taken numbers for nothing.
+        // Over several shards, a failed write may have taken numbers for nothing.
         let is_lowered = self.habits.may_fail_late() && self.shards > 1;
         let lowered = WriteOptions { durability: Some(Durability::None) };
         let options = if is_lowered { lowered } else { self.write_options() };

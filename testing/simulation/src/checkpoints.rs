@@ -1,17 +1,17 @@
-//! What somebody who reads a checkpoint must find.
+//! What a reader of a checkpoint must find.
 //!
 //! | last call for a checkpoint | what is found under its name, whatever happens to the owner |
 //! |---|---|
 //! | it was made | what the database held during the call |
 //! | a drop of it failed | the same, or nothing |
-//! | it was dropped | not that |
-//! | making it failed | nothing, what the database held during the call, or a checkpoint that lacks objects, as nobody keeps them. That may change at any time |
+//! | it was dropped | not that content |
+//! | making it failed | nothing, what the database held during the call, or a checkpoint that lacks objects, because nobody keeps them. What is found may change at any time |
 //!
-//! A call that has begun counts as failed until it returns. So what is said here is right at every moment, also in the middle of
-//! a call. A process whose database was taken over before the call drops nothing. Names are used again.
+//! A call that has begun counts as failed until it returns. So the table holds at every moment, also in the middle of a
+//! call. A process whose database was taken over before the call drops nothing. Names are reused.
 //!
-//! Who reads a checkpoint opens it as it is, or begins a clone with it, which may be compacted first. At most one clone
-//! is left when its process is killed. Until it is dropped, a checkpoint that it needs is not.
+//! A reader opens a checkpoint as it is, or begins a clone with it, which may be compacted first. At most one clone is
+//! left when its process is killed. Until that clone is dropped, a checkpoint that it needs is not dropped.
 
 use crate::model::Model;
 use forebay_base::KeyOrder;
@@ -51,11 +51,11 @@ impl CheckpointCounts {
 /// What is known of a name.
 #[derive(Debug, Clone, Default)]
 struct Named {
-    /// What the checkpoint holds that was made.
+    /// What the checkpoint that was made holds.
     made: Option<Arc<Model>>,
     /// A drop of it has begun.
     may_be_gone: bool,
-    /// What those hold of which it is not known that they were made.
+    /// What the checkpoints hold that may or may not have been made.
     unsure: Vec<Arc<Model>>,
 }
 
@@ -72,7 +72,7 @@ impl Named {
 #[derive(Debug, Clone, Default)]
 struct State {
     names: BTreeMap<String, Named>,
-    /// A clone may read what one of them names.
+    /// A clone may exist, which reads what one of the checkpoints names.
     may_have_clone: bool,
     counts: CheckpointCounts,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Contents {
 }
 
 impl Checkpoints {
-    /// The same as known now.
+    /// Returns a copy of what is known now.
     pub(crate) fn copy(&self) -> Self {
         Self { state: Mutex::new(lock(&self.state).clone()) }
     }
@@ -108,12 +108,12 @@ impl Checkpoints {
         lock(&self.state).may_have_clone
     }
 
-    /// Whether there is a checkpoint of a name for sure.
+    /// Whether a checkpoint of a name certainly exists.
     pub(crate) fn is_sure(&self, name: &str) -> bool {
         lock(&self.state).names.get(name).is_some_and(Named::is_sure)
     }
 
-    /// The names of which there are checkpoints for sure.
+    /// Returns the names whose checkpoints certainly exist.
     pub(crate) fn sure(&self) -> Vec<String> {
         let state = lock(&self.state);
         state.names.iter().filter(|(_, named)| named.is_sure()).map(|(name, _)| name.clone()).collect()
@@ -142,7 +142,7 @@ impl Checkpoints {
             let found = found.entries.iter().map(|(key, value)| (&key[..], &value[..]));
             model.entries(order, model.now()).eq(found)
         };
-        // An older one is hidden by one that is there for sure.
+        // A checkpoint that certainly exists hides older ones.
         let others = named.unsure.iter().filter(|_| !named.is_sure());
         let is_right = named.made.iter().chain(others).any(holds);
         assert!(is_right, "the checkpoint {name:?} holds {} entries, and not what it did", found.entries.len());
@@ -153,12 +153,12 @@ impl Checkpoints {
         change(names.entry(name.to_owned()).or_default(), counts)
     }
 
-    /// A checkpoint is being made.
+    /// Notes that a checkpoint is being made.
     pub(crate) fn make(&self, name: &str, model: Model) {
         self.with(name, |named, _| named.unsure.push(Arc::new(model)));
     }
 
-    /// It was made.
+    /// Notes that the checkpoint was made.
     pub(crate) fn made(&self, name: &str) {
         self.with(name, |named, counts| {
             assert!(!named.is_sure(), "a second checkpoint {name:?} was made");
@@ -167,7 +167,7 @@ impl Checkpoints {
         });
     }
 
-    /// It was not made. Returns whether there may be another one of the name.
+    /// Notes that the checkpoint was not made. Returns whether another one of the name may exist.
     pub(crate) fn not_made(&self, name: &str) -> bool {
         self.with(name, |named, _| {
             drop(named.unsure.pop());
@@ -175,7 +175,7 @@ impl Checkpoints {
         })
     }
 
-    /// A checkpoint is being dropped. Returns whether it was there for sure.
+    /// Notes that a checkpoint is being dropped. Returns whether it certainly existed.
     pub(crate) fn drop_begins(&self, name: &str) -> bool {
         self.with(name, |named, _| {
             let was_sure = named.is_sure();
@@ -184,12 +184,12 @@ impl Checkpoints {
         })
     }
 
-    /// A clone needs it: it stays.
+    /// Notes that the checkpoint stays, because a clone needs it.
     pub(crate) fn stays(&self, name: &str) {
         self.with(name, |named, _| named.may_be_gone = false);
     }
 
-    /// It is gone.
+    /// Notes that the checkpoint is gone.
     pub(crate) fn is_gone(&self, name: &str) {
         self.with(name, |named, _| *named = Named { unsure: std::mem::take(&mut named.unsure), ..Named::default() });
     }

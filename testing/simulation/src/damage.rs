@@ -6,22 +6,22 @@
 //!
 //! | where | how long | what is found meanwhile | afterwards |
 //! |---|---|---|---|
-//! | an object or a file at rest in storage | until it is taken back, at the latest when the database does not open | what was written, or an error of damage; opening fails with one that names the object, and a verification finds it as well | all works again |
+//! | an object or a file at rest in storage | until it is undone, at the latest when the database does not open | what was written, or an error that reports damage; opening fails with an error that names the object, and a verification finds the damage | all works again |
 //! | what one read of storage returns | once | the same | all works again |
 //! | the memory of one node of a database with copies | until the copies are looked at | what was written, and no error: another copy is whole | no copy is damaged, and no other node is needed |
 //!
-//! While a copy is damaged, no other node is lost: two failures are one more than two copies survive. So only the run
-//! loses links of such a database.
+//! While a copy is damaged, no other node is lost: two failures are one more than two copies survive. So the network
+//! breaks no links of such a database by chance: only the run does.
 //!
 //! # What cannot be told from a torn write
 //!
 //! A frame of a log in files counts as damaged only if a later frame says that it was durable. The frames of the last
 //! group have no later frame, so damage to them looks like a power failure in the middle of them
 //! (`docs/formats/log.md`, decision 0033). Then the last group is cut, although it was acknowledged, and opening says
-//! so (`Recovery::cuts`). A database may lack nothing else, and only if the damage is in a log in files, and stays: see
-//! [`Damage::may_take_a_group`]. A log in objects has no such end, as an object exists as a whole or not at all. A log
-//! in memory has marks (`docs/formats/log-mark.md`), and another copy. Frames are aligned to 8 bytes, and at most one
-//! is damaged at a time, so at most one group is.
+//! so (`Recovery::cuts`). A database may lack nothing else. It may lack this group only if the damage is in a log in
+//! files and stays: see [`Damage::may_take_a_group`]. A log in objects has no such end, because an object exists as a
+//! whole or not at all. A log in memory has marks (`docs/formats/log-mark.md`), and another copy. Frames are aligned to
+//! 8 bytes, and at most one frame is damaged at a time, so at most one group is.
 
 use crate::draw::{Drawn, Kept};
 use crate::store::Store;
@@ -275,7 +275,7 @@ impl Damage {
         matches!(lock(&self.state).episode, Some(Episode::Stored(_) | Episode::Read(_)))
     }
 
-    /// Whether the damage stays until it is taken back.
+    /// Whether the damage stays until it is undone.
     pub(crate) fn is_at_rest(&self) -> bool {
         matches!(lock(&self.state).episode, Some(Episode::Stored(_)))
     }

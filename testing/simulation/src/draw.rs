@@ -91,9 +91,9 @@ impl Drawn {
         }
     }
 
-    /// Whether a call may hold a lock while it waits for the network: a step inside it would wait for that lock for ever. A change of
-    /// members holds one. So does a lease of memory for a job, which a call makes for copies that a worker makes in
-    /// storage.
+    /// Whether a call may hold a lock while it waits for the network: a step inside it would wait for that lock for ever.
+    /// A change of members holds a lock. So does a lease of memory for a job, which a call makes for copies that a worker
+    /// makes in storage.
     pub(crate) fn calls_hold_locks(&self) -> bool {
         self.kept.is_registered_in_nodes() || (self.kept.is_stored() && self.workers > 0)
     }

@@ -7,7 +7,7 @@ use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error};
 use std::sync::atomic::Ordering;
 
-/// Times that all checkpoints are tried to be dropped.
+/// Tries to drop all checkpoints.
 const TRIES_TO_DROP: usize = 20;
 
 impl Calls {

@@ -21,7 +21,7 @@
 //! fail, replies are lost, and requests may be carried out late. What must be found afterwards follows from the
 //! durability of each write (see `journal`).
 //!
-//! Bytes in storage, on their way from it, and in copies in memory are damaged (see `damage`, which says what must be found then).
+//! Bytes are damaged in storage, on their way from it, and in copies in memory. `damage` says what must be found then.
 //!
 //! Checkpoints of a database on storage are made and dropped. Now and then another process reads one, while the owner works
 //! and is struck (see `checkpoints`).

@@ -20,7 +20,7 @@ struct Version {
     value: Option<Vec<u8>>,
     /// When the value expires, if it is not replaced before.
     expiry_ms: Option<u64>,
-    /// The value after that: what operands after the expired value make of none.
+    /// The value after the expiry: what the operands after the expired value make of no value.
     afterwards: Option<Vec<u8>>,
 }
 

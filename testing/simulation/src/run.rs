@@ -19,31 +19,31 @@ use std::time::Duration;
 const WHOLE_RUN: u64 = 20_000;
 /// Calls of a process after its database was taken over.
 const ZOMBIE_CALLS: u64 = 300;
-/// Maximum number of compactions per flushed memtable, requested compactions included. More than any run needs, and
-/// less than a run that picks the same compaction again and again.
+/// Maximum number of compactions per flushed memtable, requested compactions included. Every run needs fewer. A run that
+/// picks the same compaction again and again has more.
 const MOST_COMPACTIONS: u64 = 50;
 /// Maximum bytes of a shard's manifest, including its spare, and of the memory it holds for a flush while memory is
 /// short. A log is several times as long as the longest version was.
 const OWN_BYTES: u64 = 512 << 10;
 
-/// Calls for each fault of a storage that fails.
+/// Calls between two faults of a storage that fails, on average.
 const FAULTLESS_CALLS: u64 = 200;
-/// Calls for each time that somebody opens such a storage again.
+/// Calls between two reopenings of such a storage, on average.
 const CALLS_BEFORE_RESTART: u64 = 1000;
-/// Calls for each time that nodes that were lost are started again.
+/// Calls between two restarts of lost nodes, on average.
 const CALLS_BEFORE_NODES: u64 = 200;
-/// Calls for each time that a checkpoint is read.
+/// Calls between two reads of a checkpoint, on average.
 const CALLS_BEFORE_READERS: u64 = 100;
 /// Tries to read a checkpoint.
 const TRIES_TO_READ: usize = 200;
 /// Tries to drop a clone, one a second.
 const TRIES_TO_DROP: usize = 20;
-/// Calls for each time that something is damaged, and calls until that ends.
+/// Calls until something is damaged, and calls until the damage meets a strike or ends, on average.
 const CALLS_BEFORE_DAMAGE: u64 = 120;
 const CALLS_OF_DAMAGE: u64 = 100;
-/// Background work that failed is tried again by then.
+/// Time within which failed background work is tried again.
 const UNTIL_TRIED_AGAIN: Duration = Duration::from_millis(400);
-/// Tries to have damaged copies mended.
+/// Tries to repair damaged copies.
 const TRIES_TO_MEND: usize = 50;
 /// Maximum number of deliberate faults of a database with copies.
 const MOST_FAULTS_OF_COPIES: u64 = 12;
@@ -68,7 +68,7 @@ pub struct Report {
     pub operations: u64,
     /// Failed calls that the faults explain.
     pub failed: u64,
-    /// Of these, calls that failed because the memory was full.
+    /// Of the failed calls, those that failed because the memory was full.
     pub full: u64,
     /// Memtables flushed.
     pub flushes: u64,
@@ -86,7 +86,7 @@ pub struct Report {
     pub crashes: u64,
     /// Compute nodes killed deliberately.
     pub kills: u64,
-    /// Of these, those whose storage lost power.
+    /// Of these kills, those whose storage lost power.
     pub power_losses: u64,
     /// Databases taken over while their process lived.
     pub takeovers: u64,
@@ -201,7 +201,7 @@ impl Drop for Run {
 
 impl Run {
     fn new(seed: u64, options: &RunOptions) -> Self {
-        // Whatever ran on this thread before.
+        // What ran on this thread before may have set another turn.
         set_turn(0);
         let mut random = Random::seeded(seed);
         let drawn = draw(&mut random);
@@ -309,7 +309,7 @@ impl Run {
         }
     }
 
-    /// Something is damaged; or somebody opens the database with what is damaged; or that is so no more.
+    /// Begins damage. While something is damaged, strikes the process so that the database is opened, or ends the damage.
     fn rot(&mut self, process: &Process) {
         if !self.stage.damage.is_under_way() {
             if self.chance.one_in(1, CALLS_BEFORE_DAMAGE) {
@@ -326,15 +326,15 @@ impl Run {
         }
     }
 
-    /// Takes back what is damaged in storage, or has damaged copies be whole again. Then all is right. Returns whether that could be
-    /// done now.
+    /// Restores what is damaged in storage, or repairs damaged copies. Then nothing is damaged. Returns whether that
+    /// could be done now.
     fn end_damage(&mut self, process: &Process) -> bool {
         if self.stage.damage.node().is_some() && !self.mend_copies(process) {
             return false;
         }
         let is_of_storage = self.stage.damage.is_of_storage();
         if is_of_storage {
-            // It may remember damage for ever, as nothing that it tries succeeds.
+            // The zombie may remember damage for ever, because nothing that it tries succeeds.
             self.end_zombie();
         }
         self.stage.damage.end(self.stage.store().as_ref());
@@ -348,7 +348,7 @@ impl Run {
         true
     }
 
-    /// Has all copies be looked at. Afterwards none is damaged.
+    /// Checks and repairs all copies. Afterwards none is damaged.
     fn mend_copies(&mut self, process: &Process) -> bool {
         let looked = process.db.mend_copies(&mut |_| ());
         let Some(report) = self.stage.call(|calls| calls.answered(looked)) else { return false };
@@ -360,12 +360,13 @@ impl Run {
         is_looked_at
     }
 
-    /// A database may not notice the loss of a node that holds little or nothing of it. Somebody notices in the end.
+    /// Whether somebody gives up a process that lost a node or lacks copies. A database may not notice the loss of a node
+    /// that holds little or nothing of it.
     fn is_given_up(&mut self, process: &Process) -> bool {
         self.random.one_in(1, 500) && (!self.stage.lives_on(process) || process.db.missing_copies() > 0)
     }
 
-    /// A storage that fails may have to be opened again. Somebody does that in the end.
+    /// Whether somebody reopens a storage that fails. That may be necessary.
     fn is_restarted(&mut self) -> bool {
         self.drawn.habits.storage_fails && self.random.one_in(1, CALLS_BEFORE_RESTART)
     }
@@ -378,7 +379,7 @@ impl Run {
         successor
     }
 
-    /// The machine of all processes loses power.
+    /// Cuts the power of the machine on which all processes run.
     fn lose_power(&mut self, process: &Process) {
         self.report.power_losses += 1;
         process.kill();
@@ -390,7 +391,7 @@ impl Run {
     /// Reopens the database after it has failed for good.
     fn open_again(&mut self, process: Process) -> Process {
         if self.drawn.rots {
-            // It would remember damage that is taken back meanwhile.
+            // The zombie would remember damage that is undone meanwhile.
             self.end_zombie();
         }
         self.stage.call(Calls::release);
@@ -410,7 +411,7 @@ impl Run {
         next
     }
 
-    /// Another process that has taken the database over while the last one was ended.
+    /// Returns the process that took the database over while the last one was being ended, if any.
     fn successor(&mut self) -> Option<Process> {
         let (_, successor) = self.stage.take_struck()?;
         let successor = successor?;
@@ -436,7 +437,7 @@ impl Run {
         calls
     }
 
-    /// A process whose database was taken over continues as if nothing had happened.
+    /// Lets a process whose database was taken over continue as if nothing had happened.
     fn let_zombie_act(&mut self) {
         let Some(zombie) = &mut self.zombie else { return };
         if !self.random.one_in(1, 4) {
@@ -452,7 +453,7 @@ impl Run {
         }
     }
 
-    /// Nothing in its memtables can be flushed, and it learns that it was taken over.
+    /// Ends the zombie. It can flush nothing from its memtables, and learns that it was taken over.
     fn end_zombie(&mut self) {
         let Some(Zombie { process, mut calls, .. }) = self.zombie.take() else { return };
         if calls.journal.has_more_than_durable() {
@@ -473,7 +474,7 @@ impl Run {
     }
 
     fn finish(&mut self, mut process: Process) {
-        // Who took over later would own the database, and nobody would go on with it.
+        // A process that took over later would own the database, and nobody would continue with that process.
         self.stage.disarm();
         process.store.iter().for_each(Store::forget_interrupt);
         process = self.go_on(process);
@@ -514,7 +515,7 @@ impl Run {
         self.stage.expect_nothing_in_use();
     }
 
-    /// Whatever filled the memory: when everything is deleted, there is room, for several memtables.
+    /// Deletes everything. Whatever filled the memory, there must be room for several memtables then.
     fn make_room(&mut self, mut process: Process) -> Process {
         let much = MEMTABLES_AFTER * self.drawn.engine.write_buffer_bytes;
         for _ in 0..100 {
@@ -548,7 +549,7 @@ impl Run {
         next
     }
 
-    /// All checkpoints are what they were. Then they are dropped, as a database with checkpoints cannot be.
+    /// Checks that all checkpoints are what they were, and drops them: a database with checkpoints cannot be dropped.
     fn drop_checkpoints(&self, process: &Process) {
         for name in self.stage.checkpoints.sure() {
             let is_read = (0..TRIES_TO_READ).any(|_| {
@@ -559,7 +560,7 @@ impl Run {
         }
         if self.drawn.kept.is_stored() {
             let has_none = (0..TRIES_TO_DROP).any(|_| {
-                // The lease of who had the clone open runs out.
+                // The lease of the process that had the clone open runs out.
                 self.stage.network.clock().sleep(Duration::from_secs(1));
                 self.stage.drop_clone(process)
             });
@@ -592,7 +593,7 @@ impl Run {
         let may_remain = !self.drawn.is_faultless() || !self.stage.lives_on(process);
         assert!(is_gone || may_remain, "a database that nobody has open cannot be dropped");
         if !is_gone {
-            // A broken link, or a node that was lost with its part: all nodes go, with everything that they hold.
+            // A link broke, or a node was lost with its part: all nodes are crashed, with everything that they hold.
             self.stage.crash_nodes();
         }
     }
@@ -600,7 +601,7 @@ impl Run {
     fn end(&mut self, db: Db) {
         self.stage.forget();
         self.report.add_statistics(&db.statistics());
-        // It returns the error that it had failed with.
+        // A failed database returns the error that it had failed with.
         let _ = db.close();
     }
 
@@ -616,7 +617,7 @@ impl Run {
         let CheckpointCounts { made, dropped, read } = self.report.checkpoints;
         let has_checkpoints = made > 0 && dropped > 0 && read > 0;
         assert!(has_checkpoints || !self.drawn.kept.is_stored(), "no checkpoints: {:?}", self.report);
-        // A storage that fails may be opened again before a fault that was to come; of several copies one may be lost.
+        // A storage that fails may be reopened before a planned fault comes. One of several copies may be lost.
         let Drawn { habits, kept, .. } = &self.drawn;
         let has_faults = crashes + kills + takeovers > 0 || habits.storage_fails || kept.has_copies();
         assert!(has_faults && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);

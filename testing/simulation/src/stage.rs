@@ -77,7 +77,7 @@ pub(crate) struct Process {
     lives: Vec<NodeIdentity>,
     /// Its handle on the storage.
     pub(crate) store: Option<Store>,
-    /// The end of its log, which may have been acknowledged, was cut, as it was damaged.
+    /// The end of its log was cut because it was damaged. That end may have been acknowledged.
     pub(crate) may_lack_a_group: bool,
 }
 
@@ -99,11 +99,11 @@ impl Process {
 
 /// The name of a database that begins with a checkpoint.
 const CLONE: &str = "clone";
-/// Chance, one of so many waits, that a worker does something.
+/// A worker does something at one of this many waits, on average.
 const WORK: u64 = 8;
 /// Maximum number of calls inside one step.
 const CALLS_INSIDE_STEP: u32 = 200;
-/// Steps that settle a database, unless nothing is left to do before.
+/// Maximum number of steps that settle a database.
 const MOST_STEPS: u32 = 2000;
 
 struct Inside {
@@ -114,7 +114,7 @@ struct Inside {
     /// nobody flushes what the calls write.
     calls_left: u32,
     process: Option<Process>,
-    /// The sessions of the process that is opening the database: that may wait for as long as a lease.
+    /// The sessions of the process that is opening the database. Opening may wait for as long as a lease.
     opening: Vec<Arc<MemoryClient>>,
     /// The next strike, the number of waits before it, and whether only those of steps count.
     armed: Option<(Strike, u64, bool)>,
@@ -126,7 +126,7 @@ struct Inside {
     next_renewal: Nanos,
     may_be_fenced: Arc<AtomicBool>,
     is_alone: Arc<AtomicBool>,
-    /// The worker that does something sleeps.
+    /// The worker that is working sleeps.
     a_worker_sleeps: bool,
     /// Nodes that may still be lost. A database whose nodes are its register does not survive more.
     losses_left: u32,
@@ -160,7 +160,7 @@ impl Stage {
         Self::with(seed, drawn, (store, Checkpoints::default()), FIRST_DAY_MS)
     }
 
-    /// A stage with what lies in a storage already, checkpoints among it, at a time of day.
+    /// Returns a stage on a storage with its contents, checkpoints included, at a time of day.
     pub(crate) fn with(
         seed: u64,
         drawn: Drawn,
@@ -220,7 +220,7 @@ impl Stage {
         stage
     }
 
-    /// Ends everything: nobody works any more while somebody waits. Until then the network holds this stage.
+    /// Ends everything: nobody works any more while somebody waits. Until this call the network holds this stage.
     pub(crate) fn leave(&self) {
         self.network.clear_progress_hook();
         self.forget();
@@ -272,7 +272,7 @@ impl Stage {
         self.store.iter().for_each(|store| store.lose_power(random));
     }
 
-    /// What lies in storage, on a handle of its own.
+    /// Returns the storage, on a handle of its own.
     pub(crate) fn store(&self) -> Option<Store> {
         self.store.as_ref().map(Store::handle)
     }
@@ -280,7 +280,7 @@ impl Stage {
     /// Crashes a node; everything that it held is lost.
     pub(crate) fn crash_node(&self) {
         let number = 1 + lock(&self.inside).random.below(self.nodes.len() as u64) as u32;
-        // Of copies, the others are needed while one is damaged.
+        // While one copy is damaged, the other copies are needed.
         self.network.crash(self.damage.node().map_or(number, |life| life.node));
     }
 
@@ -338,14 +338,14 @@ impl Stage {
         explained.contains(&error.kind()) || self.damage.explains(error.kind())
     }
 
-    /// Another process reads some checkpoint, while the owner goes on.
+    /// Reads some checkpoint in another process, while the owner continues.
     pub(crate) fn read_some_checkpoint(&self) -> bool {
         let name = any_name(&mut lock(&self.inside).random);
         self.read_checkpoint(name)
     }
 
-    /// Another process reads a checkpoint, while the owner goes on. Returns false when a fault of the run kept it from
-    /// reading one that is there.
+    /// Reads a checkpoint in another process, while the owner continues. Returns false when a fault of the run kept the
+    /// process from reading a checkpoint that exists.
     pub(crate) fn read_checkpoint(&self, name: &str) -> bool {
         let before = self.enter(Running::Call);
         let read = self.contents_of(name);
@@ -380,7 +380,7 @@ impl Stage {
         if is_killed {
             reader.kill();
         }
-        // What it has found does not depend on how it ends.
+        // What the reader has found does not depend on how it ends.
         let _ = reader.db.close();
         if is_clone {
             self.drop_clone(&reader);
@@ -390,7 +390,7 @@ impl Stage {
         read
     }
 
-    /// Begins a database with a checkpoint, after the one before was dropped.
+    /// Drops the previous clone, and begins a new one with a checkpoint.
     fn open_clone(&self, clients: &[Arc<MemoryClient>], options: Options, name: &str) -> Result<Db, Error> {
         let storage = options.storage.as_ref().expect("checkpoints are in storage");
         match Db::destroy_stored(storage, clients, CLONE) {
@@ -410,9 +410,9 @@ impl Stage {
         is_gone
     }
 
-    /// An opening has failed. If it failed for damage in storage, it says where, a verification finds it as well, and it is
-    /// taken back: now the database opens. A verification finds nothing if a commit that came late needs the object no
-    /// more. Then the database opens as it is.
+    /// Ends damage in storage that made an opening fail, so that the database opens. The error must name the damaged
+    /// object. A verification finds the damage, unless a late commit no longer needs the object: then the database opens
+    /// as it is.
     fn end_damage_if_it_was_met(&self, store: &Store, error: Option<&Error>) {
         let Some(error) = error.filter(|error| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported))
         else {
@@ -430,7 +430,7 @@ impl Stage {
         self.damage.end(Some(store));
     }
 
-    /// Somebody waits. Damages something if it is time, and nothing runs for a memory node.
+    /// Damages something if it is time. Called while somebody waits and nothing runs for a memory node.
     fn let_rot(&self) {
         if !self.damage.is_due() {
             return;
@@ -442,7 +442,7 @@ impl Stage {
         let which = lock(&self.inside).random.below(self.nodes.len() as u64) as usize;
         let is_whole = process.links.iter().all(|link| link.is_alive()) && self.lives_on(&process);
         let (Some(node), Some(life)) = (self.nodes.get(which), self.network.running(which as u32 + 1)) else { return };
-        // Those who are being joined have less than the others.
+        // Nodes that are joining have less than the others.
         if is_whole && process.db.missing_copies() == 0 {
             lock(node).iter().for_each(|node| self.damage.damage_node(node, life));
         }
@@ -461,7 +461,7 @@ impl Stage {
         Ok((link, client))
     }
 
-    /// Starts nodes that were lost, and has copies of the database made there.
+    /// Starts nodes that were lost, and adds them to the database, which makes copies there.
     pub(crate) fn bring_nodes_back(&self, process: &mut Process) {
         self.start_nodes();
         for number in self.numbers() {
@@ -483,9 +483,9 @@ impl Stage {
         self.set_process(process);
     }
 
-    /// Loses a node, if the database survives that: all its copies are there, also those that the process has not noticed to
-    /// be lost, and its register needs no other node. Nor is the process cut off from one: it may be naming the other as the only
-    /// one in the register just now, as that has answered it, and then that must not be lost.
+    /// Loses a node, if the database survives that. All its copies must exist: a loss that the process has not noticed
+    /// counts too. Its register must survive the loss. The process must not be cut off from a node either: it may just
+    /// then be recording in the register that only the node that answered is left, and that node must not be lost.
     fn lose_node(&self, process: &Process) {
         let is_linked = process.links.iter().all(|link| link.is_alive());
         let has_all = is_linked && process.db.missing_copies() == 0 && self.lives_on(process);
@@ -529,7 +529,7 @@ impl Stage {
             self.store.iter().for_each(|of| self.damage.damage_opening(of, store.as_ref()));
         }
         let storage = store.as_ref().map(|store| store.storage(nonce));
-        // What one process has found expired, the next one does not find, either, as far as the clock goes on.
+        // The clock returns to its latest time, so the next process does not find what an earlier one found expired.
         self.clock.advance(0);
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let (storage, register) = if self.drawn.kept.is_stored() { (storage, None) } else { (None, storage) };
@@ -550,12 +550,12 @@ impl Stage {
         drop(process);
     }
 
-    /// Schedules a strike on the process after some more waits: any, or those of steps, which commit.
+    /// Schedules a strike on the process after some more waits: any waits, or only those of steps, which commit.
     pub(crate) fn arm(&self, strike: Strike, waits: u64, only_of_steps: bool) {
         lock(&self.inside).armed = Some((strike, waits, only_of_steps));
     }
 
-    /// Takes back a strike that is scheduled and has not come.
+    /// Cancels a strike that is scheduled and has not come.
     pub(crate) fn disarm(&self) {
         lock(&self.inside).armed = None;
     }
@@ -664,8 +664,8 @@ impl Stage {
         self.step_among_calls(db, CALLS_INSIDE_STEP)
     }
 
-    /// Runs steps until there is nothing to do, or for long: a log without an interval can always be shipped. Nobody makes
-    /// calls meanwhile, because what they write may be more than a step does.
+    /// Runs steps until there is nothing to do, or until [`MOST_STEPS`]: a log without an interval can always be shipped.
+    /// Nobody makes calls meanwhile, because calls may write more than a step handles.
     pub(crate) fn settle(&self, db: &Db) {
         let _settled = (0..MOST_STEPS).all(|_| self.step_among_calls(db, 0));
     }
@@ -682,7 +682,7 @@ impl Stage {
         std::mem::replace(&mut lock(&self.inside).running, running)
     }
 
-    /// Renews the sessions when it is time, whoever waits. A step inside a call may wait longer than a lease for a job
+    /// Renews the sessions when it is time, no matter who waits. A step inside a call may wait longer than a lease for a job
     /// whose reply is lost.
     fn renew_sessions(&self) {
         let mut inside = lock(&self.inside);
@@ -709,8 +709,8 @@ impl Stage {
         inside.next_renewal = self.network.clock().now() + RENEWAL.as_nanos() as Nanos;
     }
 
-    /// Lets the nodes do what there is to do. Returns whether all of them could: code that runs on behalf of a node does not
-    /// wait for it.
+    /// Lets the nodes do their work. Returns whether all of them could: code that runs on behalf of a node does not wait for
+    /// that node.
     fn step_nodes(&self) -> bool {
         let mut all = true;
         for node in self.nodes.iter() {
@@ -723,10 +723,10 @@ impl Stage {
         all
     }
 
-    /// A worker does something, or, if one is doing something, it may be struck.
+    /// Lets a worker do something. If one is already working, it may be struck.
     fn let_workers_work(&self) {
         let mut inside = lock(&self.inside);
-        // Whoever renews sessions does so on a thread of its own, which waits for no worker.
+        // A renewal of sessions stands for a separate thread, which waits for no worker.
         if inside.a_worker_sleeps || inside.next_renewal == Nanos::MAX {
             return;
         }
@@ -753,7 +753,7 @@ impl Stage {
         }
     }
 
-    /// Somebody waits for the network.
+    /// Does the work of others while somebody waits for the network.
     fn work_while_waiting(&self) {
         let is_outside = self.step_nodes();
         self.renew_sessions();

@@ -1,4 +1,4 @@
-//! Bugs planted in the engine and in its storage. Some seed, or some image of the storage, finds each of those that can show on
+//! Bugs planted in the engine and in its storage. Some seed, or some image of the storage, finds each bug that can show on
 //! one thread. `crates/engine/tests/planted_threads.rs` finds those that show only between threads.
 
 use forebay_engine::planted::{Bug, plant};
@@ -10,7 +10,7 @@ use std::fmt::Debug;
 
 /// Number of seeds to try.
 const SEEDS: u64 = 400;
-/// Seeds that together show all bugs: they are tried first, that which shows the most before all others.
+/// Seeds that together show all bugs. They are tried first, beginning with the seed that shows the most.
 const SHOWN_BY: [u64; 15] = [75, 61, 42, 60, 52, 23, 79, 5, 28, 10, 66, 9, 89, 6, 82];
 const OPERATIONS: u64 = 5000;
 const IMAGES: u64 = 30;
@@ -38,13 +38,14 @@ fn by_run(seed: u64) -> Result<(), String> {
     run_seed(seed, &RunOptions { operations: OPERATIONS }).map(|_| ())
 }
 
-/// By images, too, which only what lies in storage has.
+/// Looks also with images, which only a database in storage has.
 fn by_run_and_images(seed: u64) -> Result<(), String> {
     by_run(seed)?;
     run_images(seed, IMAGES).map(|_| ())
 }
 
-/// One test for all bugs, in sequence: a bug is planted for the whole process. What finds one must find nothing without it.
+/// One test for all bugs, in sequence: a bug is planted for the whole process. A seed that finds a bug must find nothing
+/// without it.
 #[test]
 fn planted_bugs_are_found() {
     let showing = Mutex::new(BTreeSet::new());
@@ -66,7 +67,7 @@ fn planted_bugs_are_found() {
     });
 }
 
-/// Expects one of the seeds to find a bug while it is planted, and says which. They run side by side.
+/// Expects one of the seeds to find a bug while it is planted, and returns that seed. Seeds run side by side.
 fn expect(bug: impl Debug, plant: impl Fn(), uproot: impl Fn(), find: Finder) -> u64 {
     let (seeds, found) = (Mutex::new(SHOWN_BY.into_iter().chain(0..SEEDS)), Mutex::new(None));
     plant();

@@ -1,6 +1,6 @@
 //! The suite that every back end passes.
 //!
-//! Each case works below a prefix of its own, and uses only what every back end keeps, according to
+//! Each case works below a prefix of its own, and relies only on what every back end promises, according to
 //! [`forebay_storage`].
 
 use bytes::Bytes;

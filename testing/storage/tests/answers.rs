@@ -165,7 +165,7 @@ fn start() -> (Arc<Mutex<Bucket>>, Storage) {
     (bucket, Storage::open("s3://bucket", options).unwrap())
 }
 
-/// Neither reaches the library.
+/// Neither such an endpoint nor such a URL reaches the library.
 #[test]
 fn what_names_no_service_is_refused() {
     let open = |url: &str, settings: &[(&str, &str)]| {
@@ -218,7 +218,7 @@ fn an_upload_that_is_gone_is_begun_again() {
     assert_eq!(stream(&storage, TWO_PARTS), Ok(()));
 }
 
-/// Its parts take room until then, and no list shows them.
+/// Until it is removed, its parts take room, and no list shows them.
 #[test]
 fn an_upload_of_which_a_part_fails_is_removed() {
     let (bucket, storage) = start();
@@ -298,7 +298,7 @@ fn signed_names_are_tried_again_where_that_helps() {
     plan("GET", Fault::Refused("500 Internal Server Error", "InternalError"));
     assert_eq!(&read().unwrap(), b"456");
     assert!(lock(&bucket).faults.is_empty());
-    // A refusal that lasts is an answer, and so is one that makes no sense: not all that there is was asked for.
+    // A refusal that lasts is an answer. So is an answer that makes no sense: a range was asked for, not the whole object.
     let lasting = [
         (Fault::Refused("403 Forbidden", "AccessDenied"), ErrorKind::AccessDenied),
         (Fault::Refused("400 Bad Request", "ExpiredToken"), ErrorKind::AccessDenied),

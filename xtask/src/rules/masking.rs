@@ -43,7 +43,7 @@ pub(super) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Length of the comment or literal at the front of `rest`, if one is there.
+/// Length of the comment or literal at the front of `rest`, if there is one.
 fn masked_length(rest: &[u8], follows_identifier: bool) -> Option<usize> {
     match rest {
         [b'/', b'/', ..] => Some(rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len())),

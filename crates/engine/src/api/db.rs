@@ -741,7 +741,7 @@ impl Db {
         copied.add_node(name, client, &self.inner.options)
     }
 
-    /// Checks in storage whether this process still owns the database, and whether its commits are there. An owner that
+    /// Checks in storage whether this process still owns the database, and whether its commits exist. An owner that
     /// writes learns of another owner from its commits and syncs, and of missing commits from its commits. An owner
     /// that only reads learns of neither. A database without storage loses its memory instead.
     ///

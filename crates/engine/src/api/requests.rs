@@ -1,12 +1,12 @@
 //! Requests: writes that may be tried again and take effect once (`docs/formats/requests.md`, `docs/decisions/0083`).
 //!
 //! A table has one entry for each client: the number of its last request that was written, and the answer. The entry is
-//! part of the request's own batch, so both are there or neither is, wherever the batch goes.
+//! part of the request's own batch, so both exist or neither does, wherever the batch goes.
 //!
 //! ```text
 //!   loop   snapshot, and the client's entry as of it
 //!            its number is the request's   it was written: answer what the entry says, once that is durable
-//!            its number is a later one     Invalid: the client has gone on
+//!            its number is a later one     Invalid: the client has moved on
 //!            else                          batch and entry, if nobody has written the entry since the snapshot
 //!                                            written      answer
 //!                                            conflict     over the entry: again; else it is the batch's own

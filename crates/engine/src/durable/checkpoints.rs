@@ -30,10 +30,10 @@
 //! forgotten.
 //!
 //! A checkpoint that could not be made is dropped the same way. Its put may arrive after that, and after what it names is
-//! gone. So the owner's commits go on saying that the drop is decided.
+//! gone. So the owner's commits continue to say that the drop is decided.
 //!
-//! Nobody commits where backups are: there an object says it. The next process that copies or drops a backup takes it
-//! back, or, if the checkpoint is gone, deletes the rest.
+//! Nobody commits where backups are: there an object says that a backup is being dropped. The next process that copies
+//! or drops a backup takes this back, or, if the checkpoint is gone, deletes the rest.
 //!
 //! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the checkpoint's
 //! database, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
@@ -60,7 +60,7 @@ const PIECE_BYTES: u64 = 4 << 20;
 pub struct BackupSummary {
     /// Objects that the checkpoint names.
     pub objects: u64,
-    /// Objects that were copied; the others were there.
+    /// Objects that were copied; the others existed already.
     pub objects_copied: u64,
     /// Bytes that were copied.
     pub bytes_copied: u64,
@@ -76,8 +76,9 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
         return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a checkpoint {name:?} already")));
     }
     let objects = place.storage.objects();
-    // Its objects are kept before a later commit can make garbage of them. It is there before one can let go of what a
-    // clone has from another database, whose owner looks at the commits first, and then at the checkpoints.
+    // The checkpoint's objects are kept before a later commit can make garbage of them. The checkpoint exists before such
+    // a commit can release what a clone has from another database, whose owner looks at the commits first, and then at
+    // the checkpoints.
     let (id, put) = register.read(|committed, commit| {
         let id = CheckpointId::new(name, commit)?;
         let checkpoint = without_memory(committed)?;
@@ -87,8 +88,8 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
         Ok((id, put))
     })?;
     put.map_err(Error::from).and_then(|()| register.confirm()).inspect_err(|_| {
-        // The object may be there, or arrive later. The commits of this owner go on saying that it is dropped, so no clone
-        // begins with it, and the next owner deletes it. What waits meanwhile is left to the next owner.
+        // The object may exist, or arrive later. The commits of this owner continue to say that it is dropped, so no
+        // clone begins with it, and the next owner deletes it. What waits meanwhile is left to the next owner.
         if decide_drop(place, register, &id).and_then(|()| delete_decided(place, &id)).is_ok() {
             drop(kept.remove(&id.to_string()));
         }
@@ -282,7 +283,7 @@ fn check_there(place: &Place, id: &CheckpointId) -> Result<()> {
     if place.is_there(&place.checkpoint(id)?)? { Ok(()) } else { Err(gone(place, id)) }
 }
 
-/// The error for a checkpoint that was there and no longer is.
+/// The error for a checkpoint that existed and no longer does.
 fn gone(place: &Place, id: &CheckpointId) -> Error {
     newest(place, id.name()).map_or_else(|error| error, |_| replaced(id))
 }
@@ -472,7 +473,7 @@ fn begin_drop(place: &Place, id: &CheckpointId, bytes: Bytes) -> Result<()> {
     })
 }
 
-/// Finishes drops of backups that others began. If the checkpoint is there, nothing else was deleted, and it stays.
+/// Finishes drops of backups that others began. If the checkpoint exists, nothing else was deleted, and it stays.
 /// Returns those that are dropped now.
 ///
 /// # Errors

@@ -76,7 +76,7 @@ mod tests {
         // The shard that shipped first is cut, with all that follows.
         assert_eq!(ends(&[shard(15, &[(10, x)]), shard(5, &[])]), [9, 5]);
         assert_eq!(ends(&[shard(9, &[]), shard(8, &[(6, x)])]), [9, 5]);
-        // A part is there up to its last record, or not.
+        // A part exists up to its last record, or not at all.
         assert_eq!(ends(&[shard(11, &[(10, x)]), shard(7, &[(6, x)])]), [9, 5]);
     }
 

@@ -244,7 +244,7 @@ impl Place {
             )
         };
         let has_parts = || Ok::<_, Error>(has_segments()? || !self.unneeded_logs(|_| true)?.is_empty());
-        // Commits come first: if somebody is creating a database now, one is there.
+        // Commits come first: if somebody is creating a database now, a commit exists.
         Ok(history.commits.is_empty() && has_parts()? && self.history()?.commits.is_empty())
     }
 

@@ -69,7 +69,7 @@ impl Remains {
     /// The same for a database that still exists, and that nobody can open from here on.
     ///
     /// # Errors
-    /// `Busy` when checkpoints or backups are there, which may need it; those of the storage.
+    /// `Busy` when checkpoints or backups exist, which may need it; those of the storage.
     pub(crate) fn of_undropped(place: &Place, last: Tombstone) -> Result<Self> {
         check_unneeded(place)?;
         place.sweep();
@@ -90,7 +90,7 @@ impl Remains {
     /// Deletes what is left.
     ///
     /// # Errors
-    /// `Busy` when checkpoints or backups are there, which may need it; those of the storage: list what is left, and
+    /// `Busy` when checkpoints or backups exist, which may need it; those of the storage: list what is left, and
     /// call again.
     pub(crate) fn delete(self, place: &Place) -> Result<()> {
         check_unneeded(place)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   joins            it gets, from now on, the segments of each change, except new parts of the log
-//!   segments         those that were there before, and the parts of the log that are full; then those that only readers need
+//!   segments         those that existed before, and the parts of the log that are full; then those that only readers need
 //!   the log stands still for a moment:
 //!     open part      and the spare ones
 //!     commit         the version with the new places, at the members; at the new one a manifest with all of it

@@ -1,8 +1,8 @@
 //! Copies segments to storage, and back from there.
 //!
 //! A version in storage names a segment only once an object holds a copy of it: its second placement. Segments are read
-//! back from remote memory, whoever wrote them, and put several at a time. A segment that memory has lost is read from its
-//! object into new memory.
+//! back from remote memory, no matter who wrote them, and several are put at a time. A segment that memory has lost is
+//! read from its object into new memory.
 
 use crate::remote::objects::{Objects, object_of};
 use crate::remote::pipeline::{Pipeline, read_range};

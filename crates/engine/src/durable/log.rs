@@ -337,8 +337,8 @@ impl Log {
         self.wants_parts.load(Ordering::Relaxed) && self.wants_parts.swap(false, Ordering::Relaxed)
     }
 
-    /// Makes a part ahead, if too few are there and the log is in use. Returns whether it did. Only one thread does
-    /// this.
+    /// Makes a part ahead, if too few spare ones exist and the log is in use. Returns whether it did. Only one thread
+    /// does this.
     ///
     /// # Errors
     /// As [`Log::make_durable`].

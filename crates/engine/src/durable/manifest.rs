@@ -290,7 +290,7 @@ impl Log {
         }
     }
 
-    /// Whether what was written to the manifest is there.
+    /// Whether the manifest holds what was written to it.
     fn is_whole(&self) -> Result<bool> {
         let bytes = read_range(&mut *self.remote.background()?, self.pair.log.at(0)?, self.length)?;
         Ok(checksum_append(0, &bytes) == self.checksum)

@@ -166,14 +166,14 @@ fn is_unfinished<'p>(mut parts: impl Iterator<Item = &'p Part> + Clone) -> Resul
     if !parts.clone().any(|part| part.config.to_finish) {
         return Ok(false);
     }
-    // All of the database was there before the first store said so.
+    // All of the database existed before the first store said so.
     parts.try_fold(true, |so_far, part| match part.store.root(FINISHED) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(so_far),
         root => Ok(so_far && root?.is_none()),
     })
 }
 
-/// Says in a store that all of its database is there.
+/// Says in a store that all of its database exists.
 ///
 /// # Errors
 /// `NotFound` when it was dropped; `Unavailable`.

@@ -256,7 +256,7 @@ impl Cell {
         }
     }
 
-    /// What the cell says, whoever owns it.
+    /// Returns what the cell says, no matter who owns it.
     fn said(&self) -> Result<Option<MembersRecord>> {
         match self.store.root(CELL) {
             Ok(root) => Ok(root.map(|(_, root)| MembersRecord::decode(&root)).transpose()?),

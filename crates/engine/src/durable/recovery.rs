@@ -463,7 +463,7 @@ impl Found {
             let is_log = log.parts.iter().any(|(part, _)| part.id() == id);
             let copy = match self.version.segment(id) {
                 Some(info) if !is_log => held(&self.remote, id, info).map_err(NotHeld::Itself)?,
-                // What is there already is written once more: a reader after a crash finds it all the same.
+                // What exists already is written once more: a reader after a crash finds it all the same.
                 Some(info) if self.is_writable(info) => {
                     let copy = held(&self.remote, id, info).map_err(NotHeld::Itself)?;
                     copies::copy_into(segment, &copy, Some(&copy), used, IfDamaged::Copy)?;

@@ -401,7 +401,7 @@ mod tests {
         (place, claimed.begin(committed).unwrap(), version)
     }
 
-    /// Another shard, or the log, may make a commit count before the thread whose commit it was goes on.
+    /// Another shard, or the log, may make a commit count before the thread whose commit it was continues.
     #[test]
     fn a_commit_that_failed_and_may_count_is_told_as_such_whoever_makes_it_count() {
         let objects = MemoryObjects::new();

@@ -248,9 +248,9 @@ impl StorageLog {
         if self.is_broken.load(Ordering::Relaxed) { self.check(Ok(())) } else { Ok(()) }
     }
 
-    /// Refuses a write that is to be durable while shipments fail: what is there is shipped first. Otherwise the write
-    /// would be visible and not durable, and so would all that follow. The log needs room for those before it
-    /// continues.
+    /// Refuses a write that is to be durable while shipments fail: what the log holds already is shipped first.
+    /// Otherwise the write would be visible and not durable, and so would all that follow. The log needs room for those
+    /// before it continues.
     ///
     /// # Errors
     /// As [`StorageLog::check_usable`] and [`StorageLog::make_durable`].

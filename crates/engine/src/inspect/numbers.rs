@@ -197,7 +197,7 @@ mod tests {
             [ALL; 2]
         );
         assert_eq!(lost(&[], false), [ALL; 2]);
-        // A header is damaged, and all frames are there.
+        // A header is damaged, and all frames exist.
         let damage = nothing().damage;
         assert_eq!(lost(&[Rescued { damage: damage.clone(), ..begin() }, behind(end + 64)], false), [8, NONE]);
         let whole = || part(0, &[(0, &[5, 6]), (1, &[10])]);

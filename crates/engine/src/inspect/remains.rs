@@ -23,7 +23,7 @@ impl Remains {
     /// Reads an object block by block.
     pub(crate) fn read(object: &BlockObject) -> Self {
         let directory = object.directory();
-        // The directory was verified, and an object that it describes is there.
+        // The directory was verified, and an object that it describes exists.
         let mut bytes = vec![0; directory.length() as usize];
         let mut holes = Vec::new();
         let mut offset = 0;

@@ -20,7 +20,7 @@
 //! 2. If the newest record of a key cannot be read, and has no other copy, the key is lost. An older value is not handed out.
 //! 3. Without the register, a table may be found that a compaction had replaced and whose object was not yet deleted,
 //!    and what a deposed owner wrote. So a key that was deleted may come back, and a write that was never acknowledged
-//!    may be there. This is noted.
+//!    may appear. This is noted.
 //! 4. Operands become a value only where it is known which of them a compaction had merged already: what the tables of
 //!    the register's versions hold counts, and after them the logs. Otherwise the key is lost.
 //! 5. What an object or a log still holds may be dead: overwritten or deleted, by what a compaction has dropped since.

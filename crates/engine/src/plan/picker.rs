@@ -724,7 +724,7 @@ fn range<'t>(order: KeyOrder, tables: impl Iterator<Item = &'t Arc<TableMetadata
     })
 }
 
-/// Whether a table begins behind the end of another one of its level. Where a range deletion goes on in the next table,
+/// Whether a table begins after the end of another one of its level. Where a range deletion continues in the next table,
 /// both have the same key there.
 pub(crate) fn begins_behind(order: KeyOrder, table: &TableMetadata, end: &OwnedKey) -> bool {
     match order.compare(&table.properties.smallest.user_key, &end.user_key) {

@@ -7,7 +7,7 @@
 //! | | |
 //! |---|---|
 //! | begins | when the shard has rested for [`Options::settle_after`](crate::terms::Options::settle_after), nothing else is due, and more than an eighth of the records' bytes are outside of their table's longest run |
-//! | only | where compactions cluster, all tables are in memory and are to stay there, and memory stays plenty even if each record is there twice for a while |
+//! | only | where compactions cluster, all tables are in memory and are to stay there, and memory stays plenty even if each record exists twice for a while |
 //! | continues | level by level and table by table, as [`manual`](crate::plan::manual) says; its steps come before others |
 //! | ends | when it is done, when one of these conditions no longer holds, or when the ledger has no memory for a step; and at once when the shard no longer rests: what is under way is installed |
 //!

@@ -127,7 +127,7 @@ impl Space {
     }
 
     /// The percentage such that freeing all segments of which more is dead brings the dead bytes to `most_bytes` or
-    /// less; 100 when they are there already.
+    /// less; 100 when they are that few already.
     pub(crate) fn percent_to(&self, most_bytes: u64) -> u64 {
         let mut dead_bytes = [0u64; 101];
         for (length, live) in self.segments.values() {

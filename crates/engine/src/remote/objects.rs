@@ -136,7 +136,7 @@ impl Objects {
             let (id, info, directory) = writer.finish()?;
             Ok((id, info, self.cache.open_as(self.storage.open(&name)?, name.as_str(), directory)))
         };
-        // It may be there although the reply was lost, and nothing else ever has its name.
+        // The object may exist although the reply was lost, and nothing else ever has its name.
         finish().inspect_err(|_| self.discard(name.as_str()))
     }
 

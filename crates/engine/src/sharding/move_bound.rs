@@ -28,8 +28,8 @@
 //!    shard is given keys, its old copies of them are deleted.
 //! 4. A bound is recorded after all acknowledged writes of the chunk are in the destination's tables, and before
 //!    anybody writes the chunk there. Whatever a kill leaves of both shards, no flushed write is lost and no key has
-//!    two owners. Each bound has one record. While it is unknown whether that counts, the chunk stays held, and whoever
-//!    wants to write it, or to move a bound, records it again.
+//!    two owners. Each bound has one record. While it is unknown whether that record counts, the chunk stays held, and
+//!    a thread that wants to write the chunk, or to move a bound, records the bound again.
 
 use crate::read::merged::Chain;
 use crate::scan::iterator::ShardIterator;

@@ -329,7 +329,7 @@ fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str, his
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         dropped => dropped?,
     }
-    // Only if it is there: a late request to delete it would hit what another process has begun since.
+    // Only if it exists: a late request to delete it would hit what another process has begun since.
     let unfinished = place.unfinished()?;
     if place.is_there(&unfinished)? {
         place.storage.objects().delete(&unfinished)?;

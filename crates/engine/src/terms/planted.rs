@@ -32,7 +32,7 @@ pub enum Bug {
     TablesAheadOfLog,
     /// The log in storage is trimmed before tables hold what it held.
     TrimEarly,
-    /// A group of the log in storage counts when only a part of it is there.
+    /// A group of the log in storage counts when only a part of it exists.
     HalfGroups,
     /// A sync that failed is taken for a success.
     FailedSyncForgotten,

@@ -201,7 +201,7 @@ impl Tree {
     /// `Io` when there is no memory.
     pub(crate) fn end_writes(&self) -> Result<SequenceNumber> {
         let _changing = lock(&self.changing);
-        // Relaxed: whoever installs a memtable later takes the same lock.
+        // Relaxed: a thread that installs a memtable later takes the same lock.
         self.writes_ended.store(true, Ordering::Relaxed);
         let view = Arc::clone(&self.view.load());
         let _ = view.active.memtable.end_early();
@@ -220,7 +220,7 @@ impl Tree {
         self.view.replace(Arc::new(View { active: next, sealed, version: Arc::clone(&view.version) }));
     }
 
-    /// A memtable behind number `last` into which nothing fits.
+    /// Returns a memtable after number `last` into which nothing fits.
     fn ended_memtable(&self, last: SequenceNumber) -> Result<Arc<Buffer>> {
         let buffer = Buffer::allocate(&self.blocks, &self.options, last, MIN_RECORD_BYTES, false)?;
         let _ = buffer.memtable.end_early();

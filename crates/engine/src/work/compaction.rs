@@ -106,7 +106,7 @@ impl Shard {
         Ok((result, io.created.into_values().collect()))
     }
 
-    /// Lets an executor or the memory node run a job, if one is there.
+    /// Lets an executor or the memory node run a job, if one exists.
     pub(crate) fn run_elsewhere(
         &self,
         remote: &Arc<Remote>,

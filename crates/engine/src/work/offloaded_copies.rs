@@ -1,9 +1,9 @@
 //! Copies of new segments in storage, made by an executor (O3-LSM 4.3): a flush's bytes go from the memory node to the
 //! storage, and not over this node.
 //!
-//! A copy is the object with its segment's number, whoever makes it. All attempts would write the same bytes, so it
-//! does not matter which of them did. What counts is that all copies are in this node's storage before a commit names
-//! them. This node checks that itself, whatever an executor says.
+//! A copy is the object with its segment's number, no matter who makes it. All attempts would write the same bytes, so
+//! it does not matter which of them did. What counts is that all copies are in this node's storage before a commit
+//! names them. This node checks that itself, whatever an executor says.
 
 use crate::remote::objects::{Objects, need_of};
 use crate::remote::segment::Segment;

@@ -11,7 +11,7 @@
 //!
 //! Last comes the memory that was held for this (see `room`). The index, which is in one piece, takes it first. Each
 //! part is a segment of its own and begins with a record, so readers need not know of parts. So a flush finds room as
-//! long as there are free bytes in pieces of a [`MOST_PARTS`]th of a block, whoever divides them.
+//! long as there are free bytes in pieces of a [`MOST_PARTS`]th of a block, no matter what divides them.
 
 use crate::durable::log::Stretch;
 use crate::plan::room::MOST_PARTS;

@@ -71,7 +71,7 @@ impl WriteBatch {
 
     /// The batch is written only if `key` has no value. If it has one, nothing is written, and the error is of kind
     /// [`Conflict`](forebay_base::ErrorKind::Conflict). This and all other conditions are checked at the one moment at
-    /// which the batch becomes part of the order of writes, whoever else writes meanwhile.
+    /// which the batch becomes part of the order of writes, no matter who else writes meanwhile.
     pub fn require_absent(&mut self, key: &[u8]) -> &mut Self {
         self.require(key, Demand::Absent)
     }

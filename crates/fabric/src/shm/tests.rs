@@ -442,7 +442,7 @@ fn links_that_are_never_closed_take_the_places_of_their_user() {
     raw_link(&path);
 }
 
-/// Whoever may read a folder may lock it.
+/// A process that may read a folder may lock it.
 #[test]
 fn a_node_does_not_wait_for_good_for_a_folder_that_somebody_keeps_locked() {
     let folder = std::env::temp_dir().join(format!("forebay-{}-locked", std::process::id()));

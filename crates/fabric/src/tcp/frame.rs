@@ -222,7 +222,7 @@ pub(super) struct Decoded<'a> {
 }
 
 /// Decodes the frame at the front of `input`; `None` while it is incomplete. A frame that is too long is refused as soon as
-/// its header is there.
+/// its header has arrived.
 ///
 /// Always inlined: out of line, a frame goes through memory twice before it is used, which adds a fifth to a node's time
 /// for an operation.

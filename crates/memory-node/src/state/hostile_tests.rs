@@ -565,7 +565,7 @@ fn tenants_that_have_nothing_left_make_room_for_others() {
         }
     }
     assert!(state.all_tenants().len() <= most);
-    // Whoever has a link stays, as do the two that are listed.
+    // Tenants that have a link stay, as do the two that are listed.
     let mut state = State::new(settings(EXTENTS, 3, 3), &tenants());
     for link in 1..=last - 2 {
         state.link_opened(link, &identity(&format!("secret:{link}"))).unwrap();

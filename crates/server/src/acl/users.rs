@@ -76,7 +76,7 @@ impl Users {
         lock(&self.users).get(name).cloned()
     }
 
-    /// Whether this user is there, and was not deleted.
+    /// Whether this user exists, and was not deleted.
     pub fn has(&self, user: &Arc<User>) -> bool {
         self.find(user.name()).is_some_and(|found| Arc::ptr_eq(&found, user))
     }

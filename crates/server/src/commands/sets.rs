@@ -59,7 +59,7 @@ pub(crate) fn add(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8]) -> Ou
     Ok(is_new)
 }
 
-/// Removes a member. Returns true when it was there.
+/// Removes a member. Returns true when the set had it.
 fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8]) -> Outcome<bool> {
     let key = cx.keys.layout().hashed_element(cx.space(), set.now.id, member);
     let is_there = cx.keys.writes().get(&key)?.is_some();

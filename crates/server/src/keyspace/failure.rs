@@ -37,7 +37,7 @@ impl Failure {
     pub const NOT_INTEGER: Self = Self::text("ERR value is not an integer or out of range");
     /// An argument is no floating-point number.
     pub const NOT_FLOAT: Self = Self::text("ERR value is not a valid float");
-    /// The key that must be there is not.
+    /// The key that must exist does not.
     pub const NO_SUCH_KEY: Self = Self::text("ERR no such key");
     /// An index is out of range.
     pub const OUT_OF_RANGE: Self = Self::text("ERR index out of range");

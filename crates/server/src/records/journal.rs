@@ -4,7 +4,7 @@
 //!
 //! A batch of several changes is first written as a *journal*: records of the tree that hold all of it. Then its
 //! changes are made, one after another, and then the journal is ended. The process that opens the tree next makes again
-//! the changes of each journal that its writer has not ended. So either all of a batch is there or nothing. Each writer
+//! the changes of each journal that its writer has not ended. So either all of a batch exists or nothing. Each writer
 //! has a *slot* meanwhile, and a slot has at most one journal.
 //!
 //! ```text

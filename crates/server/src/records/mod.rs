@@ -1,7 +1,7 @@
 //! Where records are stored: the only module that knows the engines. It knows neither keys of clients nor commands.
 //!
 //! A record is a key of an engine with its value. Both engines keep records in the bytewise order of their keys. What
-//! is written together is there together, for every reader, and also when the process is killed.
+//! is written together appears together, for every reader, and also when the process is killed.
 //!
 //! | module | holds |
 //! |---|---|

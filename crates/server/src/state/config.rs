@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn what_threads_set_at_once_is_the_same_wherever_it_is_asked_for() {
         let (config, together) = (Config::default(), std::sync::Barrier::new(2));
-        // Each one counts what differs, and goes on: the other one would wait forever for a thread that has failed.
+        // Each one counts what differs, and continues: the other one would wait forever for a thread that has failed.
         let set = |value: &[u8]| {
             let differs = |_: &u32| {
                 together.wait();

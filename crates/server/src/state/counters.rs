@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a thread ─► its counters, which nobody else changes ─┐
-//!   a thread ─► its counters ────────────────────────────┴─► whoever asks: their sum, less what it was at `CONFIG RESETSTAT`
+//!   a thread ─► its counters ────────────────────────────┴─► a reader: their sum, less what it was at `CONFIG RESETSTAT`
 //! ```
 //!
 //! So counting a command takes no lock, and makes no other thread wait.

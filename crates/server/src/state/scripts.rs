@@ -1,7 +1,7 @@
 //! Scripts: the machine, what runs on it, and the jobs for it.
 //!
 //! ```text
-//!   a connection sends EVAL ─► a job; the connection waits ─► the thread of scripts ─► the reply lets it go on
+//!   a connection sends EVAL ─► a job; the connection waits ─► the thread of scripts ─► the reply lets it continue
 //! ```
 //!
 //! So connections are served while a script runs. Once it is busy, they get an error, even those with a job, and can end

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a command finds nothing ─► a waiter is left at each of its keys, while they are locked
-//!   a key is changed ────────► whoever changed it carries the waiters' commands out again for it, the oldest first
+//!   a key is changed ────────► its thread carries the waiters' commands out again for the key, the oldest first
 //!   time is over, or CLIENT UNBLOCK, or the connection ends ─► the waiter has ended
 //! ```
 //!

@@ -358,7 +358,7 @@ impl Shared {
             queue = match queue.waiting.pop_front() {
                 Some(fetch) => {
                     drop(queue);
-                    // Whoever waits for it gets an error. Without this thread, requests would wait in the queue for ever.
+                    // Those who wait for it get an error. Without this thread, requests would wait in the queue for ever.
                     let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(&fetch)));
                     drop(fetch);
                     lock(&self.queue)
@@ -369,7 +369,7 @@ impl Shared {
     }
 }
 
-/// A request that was claimed. Whoever waits for it gets an answer, even if the thread that carries it out panics.
+/// A request that was claimed. Those who wait for it get an answer, even if the thread that carries it out panics.
 struct Claimed<'a> {
     shared: &'a Shared,
     fetch: &'a Arc<Fetch>,

@@ -6,7 +6,7 @@
 //!    00000000000000000007.log    the last one, preallocated: zeros after its last frame
 //!    seal                        recovery has begun: nothing is acknowledged any more
 //!    end-0.new                   what recovery keeps of the end of the log, being written
-//!    end                         the same, synced: the last segment, whatever else is there
+//!    end                         the same, synced: the last segment, whatever else exists
 //! ```
 //!
 //! A frame is written to the page cache when it is appended, so it survives the end of the process, and with the step that

@@ -1,10 +1,10 @@
 //! Words that several endpoints write and read.
 //!
 //! Every word ever written is different, so a value names its write. For each word the model keeps
-//! the values that it may hold, each with the bounds of when that was. A value is *over* when
-//! something that began after it was complete has certainly landed. A read that began after that
-//! must not return the value. A write whose completion was lost may land at any time, until its key
-//! is revoked or everything has come to rest.
+//! the values that it may hold, each with bounds on the time when it may hold it. A value is *over*
+//! when a write that began after the value was complete has certainly landed. A read that began
+//! after that must not return the value. A write whose completion was lost may land at any time,
+//! until its key is revoked or everything has come to rest.
 
 use super::{Moment, Origin};
 

@@ -240,7 +240,7 @@ impl Explorer {
             return found;
         }
         self.coverage.simplified += 1;
-        // All words as of one moment; or up to some word the first values and after it the present ones; or
+        // All words as of one moment; or the first values up to some word and the present ones after it; or
         // the other way round.
         let mut then = now.clone();
         for &(word, old) in changes.iter().rev() {
@@ -314,8 +314,8 @@ impl Explorer {
         }
     }
 
-    /// What distinguishes a state from others: the memory, what each client has found, what its reads may find,
-    /// and which steps were before which.
+    /// Returns what distinguishes a state from others: the memory, what each client has found, what its reads may
+    /// find, and which steps had ended before which others began.
     fn key(&self, state: &State) -> [u64; 2] {
         let memory = lock(&self.memory);
         let mut key = memory.hash();
@@ -426,8 +426,8 @@ impl Explorer {
         Ok(())
     }
 
-    /// Checks that each block is in exactly one place, and, if required, apart from those of
-    /// others.
+    /// Checks that each block is in exactly one place and, if required, that nobody has a block that
+    /// another client began with.
     fn account(&self, stocks: &[Arc<[BlockName]>], observed: &Observed) -> Result<(), String> {
         let stocks = || stocks.iter().map(|stock| &**stock).chain([&observed.stock[..]]);
         let mut there: Vec<BlockName> = stocks().flatten().chain(&observed.there).chain(&self.lost).copied().collect();

@@ -18,7 +18,7 @@ pub(crate) enum Verb {
     Add { at: u32, delta: u64 },
 }
 
-/// A good mixture of two words.
+/// Mixes two words well.
 pub(crate) const fn mix(a: u64, b: u64) -> u64 {
     let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

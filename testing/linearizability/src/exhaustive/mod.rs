@@ -2,19 +2,19 @@
 //!
 //! A *schedule* is the order in which the one-sided operations of the clients take effect. The operations of one
 //! doorbell take effect in their order, or, where the back end declares none, in any that its fences allow. A
-//! read is under way from the moment when it may begin until its turn in the schedule, and each of its words has
-//! a value that was there meanwhile: in every combination, up to a limit. A write takes effect at once: writes
-//! longer than a word go to places that nobody else reads yet.
+//! read is under way from the moment when it may begin until its turn in the schedule. Each of its words has a
+//! value that the word held in that time. All combinations are tried, up to a limit. A write takes effect at
+//! once: writes longer than a word go to places that nobody else reads yet.
 //!
 //! What a client does next is a function of what it has found so far. So a schedule is not replayed with threads
 //! that wait for each other: a client is run from its beginning with what it has found, up to the operations that
 //! it posts next. The search is depth first, with a log to undo changes of the memory. A state is visited once.
-//! It consists of the memory, what each client has found, what its reads under way may find, and which calls were
-//! over before which began.
+//! It consists of the memory, what each client has found, what its reads under way may find, and which calls had
+//! ended before which others began.
 //!
 //! If requested, all clients may die in each state. An observer then verifies the tree, which completes what was
-//! begun, and reads all keys, and an order must explain what all have seen. Where all clients have ended, each
-//! block must be reachable, or in one process's list.
+//! begun, and reads all keys. An order must explain what all have seen. Where all clients have ended, each block
+//! must be reachable, or in one process's list.
 //!
 //! | module | what |
 //! |---|---|
@@ -49,7 +49,7 @@ pub struct Coverage {
     pub memories: u64,
     /// States whose history was checked.
     pub checks: u64,
-    /// Of these, states where all clients had ended.
+    /// Checked states where all clients had ended.
     pub ends: u64,
     /// Turns that were skipped because of too many switches.
     pub cut: u64,

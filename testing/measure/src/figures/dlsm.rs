@@ -1,8 +1,8 @@
 //! dLSM's figures 7 to 14 (dLSM XI-C).
 //!
 //! The paper's tables and memtables have 64 MB and its data 42 GB; here the data is a hundredth of
-//! that, and memtables and tables are an eighth. So there are as many levels, and about a tenth of
-//! the tables.
+//! that, and memtables and tables are an eighth. So the number of levels is the same, and there are
+//! about a tenth of the tables.
 
 use super::run::{self, Place, by_threads, each, millions, modelled, named, own_cpu_seconds};
 use super::{Bench, Figure, Named};

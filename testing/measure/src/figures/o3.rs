@@ -1,8 +1,8 @@
 //! O3-LSM's figures 7 to 15 (O3-LSM 5).
 //!
 //! The paper has memtables of 64 MB, a cache of blocks of 512 MB and 50 million operations; here all three are a fiftieth,
-//! so that there are as many tables, and a write is moved as often. A network to the storage is modelled over the counted
-//! bytes.
+//! so that the number of tables is the same, and a write is moved as often. A network to the storage is modelled over the
+//! counted bytes.
 
 use super::run::{self, millions, named};
 use super::tiers::{KEY_BYTES, Layout, VALUE_BYTES, on_node, storage};

@@ -226,7 +226,7 @@ fn overtaken<W: World>(seed: u64, step: u64) -> Result<(), Finding> {
     let is_fenced = first.errors.last() == Some(&ErrorKind::Fenced);
     let is_behind = first.acknowledged.last() >= second.acknowledged.last();
     let is_over = first.acts.iter().all(|act| *act == 0) || second.acknowledged.is_empty();
-    // Its last commits may have been made before it was stopped.
+    // The first writer may have made its last commits before it was stopped.
     let was_done = first.errors.is_empty() && first.acknowledged.last() < second.acknowledged.first();
     check(is_fenced || is_behind || is_over || was_done, || {
         format!("the first writer went on: {:?} {:?}", first.acknowledged, first.errors)

@@ -170,7 +170,7 @@ fn hang_past_the_lease(network: &SimNetwork, node: u32, tree: &Tree) {
     }
 }
 
-/// Nobody reads or writes meanwhile. The node comes back: its link is there, and its session is not.
+/// Nobody reads or writes meanwhile. The node comes back: its link exists, and its session does not.
 #[test]
 fn a_copy_behind_a_session_that_has_ended_is_made_again_by_another_session() {
     // Whether this process notices the end while the node hangs, or is told by the node.

@@ -218,7 +218,7 @@ impl Memory {
     }
 }
 
-/// Whatever was reserved is there, in whatever order it is taken.
+/// All that was reserved is available, in whatever order it is taken.
 #[test]
 fn all_reservations_can_be_met_at_once() {
     let mut granted_bytes = 0;

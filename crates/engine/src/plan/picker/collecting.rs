@@ -72,7 +72,7 @@ impl Picker<'_> {
     }
 
     /// What it takes to move the live records of these segments out of all of their tables: for each table a run, which
-    /// takes a page at least, and the images that are there.
+    /// takes a page at least, and the images in these segments.
     fn move_takes(&self, is_moved: impl Fn(&SegmentId) -> bool) -> u64 {
         let of_table = |table: &Arc<TableMetadata>| {
             let moved = table.properties.segments.iter().filter(|used| is_moved(&used.id));

@@ -222,7 +222,7 @@ fn a_table_goes_down_in_parts_where_memory_is_short() {
     assert_eq!(pick_with(&across, 0, &mut cursors).part, part(None, Some("g")));
     let nothing = pick_with(&version(&tables[..3], 10), 0, &mut cursors);
     assert_eq!((ids(&nothing), nothing.part), (vec![(0, 9)], part(Some("k"), None)));
-    // Operands that are there twice would count twice.
+    // Operands that exist twice would count twice.
     let mut edit = VersionEdit { removed_tables: vec![(0, TableId(9))], ..VersionEdit::default() };
     let mut table = whole.level(0)[0].as_ref().clone();
     table.id = TableId(59);

@@ -118,7 +118,7 @@ fn what_is_wrong_is_refused_as_soon_as_it_shows() {
         &|b| b[3] = 2,
         Frame::Write { to: Target { at: address(), length: 0 }, immediate: None, bytes: b"" }
     ));
-    // Too long, and none of the body is there yet.
+    // Too long, and none of the body has arrived yet.
     assert!(refused(&|b| b[4..8].copy_from_slice(&(MAX_BODY_BYTES as u32 + 1).to_le_bytes()), Frame::Done));
     // More bytes than the operation has, or none of those it has.
     let write = |length, bytes| Frame::Write { to: Target { at: address(), length }, immediate: None, bytes };

@@ -32,7 +32,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new(FAMILY, "xpending", -3, READONLY, xpending).keys(1, 1, 1).doc("5.0.0", "Returns what is pending."),
 ];
 
-/// The stream and the group, which must be there.
+/// The stream and the group, which must exist.
 fn group(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome<(Stream, Open)> {
     if let Some(stream) = cx.keys.stream(cx.space(), arguments.at(1))?
         && let Some(group) = Open::find(cx, &stream, arguments.at(2))?

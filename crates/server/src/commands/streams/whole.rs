@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 /// The longest text of an integer, in bytes.
 const MAX_INTEGER_BYTES: usize = 20;
-/// Bytes of a pending entry in a dump, at least: its id, which is there twice, and a time.
+/// Bytes of a pending entry in a dump, at least: its id, which occurs twice, and a time.
 const PENDING_BYTES: usize = 2 * 16 + 8;
 
 /// Returns how many bytes a word takes in a dump, at least. Integers are packed there.

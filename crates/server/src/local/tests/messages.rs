@@ -81,7 +81,7 @@ fn what_was_sent_before_a_subscription_ended_does_not_come_after_its_end() {
         let received = connection.send(format!("{end}\r\nPING\r\n").as_bytes());
         assert_eq!(String::from_utf8(received).unwrap(), format!("{replies}+PONG\r\n"), "{begin}; {end}");
     }
-    // Another subscription goes on, and its messages keep their place.
+    // Another subscription continues, and its messages keep their place.
     let mut connection = server.connect();
     connection.send(b"SUBSCRIBE news\r\nPSUBSCRIBE n*\r\n");
     message();

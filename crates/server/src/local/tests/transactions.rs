@@ -36,7 +36,7 @@ fn a_transaction_that_fails_as_a_whole_changes_neither_database_nor_subscription
     let sent = connection.send(b"MULTI\r\nSUBSCRIBE c\r\nSELECT 1\r\nGET long\r\nEXEC\r\nPING\r\nGET where\r\n");
     assert_eq!(String::from_utf8(sent).unwrap(), format!("{queued}+PONG\r\n$1\r\n0\r\n"));
     assert!(connection.dialogue.session.client.line(0).contains(" db=0 sub=0 psub=0 "));
-    // A subscription that would have ended goes on.
+    // A subscription that would have ended continues.
     let channels = &server.shared.channels;
     connection.send(b"HELLO 3\r\nSUBSCRIBE d\r\n");
     let sent = connection.send(b"MULTI\r\nUNSUBSCRIBE d\r\nSELECT 1\r\nGET long\r\nEXEC\r\n");

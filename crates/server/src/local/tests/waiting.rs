@@ -211,7 +211,7 @@ fn what_is_refused_does_not_wait_for_the_end_of_a_pause() {
         is_refused(&mut stranger, "SET a 1", "-NOAUTH");
         is_refused(&mut other, "SET a", "-ERR wrong number of arguments");
         is_refused(&mut other, "NOSUCH", "-ERR unknown command");
-        // Whoever may write waits.
+        // A client that may write waits.
         assert_eq!((other.send(b"SET a 1\r\n"), other.may_go_on()), (vec![], false), "{pause}");
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Run {
-    /// Takes available completions; `wait`s for one.
+    /// Takes the available completions. With `wait`, waits for one.
     pub(super) fn collect(&mut self, client: usize, slot: usize, wait: bool) -> Checked {
         let endpoint = &mut self.clients[client].slots[slot].endpoint;
         endpoint.flush();

@@ -129,7 +129,7 @@ impl Run {
     }
 
     fn turn(&mut self) -> Checked {
-        // The more there are, the less they prove, and the longer the search for a chain takes.
+        // The more lost atomics there are, the less a chain proves, and the longer the search for it takes.
         if self.lost_atomics > MAX_LOST_ATOMICS {
             return self.rest();
         }

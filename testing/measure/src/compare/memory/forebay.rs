@@ -17,8 +17,8 @@ const SMALLEST_NODE: u64 = 2 << 30;
 /// # Errors
 /// When there is not enough memory, or the command fails.
 pub fn measure(forebay: &Forebay, group: &Group, seed: u64, flags: &[String]) -> Outcome<Figures> {
-    // As much as RocksDB's block cache has, and a GiB for memtables. A shard settles only if its records fit in once
-    // more besides all that was written.
+    // As much as RocksDB's block cache has, and a GiB for memtables. A shard settles only if its records fit a second
+    // time beside all that was written.
     let node = forebay.memory_node(1, (group.data_bytes() * 2 + (1 << 30)).max(SMALLEST_NODE), NODE_THREADS)?;
     let mut flags = flags.to_vec();
     flags.extend([
