@@ -2,6 +2,7 @@
 
 use crate::sync::{Mutex, lock};
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 pub use std::thread::JoinHandle;
 
@@ -49,13 +50,14 @@ fn run_all_with<I: Send, T: Send>(
     };
     std::thread::scope(|scope| {
         let run = &run;
+        let caught = |item: &Mutex<Option<I>>| catch_unwind(AssertUnwindSafe(|| run(item))).ok().flatten();
         let started: Vec<_> = items
             .iter()
             .enumerate()
             .map(|(at, item)| (at > 0).then(|| builder().spawn_scoped(scope, move || run(item)).ok()).flatten())
             .collect();
         let here: Vec<_> =
-            started.iter().zip(&items).map(|(thread, item)| thread.is_none().then(|| run(item))).collect();
+            started.iter().zip(&items).map(|(thread, item)| thread.is_none().then(|| caught(item))).collect();
         let results = started.into_iter().zip(here);
         results.map(|(thread, here)| thread.map_or(here, |thread| thread.join().ok()).flatten()).collect()
     })
@@ -129,7 +131,13 @@ mod tests {
         ] {
             assert_eq!(results, [Some(2), Some(4), Some(6)]);
         }
-        let panics = run_all(vec![1, 2, 3], |item| if item == 2 { panic!("as told") } else { item });
-        assert_eq!(panics, [Some(1), None, Some(3)]);
+    }
+
+    #[test]
+    fn an_item_that_panics_has_no_result_whichever_it_is() {
+        for bad in [1, 2] {
+            let results = run_all(vec![1, 2, 3], |item| if item == bad { panic!("as told") } else { item });
+            assert_eq!(results, [1, 2, 3].map(|item| (item != bad).then_some(item)));
+        }
     }
 }

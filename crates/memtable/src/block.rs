@@ -6,14 +6,14 @@
 //! | bytes | state | writer | readers |
 //! |---|---|---|---|
 //! | beyond every reservation | anything | nobody | nobody |
-//! | of a reservation, record not yet linked | being written | the reservation's holder | nobody |
-//! | of a linked record | immutable | nobody, ever | everybody |
+//! | of a reservation, record not yet listed | being written | the reservation's holder | nobody |
+//! | of a listed record | immutable | nobody, ever | everybody |
 //!
 //! # Invariants
 //!
 //! 1. Reservations are disjoint (one fetch-and-add hands them out, [`crate::reservation`]).
-//! 2. A record's bytes are written before its node is linked (release). A thread reads them only after it reached that
-//!    node (acquire), or saw their piece complete (`pieces`).
+//! 2. A record's bytes are written before it is listed (release, [`crate::log`]). A thread reads them only after
+//!    acquiring loads that led to its slot, or that saw their piece complete (`pieces`).
 //! 3. A shared reference never covers bytes of another record, which may be unwritten: a reader first determines a
 //!    record's size from a copy of its header.
 
@@ -117,7 +117,7 @@ impl Block {
     ///
     /// # Safety
     /// The record's padded length from `offset` on lies within the capacity and within a
-    /// reservation of the caller, and nothing was linked there.
+    /// reservation of the caller, and no record was listed there.
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, record: &Record<'_>) {
         let length = pad(record.length());
@@ -141,7 +141,7 @@ impl Block {
             return Err(bad);
         }
         // SAFETY: the record covers `length` bytes within the capacity, and is immutable since it
-        // was linked (invariant 2); `self` keeps the memory alive.
+        // was listed (invariant 2); `self` keeps the memory alive.
         let bytes: &[u8] = unsafe { NonNull::slice_from_raw_parts(self.base.add(offset), length).as_ref() };
         let (key, value) = bytes[header.key_offset..].split_at(header.key_length);
         Ok(RecordRef {
@@ -190,14 +190,14 @@ impl fmt::Debug for Block {
     }
 }
 
-/// The linked records of a block, for the index to look up their keys.
+/// The listed records of a block, for the index to look up their keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'m>(&'m Block);
 
 impl<'m> Published<'m> {
     /// # Safety
-    /// Every offset passed to this is that of a record that the caller wrote itself, or that was read from a node of
-    /// the index after an acquiring load of a link to that node.
+    /// Every offset passed to this is that of a record that the caller wrote itself, or that acquiring loads found in
+    /// the log or in the ordered index.
     pub(crate) const unsafe fn new(block: &'m Block) -> Self {
         Self(block)
     }

@@ -595,7 +595,7 @@ impl Memtable {
         self.lookup.log.prefetch(hash);
         let link = || self.lookup.log.add(ordinal, hash, listed);
         // SAFETY: `offset … offset + length` lies within the reservation of the one caller, which
-        // lies within the capacity; nothing is linked there before the step below.
+        // lies within the capacity; no record is listed there before the step below.
         let write = || unsafe { self.block.write(offset, record) };
         if planted(Bug::LinkBeforeWrite) {
             link()?;

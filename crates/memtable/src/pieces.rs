@@ -6,9 +6,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A record is counted after its bytes are written and its node is linked on all levels
-//!    (release). So a thread that finds a piece complete (acquire) sees all of its records and
-//!    nodes.
+//! 1. A record is counted after its bytes are written and it is listed (release). So a thread that
+//!    finds a piece complete (acquire) sees all of its records and their slots of the log.
 //! 2. Counters only grow, and never beyond the bytes reserved in their piece.
 
 use crate::reservation::Extent;

@@ -26,7 +26,8 @@ const fn step_bytes(options: &Options) -> u64 {
 }
 
 impl Shard {
-    /// Releases a reserve memtable, which a writer found that does more than delete.
+    /// Releases a reserve memtable, which a writer found that does more than delete. The caller holds no view: as many as
+    /// can be held would wait here for a thread that loads one.
     ///
     /// # Errors
     /// `Full` when there is no room for another one; as for [`Shard::switch`].

@@ -121,8 +121,10 @@ impl Shard {
                 return Ok(Tried::Written(SequenceNumber::ZERO));
             }
             if view.active.is_reserve && !writes.frees() {
-                self.leave_reserve(&view.active)?;
-                return Ok(Tried::Ended(Arc::clone(&view.active)));
+                let reserve = Arc::clone(&view.active);
+                drop(source);
+                self.leave_reserve(&reserve)?;
+                return Ok(Tried::Ended(reserve));
             }
             let Reserved::Fits(reservation) = view.active.memtable.reserve(count, bytes)? else {
                 return Ok(Tried::Ended(Arc::clone(&view.active)));

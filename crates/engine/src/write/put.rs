@@ -89,8 +89,10 @@ impl Shard {
         }
         let view = self.tree.view.load();
         if view.active.is_reserve && !writes.frees() {
-            self.leave_reserve(&view.active)?;
-            return Ok(Tried::Ended(Arc::clone(&view.active)));
+            let reserve = Arc::clone(&view.active);
+            drop(view);
+            self.leave_reserve(&reserve)?;
+            return Ok(Tried::Ended(reserve));
         }
         match view.active.memtable.reserve(count, bytes)? {
             Reserved::Fits(reservation) => {

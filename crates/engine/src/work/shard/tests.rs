@@ -1,4 +1,4 @@
-//! Shards that are closed while others use them, and numbers of batches that fail.
+//! Shards that are closed while others use them, numbers of batches that fail, and writers that meet a reserve.
 
 use crate::Db;
 use crate::terms::{Durability, Error, Options, Syncing, WriteOptions};
@@ -12,6 +12,7 @@ use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use forebay_memtable::Reserved;
 use forebay_storage::{Storage, StorageOptions};
+use std::sync::Arc;
 
 /// A thread that waits for a number when the shard is cleared, as [`Db::close`] does it, must not learn that it is
 /// durable.
@@ -89,4 +90,45 @@ fn nobody_writes_after_the_last_flush_has_begun() {
     let view = shard.tree.view.load();
     let reserved = view.active.memtable.reserve(1, MIN_RECORD_BYTES as u64).unwrap();
     assert!(matches!(reserved, Reserved::Full));
+}
+
+/// A switch lends 64 views at once. As many writers as that may wait for a thread that decides about memory, and that
+/// thread takes a view too.
+#[test]
+fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
+    let (listener, connector) = inprocess::listen(1).unwrap();
+    let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+    let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+    let db = Db::open(&[client], Options { write_buffer_bytes: 64 << 10, ..Options::default() }).unwrap();
+    let [shard] = db.shards() else { panic!("one shard") };
+    db.put(b"a", b"").unwrap();
+    let put = || db.put(b"b", b"").unwrap();
+    let put_if_absent = || {
+        let mut batch = WriteBatch::new();
+        batch.require_absent(b"c").put(b"c", b"");
+        db.write(&batch).unwrap();
+    };
+    let writers: [&(dyn Fn() + Sync); 2] = [&put, &put_if_absent];
+    for write in writers {
+        let ended = Arc::clone(&shard.tree.view.load().active);
+        let _ = ended.memtable.end_early();
+        let (last, bytes) = (ended.memtable.wait_last_sequence(), ended.memtable.options().capacity_bytes as u64);
+        assert!(shard.tree.install_next(&ended, last, bytes, true).unwrap());
+        db.delete(b"a").unwrap();
+        let reserve = Arc::clone(&shard.tree.view.load().active);
+        let known = Arc::strong_count(&reserve);
+        let planner = shard.lock();
+        let all_but_one: Vec<_> = (0..63).map(|_| shard.tree.view.load()).collect();
+        forebay_env::thread::beside(write, || {
+            // The writer keeps the memtable, and waits for the planner.
+            while Arc::strong_count(&reserve) == known {
+                drop(shard.tree.view.load());
+                std::thread::yield_now();
+            }
+            drop((all_but_one, planner));
+        });
+        assert!(!shard.tree.view.load().active.is_reserve);
+    }
+    let found = [b"a", b"b", b"c"].map(|key| db.get(key).unwrap().is_some());
+    assert_eq!(found, [false, true, true]);
 }
