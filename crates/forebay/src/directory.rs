@@ -133,8 +133,8 @@ impl Store {
         Self::embedded_to_read(memory_bytes, options, checkpoint)
     }
 
-    /// Drops the database in the directory `path`, and the directory if nothing else is in it. Files that are not the
-    /// database's stay.
+    /// Drops the database in the directory `path`, and the directory if nothing else is in it and the system allows it.
+    /// Files that are not the database's stay.
     ///
     /// # Errors
     /// `NotFound` when there is none; `Busy` while a process has it open; those of the directory.
@@ -180,7 +180,7 @@ fn refuse_other_engines(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the database's files, and the directory if nothing else is in it.
+/// Removes the database's files, and the directory if nothing else is in it and the system allows it.
 fn remove(path: &Path) -> io::Result<()> {
     let database = path.join(DEFAULT_NAME);
     for entry in std::fs::read_dir(&database)? {
@@ -204,7 +204,10 @@ fn remove(path: &Path) -> io::Result<()> {
         remove_if_empty(&temporary)?;
     }
     std::fs::remove_file(path.join(LOCK))?;
-    remove_if_empty(path)
+    // The directory stays where the path is a link to it, where a file system is mounted, and where this process may not
+    // change the folder around it. Nothing of the database is left all the same.
+    let _ = std::fs::remove_dir(path);
+    Ok(())
 }
 
 /// Removes entries whose name is a number, and the folder if nothing else is in it.
@@ -304,6 +307,20 @@ mod tests {
         Store::destroy_path(&path).unwrap();
         assert_eq!(std::fs::read_dir(path.join(DEFAULT_NAME)).unwrap().count(), 1);
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_behind_a_link_stays_when_its_database_is_destroyed() {
+        let folder = folder();
+        let (path, link) = (folder.path().join("database"), folder.path().join("link"));
+        std::fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let store = Store::open_with(&link, options(|_| {})).unwrap();
+        store.put(b"key", b"value").unwrap();
+        drop(store);
+        Store::destroy_path(&link).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nothing of the database is left");
+        assert_eq!(Store::destroy_path(&link).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
     #[test]
