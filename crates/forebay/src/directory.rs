@@ -83,7 +83,7 @@ impl Store {
     /// `Invalid` for a URL; `Corrupt`; those of the directory.
     pub fn shards_in(path: impl AsRef<Path>) -> Result<Option<usize>, Error> {
         let path = absolute(path.as_ref())?;
-        if !path.join(DEFAULT_NAME).is_dir() {
+        if !has_database(&path)? {
             return Ok(None);
         }
         shards_of(Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME))
@@ -107,7 +107,7 @@ impl Store {
         let storage = Storage::open("memory:", StorageOptions::default()).map_err(forebay_engine::Error::from)?;
         let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
         options.check()?;
-        if !options.create_if_missing && !path.join(DEFAULT_NAME).is_dir() {
+        if !options.create_if_missing && !has_database(&path)? {
             return Err(not_there(&path));
         }
         refuse_other_engines(&path)?;
@@ -126,7 +126,7 @@ impl Store {
     /// database open; `Invalid` for a URL; `Corrupt`; those of the directory.
     pub fn open_to_read(path: impl AsRef<Path>, checkpoint: Option<&str>, memory_bytes: u64) -> Result<Self, Error> {
         let path = absolute(path.as_ref())?;
-        if !path.join(DEFAULT_NAME).is_dir() {
+        if !has_database(&path)? {
             return Err(not_there(&path));
         }
         let options = Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME)?;
@@ -140,7 +140,7 @@ impl Store {
     /// `NotFound` when there is none; `Busy` while a process has it open; those of the directory.
     pub fn destroy_path(path: impl AsRef<Path>) -> Result<(), Error> {
         let path = absolute(path.as_ref())?;
-        if !path.join(DEFAULT_NAME).is_dir() {
+        if !has_database(&path)? {
             return Err(not_there(&path));
         }
         let _lock = DirectoryLock::take(&path, DEFAULT_NAME, false)?;
@@ -157,6 +157,18 @@ fn open_storage(path: &Path) -> Result<Storage, Error> {
     let text = path.to_str().ok_or_else(|| Error::Address(format!("the path {} is no text", path.display())))?;
     let storage = Storage::open(&format!("file://{text}"), StorageOptions::default());
     Ok(storage.map_err(forebay_engine::Error::from)?)
+}
+
+/// Whether the directory `path` has a database, as far as its folder shows.
+///
+/// # Errors
+/// When the system does not show it: then there may be one.
+fn has_database(path: &Path) -> Result<bool, Error> {
+    match std::fs::metadata(path.join(DEFAULT_NAME)) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(cause) => Err(failed("opening", path, &cause)),
+    }
 }
 
 /// Refuses a directory that has the files of a LevelDB or RocksDB database, and none of Forebay's: an empty database in there
@@ -321,6 +333,23 @@ mod tests {
         Store::destroy_path(&link).unwrap();
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nothing of the database is left");
         assert_eq!(Store::destroy_path(&link).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_looked_into_is_not_one_without_a_database() {
+        let folder = folder();
+        let path = folder.path().join("loop");
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let must_exist = options(|options| options.create_if_missing = false);
+        let refused = [
+            Store::destroy_path(&path).err(),
+            Store::shards_in(&path).err(),
+            Store::open_with(&path, must_exist).err(),
+            Store::open_to_read(&path, None, 64 << 20).err(),
+        ];
+        for refused in refused {
+            assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Io));
+        }
     }
 
     #[test]
