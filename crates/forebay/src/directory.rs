@@ -123,7 +123,8 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; `Busy`, without a checkpoint, while a process of this machine has the
-    /// database open; `Invalid` for a URL; `Corrupt`; those of the directory.
+    /// database open; `Invalid` for a URL, and for a directory that has a database of LevelDB or RocksDB; `Corrupt`; those of
+    /// the directory.
     pub fn open_to_read(path: impl AsRef<Path>, checkpoint: Option<&str>, memory_bytes: u64) -> Result<Self, Error> {
         let path = absolute(path.as_ref())?;
         if !has_database(&path)? {
@@ -137,7 +138,8 @@ impl Store {
     /// Files that are not the database's stay.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Busy` while a process has it open; those of the directory.
+    /// `NotFound` when there is none; `Busy` while a process has it open; `Invalid` for a URL, and for a directory that has a
+    /// database of LevelDB or RocksDB; those of the directory.
     pub fn destroy_path(path: impl AsRef<Path>) -> Result<(), Error> {
         let path = absolute(path.as_ref())?;
         if !has_database(&path)? {
@@ -254,8 +256,10 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path).map_err(|error| Error::Address(format!("the path {:?}: {error}", path.display())))
 }
 
+/// Why a directory has no database: there is none, or one of another engine.
 fn not_there(path: &Path) -> Error {
-    Error::Below { kind: ErrorKind::NotFound, message: format!("there is no database in {}", path.display()) }
+    let message = format!("there is no database in {}", path.display());
+    refuse_other_engines(path).err().unwrap_or(Error::Below { kind: ErrorKind::NotFound, message })
 }
 
 #[cfg(test)]
@@ -559,9 +563,17 @@ mod tests {
         let open = || Store::open_with(path, options(|_| {}));
         std::fs::write(path.join("CURRENT"), "MANIFEST-000004\n").unwrap();
         std::fs::write(path.join("MANIFEST-000004"), "").unwrap();
-        let refused = open().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid);
-        assert!(refused.to_string().contains("LevelDB or RocksDB (CURRENT, MANIFEST-000004)"), "{refused}");
+        let must_exist = options(|options| options.create_if_missing = false);
+        let refused = [
+            open().err(),
+            Store::open_with(path, must_exist).err(),
+            Store::open_to_read(path, None, 64 << 20).err(),
+            Store::destroy_path(path).err(),
+        ];
+        for refused in refused.map(Option::unwrap) {
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            assert!(refused.to_string().contains("LevelDB or RocksDB (CURRENT, MANIFEST-000004)"), "{refused}");
+        }
         assert_eq!(std::fs::read_dir(path).unwrap().count(), 2, "nothing is begun in there");
         // One of these files alone may be from any program, and an existing database is opened.
         std::fs::remove_file(path.join("CURRENT")).unwrap();
