@@ -274,7 +274,9 @@ void forebay_options_set_key_order(leveldb_options_t *options, int order);
 void forebay_options_set_memory_bytes(leveldb_options_t *options, uint64_t bytes);
 /* Addresses of memory nodes as "tcp://host:port" or "shm:path", separated by
  * commas. A database on them has a name of letters, digits, '.', '_' and '-',
- * and outlives the process. An empty text means a directory. */
+ * and outlives the process. A process that is killed, aborts or calls _exit()
+ * loses all writes without sync that are not flushed yet: see forebay_flush. An
+ * empty text means a directory. */
 void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *addresses, char **errptr);
 /* Key ranges with a tree of their own; fixed when the database is created: a
  * database that has another number does not open. By default as many as the

@@ -32,10 +32,11 @@ pub(crate) struct Database {
 /// Without `nodes`, `path` is a directory, which is created if it does not exist. The database takes up to `memory_bytes`
 /// of memory in this process; what does not fit is stored in the directory alone. Writes are on the disk within a second,
 /// and when the process exits; a process that is killed loses at most the last few milliseconds. With `nodes`, addresses
-/// as `tcp://host:port` or `shm:path`, `path` is the name of a database on these memory nodes. With `sync`, writes are on
-/// the disk, or in the memory of the nodes, before they return, unless a write says otherwise. A database keeps the
-/// number of `shards` that it is created with, by default 1, and opens with no other number. A database that is created
-/// with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
+/// as `tcp://host:port` or `shm:path`, `path` is the name of a database on these memory nodes; there a process that is
+/// killed loses all writes without `sync` that are not flushed yet. With `sync`, writes are on the disk, or in the memory
+/// of the nodes, before they return, unless a write says otherwise. A database keeps the number of `shards` that it is
+/// created with, by default 1, and opens with no other number. A database that is created with a `merge_operator`
+/// (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
 ///
 /// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it
 /// was at the checkpoint, even while another process has it open.

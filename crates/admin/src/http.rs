@@ -224,12 +224,20 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     })
 }
 
-/// Gathers a status on the second thread, and answers with it.
+/// Gathers a status on the second thread, and answers with it. Nothing is gathered for a client that has gone before the
+/// thread gets to its request: clients that still wait come next.
 async fn gathered(
     shared: Arc<Shared>,
     tell: impl FnOnce(Status) -> Response<Full<Bytes>> + Send + 'static,
 ) -> Response<Full<Bytes>> {
-    tokio::task::spawn_blocking(move || tell(shared.status())).await.unwrap_or_else(|_| failed())
+    let (answers, answer) = oneshot::channel();
+    tokio::task::spawn_blocking(move || {
+        if !answers.is_closed() {
+            // The client may have gone meanwhile.
+            let _ = answers.send(tell(shared.status()));
+        }
+    });
+    answer.await.unwrap_or_else(|_| failed())
 }
 
 fn failed() -> Response<Full<Bytes>> {
@@ -261,6 +269,9 @@ fn names_this_machine<T>(request: &Request<T>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::poll_fn;
+    use std::sync::mpsc;
+    use std::task::Poll;
 
     #[test]
     fn only_this_machine_is_meant() {
@@ -276,5 +287,34 @@ mod tests {
             assert!(!named(host), "{host}");
         }
         assert!(names_this_machine(&Request::new(())));
+    }
+
+    #[test]
+    fn nothing_is_gathered_for_a_client_that_has_gone() {
+        let ((begins, begun), (go_on, waits)) = (mpsc::channel(), mpsc::channel::<()>());
+        let waits = Mutex::new(waits);
+        let source: Source = Arc::new(move || {
+            begins.send(()).unwrap();
+            // Ends when the other side is dropped.
+            let _ = lock(&waits).recv();
+            Status::default()
+        });
+        let birth = Birth::now("worker", SystemClock::shared());
+        let shared = Arc::new(Shared { birth, source: Mutex::new(Some(source)), is_local: true });
+        let asked = || Box::pin(gathered(Arc::clone(&shared), |_| respond(StatusCode::OK, TEXT, "")));
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (mut first, mut gone, mut last) = (asked(), asked(), asked());
+            for request in [&mut first, &mut gone, &mut last] {
+                assert!(poll_fn(|context| Poll::Ready(request.as_mut().poll(context))).await.is_pending());
+            }
+            begun.recv().unwrap();
+            drop(gone);
+            drop(go_on);
+            for request in [first, last] {
+                assert_eq!(request.await.status(), StatusCode::OK);
+            }
+        });
+        assert_eq!(begun.try_iter().count(), 1, "only the last one was still waited for");
     }
 }

@@ -467,9 +467,11 @@ const REACH: Things<bool> = Things {
         let there = status.memory_nodes.iter().map(|node| (vec![node.node.clone()], &true));
         there.chain(status.lost_nodes.iter().map(|node| (vec![node.node.clone()], &false))).collect()
     },
-    figures: &[now("forebay_memory_node_up", "1 for a node that answers, 0 for one that does not.", |is_up| {
-        u64::from(*is_up)
-    })],
+    figures: &[now(
+        "forebay_memory_node_up",
+        "1 for a node that answers, 0 for one that does not. With several copies in memory, such a node is left out.",
+        |is_up| u64::from(*is_up),
+    )],
 };
 
 const NODES: Things<MemoryNode> = Things {

@@ -70,7 +70,9 @@ impl AsyncStore {
     /// Those of [`Store::open`].
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        unblock(move || Store::open(path)).await.map(Self::from)
+        // A future that is dropped once the store is open drops what this returns, and only an `AsyncStore` is then closed by
+        // the pool.
+        unblock(move || Store::open(path).map(Self::from)).await
     }
 
     /// As [`Store::open_with`].
@@ -79,7 +81,7 @@ impl AsyncStore {
     /// Those of [`Store::open_with`].
     pub async fn open_with(path: impl AsRef<Path>, options: DirectoryOptions) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        unblock(move || Store::open_with(path, options)).await.map(Self::from)
+        unblock(move || Store::open_with(path, options).map(Self::from)).await
     }
 
     /// Runs `body` with the store on a thread of the pool.

@@ -83,7 +83,7 @@ impl Store {
     /// `Invalid` for a URL; `Corrupt`; those of the directory.
     pub fn shards_in(path: impl AsRef<Path>) -> Result<Option<usize>, Error> {
         let path = absolute(path.as_ref())?;
-        if !path.join(DEFAULT_NAME).is_dir() {
+        if !has_database(&path)? {
             return Ok(None);
         }
         shards_of(Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME))
@@ -107,7 +107,7 @@ impl Store {
         let storage = Storage::open("memory:", StorageOptions::default()).map_err(forebay_engine::Error::from)?;
         let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
         options.check()?;
-        if !options.create_if_missing && !path.join(DEFAULT_NAME).is_dir() {
+        if !options.create_if_missing && !has_database(&path)? {
             return Err(not_there(&path));
         }
         refuse_other_engines(&path)?;
@@ -123,24 +123,26 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; `Busy`, without a checkpoint, while a process of this machine has the
-    /// database open; `Invalid` for a URL; `Corrupt`; those of the directory.
+    /// database open; `Invalid` for a URL, and for a directory that has a database of LevelDB or RocksDB; `Corrupt`; those of
+    /// the directory.
     pub fn open_to_read(path: impl AsRef<Path>, checkpoint: Option<&str>, memory_bytes: u64) -> Result<Self, Error> {
         let path = absolute(path.as_ref())?;
-        if !path.join(DEFAULT_NAME).is_dir() {
+        if !has_database(&path)? {
             return Err(not_there(&path));
         }
         let options = Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME)?;
         Self::embedded_to_read(memory_bytes, options, checkpoint)
     }
 
-    /// Drops the database in the directory `path`, and the directory if nothing else is in it. Files that are not the
-    /// database's stay.
+    /// Drops the database in the directory `path`, and the directory if nothing else is in it and the system allows it.
+    /// Files that are not the database's stay.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Busy` while a process has it open; those of the directory.
+    /// `NotFound` when there is none; `Busy` while a process has it open; `Invalid` for a URL, and for a directory that has a
+    /// database of LevelDB or RocksDB; those of the directory.
     pub fn destroy_path(path: impl AsRef<Path>) -> Result<(), Error> {
         let path = absolute(path.as_ref())?;
-        if !path.join(DEFAULT_NAME).is_dir() {
+        if !has_database(&path)? {
             return Err(not_there(&path));
         }
         let _lock = DirectoryLock::take(&path, DEFAULT_NAME, false)?;
@@ -157,6 +159,18 @@ fn open_storage(path: &Path) -> Result<Storage, Error> {
     let text = path.to_str().ok_or_else(|| Error::Address(format!("the path {} is no text", path.display())))?;
     let storage = Storage::open(&format!("file://{text}"), StorageOptions::default());
     Ok(storage.map_err(forebay_engine::Error::from)?)
+}
+
+/// Whether the directory `path` has a database, as far as its folder shows.
+///
+/// # Errors
+/// When the system does not show it: then there may be one.
+fn has_database(path: &Path) -> Result<bool, Error> {
+    match std::fs::metadata(path.join(DEFAULT_NAME)) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(cause) => Err(failed("opening", path, &cause)),
+    }
 }
 
 /// Refuses a directory that has the files of a LevelDB or RocksDB database, and none of Forebay's: an empty database in there
@@ -180,7 +194,7 @@ fn refuse_other_engines(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the database's files, and the directory if nothing else is in it.
+/// Removes the database's files, and the directory if nothing else is in it and the system allows it.
 fn remove(path: &Path) -> io::Result<()> {
     let database = path.join(DEFAULT_NAME);
     for entry in std::fs::read_dir(&database)? {
@@ -204,7 +218,10 @@ fn remove(path: &Path) -> io::Result<()> {
         remove_if_empty(&temporary)?;
     }
     std::fs::remove_file(path.join(LOCK))?;
-    remove_if_empty(path)
+    // The directory stays where the path is a link to it, where a file system is mounted, and where this process may not
+    // change the folder around it. Nothing of the database is left all the same.
+    let _ = std::fs::remove_dir(path);
+    Ok(())
 }
 
 /// Removes entries whose name is a number, and the folder if nothing else is in it.
@@ -239,8 +256,10 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path).map_err(|error| Error::Address(format!("the path {:?}: {error}", path.display())))
 }
 
+/// Why a directory has no database: there is none, or one of another engine.
 fn not_there(path: &Path) -> Error {
-    Error::Below { kind: ErrorKind::NotFound, message: format!("there is no database in {}", path.display()) }
+    let message = format!("there is no database in {}", path.display());
+    refuse_other_engines(path).err().unwrap_or(Error::Below { kind: ErrorKind::NotFound, message })
 }
 
 #[cfg(test)]
@@ -304,6 +323,37 @@ mod tests {
         Store::destroy_path(&path).unwrap();
         assert_eq!(std::fs::read_dir(path.join(DEFAULT_NAME)).unwrap().count(), 1);
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_behind_a_link_stays_when_its_database_is_destroyed() {
+        let folder = folder();
+        let (path, link) = (folder.path().join("database"), folder.path().join("link"));
+        std::fs::create_dir(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let store = Store::open_with(&link, options(|_| {})).unwrap();
+        store.put(b"key", b"value").unwrap();
+        drop(store);
+        Store::destroy_path(&link).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nothing of the database is left");
+        assert_eq!(Store::destroy_path(&link).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_looked_into_is_not_one_without_a_database() {
+        let folder = folder();
+        let path = folder.path().join("loop");
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let must_exist = options(|options| options.create_if_missing = false);
+        let refused = [
+            Store::destroy_path(&path).err(),
+            Store::shards_in(&path).err(),
+            Store::open_with(&path, must_exist).err(),
+            Store::open_to_read(&path, None, 64 << 20).err(),
+        ];
+        for refused in refused {
+            assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Io));
+        }
     }
 
     #[test]
@@ -513,9 +563,17 @@ mod tests {
         let open = || Store::open_with(path, options(|_| {}));
         std::fs::write(path.join("CURRENT"), "MANIFEST-000004\n").unwrap();
         std::fs::write(path.join("MANIFEST-000004"), "").unwrap();
-        let refused = open().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid);
-        assert!(refused.to_string().contains("LevelDB or RocksDB (CURRENT, MANIFEST-000004)"), "{refused}");
+        let must_exist = options(|options| options.create_if_missing = false);
+        let refused = [
+            open().err(),
+            Store::open_with(path, must_exist).err(),
+            Store::open_to_read(path, None, 64 << 20).err(),
+            Store::destroy_path(path).err(),
+        ];
+        for refused in refused.map(Option::unwrap) {
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            assert!(refused.to_string().contains("LevelDB or RocksDB (CURRENT, MANIFEST-000004)"), "{refused}");
+        }
         assert_eq!(std::fs::read_dir(path).unwrap().count(), 2, "nothing is begun in there");
         // One of these files alone may be from any program, and an existing database is opened.
         std::fs::remove_file(path.join("CURRENT")).unwrap();

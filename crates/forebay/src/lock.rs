@@ -85,10 +85,18 @@ impl DirectoryLock {
         Options::check_name(name)?;
         let Some(directory) = storage.directory() else { return Ok(None) };
         let Ok(file) = File::open(lock_file(&directory, name)) else { return Ok(None) };
+        Self::share(file, &directory, name).map(Some)
+    }
+
+    /// Locks the lock file of the database `name` together with other readers. If the file no longer has its name, somebody
+    /// takes the database over or drops it.
+    fn share(file: File, directory: &Path, name: &str) -> Result<Self, Error> {
+        let path = lock_file(directory, name);
+        let refused = |cause: &io::Error| failed("locking", directory, cause);
         match file.try_lock_shared() {
-            Ok(()) => Ok(Some(Self::of(file))),
-            Err(TryLockError::WouldBlock) => Err(taken(&directory, name)),
-            Err(TryLockError::Error(cause)) => Err(failed("locking", &directory, &cause)),
+            Ok(()) if has_name(&file, &path).map_err(|cause| refused(&cause))? => Ok(Self::of(file)),
+            Ok(()) | Err(TryLockError::WouldBlock) => Err(taken(directory, name)),
+            Err(TryLockError::Error(cause)) => Err(refused(&cause)),
         }
     }
 }
@@ -155,5 +163,23 @@ mod tests {
         drop(lock);
         std::mem::forget(take().unwrap());
         assert_eq!(take().unwrap_err().kind(), ErrorKind::Busy);
+    }
+
+    #[test]
+    fn a_lock_file_that_was_replaced_lets_no_reader_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let take = |takeover| DirectoryLock::take(folder.path(), DEFAULT_NAME, takeover);
+        let find = || File::open(lock_file(folder.path(), DEFAULT_NAME)).unwrap();
+        let share = |file| DirectoryLock::share(file, folder.path(), DEFAULT_NAME);
+        let first = take(false).unwrap();
+        let found = find();
+        let second = take(true).unwrap();
+        drop(first);
+        assert_eq!(share(found).unwrap_err().kind(), ErrorKind::Busy);
+        drop(second);
+        let readers = (share(find()).unwrap(), share(find()).unwrap());
+        assert_eq!(take(false).unwrap_err().kind(), ErrorKind::Busy);
+        drop(readers);
+        drop(take(false).unwrap());
     }
 }

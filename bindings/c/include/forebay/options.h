@@ -46,7 +46,8 @@ struct Options {
 
     // Memory that a database in a directory may take; 0 is the library's choice.
     uint64_t memory_bytes = 0;
-    // Memory nodes of other processes: "tcp://host:port" or "shm:path", separated by commas.
+    // Memory nodes of other processes: "tcp://host:port" or "shm:path", separated by commas. There a process that is killed
+    // loses all writes without sync that are not flushed yet.
     std::string memory_nodes;
     // Key ranges with a tree of their own; 0 is as many as the database has, and 1 for a new one.
     size_t shards = 0;

@@ -1,10 +1,15 @@
 use super::*;
 use crate::{ErrorKind, Options};
 use forebay_engine::{Durability, Syncing};
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Clock, Nanos, SystemClock};
 use futures_util::future::{join, join_all, poll_immediate};
 use futures_util::{StreamExt, TryStreamExt};
 use std::future::Future;
 use std::sync::mpsc;
+use std::task::{Wake, Waker};
+use std::thread::ThreadId;
+use std::time::Duration;
 
 /// Runs a future on a runtime of one thread: a call that blocked the thread would hold up everything.
 fn on_one_thread<T>(future: impl Future<Output = T>) -> T {
@@ -118,4 +123,63 @@ fn the_last_one_closes_the_store() {
         open().ok()
     });
     assert_eq!(opened.unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+/// A clock that remembers which threads have asked it.
+#[derive(Debug, Default)]
+struct Asked {
+    clock: SystemClock,
+    by: Mutex<Vec<ThreadId>>,
+}
+
+impl Clock for Asked {
+    fn now(&self) -> Nanos {
+        let (thread, mut by) = (std::thread::current().id(), lock(&self.by));
+        if !by.contains(&thread) {
+            by.push(thread);
+        }
+        self.clock.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.clock.sleep(duration);
+    }
+}
+
+/// Says that a future can be polled again.
+struct Says(mpsc::Sender<()>);
+
+impl Wake for Says {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn a_store_that_is_open_when_its_future_is_dropped_is_closed_by_the_pool() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), Arc::new(Asked::default()));
+    let mut given = options(Syncing::Sync);
+    given.database.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    let (says, said) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Says(says)));
+    let mut opening = Box::pin(AsyncStore::open_with(folder.path(), given));
+    {
+        // Opening asks the clock, so it does not end before this does.
+        let _held = lock(&clock.by);
+        assert!(opening.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    said.recv().unwrap();
+    lock(&clock.by).clear();
+    drop(opening);
+    // Closing ends a session, which asks the clock.
+    assert!(!lock(&clock.by).contains(&std::thread::current().id()), "this thread closed the store");
+    let opened = (0..).find_map(|_| {
+        std::thread::yield_now();
+        Store::open_with(folder.path(), options(Syncing::Sync)).ok()
+    });
+    assert!(opened.is_some());
 }
