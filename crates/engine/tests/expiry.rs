@@ -85,6 +85,28 @@ fn the_next_process_begins_no_earlier_than_what_was_dropped() {
 }
 
 #[test]
+fn the_next_process_begins_at_its_clock_even_if_that_is_set_back_before_its_first_read() {
+    let (cluster, clock) = (Cluster::start(256 << 20), Arc::new(SetClock::default()));
+    let named = || {
+        let name = Some("expiring".to_owned());
+        clocked(&clock, Options { name, shards: 2, takeover: true, ..small_options() })
+    };
+    let db = cluster.open(named());
+    clock.set(1000);
+    for key in [b"a", b"\xf0"] {
+        db.put_expiring(key, b"value", 1500).unwrap();
+    }
+    db.flush().unwrap();
+    clock.set(2000);
+    assert_eq!(keys(&db), [[0u8; 0]; 0]);
+    let next = cluster.open(named());
+    clock.set(1200);
+    assert_eq!((next.get(b"a").unwrap(), next.get(b"\xf0").unwrap()), (None, None));
+    assert_eq!((keys(&next), next.time_ms()), (Vec::new(), 2000));
+    next.close().unwrap();
+}
+
+#[test]
 fn expiries_survive_moves_logs_and_checkpoints() {
     let (cluster, clock) = (Cluster::start(256 << 20), Arc::new(SetClock::default()));
     let named = || {

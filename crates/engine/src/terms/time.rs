@@ -1,9 +1,9 @@
 //! The time by which keys expire (`docs/decisions/0037`).
 //!
 //! It comes from the options' clock, in milliseconds since 1970, and never goes back while the database is open: what
-//! one read has found expired, no later read finds. A process that opens a named database begins no earlier than the
-//! times by which compactions have dropped something there, whatever the clock says. All shards of a database share one
-//! time.
+//! one read has found expired, no later read finds. A process that opens a database begins at what the clock says once
+//! the database is its own, and, if that has a name, no earlier than the times by which compactions have dropped
+//! something there. All shards of a database share one time.
 
 use crate::terms::planted::{Bug, planted};
 use forebay_base::SequenceNumber;
@@ -28,9 +28,9 @@ impl ExpiryClock {
         if planted(Bug::TimeGoesBack) { self.clock.wall_ms() } else { self.time.now_ms() }
     }
 
-    /// Lets time continue from `time_ms` at the earliest.
+    /// Lets time begin at what the clock says now, or at `time_ms` if that is later.
     pub(crate) fn begin_at(&self, time_ms: u64) {
-        self.time.begin_at(time_ms);
+        self.time.begin_at(time_ms.max(self.clock.wall_ms()));
     }
 }
 
@@ -98,8 +98,11 @@ mod tests {
         assert_eq!([at(5), at(3), at(6)], [5, 5, 6]);
         clock.begin_at(9);
         assert_eq!([at(7), at(10)], [9, 10]);
+        set.0.store(12, Ordering::Relaxed);
+        clock.begin_at(11);
+        assert_eq!(at(7), 12);
         let now = ReadTime::Now(&clock);
-        assert!(now.is_past(Some(9)) && !now.is_past(Some(10)) && !now.is_past(None));
+        assert!(now.is_past(Some(11)) && !now.is_past(Some(12)) && !now.is_past(None));
         assert!(ReadTime::At(8).is_past(Some(7)) && !ReadTime::At(8).is_past(Some(8)));
     }
 }
