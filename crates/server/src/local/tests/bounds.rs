@@ -438,6 +438,27 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
     }
 }
 
+/// Numbers that give the order are not held as texts.
+#[test]
+fn what_patterns_lead_to_is_not_read_to_its_end_when_it_is_too_long() {
+    let mut server = server(&Arc::default());
+    for from in (0..12_000_u32).step_by(250) {
+        let elements: String = (from..from + 250).map(|number| format!(" {number}")).collect();
+        let keys: String =
+            (from..from + 250).map(|number| format!(" v{number} {number:0200} w{number} {number}")).collect();
+        told(&server, &format!("RPUSH l{elements}; MSET{keys}"));
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let (_, elements) = read_for(&server, "SORT l LIMIT 0 1");
+    for request in ["SORT l BY nosort GET v*", "SORT l BY nosort GET v* STORE made", "SORT l BY v* ALPHA LIMIT 0 1"] {
+        let (reply, took) = read_for(&server, request);
+        assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+        assert!(took < elements + (1 << 20), "{request} read {took} bytes, of which elements take {elements}");
+    }
+    assert_eq!(told(&server, "SORT l BY w* DESC LIMIT 0 1"), "*1\r\n$5\r\n11999\r\n");
+}
+
 #[test]
 fn a_list_is_read_where_it_changes() {
     let server = with_many("RPUSH k", |number| format!(" {number:0200}"));
