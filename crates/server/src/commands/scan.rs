@@ -94,8 +94,9 @@ fn scan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let options = scan_options(cursor(arguments.at(1))?, arguments.words(2), true)?;
     let now_ms = cx.keys.now_ms();
     let range = layout::headers_from(cx.space(), options.cursor);
-    let (mut found, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0);
-    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+    let (mut found, mut bytes, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0, 0);
+    let reads = &*cx;
+    reads.keys.reads().scan(&range, Direction::Forward, |key, value| {
         let hash = layout::header_hash(key);
         if seen >= options.count && hash != last {
             next = hash;
@@ -107,6 +108,8 @@ fn scan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             let header = Header::outline(value)?;
             let is_kind = |kind: &[u8]| kind.eq_ignore_ascii_case(header.kind().name().as_bytes());
             if !header.is_expired(now_ms) && options.kind.is_none_or(is_kind) {
+                bytes += name.len() + 1;
+                reads.make_room(bytes)?;
                 found.push(Bytes::copy_from_slice(name));
             }
         }

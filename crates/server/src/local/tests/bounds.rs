@@ -438,6 +438,16 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
     }
 }
 
+#[test]
+fn keys_that_are_too_long_for_a_reply_are_not_held() {
+    let server = with_many("MSET", |number| format!(" {number:0200} v"));
+    for request in ["SCAN 0 COUNT 20000", "SCAN 0 COUNT 20000 TYPE string", "KEYS *"] {
+        let (reply, took) = read_for(&server, request);
+        assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+        assert!(took < 2 << 20, "{request} read {took} bytes");
+    }
+}
+
 /// Numbers that give the order are not held as texts.
 #[test]
 fn what_patterns_lead_to_is_not_read_to_its_end_when_it_is_too_long() {
