@@ -156,3 +156,23 @@ fn statistics_of_functions_read_them_first() {
     let sent = told(&server, "MULTI; FLUSHALL; FUNCTION STATS; EXEC");
     assert!(sent.contains("libraries_count\r\n:1\r\n"), "{sent}");
 }
+
+/// A shorter string is followed by zeros, wherever it is named.
+#[test]
+fn bits_of_strings_of_any_lengths_are_combined() {
+    let server = server(&Arc::default());
+    told(&server, "MSET a abc b ac c abcde");
+    let bulk = |bytes: &str| format!("${}\r\n{bytes}\r\n", bytes.len());
+    for (request, expected) in [
+        ("AND d a b c", "ab\0\0\0"),
+        ("AND d c a b", "ab\0\0\0"),
+        ("OR d b none c", "accde"),
+        ("XOR d a b c a b c a b", "\0\x01c\0\0"),
+        ("AND d a none", "\0\0\0"),
+        ("OR d a", "abc"),
+    ] {
+        let replies = format!(":{}\r\n{}", expected.len(), bulk(expected));
+        assert_eq!(told(&server, &format!("BITOP {request}; GET d")), replies, "{request}");
+    }
+    assert_eq!(told(&server, "BITOP XOR d none none; EXISTS d"), ":0\r\n:0\r\n");
+}
