@@ -176,3 +176,15 @@ fn bits_of_strings_of_any_lengths_are_combined() {
     }
     assert_eq!(told(&server, "BITOP XOR d none none; EXISTS d"), ":0\r\n:0\r\n");
 }
+
+/// Scripts in transactions and libraries that are loaded end when they are busy.
+#[test]
+fn without_a_threshold_nothing_is_busy() {
+    let server = server(&Arc::default());
+    server.set("busy-reply-threshold", "0").unwrap();
+    assert_eq!(told(&server, "MULTI; EVAL \"return 7\" 0; EXEC"), "+OK\r\n+QUEUED\r\n*1\r\n:7\r\n");
+    let library = "#!lua name=one\nredis.register_function('f', function() return 7 end)";
+    let load = format!("*3\r\n$8\r\nFUNCTION\r\n$4\r\nLOAD\r\n${}\r\n{library}", library.len());
+    assert_eq!(told(&server, &load), "$3\r\none\r\n");
+    assert_eq!(told(&server, "FCALL f 0"), ":7\r\n");
+}
