@@ -439,6 +439,30 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
 }
 
 #[test]
+fn a_collection_that_is_named_many_times_is_read_once() {
+    let server = server(&Arc::default());
+    for from in (0..4_000_u32).step_by(250) {
+        let members: String = (from..from + 250).map(|number| format!(" {number:0200}")).collect();
+        let scored: String = (from..from + 250).map(|number| format!(" 1 {number:0200}")).collect();
+        told(&server, &format!("SADD set{members}; ZADD sorted{scored}"));
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    let many = |names: &str| vec![names; 100].join(" ");
+    for (request, reply) in [
+        (format!("SUNION {}", many("set")), "*4000\r\n"),
+        (format!("SDIFF {}", many("set")), "*0\r\n"),
+        (format!("ZUNION 200 {}", many("sorted set")), "*4000\r\n"),
+        (format!("ZINTERCARD 200 {}", many("sorted set")), ":4000\r\n"),
+    ] {
+        let (found, took) = read_for(&server, &request);
+        assert!(found.starts_with(reply), "{request}");
+        assert!(took < 10 << 20, "{request} read {took} bytes");
+    }
+    let sum = format!("ZUNIONSTORE made 200 {} WEIGHTS {}; ZSCORE made {:0200}", many("sorted set"), many("2 1"), 7);
+    assert_eq!(told(&server, &sum), ":4000\r\n$3\r\n300\r\n");
+}
+
+#[test]
 fn keys_that_are_too_long_for_a_reply_are_not_held() {
     let server = with_many("MSET", |number| format!(" {number:0200} v"));
     for request in ["SCAN 0 COUNT 20000", "SCAN 0 COUNT 20000 TYPE string", "KEYS *"] {
