@@ -463,6 +463,15 @@ fn a_collection_that_is_named_many_times_is_read_once() {
 }
 
 #[test]
+fn fields_are_read_as_far_as_there_is_room_for_them() {
+    let server = with_many("HSET k", |number| format!(" {number} {number:0200}"));
+    let fields: String = (0..8000).map(|number| format!(" {number}")).collect();
+    let (reply, took) = read_for(&server, &format!("HMGET k{fields}"));
+    assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n");
+    assert!(took < 1 << 20, "{took} bytes");
+}
+
+#[test]
 fn keys_that_are_too_long_for_a_reply_are_not_held() {
     let server = with_many("MSET", |number| format!(" {number:0200} v"));
     for request in ["SCAN 0 COUNT 20000", "SCAN 0 COUNT 20000 TYPE string", "KEYS *"] {
