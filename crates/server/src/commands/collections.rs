@@ -1,7 +1,7 @@
 //! What collections of all types have in common: reading and changing headers, random elements, scans.
 
 use crate::commands::command::Context;
-use crate::commands::scan::ScanOptions;
+use crate::commands::scan::{ScanOptions, cursor_of};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Range, Space};
@@ -303,23 +303,23 @@ pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, v
     }
 }
 
-/// One step of a scan: the elements that are wanted, and the cursor of the next step. Elements that share a hash are in
-/// one step.
+/// One step of a scan: the elements that are wanted, and the cursor of the next step. Elements that share a cursor are
+/// in one step.
 pub(crate) fn scan_step(
     cx: &Context<'_, '_>,
     id: u64,
     hashed: Hashed,
     options: &ScanOptions<'_>,
 ) -> Outcome<(u64, Vec<Entry>)> {
-    let range = (hashed.from)(cx.space(), id, options.cursor);
+    let range = (hashed.from)(cx.space(), id, options.from);
     let (mut found, mut bytes, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0, 0);
     cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
-        let hash = (hashed.hash)(key);
-        if seen >= options.count && hash != last {
-            next = hash;
+        let cursor = cursor_of((hashed.hash)(key));
+        if seen >= options.count && cursor != last {
+            next = cursor;
             return Ok(false);
         }
-        (seen, last) = (seen + 1, hash);
+        (seen, last) = (seen + 1, cursor);
         if options.wants((hashed.element)(key)) {
             let entry = hashed.entry(key, value);
             bytes += length(&entry);

@@ -188,3 +188,31 @@ fn without_a_threshold_nothing_is_busy() {
     assert_eq!(told(&server, &load), "$3\r\none\r\n");
     assert_eq!(told(&server, "FCALL f 0"), ":7\r\n");
 }
+
+/// Some clients keep cursors in signed words, and others in floating-point numbers.
+#[test]
+fn cursors_have_at_most_53_bits() {
+    let server = server(&Arc::default());
+    let many = |element: fn(u32) -> String| (0..300).map(element).collect::<String>();
+    told(&server, &format!("MSET{}", many(|number| format!(" k{number} v"))));
+    told(&server, &format!("HSET h{}", many(|number| format!(" k{number} v"))));
+    told(&server, &format!("SADD s{}", many(|number| format!(" k{number}"))));
+    told(&server, &format!("ZADD z{}", many(|number| format!(" 1 k{number}"))));
+    for scan in ["SCAN", "HSCAN h", "SSCAN s", "ZSCAN z"] {
+        let (mut cursor, mut found) = (0, Vec::new());
+        loop {
+            let reply = told(&server, &format!("{scan} {cursor} COUNT 7"));
+            let mut lines = reply.lines();
+            cursor = lines.nth(2).unwrap().parse().unwrap();
+            assert!(cursor < 1_u64 << 53, "{scan}: {cursor}");
+            found.extend(lines.filter(|line| line.starts_with('k')).map(str::to_owned));
+            if cursor == 0 {
+                break;
+            }
+        }
+        let distinct: BTreeSet<&String> = found.iter().collect();
+        assert_eq!((found.len(), distinct.len()), (300, 300), "{scan}");
+    }
+    // Clients may have cursors of other servers.
+    assert_eq!(told(&server, "SCAN 18446744073709551615; SCAN -1"), "*2\r\n$1\r\n0\r\n*0\r\n".repeat(2));
+}
