@@ -8,7 +8,6 @@ use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Header;
 use crate::text::number;
-use bytes::Bytes;
 
 const FAMILY: Family = Family::Bitmap;
 
@@ -203,20 +202,16 @@ fn bitop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if is("NOT") && arguments.len() != 4 {
         return Err(Failure::text("ERR BITOP NOT must be called with a single source key."));
     }
-    let mut sources: Vec<Bytes> = Vec::with_capacity(arguments.len() - 3);
-    for key in arguments.from(3) {
-        sources.push(cx.string(key)?.unwrap_or_default());
+    let Some((first, others)) = arguments.from(3).split_first() else { return Err(Failure::SYNTAX) };
+    let mut result = cx.string(first)?.unwrap_or_default().to_vec();
+    for key in others {
+        // One at a time: a short request may name many long strings, or the same ones many times.
+        let other = cx.string(key)?.unwrap_or_default();
+        result.resize(result.len().max(other.len()), 0);
+        let padded = other.iter().copied().chain(std::iter::repeat(0));
+        result.iter_mut().zip(padded).for_each(|(byte, other)| *byte = combine(*byte, other));
     }
-    let length = sources.iter().map(Bytes::len).max().unwrap_or(0);
-    let padded = |source: &Bytes| {
-        let mut bytes = source.to_vec();
-        bytes.resize(length, 0);
-        bytes
-    };
-    let mut result = sources.first().map(padded).unwrap_or_default();
-    for source in sources.iter().skip(1) {
-        result.iter_mut().zip(padded(source)).for_each(|(byte, other)| *byte = combine(*byte, other));
-    }
+    let length = result.len();
     if is("NOT") {
         result.iter_mut().for_each(|byte| *byte = !*byte);
     }

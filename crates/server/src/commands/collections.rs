@@ -1,7 +1,7 @@
 //! What collections of all types have in common: reading and changing headers, random elements, scans.
 
 use crate::commands::command::Context;
-use crate::commands::scan::ScanOptions;
+use crate::commands::scan::{ScanOptions, cursor_of};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Range, Space};
@@ -11,7 +11,7 @@ use crate::protocol::reply::Reply;
 use crate::records::store::Records;
 use bytes::Bytes;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// A collection of up to this many elements is read as a whole to choose from it.
 const FEW: u64 = 512;
@@ -240,31 +240,58 @@ impl Elements {
 /// collections that have it, in ascending order, with its value there.
 pub(crate) type VisitMerged<'v> = &'v mut dyn FnMut(&mut Context<'_, '_>, &[u8], &[(usize, Bytes)]) -> Outcome<bool>;
 
+/// Returns each collection once, in the order of their first places, with all places at which it is named.
+fn by_collection(inputs: &[Input]) -> Vec<(Input, Vec<usize>)> {
+    let mut collections: Vec<(Input, Vec<usize>)> = Vec::new();
+    let mut numbers = BTreeMap::new();
+    for (place, input) in inputs.iter().enumerate() {
+        let number = *numbers.entry(input.map(|(id, _)| id)).or_insert(collections.len());
+        match collections.get_mut(number) {
+            Some((_, places)) => places.push(place),
+            None => collections.push((*input, vec![place])),
+        }
+    }
+    collections
+}
+
 /// Reads collections once and together, in the order of hashes, which is the same in all of them, and passes elements
-/// on as they come. It holds a portion of each collection: a few megabytes together, or one element of each.
+/// on as they come. It holds a portion of each collection: a few megabytes together, or one element of each. A
+/// collection that is named several times is read once.
 pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, visit: VisitMerged<'_>) -> Outcome {
-    let (space, most_bytes) = (cx.space(), PORTION_BYTES / inputs.len().max(1));
-    let mut inputs: Vec<Elements> = inputs.iter().map(|input| Elements::new(space, *input, most_bytes)).collect();
+    let collections = by_collection(inputs);
+    let (space, most_bytes) = (cx.space(), PORTION_BYTES / collections.len().max(1));
+    let mut elements: Vec<Elements> =
+        collections.iter().map(|(input, _)| Elements::new(space, *input, most_bytes)).collect();
     let mut heads = BinaryHeap::new();
-    // The places of the first element, with its values. At the beginning, all collections are asked for their next
-    // element.
-    let mut found: Vec<(usize, Bytes)> = (0..inputs.len()).map(|place| (place, Bytes::new())).collect();
+    // The collections that have the first element, and their places with its values. At the beginning, all collections
+    // are asked for their next element.
+    let mut asked: Vec<usize> = (0..collections.len()).collect();
+    let mut found: Vec<(usize, Bytes)> = Vec::new();
     loop {
-        for (place, _) in found.drain(..) {
-            let next = inputs.get_mut(place).map_or(Ok(None), |elements| elements.next(cx.keys.reads()))?;
+        for number in asked.drain(..) {
+            let next = elements.get_mut(number).map_or(Ok(None), |elements| elements.next(cx.keys.reads()))?;
             match next {
-                Some((hash, element, value)) => heads.push(Reverse((hash, element, place, value))),
-                None if which == Merged::All || (which == Merged::First && place == 0) => return Ok(()),
+                Some((hash, element, value)) => heads.push(Reverse((hash, element, number, value))),
+                // The first collection has the first place.
+                None if which == Merged::All || (which == Merged::First && number == 0) => return Ok(()),
                 None => {}
             }
         }
-        let Some(Reverse((hash, element, place, value))) = heads.pop() else { return Ok(()) };
-        found.push((place, value));
+        let Some(Reverse((hash, element, number, value))) = heads.pop() else { return Ok(()) };
+        found.clear();
+        let mut find = |number: usize, value: &Bytes| {
+            asked.push(number);
+            let places = collections.get(number).map_or(&[][..], |(_, places)| places);
+            found.extend(places.iter().map(|place| (*place, value.clone())));
+        };
+        find(number, &value);
         while let Some(Reverse(head)) = heads.peek()
             && (head.0, &head.1) == (hash, &element)
         {
-            found.extend(heads.pop().map(|Reverse((_, _, place, value))| (place, value)));
+            find(head.2, &head.3);
+            heads.pop();
         }
+        found.sort_unstable_by_key(|(place, _)| *place);
         let is_chosen = match which {
             Merged::Any => true,
             Merged::First => found.first().is_some_and(|(place, _)| *place == 0),
@@ -276,23 +303,23 @@ pub(crate) fn merge(cx: &mut Context<'_, '_>, inputs: &[Input], which: Merged, v
     }
 }
 
-/// One step of a scan: the elements that are wanted, and the cursor of the next step. Elements that share a hash are in
-/// one step.
+/// One step of a scan: the elements that are wanted, and the cursor of the next step. Elements that share a cursor are
+/// in one step.
 pub(crate) fn scan_step(
     cx: &Context<'_, '_>,
     id: u64,
     hashed: Hashed,
     options: &ScanOptions<'_>,
 ) -> Outcome<(u64, Vec<Entry>)> {
-    let range = (hashed.from)(cx.space(), id, options.cursor);
+    let range = (hashed.from)(cx.space(), id, options.from);
     let (mut found, mut bytes, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0, 0);
     cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
-        let hash = (hashed.hash)(key);
-        if seen >= options.count && hash != last {
-            next = hash;
+        let cursor = cursor_of((hashed.hash)(key));
+        if seen >= options.count && cursor != last {
+            next = cursor;
             return Ok(false);
         }
-        (seen, last) = (seen + 1, hash);
+        (seen, last) = (seen + 1, cursor);
         if options.wants((hashed.element)(key)) {
             let entry = hashed.entry(key, value);
             bytes += length(&entry);

@@ -16,6 +16,8 @@ use bytes::Bytes;
 const FAMILY: Family = Family::Hash;
 const SET: u32 = WRITE | DENYOOM | FAST;
 const READ: u32 = READONLY | FAST;
+/// How many fields `HMGET` reads together.
+const FETCHED: usize = 1024;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -151,18 +153,22 @@ fn hstrlen(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn hmget(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let hash = cx.collection(arguments.at(1), Kind::Hash)?;
-    if let Some(hash) = hash {
-        let (layout, space) = (cx.keys.layout(), cx.space());
-        let fields = arguments.from(2).iter().map(|name| layout.hashed_element(space, hash.id, name));
-        cx.keys.writes().fetch(fields)?;
-    }
+    let (layout, space) = (cx.keys.layout(), cx.space());
     cx.out.array(arguments.len() - 2);
-    for name in arguments.from(2) {
-        let value = match hash {
-            Some(hash) => field(cx, hash, name)?,
-            None => None,
-        };
-        cx.out.bulk_or_null(value);
+    for names in arguments.from(2).chunks(FETCHED) {
+        if let Some(hash) = hash {
+            cx.keys.writes().fetch(names.iter().map(|name| layout.hashed_element(space, hash.id, name)))?;
+        }
+        for name in names {
+            let value = match hash {
+                Some(hash) => field(cx, hash, name)?,
+                None => None,
+            };
+            cx.out.bulk_or_null(value);
+        }
+        if cx.out.is_full() {
+            break;
+        }
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Keys that are not named: `SCAN`, `KEYS`, `RANDOMKEY`.
 //!
-//! A cursor is the hash at which the next headers begin (`keyspace::layout`), and zero at the end. Keys that share a
-//! hash come in one step.
+//! A cursor is the first bits of the hash at which the next headers begin (`keyspace::layout`), and zero at the end.
+//! Keys whose hashes share these bits come in one step.
 
 use crate::commands::arguments::{Arguments, Words};
 use crate::commands::command::flags::READONLY;
@@ -32,11 +32,19 @@ const COUNT: u64 = 10;
 const MAX_COUNT: u64 = 100_000;
 /// Keys among which a random one is chosen.
 const CANDIDATES: usize = 16;
+/// Bits of a hash that are not in a cursor. Those of Redis are small, so some clients keep cursors in signed words, and
+/// others in floating-point numbers, whose integers have 53 bits.
+const CUT_BITS: u32 = u64::BITS - 53;
+
+/// The cursor of elements with this hash.
+pub(crate) const fn cursor_of(hash: u64) -> u64 {
+    hash >> CUT_BITS
+}
 
 /// Options of `SCAN` and its like.
 pub(crate) struct ScanOptions<'a> {
     /// The hash to continue from.
-    pub(crate) cursor: u64,
+    pub(crate) from: u64,
     /// How many elements to look at.
     pub(crate) count: u64,
     /// The pattern that elements must match.
@@ -73,7 +81,9 @@ pub(crate) fn cursor(text: &[u8]) -> Outcome<u64> {
 
 /// Reads the options after a cursor.
 pub(crate) fn scan_options<'a>(cursor: u64, mut words: Words<'a>, has_kind: bool) -> Outcome<ScanOptions<'a>> {
-    let mut options = ScanOptions { cursor, count: COUNT, pattern: None, kind: None };
+    // No element has a cursor with more bits.
+    let from = cursor.checked_mul(1 << CUT_BITS).unwrap_or(u64::MAX);
+    let mut options = ScanOptions { from, count: COUNT, pattern: None, kind: None };
     while !words.is_done() {
         if let Some(count) = words.take_with_value("COUNT") {
             let count = crate::commands::arguments::integer(count)?;
@@ -93,20 +103,23 @@ pub(crate) fn scan_options<'a>(cursor: u64, mut words: Words<'a>, has_kind: bool
 fn scan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let options = scan_options(cursor(arguments.at(1))?, arguments.words(2), true)?;
     let now_ms = cx.keys.now_ms();
-    let range = layout::headers_from(cx.space(), options.cursor);
-    let (mut found, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0);
-    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
-        let hash = layout::header_hash(key);
-        if seen >= options.count && hash != last {
-            next = hash;
+    let range = layout::headers_from(cx.space(), options.from);
+    let (mut found, mut bytes, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0, 0);
+    let reads = &*cx;
+    reads.keys.reads().scan(&range, Direction::Forward, |key, value| {
+        let cursor = cursor_of(layout::header_hash(key));
+        if seen >= options.count && cursor != last {
+            next = cursor;
             return Ok(false);
         }
-        (seen, last) = (seen + 1, hash);
+        (seen, last) = (seen + 1, cursor);
         let name = layout::client_key(key);
         if options.wants(name) {
             let header = Header::outline(value)?;
             let is_kind = |kind: &[u8]| kind.eq_ignore_ascii_case(header.kind().name().as_bytes());
             if !header.is_expired(now_ms) && options.kind.is_none_or(is_kind) {
+                bytes += name.len() + 1;
+                reads.make_room(bytes)?;
                 found.push(Bytes::copy_from_slice(name));
             }
         }

@@ -83,7 +83,7 @@ fn each(cx: &mut Context<'_, '_>, operation: Operation, keys: &[&[u8]], visit: V
 /// Passes on the members that are in all sets.
 fn intersection(cx: &mut Context<'_, '_>, sets: &[Option<Collection>], visit: Visit<'_>) -> Outcome {
     let Some(mut sets) = sets.iter().copied().collect::<Option<Vec<Collection>>>() else { return Ok(()) };
-    sets.sort_unstable_by_key(|set| set.a);
+    sets.sort_unstable_by_key(|set| (set.a, set.id));
     sets.dedup_by_key(|set| set.id);
     let Some((smallest, others)) = sets.split_first() else { return Ok(()) };
     let (layout, space) = (cx.keys.layout(), cx.space());

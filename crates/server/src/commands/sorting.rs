@@ -18,6 +18,8 @@ use bytes::Bytes;
 use std::cmp::Ordering;
 
 const FAMILY: Family = Family::Generic;
+/// For how many elements the keys of a pattern are read together.
+const FOLLOWED: usize = 256;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -88,29 +90,47 @@ fn place(pattern: &[u8], element: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
     Some((Bytes::from([before, element, rest].concat()), field))
 }
 
-/// Returns what a pattern leads to, for each of these elements.
-fn follow(cx: &mut Context<'_, '_>, pattern: &[u8], elements: &[Bytes]) -> Outcome<Vec<Option<Bytes>>> {
-    if pattern == b"#" {
-        return Ok(elements.iter().cloned().map(Some).collect());
-    }
-    let places: Vec<_> = elements.iter().map(|element| place(pattern, element)).collect();
-    let space = cx.space();
-    let layout = cx.keys.layout();
-    cx.keys.fetch(space, places.iter().flatten().map(|(key, _)| (layout.hash(key), &key[..], false)))?;
-    let mut found = Vec::with_capacity(places.len());
-    for place in &places {
-        found.push(match place {
-            None => None,
-            Some((key, field)) => {
-                let kind = cx.header(key)?.map(|header| header.kind());
-                match (kind, field) {
-                    (Some(Kind::String), None) => cx.string(key)?,
-                    (Some(Kind::Hash), Some(field)) => hashes::get(cx, key, field)?,
-                    _ => None,
+/// A function that gets what a pattern leads to for an element.
+type Visit<'v> = &'v mut dyn FnMut(&Context<'_, '_>, Option<Bytes>) -> Outcome;
+
+/// Passes on what a pattern leads to, for each of these elements, as it is read.
+fn follow(cx: &mut Context<'_, '_>, pattern: &[u8], elements: &[Bytes], visit: Visit<'_>) -> Outcome {
+    let (space, layout) = (cx.space(), cx.keys.layout());
+    for elements in elements.chunks(FOLLOWED) {
+        let places: Vec<_> = elements.iter().map(|element| place(pattern, element)).collect();
+        cx.keys.fetch(space, places.iter().flatten().map(|(key, _)| (layout.hash(key), &key[..], false)))?;
+        for (element, place) in elements.iter().zip(&places) {
+            let found = match place {
+                None => (pattern == b"#").then(|| element.clone()),
+                Some((key, field)) => {
+                    let kind = cx.header(key)?.map(|header| header.kind());
+                    match (kind, field) {
+                        (Some(Kind::String), None) => cx.string(key)?,
+                        (Some(Kind::Hash), Some(field)) => hashes::get(cx, key, field)?,
+                        _ => None,
+                    }
                 }
-            }
-        });
+            };
+            visit(cx, found)?;
+        }
     }
+    Ok(())
+}
+
+/// Returns what a pattern leads to, for each of these elements, as far as there is room for it beside the bytes that
+/// are held already. Equal elements lead to the same value many times, so it may be more than all keys hold.
+fn followed(
+    cx: &mut Context<'_, '_>,
+    pattern: &[u8],
+    elements: &[Bytes],
+    held_bytes: &mut usize,
+) -> Outcome<Vec<Option<Bytes>>> {
+    let mut found = Vec::with_capacity(elements.len());
+    follow(cx, pattern, elements, &mut |cx, value| {
+        *held_bytes += size_of_val(&value) + value.as_ref().map_or(0, Bytes::len);
+        found.push(value);
+        cx.make_room(*held_bytes)
+    })?;
     Ok(found)
 }
 
@@ -120,18 +140,27 @@ fn weight(text: &[u8]) -> Outcome<f64> {
 
 /// Sorts elements.
 fn order(cx: &mut Context<'_, '_>, elements: Vec<Bytes>, query: &Query<'_>) -> Outcome<Vec<Bytes>> {
-    let values = match query.by {
-        Some(pattern) => follow(cx, pattern, &elements)?,
-        None => elements.iter().cloned().map(Some).collect(),
-    };
     let turned = |order: Ordering| if query.descends { order.reverse() } else { order };
     if query.is_of_bytes {
+        let values = match query.by {
+            Some(pattern) => followed(cx, pattern, &elements, &mut 0)?,
+            None => elements.iter().cloned().map(Some).collect(),
+        };
         let mut pairs: Vec<(Option<Bytes>, Bytes)> = values.into_iter().zip(elements).collect();
         pairs.sort_by(|a, b| turned(a.0.cmp(&b.0)));
         return Ok(pairs.into_iter().map(|(_, element)| element).collect());
     }
-    let weights = values.iter().map(|value| value.as_ref().map_or(Ok(0.0), |value| weight(value)));
-    let weights = weights.collect::<Outcome<Vec<f64>>>()?;
+    let weights = match query.by {
+        Some(pattern) => {
+            let mut weights = Vec::with_capacity(elements.len());
+            follow(cx, pattern, &elements, &mut |_, value| {
+                weights.push(value.map_or(Ok(0.0), |value| weight(&value))?);
+                Ok(())
+            })?;
+            weights
+        }
+        None => elements.iter().map(|element| weight(element)).collect::<Outcome<Vec<f64>>>()?,
+    };
     let mut pairs: Vec<(f64, Bytes)> = weights.into_iter().zip(elements).collect();
     let by_weight = |a: &(f64, Bytes), b: &(f64, Bytes)| a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal);
     pairs.sort_by(|a, b| turned(by_weight(a, b).then_with(|| a.1.cmp(&b.1))));
@@ -177,13 +206,9 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
     let results: Vec<Option<Bytes>> = if query.gets.is_empty() {
         elements.into_iter().map(Some).collect()
     } else {
-        let (mut columns, mut bytes) = (Vec::new(), 0);
+        let (mut columns, mut held_bytes) = (Vec::new(), 0);
         for pattern in &query.gets {
-            let column = follow(cx, pattern, &elements)?;
-            bytes +=
-                column.iter().map(|value| size_of_val(value) + value.as_ref().map_or(0, Bytes::len)).sum::<usize>();
-            cx.make_room(bytes)?;
-            columns.push(column);
+            columns.push(followed(cx, pattern, &elements, &mut held_bytes)?);
         }
         let row = |at: usize| columns.iter().map(move |column| column.get(at).cloned().flatten());
         (0..elements.len()).flat_map(row).collect()

@@ -24,8 +24,9 @@
 //! - **space**: a database. Which number of `SELECT` is which space is a record of the server, so that `SWAPDB`
 //!   exchanges two numbers, and `FLUSHDB` is a few range deletions.
 //! - **hash**: XXH3 of what follows, with the store's random seed. Headers, fields and members are in the order of
-//!   their hashes. So the 64-bit cursor of `SCAN` and its like is a place in this order, and the server keeps nothing
-//!   for it: an element that exists throughout a scan is found once. Elements that share a hash come in one step.
+//!   their hashes. So the cursor of `SCAN` and its like is a place in this order, the first 53 bits of a hash, and the
+//!   server keeps nothing for it: an element that exists throughout a scan is found once. Elements that share these bits
+//!   come in one step.
 //! - **expires**: milliseconds since 1970. Keys that expire first come first.
 //! - **id**: each life of a collection has another id, so that nothing of a former life is visible. Ids are assigned in
 //!   ascending order and never reused.

@@ -27,6 +27,8 @@ use std::sync::Arc;
 const INSTRUCTIONS: u32 = 2000;
 /// All scripts are forgotten when their texts have more bytes than this.
 const MAX_SCRIPTS_BYTES: usize = 32 << 20;
+/// Garbage is collected when the machine holds more bytes than this. If it still does, all scripts are forgotten.
+const MUCH_BYTES: usize = MAX_MEMORY_BYTES / 2;
 /// What scripts and libraries are called in errors.
 const SCRIPT: &str = "@user_script";
 const LIBRARY: &str = "@user_function";
@@ -122,6 +124,8 @@ pub struct Machine {
     scripts: BTreeMap<Digest, Script>,
     /// The functions to call, by the names of scripts.
     bodies: Table,
+    /// The environment of scripts that do not run. It holds nothing.
+    nothing: Table,
     scripts_bytes: usize,
     /// All libraries; `None` until they are read from the store.
     pub functions: Option<Functions>,
@@ -169,8 +173,8 @@ impl Machine {
         let prelude = lua.load(PRELUDE).set_name("=redis");
         let (environment, library, run, run_in_library) = prelude.call((must_end, place, text_of, given))?;
         let prelude = Prelude { environment, library, run, run_in_library };
-        let bodies = lua.create_table()?;
-        Ok(Self { lua, prelude, scripts: BTreeMap::new(), bodies, scripts_bytes: 0, functions: None })
+        let (scripts, bodies, nothing) = (BTreeMap::new(), lua.create_table()?, lua.create_table()?);
+        Ok(Self { lua, prelude, scripts, bodies, nothing, scripts_bytes: 0, functions: None })
     }
 
     /// The machine's values.
@@ -196,15 +200,30 @@ impl Machine {
             return Ok(name);
         }
         let (flags, body) = first_line::of_script(text)?;
+        self.make_room().map_err(|error| format!("ERR Lua: {error}"))?;
         let function =
             self.compile(body, SCRIPT).map_err(|why| format!("ERR Error compiling script (new function): {why}"))?;
-        if self.scripts_bytes > MAX_SCRIPTS_BYTES {
-            self.forget();
-        }
         self.bodies.raw_set(name.as_str(), function).map_err(|error| format!("ERR Lua: {error}"))?;
         self.scripts_bytes += text.len();
         self.scripts.insert(name.clone(), Script { name: name.clone(), flags });
         Ok(name)
+    }
+
+    /// Forgets all scripts when they take much. What becomes of a text may be many times as long.
+    fn make_room(&mut self) -> Result<()> {
+        self.collect_much()?;
+        if self.scripts_bytes > MAX_SCRIPTS_BYTES || self.lua.used_memory() > MUCH_BYTES {
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// Collects garbage when much is held. Lua does not when memory runs out, so the next script would fail at once.
+    fn collect_much(&self) -> Result<()> {
+        if self.lua.used_memory() > MUCH_BYTES {
+            self.lua.gc_collect()?;
+        }
+        Ok(())
     }
 
     fn compile(&self, text: &[u8], name: &str) -> std::result::Result<Function, String> {
@@ -280,18 +299,18 @@ impl Machine {
             Callee::Script(script) => {
                 let body: Function = self.bodies.raw_get(script.name.as_str())?;
                 body.set_environment(self.prelude.environment.call((redis, keys, arguments))?)?;
-                self.prelude.run.call(body)
+                let ended = self.prelude.run.call(&body);
+                // Its environment has its keys, its arguments and functions of its own, and would stay with the script.
+                body.set_environment(self.nothing.clone())?;
+                ended
             }
             Callee::Function(function, callbacks) => {
                 let callback: Function = callbacks.raw_get(function.name.as_str())?;
                 self.prelude.run_in_library.call((redis, false, callback, keys, arguments))
             }
         };
-        if self.lua.used_memory() > MAX_MEMORY_BYTES / 2 {
-            // Lua does not collect garbage when memory runs out, so the next script would fail at once. If memory ran
-            // out where no error can be caught, this script ends as a failure of Lua.
-            self.lua.gc_collect()?;
-        }
+        self.collect_much()?;
+        // If memory ran out where no error can be caught, this script ends as a failure of Lua.
         let (is_well, value) = end?;
         Ok(if is_well { End::Returned(value) } else { raised(&value) })
     }
@@ -705,6 +724,40 @@ mod tests {
             let said = |lua: &Lua| lua.load(&chunk).set_name("@calls").eval::<String>().unwrap();
             assert_eq!(said(machine.lua()), said(&lua), "{call}");
         }
+    }
+
+    /// Runs a script with these arguments.
+    fn run(machine: &mut Machine, text: &str, arguments: &[&[u8]]) -> End {
+        let name = machine.load(text.as_bytes()).unwrap();
+        let script = Callee::Script(machine.find(&name).unwrap());
+        machine.run(&script, machine.lua().create_table().unwrap(), &[], arguments).unwrap()
+    }
+
+    #[test]
+    fn a_script_that_has_ended_holds_no_arguments() {
+        let (mut machine, _) = machines();
+        let argument = vec![b'x'; 32 << 20];
+        for number in 0..16 {
+            let end = run(&mut machine, &format!("return {number}"), &[&argument[..]]);
+            assert!(matches!(end, End::Returned(_)), "{number}: {end:?}");
+        }
+        machine.lua().gc_collect().unwrap();
+        assert!(machine.use_of_memory().machine_bytes < argument.len());
+    }
+
+    /// Each of these functions takes ten times the bytes of its text.
+    #[test]
+    fn scripts_that_take_more_than_their_texts_are_forgotten_in_time() {
+        let (mut machine, _) = machines();
+        let functions = "function()end,".repeat(2000);
+        let mut most = 0;
+        for number in 0..1100 {
+            machine.load(format!("return {{{functions}{number}}}").as_bytes()).unwrap();
+            most = most.max(machine.use_of_memory().scripts);
+        }
+        let UseOfMemory { scripts, text_bytes, .. } = machine.use_of_memory();
+        assert!(scripts < most && text_bytes < MAX_SCRIPTS_BYTES, "{scripts} of {most}, {text_bytes}");
+        assert!(matches!(run(&mut machine, "return 1", &[]), End::Returned(_)));
     }
 
     /// Runs a script that calls `kill` and continues, and returns whether it got to `reached`.

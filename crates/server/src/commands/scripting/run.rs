@@ -8,6 +8,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::script::machine::{Callee, End, Machine};
 use crate::script::progress::{Begun, Kind, Running};
 use bytes::Bytes;
+use forebay_env::Nanos;
 use forebay_env::sync::MutexGuard;
 use mlua::MultiValue;
 use std::cell::RefCell;
@@ -51,7 +52,7 @@ pub(super) fn parts(arguments: Arguments<'_>, count: i64) -> Outcome<Parts<'_>> 
     Ok((arguments.range(3, 3 + count), arguments.from(3 + count)))
 }
 
-/// Records that a script or a function begins to run.
+/// Records that a script or a function begins to run. Without a threshold, which is zero then, it is never busy.
 pub(super) fn begin<'s>(
     cx: &Context<'_, 's>,
     arguments: Arguments<'_>,
@@ -61,7 +62,10 @@ pub(super) fn begin<'s>(
 ) -> Begun<'s> {
     let began_at = cx.shared.clock.now();
     let patience_ms = u64::try_from(cx.shared.config.number("busy-reply-threshold")).unwrap_or(0);
-    let busy_at = began_at.saturating_add(patience_ms.saturating_mul(1_000_000));
+    let busy_at = match patience_ms {
+        0 => Nanos::MAX,
+        _ => began_at.saturating_add(patience_ms.saturating_mul(1_000_000)),
+    };
     let request = arguments.from(0).iter().map(|word| Bytes::copy_from_slice(word)).collect();
     let name = name.to_owned();
     cx.shared.scripts.progress.begin(Running { kind, name, request, began_at, busy_at, ends_when_busy })

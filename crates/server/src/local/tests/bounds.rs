@@ -439,6 +439,70 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
 }
 
 #[test]
+fn a_collection_that_is_named_many_times_is_read_once() {
+    let server = server(&Arc::default());
+    for from in (0..4_000_u32).step_by(250) {
+        let members: String = (from..from + 250).map(|number| format!(" {number:0200}")).collect();
+        let scored: String = (from..from + 250).map(|number| format!(" 1 {number:0200}")).collect();
+        told(&server, &format!("SADD set{members}; ZADD sorted{scored}"));
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    let many = |names: &str| vec![names; 100].join(" ");
+    for (request, reply) in [
+        (format!("SUNION {}", many("set")), "*4000\r\n"),
+        (format!("SDIFF {}", many("set")), "*0\r\n"),
+        (format!("ZUNION 200 {}", many("sorted set")), "*4000\r\n"),
+        (format!("ZINTERCARD 200 {}", many("sorted set")), ":4000\r\n"),
+    ] {
+        let (found, took) = read_for(&server, &request);
+        assert!(found.starts_with(reply), "{request}");
+        assert!(took < 10 << 20, "{request} read {took} bytes");
+    }
+    let sum = format!("ZUNIONSTORE made 200 {} WEIGHTS {}; ZSCORE made {:0200}", many("sorted set"), many("2 1"), 7);
+    assert_eq!(told(&server, &sum), ":4000\r\n$3\r\n300\r\n");
+}
+
+#[test]
+fn fields_are_read_as_far_as_there_is_room_for_them() {
+    let server = with_many("HSET k", |number| format!(" {number} {number:0200}"));
+    let fields: String = (0..8000).map(|number| format!(" {number}")).collect();
+    let (reply, took) = read_for(&server, &format!("HMGET k{fields}"));
+    assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n");
+    assert!(took < 1 << 20, "{took} bytes");
+}
+
+#[test]
+fn keys_that_are_too_long_for_a_reply_are_not_held() {
+    let server = with_many("MSET", |number| format!(" {number:0200} v"));
+    for request in ["SCAN 0 COUNT 20000", "SCAN 0 COUNT 20000 TYPE string", "KEYS *"] {
+        let (reply, took) = read_for(&server, request);
+        assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+        assert!(took < 2 << 20, "{request} read {took} bytes");
+    }
+}
+
+/// Numbers that give the order are not held as texts.
+#[test]
+fn what_patterns_lead_to_is_not_read_to_its_end_when_it_is_too_long() {
+    let mut server = server(&Arc::default());
+    for from in (0..12_000_u32).step_by(250) {
+        let elements: String = (from..from + 250).map(|number| format!(" {number}")).collect();
+        let keys: String =
+            (from..from + 250).map(|number| format!(" v{number} {number:0200} w{number} {number}")).collect();
+        told(&server, &format!("RPUSH l{elements}; MSET{keys}"));
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let (_, elements) = read_for(&server, "SORT l LIMIT 0 1");
+    for request in ["SORT l BY nosort GET v*", "SORT l BY nosort GET v* STORE made", "SORT l BY v* ALPHA LIMIT 0 1"] {
+        let (reply, took) = read_for(&server, request);
+        assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+        assert!(took < elements + (1 << 20), "{request} read {took} bytes, of which elements take {elements}");
+    }
+    assert_eq!(told(&server, "SORT l BY w* DESC LIMIT 0 1"), "*1\r\n$5\r\n11999\r\n");
+}
+
+#[test]
 fn a_list_is_read_where_it_changes() {
     let server = with_many("RPUSH k", |number| format!(" {number:0200}"));
     for (request, expected) in [

@@ -156,3 +156,63 @@ fn statistics_of_functions_read_them_first() {
     let sent = told(&server, "MULTI; FLUSHALL; FUNCTION STATS; EXEC");
     assert!(sent.contains("libraries_count\r\n:1\r\n"), "{sent}");
 }
+
+/// A shorter string is followed by zeros, wherever it is named.
+#[test]
+fn bits_of_strings_of_any_lengths_are_combined() {
+    let server = server(&Arc::default());
+    told(&server, "MSET a abc b ac c abcde");
+    let bulk = |bytes: &str| format!("${}\r\n{bytes}\r\n", bytes.len());
+    for (request, expected) in [
+        ("AND d a b c", "ab\0\0\0"),
+        ("AND d c a b", "ab\0\0\0"),
+        ("OR d b none c", "accde"),
+        ("XOR d a b c a b c a b", "\0\x01c\0\0"),
+        ("AND d a none", "\0\0\0"),
+        ("OR d a", "abc"),
+    ] {
+        let replies = format!(":{}\r\n{}", expected.len(), bulk(expected));
+        assert_eq!(told(&server, &format!("BITOP {request}; GET d")), replies, "{request}");
+    }
+    assert_eq!(told(&server, "BITOP XOR d none none; EXISTS d"), ":0\r\n:0\r\n");
+}
+
+/// Scripts in transactions and libraries that are loaded end when they are busy.
+#[test]
+fn without_a_threshold_nothing_is_busy() {
+    let server = server(&Arc::default());
+    server.set("busy-reply-threshold", "0").unwrap();
+    assert_eq!(told(&server, "MULTI; EVAL \"return 7\" 0; EXEC"), "+OK\r\n+QUEUED\r\n*1\r\n:7\r\n");
+    let library = "#!lua name=one\nredis.register_function('f', function() return 7 end)";
+    let load = format!("*3\r\n$8\r\nFUNCTION\r\n$4\r\nLOAD\r\n${}\r\n{library}", library.len());
+    assert_eq!(told(&server, &load), "$3\r\none\r\n");
+    assert_eq!(told(&server, "FCALL f 0"), ":7\r\n");
+}
+
+/// Some clients keep cursors in signed words, and others in floating-point numbers.
+#[test]
+fn cursors_have_at_most_53_bits() {
+    let server = server(&Arc::default());
+    let many = |element: fn(u32) -> String| (0..300).map(element).collect::<String>();
+    told(&server, &format!("MSET{}", many(|number| format!(" k{number} v"))));
+    told(&server, &format!("HSET h{}", many(|number| format!(" k{number} v"))));
+    told(&server, &format!("SADD s{}", many(|number| format!(" k{number}"))));
+    told(&server, &format!("ZADD z{}", many(|number| format!(" 1 k{number}"))));
+    for scan in ["SCAN", "HSCAN h", "SSCAN s", "ZSCAN z"] {
+        let (mut cursor, mut found) = (0, Vec::new());
+        loop {
+            let reply = told(&server, &format!("{scan} {cursor} COUNT 7"));
+            let mut lines = reply.lines();
+            cursor = lines.nth(2).unwrap().parse().unwrap();
+            assert!(cursor < 1_u64 << 53, "{scan}: {cursor}");
+            found.extend(lines.filter(|line| line.starts_with('k')).map(str::to_owned));
+            if cursor == 0 {
+                break;
+            }
+        }
+        let distinct: BTreeSet<&String> = found.iter().collect();
+        assert_eq!((found.len(), distinct.len()), (300, 300), "{scan}");
+    }
+    // Clients may have cursors of other servers.
+    assert_eq!(told(&server, "SCAN 18446744073709551615; SCAN -1"), "*2\r\n$1\r\n0\r\n*0\r\n".repeat(2));
+}
