@@ -161,7 +161,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let options = TreeOptions { cache_bytes: arguments.tree_cache_size.unwrap_or(TREE_CACHE_BYTES), ..usual };
             let clients = tree_store::open(memory, &nodes, &name, arguments.clients, &options)
                 .map_err(Failure::workload(Stage::Start))?;
-            measure(arguments, &clients, &workloads, &settings)
+            let measured = measure(arguments, &clients, &workloads, &settings);
+            let dropped = tree_store::drop_tree(clients).map_err(Failure::workload(Stage::Running));
+            measured.and(dropped)
         }
     }
 }
