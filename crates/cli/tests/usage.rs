@@ -230,3 +230,30 @@ fn a_command_that_is_refused_creates_no_directory() {
     run(&format!("serve --check-config --storage={at}")).expect(0);
     assert!(!path.exists());
 }
+
+/// What a variable or a flag names may have bytes that are no UTF-8. It is used or refused, and never passed over.
+#[test]
+fn values_that_are_no_text_count() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::Command;
+    let odd = OsStr::from_bytes(b"/nowhere/\xff");
+    // A node that passes over what it should ask of clients serves until it is ended.
+    let forebay = |line: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", env!("CARGO_BIN_EXE_forebay")]).args(line.split(' '));
+        command
+    };
+    let refused = |command: &mut Command, said: &str| {
+        let ended = command.output().unwrap();
+        let error = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.code() == Some(2) && error.contains(said), "{ended:?}");
+    };
+    let (node, serve) = ("memory-node --listen=tcp://127.0.0.1:0 --memory=16MiB", "serve --check-config");
+    refused(forebay(node).env("FOREBAY_NODE_SECRETS_FILE", odd), "/nowhere/");
+    refused(forebay(node).env("FOREBAY_NODE_SECRETS", odd), "the variable FOREBAY_NODE_SECRETS is no UTF-8");
+    refused(forebay(serve).env("FOREBAY_PATH", odd), "the variable FOREBAY_PATH is no UTF-8");
+    refused(forebay(serve).env("FOREBAY_CONFIG", odd), "/nowhere/");
+    refused(forebay(serve).arg(OsStr::from_bytes(b"--config=/nowhere/\xff")), "/nowhere/");
+    refused(forebay(serve).arg(OsStr::from_bytes(b"--password_file=/nowhere/\xff")), "--password-file /nowhere/");
+}
