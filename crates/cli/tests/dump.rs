@@ -342,6 +342,22 @@ fn a_signal_leaves_nothing_of_a_checkpoint() {
     expect_nothing_left_by_signals("checkpoint", &format!("checkpoint --memory={address} --db=db"));
 }
 
+/// A command that was started to ignore hangups goes on when its terminal is gone.
+#[test]
+fn a_hangup_that_is_ignored_ends_no_dump() {
+    use std::io::Read;
+    let (folder, pipe) = (loaded(&long(), ""), fresh_path(".pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
+    let writing = crate::common::start_ignoring_hangups(&format!("dump {} {}", folder.flag(), pipe.display()));
+    // The command waits until more is read.
+    let (mut reader, mut dumped) = (fs::File::open(&*pipe).unwrap(), vec![0]);
+    reader.read_exact(&mut dumped).unwrap();
+    writing.signal(rustix::process::Signal::HUP);
+    reader.read_to_end(&mut dumped).unwrap();
+    writing.wait().expect(0);
+    assert_eq!(dumped.len(), long().len());
+}
+
 /// The command in `line` writes a file whose name is appended to the line.
 fn expect_nothing_left_by_signals(what: &str, line: &str) {
     use rustix::process::Signal;
