@@ -8,7 +8,7 @@ use forebay_workload::{Error, MapStore, PhaseReport, Run, Store};
 use std::path::{Path, PathBuf};
 
 fn run(settings: &Settings, store: &impl Store) -> Result<PhaseReport, Error> {
-    replay(settings, store, &mut Run { clock: SystemClock::shared(), model: None, progress: &mut |_| () })
+    replay(settings.open()?, store, &mut Run { clock: SystemClock::shared(), model: None, progress: &mut |_| () })
 }
 
 fn trace(name: &str, text: &str) -> PathBuf {
