@@ -8,15 +8,16 @@ use forebay::{Cell, ErrorKind, Finding, Report, Section};
 use forebay_dump::tsv;
 use serde_json::{Map, Value, json};
 
-/// Prints a report.
+/// Prints a report, and returns the failure that it stands for, if any: that comes before a failure to print.
 ///
 /// # Errors
-/// When it cannot be written.
-pub fn print(report: &Report, format: Format) -> Result<(), Failure> {
-    match format {
+/// That failure; when the report cannot be written.
+pub fn tell(report: &Report, format: Format, failure: Option<Failure>) -> Result<(), Failure> {
+    let printed = match format {
         Format::Json => output::line(&json_of(report).to_string()),
         Format::Table => output::line(text_of(report).trim_end()),
-    }
+    };
+    failure.map_or(printed, Err)
 }
 
 /// Returns the failure of a command that found damage, which `what` says, or only something that it could not read.
