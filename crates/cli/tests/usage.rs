@@ -74,6 +74,10 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("serve --check-config --aclfile=/nowhere/users", "/nowhere/users"),
         ("bench --secret-file=/nowhere", "tcp://"),
         ("bench --memory=tcp://127.0.0.1:1 --secret-file=/nowhere/secret", "/nowhere/secret"),
+        (
+            "worker --memory=tcp://127.0.0.1:1 --scheduler=shm:/nowhere --signed-names=none --secret-file=/nowhere/s",
+            "/nowhere/s",
+        ),
         ("bench --memory=tcp://127.0.0.1:1 --tls-name=node", "authority"),
         ("checkpoint --memory=tcp://127.0.0.1:1 --db=x --tls-key=/nowhere /nowhere/file", "certificate"),
         ("memory-node --listen=tcp://127.0.0.1:0 --memory=1GiB --extent-size=5", "4096"),
