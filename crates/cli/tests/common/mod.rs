@@ -87,8 +87,8 @@ pub fn fresh_path(suffix: &str) -> FreshPath {
     FreshPath(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}{suffix}", std::process::id())))
 }
 
-/// Starts `forebay` with the words of `line`. A hangup or an interrupt ends it unless it handles the signal, even if the
-/// process that runs the tests ignores it.
+/// Starts `forebay` with the words of `line`. A hangup or an interrupt ends it unless it handles the signal, even if
+/// the process that runs the tests ignores it.
 pub fn start(line: &str) -> Running {
     start_with(line, &[])
 }
