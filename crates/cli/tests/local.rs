@@ -286,3 +286,15 @@ fn a_trace_that_comes_through_a_pipe_is_replayed_from_its_start() {
     assert_eq!(run(&line).expect(0).json()["benchmarks"][0]["operations"], 50);
     assert!(copying.wait().unwrap().success());
 }
+
+#[test]
+fn a_report_is_written_though_nobody_reads_the_results() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let file = crate::common::fresh_path(".html");
+    let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+    bench.args(["bench", "--num=1000", "--local-memory-size=128MiB", "--report"]).arg(&*file);
+    let output = bench.stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("<html"));
+}

@@ -153,8 +153,9 @@ fn what_a_flag_names_has_the_code_of_its_error() {
         }
     }
     assert!(run("replay /nowhere/trace").expect(1).error.contains("/nowhere/trace: No such file"));
-    let full = run("bench --num=1000 --local-memory-size=128MiB --report /dev/full").expect(5);
+    let full = run("bench --num=1000 --local-memory-size=128MiB --format json --report /dev/full").expect(5);
     assert!(full.error.contains("--report /dev/full: "), "{full:?}");
+    assert_eq!(full.json()["benchmarks"].as_array().unwrap().len(), 2, "the results are told");
 }
 
 #[test]
