@@ -13,6 +13,12 @@ fn help_and_version_go_to_standard_output() {
         assert_eq!(run(line).expect(0).out, run(like).expect(0).out, "{line}");
     }
     assert!(run("help benhc").expect(2).error.contains("benhc"));
+    // Variables that are wrong do not keep help from those who look for what would be right.
+    for (variable, value) in [("FOREBAY_THREADS", "many"), ("FOREBAY_CONFIG", "/nowhere/file")] {
+        for line in ["serve --help", "serve -h"] {
+            assert!(crate::common::run_with(line, &[(variable, value)]).expect(0).out.contains("--threads"), "{line}");
+        }
+    }
 }
 
 #[test]
