@@ -3,6 +3,7 @@
 
 use crate::failure::{Failure, Stage};
 use forebay::admission::{AccessOptions, Admission, AdmissionOptions, Secret, Secrets, Users};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,17 +51,17 @@ impl AccessArguments {
         self.options_with(&environment)
     }
 
-    fn options_with(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<AccessOptions, Failure> {
+    fn options_with(&self, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<AccessOptions, Failure> {
         let file = |flag: &Option<PathBuf>, name: &str| flag.clone().or_else(|| variable(name).map(PathBuf::from));
+        let said = |name: &str| variable(name).map(|value| text(name, value)).transpose();
         let secret_file = file(&self.secret_file, "FOREBAY_SECRET_FILE");
-        let secret = match variable("FOREBAY_SECRET") {
-            // The flag comes before the variable.
-            Some(line) if self.secret_file.is_none() => Some(only(&line)?),
-            _ => None,
-        };
+        // A flag comes before its variable.
+        let secret = if self.secret_file.is_none() { said("FOREBAY_SECRET")? } else { None };
+        let node_name = if self.tls_name.is_none() { said("FOREBAY_TLS_NAME")? } else { None };
+        let secret = secret.as_deref().map(only).transpose()?;
         Ok(AccessOptions {
             authority: file(&self.tls_authority, "FOREBAY_TLS_AUTHORITY"),
-            node_name: self.tls_name.clone().or_else(|| variable("FOREBAY_TLS_NAME")),
+            node_name: self.tls_name.clone().or(node_name),
             certificate: file(&self.tls_certificate, "FOREBAY_TLS_CERTIFICATE"),
             key: file(&self.tls_key, "FOREBAY_TLS_KEY"),
             secret_file,
@@ -75,8 +76,16 @@ fn only(line: &str) -> Result<Secret, Failure> {
 }
 
 /// Returns a variable, if it is set and not empty.
-pub fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+pub fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Returns the value of the variable of this name as text.
+///
+/// # Errors
+/// When it is no UTF-8.
+pub fn text(name: &str, value: OsString) -> Result<String, Failure> {
+    value.into_string().map_err(|_| Failure::usage(format_args!("the value of the variable {name} is no UTF-8")))
 }
 
 /// Flags of a memory node, and the variables in their place.
@@ -118,16 +127,16 @@ impl AdmissionArguments {
         Ok(Some(Arc::new(admission)))
     }
 
-    fn options(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<AdmissionOptions>, Failure> {
+    fn options(&self, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<AdmissionOptions>, Failure> {
         let file = |flag: &Option<PathBuf>, name: &str| flag.clone().or_else(|| variable(name).map(PathBuf::from));
-        let lines = variable("FOREBAY_NODE_SECRETS").unwrap_or_default();
+        let lines = variable("FOREBAY_NODE_SECRETS").map(|lines| text("FOREBAY_NODE_SECRETS", lines)).transpose()?;
         let options = AdmissionOptions {
             certificate: file(&self.tls_certificate, "FOREBAY_NODE_CERTIFICATE"),
             key: file(&self.tls_key, "FOREBAY_NODE_KEY"),
             client_authority: file(&self.tls_client_authority, "FOREBAY_NODE_CLIENT_AUTHORITY"),
             client_revocations: file(&self.tls_client_revocations, "FOREBAY_NODE_CLIENT_REVOCATIONS"),
             secret_file: file(&self.secrets_file, "FOREBAY_NODE_SECRETS_FILE"),
-            secrets: Secrets::parse(&lines, "FOREBAY_NODE_SECRETS").map_err(Failure::usage)?,
+            secrets: Secrets::parse(&lines.unwrap_or_default(), "FOREBAY_NODE_SECRETS").map_err(Failure::usage)?,
         };
         let AdmissionOptions { certificate, key, client_authority, client_revocations, secret_file, secrets } =
             &options;
@@ -151,8 +160,8 @@ mod tests {
     #[test]
     fn flags_come_before_variables() {
         let variable = |name: &str| match name {
-            "FOREBAY_SECRET" => Some(LINE.to_owned()),
-            "FOREBAY_TLS_AUTHORITY" | "FOREBAY_TLS_NAME" => Some("variable".to_owned()),
+            "FOREBAY_SECRET" => Some(OsString::from(LINE)),
+            "FOREBAY_TLS_AUTHORITY" | "FOREBAY_TLS_NAME" => Some("variable".into()),
             _ => None,
         };
         let flags = AccessArguments { tls_authority: Some("flag".into()), ..Default::default() };
@@ -170,9 +179,9 @@ mod tests {
     fn a_node_of_which_nothing_is_said_asks_nobody() {
         let flags = AdmissionArguments::default();
         assert!(flags.options(&|_| None).unwrap().is_none());
-        let variable = |name: &str| (name == "FOREBAY_NODE_SECRETS").then(|| LINE.to_owned());
+        let variable = |name: &str| (name == "FOREBAY_NODE_SECRETS").then(|| OsString::from(LINE));
         assert!(!flags.options(&variable).unwrap().unwrap().secrets.is_empty());
-        let unfit = |name: &str| (name == "FOREBAY_NODE_SECRETS").then(|| "alice short-secret".to_owned());
+        let unfit = |name: &str| (name == "FOREBAY_NODE_SECRETS").then(|| OsString::from("alice short-secret"));
         let said = flags.options(&unfit).unwrap_err().message;
         assert!(said.contains("FOREBAY_NODE_SECRETS") && !said.contains("short-secret"), "{said}");
     }

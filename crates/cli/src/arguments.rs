@@ -64,18 +64,32 @@ impl NodeAddresses {
     /// # Errors
     /// When flags have no use for these addresses, or a variable does not hold what it should.
     pub fn set_access(&mut self, access: &AccessArguments) -> Result<(), Failure> {
-        if !self.0.iter().any(|address| matches!(address, NodeAddress::Tcp { .. })) {
-            return if access.is_given() {
-                Err(Failure::usage("certificates and secrets are for nodes at tcp:// addresses, and --memory has none"))
-            } else {
-                Ok(())
-            };
+        if access.is_given() && !self.are_over_tcp() {
+            return Err(Failure::usage(
+                "certificates and secrets are for nodes at tcp:// addresses, and --memory has none",
+            ));
+        }
+        self.set_access_over_tcp(access)
+    }
+
+    /// The same, where flags may be for other nodes.
+    ///
+    /// # Errors
+    /// When a variable does not hold what it should.
+    pub fn set_access_over_tcp(&mut self, access: &AccessArguments) -> Result<(), Failure> {
+        if !self.are_over_tcp() {
+            return Ok(());
         }
         let options = access.options()?;
         for address in &mut self.0 {
             *address = address.clone().with_access(options.clone());
         }
         Ok(())
+    }
+
+    /// Whether a node is reached over TCP.
+    pub fn are_over_tcp(&self) -> bool {
+        self.0.iter().any(|address| matches!(address, NodeAddress::Tcp { .. }))
     }
 
     /// Returns the same addresses, reached in the same way as the first tcp:// address of `others`.

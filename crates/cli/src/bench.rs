@@ -164,15 +164,18 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         bench::run(&arguments.benchmarks, &settings, &mut run, arguments.use_existing_db, &mut open, &mut tell);
     progress.borrow_mut().clear();
     let phases = result.map_err(|error| Failure::workload(stage.get())(error))?;
-    printed.into_inner()?;
-    if let Some(path) = &arguments.page {
+    let written = arguments.page.as_deref().map_or(Ok(()), |path| {
         let page = render_page(introduction(arguments, &place).trim(), &phases);
-        std::fs::write(path, page).map_err(unwritten(path))?;
-    }
+        std::fs::write(path, page).map_err(unwritten(path))
+    });
+    // The page and what is printed do not depend on each other.
+    printed.into_inner()?;
     if table {
-        return output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)));
+        output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)))?;
+    } else {
+        output::json(&Report { benchmarks: phases })?;
     }
-    output::json(&Report { benchmarks: phases })
+    written
 }
 
 fn introduction(arguments: &Arguments, place: &str) -> String {

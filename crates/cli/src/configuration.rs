@@ -14,8 +14,9 @@ use crate::access;
 use crate::failure::Failure;
 use clap::error::{ContextKind, ContextValue};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::{Display, Formatter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
@@ -66,27 +67,23 @@ impl Configuration {
     /// Completes a command line whose second word is the command, with these options of that command.
     ///
     /// # Errors
-    /// When the file cannot be read or understood.
+    /// When the file cannot be read or understood, or a variable holds no text.
     pub fn complete(
         arguments: &mut Vec<OsString>,
         options: &clap::Command,
-        variable: &dyn Fn(&str) -> Option<String>,
+        variable: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Failure> {
         let mut configuration = Self::default();
         let (given, file) = given(arguments);
         let (mut added, mut parameters) = (Vec::new(), Vec::new());
         let known = options.get_arguments().filter_map(clap::Arg::get_long).filter(|name| is_option(name));
-        for name in known {
+        for name in known.filter(|name| !given.contains(*name)) {
             let Some((variable_name, value)) = set_variable(name, variable) else { continue };
-            if given.contains(name) {
-                continue;
-            }
-            let origin = Origin::Variable(variable_name);
             if access::FLAGS.contains(&name) {
-                configuration.elsewhere.insert(name.to_owned(), origin);
+                configuration.elsewhere.insert(name.to_owned(), Origin::Variable(variable_name));
             } else {
-                added.push(flag(name, &value));
-                configuration.origins.insert(name.to_owned(), origin);
+                added.push(flag(name, access::text(&variable_name, value)?));
+                configuration.origins.insert(name.to_owned(), Origin::Variable(variable_name));
             }
         }
         let file = file.or_else(|| variable(&variable_of(FILE)).map(PathBuf::from));
@@ -94,17 +91,17 @@ impl Configuration {
             let Configuration { origins, elsewhere } = &mut configuration;
             let origin = Origin::File(file.clone().unwrap_or_default(), line);
             if name == PARAMETER {
-                parameters.push(flag(&name, &value));
+                parameters.push(flag(&name, value));
                 if !given.contains(&name) {
                     origins.entry(name).or_insert(origin);
                 }
             } else if !given.contains(&name) && !origins.contains_key(&name) && !elsewhere.contains_key(&name) {
-                added.push(flag(&name, &value));
+                added.push(flag(&name, value));
                 origins.insert(name, origin);
             }
         }
         if let Some(file) = file.filter(|_| !given.contains(FILE)) {
-            added.push(flag(FILE, &file.to_string_lossy()));
+            added.push(flag(FILE, file));
         }
         let place = arguments.len().min(2);
         // Of several values of a parameter the last one counts, and those of variables and flags come after these.
@@ -186,8 +183,10 @@ pub fn written(value: &str) -> String {
     text
 }
 
-fn flag(name: &str, value: &str) -> OsString {
-    format!("--{name}={value}").into()
+fn flag(name: &str, value: impl AsRef<OsStr>) -> OsString {
+    let mut flag = OsString::from(format!("--{name}="));
+    flag.push(value);
+    flag
 }
 
 /// Whether a flag is an option that a file may have.
@@ -204,7 +203,7 @@ fn variable_of(name: &str) -> String {
 }
 
 /// The variable that stands for a flag, if it is set.
-fn set_variable(name: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<(String, String)> {
+fn set_variable(name: &str, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<(String, OsString)> {
     let usual = variable_of(name);
     // A variable with the line itself stands for its file.
     let others = (name == "secret-file").then(|| "FOREBAY_SECRET".to_owned());
@@ -217,14 +216,13 @@ fn given(arguments: &[OsString]) -> (BTreeSet<String>, Option<PathBuf>) {
     let (mut names, mut file) = (BTreeSet::new(), None);
     let mut words = arguments.iter().skip(2);
     while let Some(word) = words.next() {
-        let Some(flag) = word.to_str().and_then(|word| word.strip_prefix("--")) else { continue };
-        let (name, value) = match flag.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (flag, None),
-        };
+        // A value may be a path that is no UTF-8.
+        let mut parts = word.as_bytes().splitn(2, |byte| *byte == b'=').map(OsStr::from_bytes);
+        let name = parts.next().and_then(OsStr::to_str).and_then(|name| name.strip_prefix("--"));
+        let Some(name) = name else { continue };
         names.insert(name.to_owned());
         if name == FILE {
-            file = value.map(PathBuf::from).or_else(|| words.next().map(PathBuf::from));
+            file = parts.next().or_else(|| words.next().map(OsString::as_os_str)).map(PathBuf::from);
         }
     }
     (names, file)

@@ -8,36 +8,58 @@ use forebay::{Cell, ErrorKind, Finding, Report, Section};
 use forebay_dump::tsv;
 use serde_json::{Map, Value, json};
 
-/// Prints a report.
+/// Prints a report, and returns the failure that it stands for, if any: that comes before a failure to print.
 ///
 /// # Errors
-/// When it cannot be written.
-pub fn print(report: &Report, format: Format) -> Result<(), Failure> {
-    match format {
+/// That failure; when the report cannot be written.
+pub fn tell(report: &Report, format: Format, failure: Option<Failure>) -> Result<(), Failure> {
+    let printed = match format {
         Format::Json => output::line(&json_of(report).to_string()),
         Format::Table => output::line(text_of(report).trim_end()),
-    }
+    };
+    failure.map_or(printed, Err)
 }
 
-/// Returns the failure of a command that found damage, which `what` says, or only something that this build does not
-/// know.
+/// Returns the failure of a command that found damage, which `what` says, or only something that it could not read.
 pub fn damage(report: &Report, what: &str, advice: &str) -> Option<Failure> {
-    let is_known = report.problems.iter().any(|problem| problem.kind != ErrorKind::Unsupported);
-    failure(report, if is_known { what } else { "this build cannot read all of it" }, advice)
+    let what = match report.problems.iter().map(rank).min()? {
+        Rank::Damage => what,
+        Rank::Unread => "not all of it can be read",
+        Rank::Unknown => "this build cannot read all of it",
+    };
+    failure(report, what, advice)
 }
 
-/// Returns the failure of a command that met damage; `advice` says what to do about it. Damage is reported before
-/// anything that this build does not know.
+/// Returns the failure of a command that met damage; `advice` says what to do about it. Of several problems, the worst
+/// one decides.
 pub fn failure(report: &Report, what: &str, advice: &str) -> Option<Failure> {
-    let is_known = |problem: &&Finding| problem.kind != ErrorKind::Unsupported;
-    let first = report.problems.iter().find(is_known).or_else(|| report.problems.first())?;
+    let worst = report.problems.iter().min_by_key(|problem| rank(problem))?;
     let count = report.problems.len();
     // A missing object is damage too.
-    let kind = if first.kind == ErrorKind::NotFound { ErrorKind::Corrupt } else { first.kind };
-    let (object, detail) = (&first.object, one_line(&first.detail));
+    let kind = if rank(worst) == Rank::Damage { ErrorKind::Corrupt } else { worst.kind };
+    let (object, detail) = (&worst.object, one_line(&worst.detail));
     let hint = if kind == ErrorKind::Corrupt { format!("; {advice}") } else { place::advice(kind) };
     let message = format!("{what}: {count} problems, the first is {object}: {detail}{hint}");
     Some(Failure::new(kind, Stage::Running, message))
+}
+
+/// How bad a problem is, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Something is damaged or missing.
+    Damage,
+    /// Something could not be read, and may be whole.
+    Unread,
+    /// A newer build wrote something.
+    Unknown,
+}
+
+const fn rank(problem: &Finding) -> Rank {
+    match problem.kind {
+        ErrorKind::Corrupt | ErrorKind::NotFound => Rank::Damage,
+        ErrorKind::Unsupported => Rank::Unknown,
+        _ => Rank::Unread,
+    }
 }
 
 fn one_line(text: &str) -> String {
@@ -117,4 +139,29 @@ fn text_of(report: &Report) -> String {
         text.push_str("no problems\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_decides_wherever_it_is_found() {
+        let found = |kinds: &[ErrorKind]| {
+            let problem =
+                |kind: &ErrorKind| Finding { object: kind.name().to_owned(), detail: "why".to_owned(), kind: *kind };
+            let report = Report { problems: kinds.iter().map(problem).collect(), ..Report::default() };
+            damage(&report, "damaged", "mend it").map(|failure| (failure.code(), failure.message))
+        };
+        use ErrorKind::{AccessDenied, Corrupt, NotFound, Unavailable, Unsupported};
+        assert_eq!(found(&[]), None);
+        for (kinds, code, said) in [
+            (&[Unsupported, Unavailable, Corrupt][..], 6, "damaged: 3 problems, the first is corrupt: why; mend it"),
+            (&[AccessDenied, NotFound], 6, "damaged: 2 problems, the first is not found: why; mend it"),
+            (&[Unsupported, Unavailable], 4, "not all of it can be read: 2 problems, the first is unavailable: why"),
+            (&[Unsupported], 1, "this build cannot read all of it: 1 problems, the first is unsupported: why"),
+        ] {
+            assert_eq!(found(kinds), Some((code, said.to_owned())));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! with commas may be given several times.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A flag that may be given several times.
 const REPEATED: &str = "--memory";
@@ -44,13 +45,14 @@ fn spelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         .into_iter()
         .map(|argument| {
             only_values |= argument == "--";
-            match argument.to_str().filter(|text| !only_values && text.starts_with("--")) {
-                Some(text) => match text.split_once('=') {
-                    Some((name, value)) => format!("{}={value}", name.replace('_', "-")).into(),
-                    None => text.replace('_', "-").into(),
-                },
-                None => argument,
+            let bytes = argument.as_bytes();
+            if only_values || !bytes.starts_with(b"--") {
+                return argument;
             }
+            let (name, value) = bytes.split_at(bytes.iter().position(|byte| *byte == b'=').unwrap_or(bytes.len()));
+            let mut spelt: Vec<u8> = name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
+            spelt.extend_from_slice(value);
+            OsString::from_vec(spelt)
         })
         .collect()
 }
@@ -63,6 +65,13 @@ mod tests {
         let after = super::normalise(before.map(Into::into));
         let expected = ["bench", "--key-size=20", "--use-existing-db", "a_b", "--memory=shm:/a_b", "--", "--x_y"];
         assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn values_have_any_bytes() {
+        use super::{OsString, OsStringExt};
+        let flag = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        assert_eq!(super::normalise([flag(b"--tls_key=/a_\xff")]), [flag(b"--tls-key=/a_\xff")]);
     }
 
     #[test]

@@ -140,6 +140,6 @@ impl Common {
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let common = arguments.common();
     let report = common.show(&arguments.shown())?;
-    findings::print(&report, common.format)?;
-    findings::damage(&report, "what is shown is damaged", "forebay verify tells all that is").map_or(Ok(()), Err)
+    let failure = findings::damage(&report, "what is shown is damaged", "forebay verify tells all that is");
+    findings::tell(&report, common.format, failure)
 }

@@ -167,10 +167,12 @@ impl Command {
 /// The command whose options may also come from a file and from variables.
 const SERVE: &str = "serve";
 
-/// Completes the command line with what a file and variables say.
+/// Completes the command line with what a file and variables say. Whoever asks for help gets it whatever they say.
 fn configure(arguments: &mut Vec<OsString>) -> Result<Configuration, Failure> {
     let command = CommandLine::command();
-    match command.find_subcommand(SERVE).filter(|_| arguments.get(1).is_some_and(|word| word == SERVE)) {
+    let is_help = |word: &OsString| word == "--help" || word == "-h";
+    let serves = arguments.get(1).is_some_and(|word| word == SERVE) && !arguments.iter().any(is_help);
+    match command.find_subcommand(SERVE).filter(|_| serves) {
         Some(options) => Configuration::complete(arguments, options, &access::environment),
         None => Ok(Configuration::default()),
     }

@@ -3,11 +3,15 @@
 use crate::failure::Failure;
 use crate::output;
 use forebay::PartialFile;
+use forebay_env::sync::{Mutex, lock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use std::sync::Arc;
 
-/// Creates a file. From then on a signal still ends this process as usual, but an incomplete file is removed first.
+/// Creates a file. From now on a signal still ends this process as usual, also while the file is a pipe that nobody
+/// reads yet, but an incomplete file is removed first. A signal that the process was started to ignore, as `nohup`
+/// does, is still ignored.
 ///
 /// # Errors
 /// That of `create`; those of the system for signals and threads.
@@ -15,17 +19,28 @@ pub fn create<F>(
     create: impl FnOnce() -> Result<F, Failure>,
     partial: impl FnOnce(&F) -> Option<&PartialFile>,
 ) -> Result<F, Failure> {
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
-    let file = create()?;
-    let partial = partial(&file).cloned();
-    forebay_env::thread::spawn("forebay-signals", move || end_at_signal(signals, partial))
+    let ignored = ignored();
+    let ending = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| (ignored >> (signal - 1)) & 1 == 0);
+    let signals = Signals::new(ending).map_err(Failure::io("preparing for signals"))?;
+    let begun = Arc::<Mutex<Option<PartialFile>>>::default();
+    let incomplete = Arc::clone(&begun);
+    forebay_env::thread::spawn("forebay-signals", move || end_at_signal(signals, &incomplete))
         .map_err(Failure::io("starting a thread"))?;
+    let file = create()?;
+    *lock(&begun) = partial(&file).cloned();
     Ok(file)
 }
 
-fn end_at_signal(mut signals: Signals, partial: Option<PartialFile>) {
+/// Returns the signals that this process ignores: the lowest bit is signal 1. None where the system does not say.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
+}
+
+fn end_at_signal(mut signals: Signals, incomplete: &Mutex<Option<PartialFile>>) {
     let Some(signal) = signals.forever().next() else { return };
-    if let Some(told) = partial.and_then(|partial| partial.remove()) {
+    if let Some(told) = lock(incomplete).as_ref().and_then(PartialFile::remove) {
         output::complain(&format!("forebay: ended by a signal; {told}"));
     }
     // The signal is one of those that end a process.

@@ -125,7 +125,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Err(error) => return Err(running(error)),
     }
     progress.clear();
-    findings::print(&report, arguments.format)?;
     let what = if arguments.into.is_some() { "what is left is saved" } else { "what is left can be saved with --into" };
-    findings::failure(&report, what, "the report says how many keys are lost or in doubt").map_or(Ok(()), Err)
+    let failure = findings::failure(&report, what, "the report says how many keys are lost or in doubt");
+    findings::tell(&report, arguments.format, failure)
 }

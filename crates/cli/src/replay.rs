@@ -49,7 +49,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         page_size: arguments.page_size,
         write_percent: arguments.write_percent,
     };
-    settings.check().map_err(Failure::workload(Stage::Arguments))?;
+    let trace = settings.open().map_err(Failure::workload(Stage::Arguments))?;
     let model = arguments.report.model();
     let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept)?
         .with_recorded_shards()
@@ -59,7 +59,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let mut progress = PhaseProgress::new();
     let mut show = |now: forebay_workload::Progress<'_>| progress.show(&now);
     let mut run = Run { clock: SystemClock::shared(), model, progress: &mut show };
-    let result = replay::replay(&settings, &store, &mut run);
+    let result = replay::replay(trace, &store, &mut run);
     progress.clear();
     let report = result.map_err(failure)?;
     store.close().map_err(Failure::closing)?;

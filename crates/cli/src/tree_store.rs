@@ -51,18 +51,39 @@ pub fn open(
             failed("opening a session")(error.kind(), nodes::with_hint(error.kind(), &error, &memory.memory))
         })
     };
-    let mut stores = Vec::with_capacity(clients);
-    for number in 0..clients {
+    let opened = |is_first: bool| -> Result<TreeStore, Error> {
         let sessions: Arc<[Arc<MemoryClient>]> = nodes.iter().map(&session).collect::<Result<_, Error>>()?;
-        let opened = if number == 0 {
+        let opened = if is_first {
             Tree::create(&sessions, name, options.clone())
         } else {
             Tree::open(&sessions, name, options.clone())
         };
         let tree = opened.map_err(|error| failed("opening the tree")(error.kind(), error.to_string()))?;
-        stores.push(TreeStore::new(tree, sessions));
+        Ok(TreeStore::new(tree, sessions))
+    };
+    let mut stores = Vec::with_capacity(clients);
+    for number in 0..clients {
+        match opened(number == 0) {
+            Ok(store) => stores.push(store),
+            Err(error) => {
+                // The first error says what is wrong.
+                let _ = drop_tree(stores);
+                return Err(error);
+            }
+        }
     }
     Ok(stores)
+}
+
+/// Ends these clients and drops their tree, which nobody else uses: it would outlive this process on the memory nodes.
+///
+/// # Errors
+/// When a memory node is gone.
+pub fn drop_tree(clients: Vec<TreeStore>) -> Result<(), Error> {
+    let Some(tree) = clients.first().map(|client| Arc::clone(&client.tree)) else { return Ok(()) };
+    // A client that ends still writes to the tree.
+    drop(clients);
+    tree.drop_tree().map_err(|error| Error::Store { what: "dropping the tree", cause: failed(error) })
 }
 
 fn failed(error: tree::Error) -> StoreError {

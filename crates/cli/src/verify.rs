@@ -49,6 +49,5 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     progress.clear();
-    findings::print(&report, arguments.format)?;
-    findings::damage(&report, "it is damaged", MENDING).map_or(Ok(()), Err)
+    findings::tell(&report, arguments.format, findings::damage(&report, "it is damaged", MENDING))
 }

@@ -85,11 +85,15 @@ impl Arguments {
     /// should.
     pub fn resolve(&mut self) -> Result<(), Failure> {
         self.memory.check_remote("--memory")?;
-        if let Some(scheduler) = &mut self.scheduler {
-            scheduler.check_remote("--scheduler")?;
-            scheduler.set_access(&self.access)?;
+        let Some(scheduler) = &mut self.scheduler else { return self.memory.set_access(&self.access) };
+        scheduler.check_remote("--scheduler")?;
+        scheduler.set_access_over_tcp(&self.access)?;
+        // Flags may be for the scheduler alone.
+        if scheduler.are_over_tcp() {
+            self.memory.set_access_over_tcp(&self.access)
+        } else {
+            self.memory.set_access(&self.access)
         }
-        self.memory.set_access(&self.access)
     }
 }
 

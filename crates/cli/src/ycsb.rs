@@ -9,7 +9,7 @@ use crate::stores::{self, EngineArguments};
 use crate::{nodes, tree_store, units};
 use clap::builder::RangedU64ValueParser;
 use forebay::TreeOptions;
-use forebay_env::SystemClock;
+use forebay_env::{Random, SystemClock};
 use forebay_workload::ycsb::{self, Distribution, Profile, Settings, Workload, YCSB_THETA};
 use forebay_workload::{PhaseReport, Report, Run, Store, render_header, render_phase, render_summary};
 use std::cell::RefCell;
@@ -156,14 +156,22 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let memory = &arguments.memory;
             let nodes = memory.memory.all().iter().map(|address| nodes::Nodes::new(address, memory.local_memory_size));
             let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-            let name = format!("ycsb-{}", std::process::id());
+            let name = tree_name()?;
             let usual = TreeOptions::default();
             let options = TreeOptions { cache_bytes: arguments.tree_cache_size.unwrap_or(TREE_CACHE_BYTES), ..usual };
             let clients = tree_store::open(memory, &nodes, &name, arguments.clients, &options)
                 .map_err(Failure::workload(Stage::Start))?;
-            measure(arguments, &clients, &workloads, &settings)
+            let measured = measure(arguments, &clients, &workloads, &settings);
+            let dropped = tree_store::drop_tree(clients).map_err(Failure::workload(Stage::Running));
+            measured.and(dropped)
         }
     }
+}
+
+/// A name that the tree of no other run has. Processes in containers often have the same number.
+fn tree_name() -> Result<String, Failure> {
+    let number = Random::secret().map_err(Failure::io("drawing the name of the tree"))?;
+    Ok(format!("ycsb-{number:032x}"))
 }
 
 fn measure<S: Store>(
@@ -209,4 +217,12 @@ fn introduction(arguments: &Arguments, settings: &Settings) -> String {
         settings.threads,
         nodes::describe(&arguments.memory.memory),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_run_has_a_tree_of_its_own() {
+        assert_ne!(super::tree_name(), super::tree_name());
+    }
 }

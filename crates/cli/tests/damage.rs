@@ -538,3 +538,18 @@ fn what_repair_can_do_without_is_told_as_verify_tells_it() {
     assert_eq!(saved.len(), 1000);
     assert!(saved.iter().map(|line| format!("{line}\n")).eq(newest.split_inclusive('\n').map(str::to_owned)));
 }
+
+/// The exit code says that something is damaged, even if the reader of the report is gone.
+#[test]
+fn damage_counts_though_nobody_reads_the_report() {
+    let folder = Folder::new(true);
+    let damaged = folder.files("segment").remove(0);
+    flip(&damaged, fs::metadata(&damaged).unwrap().len() as usize / 2);
+    for command in ["verify", "repair"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut unread = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let ended = unread.args([command, "--storage"]).arg(&*folder.0).stdout(writer).output().unwrap();
+        assert_eq!(ended.status.code(), Some(6), "{command}: {ended:?}");
+    }
+}

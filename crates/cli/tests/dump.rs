@@ -342,6 +342,40 @@ fn a_signal_leaves_nothing_of_a_checkpoint() {
     expect_nothing_left_by_signals("checkpoint", &format!("checkpoint --memory={address} --db=db"));
 }
 
+#[test]
+fn a_signal_ends_a_dump_that_waits_for_a_reader() {
+    let (folder, pipe) = (loaded(LINES, ""), fresh_path(".pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
+    let writing = crate::common::start(&format!("dump {} {}", folder.flag(), pipe.display()));
+    let threads = format!("/proc/{}/task", writing.id().as_raw_nonzero());
+    // From then on the command handles signals itself.
+    let is_prepared = || {
+        writing.pause(std::time::Duration::from_millis(10));
+        let mut names = fs::read_dir(&threads).into_iter().flatten().flatten().map(|thread| thread.path().join("comm"));
+        names.any(|name| fs::read_to_string(name).is_ok_and(|name| name.trim_end() == "forebay-signals"))
+    };
+    assert!((0..3000).any(|_| is_prepared()));
+    writing.signal(rustix::process::Signal::TERM);
+    let ended = writing.wait();
+    assert!(ended.code.is_none() && ended.took < std::time::Duration::from_secs(60), "{ended:?}");
+}
+
+/// A command that was started to ignore hangups goes on when its terminal is gone.
+#[test]
+fn a_hangup_that_is_ignored_ends_no_dump() {
+    use std::io::Read;
+    let (folder, pipe) = (loaded(&long(), ""), fresh_path(".pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
+    let writing = crate::common::start_ignoring_hangups(&format!("dump {} {}", folder.flag(), pipe.display()));
+    // The command waits until more is read.
+    let (mut reader, mut dumped) = (fs::File::open(&*pipe).unwrap(), vec![0_u8]);
+    reader.read_exact(&mut dumped).unwrap();
+    writing.signal(rustix::process::Signal::HUP);
+    reader.read_to_end(&mut dumped).unwrap();
+    writing.wait().expect(0);
+    assert_eq!(dumped.len(), long().len());
+}
+
 /// The command in `line` writes a file whose name is appended to the line.
 fn expect_nothing_left_by_signals(what: &str, line: &str) {
     use rustix::process::Signal;

@@ -83,6 +83,8 @@ fn memory_of_the_shared_tree() {
     for place in places() {
         let (node, address) = start_node(&place, "--memory=512MiB");
         check(&address);
+        let left = run(&format!("tenants --memory={address} --format=json")).expect(0).json();
+        assert_eq!(left["tenants"][0]["stores"], 0, "the tree outlives the command: {left}");
         node.signal(Signal::TERM);
         node.wait_stopped();
     }

@@ -273,3 +273,28 @@ fn a_reader_that_goes_away_is_no_panic() {
         assert!(error.contains(said) && error.is_empty() == said.is_empty(), "{line}: {error}");
     }
 }
+
+/// A pipe can be read once.
+#[test]
+fn a_trace_that_comes_through_a_pipe_is_replayed_from_its_start() {
+    use std::process::Command;
+    let (pipe, file) = (crate::common::fresh_path(".pipe"), crate::common::fresh_path(".lis"));
+    std::fs::write(&file, (0..50).map(|page| format!("{page} 1 0 {page}\n")).collect::<String>()).unwrap();
+    assert!(Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
+    let mut copying = Command::new("timeout").args(["60", "cp"]).args([&*file, &*pipe]).spawn().unwrap();
+    let line = format!("replay {} --local-memory-size=256MiB --format=json", pipe.display());
+    assert_eq!(run(&line).expect(0).json()["benchmarks"][0]["operations"], 50);
+    assert!(copying.wait().unwrap().success());
+}
+
+#[test]
+fn a_report_is_written_though_nobody_reads_the_results() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let file = crate::common::fresh_path(".html");
+    let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+    bench.args(["bench", "--num=1000", "--local-memory-size=128MiB", "--report"]).arg(&*file);
+    let output = bench.stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("<html"));
+}

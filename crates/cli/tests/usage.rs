@@ -13,6 +13,12 @@ fn help_and_version_go_to_standard_output() {
         assert_eq!(run(line).expect(0).out, run(like).expect(0).out, "{line}");
     }
     assert!(run("help benhc").expect(2).error.contains("benhc"));
+    // Variables that are wrong do not keep help from those who look for what would be right.
+    for (variable, value) in [("FOREBAY_THREADS", "many"), ("FOREBAY_CONFIG", "/nowhere/file")] {
+        for line in ["serve --help", "serve -h"] {
+            assert!(crate::common::run_with(line, &[(variable, value)]).expect(0).out.contains("--threads"), "{line}");
+        }
+    }
 }
 
 #[test]
@@ -74,6 +80,10 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("serve --check-config --aclfile=/nowhere/users", "/nowhere/users"),
         ("bench --secret-file=/nowhere", "tcp://"),
         ("bench --memory=tcp://127.0.0.1:1 --secret-file=/nowhere/secret", "/nowhere/secret"),
+        (
+            "worker --memory=tcp://127.0.0.1:1 --scheduler=shm:/nowhere --signed-names=none --secret-file=/nowhere/s",
+            "/nowhere/s",
+        ),
         ("bench --memory=tcp://127.0.0.1:1 --tls-name=node", "authority"),
         ("checkpoint --memory=tcp://127.0.0.1:1 --db=x --tls-key=/nowhere /nowhere/file", "certificate"),
         ("memory-node --listen=tcp://127.0.0.1:0 --memory=1GiB --extent-size=5", "4096"),
@@ -149,8 +159,9 @@ fn what_a_flag_names_has_the_code_of_its_error() {
         }
     }
     assert!(run("replay /nowhere/trace").expect(1).error.contains("/nowhere/trace: No such file"));
-    let full = run("bench --num=1000 --local-memory-size=128MiB --report /dev/full").expect(5);
+    let full = run("bench --num=1000 --local-memory-size=128MiB --format json --report /dev/full").expect(5);
     assert!(full.error.contains("--report /dev/full: "), "{full:?}");
+    assert_eq!(full.json()["benchmarks"].as_array().unwrap().len(), 2, "the results are told");
 }
 
 #[test]
@@ -229,4 +240,31 @@ fn a_command_that_is_refused_creates_no_directory() {
     }
     run(&format!("serve --check-config --storage={at}")).expect(0);
     assert!(!path.exists());
+}
+
+/// What a variable or a flag names may have bytes that are no UTF-8. It is used or refused, and never passed over.
+#[test]
+fn values_that_are_no_text_count() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::Command;
+    let odd = OsStr::from_bytes(b"/nowhere/\xff");
+    // A node that passes over what it should ask of clients serves until it is ended.
+    let forebay = |line: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", env!("CARGO_BIN_EXE_forebay")]).args(line.split(' '));
+        command
+    };
+    let refused = |command: &mut Command, said: &str| {
+        let ended = command.output().unwrap();
+        let error = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.code() == Some(2) && error.contains(said), "{ended:?}");
+    };
+    let (node, serve) = ("memory-node --listen=tcp://127.0.0.1:0 --memory=16MiB", "serve --check-config");
+    refused(forebay(node).env("FOREBAY_NODE_SECRETS_FILE", odd), "/nowhere/");
+    refused(forebay(node).env("FOREBAY_NODE_SECRETS", odd), "the variable FOREBAY_NODE_SECRETS is no UTF-8");
+    refused(forebay(serve).env("FOREBAY_PATH", odd), "the variable FOREBAY_PATH is no UTF-8");
+    refused(forebay(serve).env("FOREBAY_CONFIG", odd), "/nowhere/");
+    refused(forebay(serve).arg(OsStr::from_bytes(b"--config=/nowhere/\xff")), "/nowhere/");
+    refused(forebay(serve).arg(OsStr::from_bytes(b"--password_file=/nowhere/\xff")), "--password-file /nowhere/");
 }

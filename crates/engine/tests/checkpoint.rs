@@ -229,6 +229,25 @@ fn a_file_has_one_writer_at_a_time() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 
+/// What has become whole or was given up is not removed again: another process may write under its earlier name.
+#[test]
+fn a_file_that_has_ended_leaves_alone_what_another_process_begins() {
+    let folder = Folder::new("ended");
+    let file = folder.file("db");
+    for is_whole in [true, false] {
+        let first = OutputFile::create(&file, "checkpoint").unwrap();
+        let partial = first.partial().unwrap().clone();
+        if is_whole {
+            first.finish().unwrap();
+        } else {
+            assert!(first.abandon().is_some());
+        }
+        let second = OutputFile::create(&file, "checkpoint").unwrap();
+        assert_eq!(partial.remove(), None);
+        second.finish().unwrap();
+    }
+}
+
 #[test]
 fn a_checkpoint_names_the_merge_operator() {
     let folder = Folder::new("operator");

@@ -17,6 +17,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const PROGRESS_STRIDE: u64 = 256;
 /// Shortest pause of threads that keep to a rate: calls come in small groups.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause of such threads, before they look whether they are to stop.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// With [`Timing::Sampled`], one call in this many is timed.
 const SAMPLE_STRIDE: u32 = 64;
 /// Quantiles of a latency curve: the shares of calls that are not slower.
@@ -207,14 +209,17 @@ impl Worker {
         }
     }
 
-    /// Waits until the call with this number, from 0, is due at `per_second` calls a second. The pause is not part of
-    /// its latency. A thread that the store has made late catches up.
+    /// Waits until the call with this number, from 0, is due at `per_second` calls a second, or the thread is to stop.
+    /// The pause is not part of the call's latency. A thread that the store has made late catches up.
     pub fn keep_rate(&mut self, per_second: Option<f64>, number: u64) {
         let Some(per_second) = per_second else { return };
         let due = self.started.saturating_add((number as f64 / per_second * 1e9) as Nanos);
-        let early = Duration::from_nanos(due.saturating_sub(self.clock.now()));
-        if early >= SHORTEST_PAUSE {
-            self.clock.sleep(early);
+        while !self.stopped() {
+            let early = Duration::from_nanos(due.saturating_sub(self.clock.now()));
+            if early < SHORTEST_PAUSE {
+                break;
+            }
+            self.clock.sleep(early.min(LONGEST_PAUSE));
         }
         self.begin();
     }

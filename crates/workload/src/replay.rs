@@ -8,7 +8,7 @@
 //!   default) chosen by a hash of the page and of the reference's number. Otherwise it reads the
 //!   page.
 //! * A request for blocks uses one key per block. A write is one batch, a read one multi-get. A
-//!   block that was never written is not found.
+//!   block that was never written is not found, unless the store had records before.
 
 use crate::keys::KeyBuffer;
 use crate::measure::{Call, Phase, Run, Timing, Worker, run_phase};
@@ -16,8 +16,9 @@ use crate::mix::mix_two;
 use crate::report::PhaseReport;
 use crate::trace::{BLOCK_BYTES, Form, Request, Trace};
 use crate::values::Values;
-use crate::{Error, Store};
+use crate::{Cursor, Error, Store};
 use forebay_env::HashMap;
+use forebay_env::sync::{Mutex, lock};
 use std::path::PathBuf;
 
 /// Settings of a replay.
@@ -42,18 +43,32 @@ impl Settings {
         Self { path: path.into(), limit: None, key_size: 16, page_size: 4096, write_percent: 30 }
     }
 
-    /// Checks the settings and the beginning of the trace, so that errors are found before a store is opened.
+    /// Checks the settings, and opens the trace and reads its beginning, so that errors are found before a store is
+    /// opened. The trace is opened once, so it may be a pipe.
     ///
     /// # Errors
     /// [`Error::Invalid`], which says what would be valid, [`Error::Io`], [`Error::Trace`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn open(&self) -> Result<Opened, Error> {
         if self.write_percent > 100 {
             return Err(Error::Invalid(format!("write percent {}: 0 to 100 are possible", self.write_percent)));
         }
         let mut trace = Trace::open(&self.path)?;
-        trace.next_request()?;
-        Replayer::new(self, trace.form()).map(|_| ())
+        let first = trace.next_request()?;
+        let replayer = Replayer::new(self, trace.form())?;
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Opened { name, limit: self.limit, first, trace, replayer })
     }
+}
+
+/// A trace that can be replayed.
+#[derive(Debug)]
+pub struct Opened {
+    name: String,
+    limit: Option<u64>,
+    /// The first request, which is already read.
+    first: Option<Request>,
+    trace: Trace,
+    replayer: Replayer,
 }
 
 /// Replays a trace.
@@ -61,31 +76,43 @@ impl Settings {
 /// # Errors
 /// [`Error::Verification`] at the first read that differs from the model, [`Error::Trace`] at the
 /// first invalid line, and errors of the store.
-pub fn replay<S: Store>(settings: &Settings, store: &S, run: &mut Run<'_>) -> Result<PhaseReport, Error> {
-    settings.check()?;
-    let name = settings.path.file_name().unwrap_or(settings.path.as_os_str()).to_string_lossy();
+pub fn replay<S: Store>(mut opened: Opened, store: &S, run: &mut Run<'_>) -> Result<PhaseReport, Error> {
     let phase = Phase {
-        name: format!("replay {name}"),
+        name: format!("replay {}", opened.name),
         threads: 1,
         has_background: false,
-        planned: settings.limit.unwrap_or(0),
+        planned: opened.limit.unwrap_or(0),
         tells_found: true,
         timing: Timing::Each,
     };
-    let settings = settings.clone();
+    opened.replayer.began_empty = is_empty(store)?;
+    // For the one thread.
+    let opened = Mutex::new(Some(opened));
     run_phase(store, &|| store.figures(), run, phase, move |store: &S, worker| {
-        let mut trace = Trace::open(&settings.path)?;
-        let mut replayer = Replayer::new(&settings, trace.form())?;
-        while settings.limit.is_none_or(|limit| worker.operations < limit) {
-            let Some(request) = trace.next_request()? else { break };
+        let Some(Opened { limit, mut first, mut trace, mut replayer, .. }) = lock(&opened).take() else {
+            return Ok(());
+        };
+        while limit.is_none_or(|limit| worker.operations < limit) {
+            let next = first.take().map_or_else(|| trace.next_request(), |first| Ok(Some(first)))?;
+            let Some(request) = next else { break };
             replayer.one(store, worker, request)?;
         }
         Ok(())
     })
 }
 
+/// Whether a store has no records.
+fn is_empty(store: &impl Store) -> Result<bool, Error> {
+    let mut cursor = store.cursor().map_err(Error::store("opening an iterator"))?;
+    cursor.seek_to_first().map_err(Error::store("seek to first"))?;
+    Ok(cursor.entry().is_none())
+}
+
+#[derive(Debug)]
 struct Replayer {
     write_percent: u64,
+    /// Whether the store had no records before, so that everything in it is of this replay.
+    began_empty: bool,
     /// Last written version, by key number.
     model: HashMap<u64, u64>,
     keys: KeyBuffer,
@@ -95,7 +122,7 @@ struct Replayer {
 }
 
 /// Keys and values of a batch, one after another.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Buffers {
     keys: Vec<u8>,
     values: Vec<u8>,
@@ -107,6 +134,7 @@ impl Replayer {
         let values = Values::new(value_size)?;
         Ok(Self {
             write_percent: u64::from(settings.write_percent),
+            began_empty: false,
             model: HashMap::default(),
             keys: KeyBuffer::new(settings.key_size, u64::MAX)?,
             value: values.buffer(),
@@ -192,6 +220,7 @@ impl Replayer {
                 Err(found) => found,
             },
             (Some(version), None) => format!("nothing where version {version} was written last"),
+            (None, Some(_)) if !self.began_empty => return Ok(()),
             (None, Some(_)) => "a value where nothing was written".into(),
         };
         Err(Error::Verification { what, key, found })

@@ -2,9 +2,11 @@
 
 use crate::common::{Fault, Faulty};
 use forebay_base::ErrorKind;
-use forebay_env::SystemClock;
+use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_workload::bench::{self, Benchmark, Outcome, Planned, Settings};
 use forebay_workload::{Error, MapStore, PhaseReport, Run, Store, Timing};
+use std::sync::Arc;
+use std::time::Duration;
 
 fn with_run<T>(body: impl FnOnce(&mut Run<'_>) -> T) -> T {
     body(&mut Run { clock: SystemClock::shared(), model: None, progress: &mut |_| () })
@@ -213,4 +215,33 @@ fn a_workload_may_have_threads_of_its_own() {
     for wrong in ["readrandom@", "readrandom@0", "readrandom@x", "@2", "readrandm@2"] {
         assert!(wrong.parse::<Planned>().is_err(), "{wrong}");
     }
+}
+
+/// The system's clock, for threads that sleep no longer than a second.
+#[derive(Debug)]
+struct Watchful(SystemClock);
+
+impl Clock for Watchful {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.0.wall_ms()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        assert!(duration <= Duration::from_secs(1), "a thread sleeps for {duration:?}");
+        self.0.sleep(duration);
+    }
+}
+
+#[test]
+fn a_writer_with_a_low_rate_ends_with_the_readers() {
+    let settings = Settings { write_rate: Some(1e-3), reads: Some(300), ..small() };
+    let mut run = Run { clock: Arc::new(Watchful(SystemClock::new())), model: None, progress: &mut |_| () };
+    let mut open = || Ok(MapStore::new());
+    let benchmarks = [Benchmark::ReadWhileWriting];
+    let reports = bench::run(&benchmarks, &settings, &mut run, false, &mut open, &mut |_| ()).unwrap();
+    assert_eq!(reports[0].operations, 300);
 }

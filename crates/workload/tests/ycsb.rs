@@ -2,7 +2,8 @@
 
 use forebay_env::SystemClock;
 use forebay_workload::ycsb::{self, Settings, Workload};
-use forebay_workload::{Cursor, Error, MapStore, PhaseReport, Run, Store};
+use forebay_workload::{Cursor, Error, Figures, MapStore, PhaseReport, Run, Store, StoreError};
+use std::sync::Mutex;
 
 fn run(stores: &[MapStore], workloads: &str, settings: &Settings) -> Result<Vec<PhaseReport>, Error> {
     let workloads: Vec<Workload> = workloads.split(',').map(|name| name.parse().unwrap()).collect();
@@ -78,4 +79,78 @@ fn settings_that_cannot_be_are_refused() {
     }
     assert!(matches!(run(&[], "a", &small()), Err(Error::Invalid(_))));
     assert!("g".parse::<Workload>().is_err());
+}
+
+/// A handle that one thread uses.
+#[derive(Debug, Default)]
+struct Own {
+    store: MapStore,
+    /// The number of the thread, at the end of its name.
+    thread: Mutex<Option<String>>,
+}
+
+impl Clone for Own {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), thread: Mutex::default() }
+    }
+}
+
+impl Own {
+    fn used(&self) -> &MapStore {
+        let thread = std::thread::current();
+        let number = thread.name().unwrap_or_default().rsplit('-').next().unwrap_or_default().to_owned();
+        let first = self.thread.lock().unwrap().get_or_insert_with(|| number.clone()).clone();
+        assert_eq!(first, number, "two threads use one handle");
+        &self.store
+    }
+}
+
+impl Store for Own {
+    type Cursor<'a> = <MapStore as Store>::Cursor<'a>;
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.used().put(key, value)
+    }
+    fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
+        self.used().delete(key)
+    }
+    fn put_batch(&self, records: &[(&[u8], &[u8])]) -> Result<(), StoreError> {
+        self.used().put_batch(records)
+    }
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.used().get(key)
+    }
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.used().multi_get(keys)
+    }
+    fn cursor(&self) -> Result<Self::Cursor<'_>, StoreError> {
+        self.used().cursor()
+    }
+    fn compact(&self) -> Result<(), StoreError> {
+        self.store.compact()
+    }
+    fn wait_for_compactions(&self) -> Result<(), StoreError> {
+        self.store.wait_for_compactions()
+    }
+    fn figures(&self) -> Result<Figures, StoreError> {
+        self.store.figures()
+    }
+    fn describe(&self) -> Result<String, StoreError> {
+        self.store.describe()
+    }
+    fn close(&self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}
+
+#[test]
+fn threads_of_a_client_do_not_share_a_handle() {
+    let workloads = ["a".parse().unwrap(), "e".parse().unwrap()];
+    let settings = Settings { threads: 3, ..small() };
+    for clients in [1, 2] {
+        let store = Own::default();
+        let mut run = Run { clock: SystemClock::shared(), model: None, progress: &mut |_| () };
+        let reports = ycsb::run(&vec![store.clone(); clients], &workloads, &settings, &mut run, &mut |_| ()).unwrap();
+        assert!(reports.iter().any(|report| report.name == "e") && store.store.len() >= 1000);
+    }
 }

@@ -87,10 +87,15 @@ pub fn fresh_path(suffix: &str) -> FreshPath {
     FreshPath(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}{suffix}", std::process::id())))
 }
 
-/// Starts `forebay` with the words of `line`. A hangup ends it unless it handles the signal, even if the process that
-/// runs the tests ignores hangups.
+/// Starts `forebay` with the words of `line`. A hangup or an interrupt ends it unless it handles the signal, even if
+/// the process that runs the tests ignores it.
 pub fn start(line: &str) -> Running {
     start_with(line, &[])
+}
+
+/// Starts `forebay`, which ignores hangups, as `nohup` starts it.
+pub fn start_ignoring_hangups(line: &str) -> Running {
+    spawn(Command::new("env").args(["--ignore-signal=HUP", PROGRAM]).stdin(Stdio::null()), line)
 }
 
 /// Starts `forebay` with variables.
@@ -134,7 +139,7 @@ pub fn start_with_threads(line: &str, most: u64) -> Running {
 
 /// Starts `forebay` with `env`, or with a command that takes the same arguments.
 fn start_by(mut env: Command, line: &str, variables: &[(&str, &str)]) -> Running {
-    env.args(["--default-signal=HUP", PROGRAM]).envs(variables.iter().copied());
+    env.args(["--default-signal=HUP,INT", PROGRAM]).envs(variables.iter().copied());
     spawn(env.stdin(Stdio::null()), line)
 }
 

@@ -2,10 +2,12 @@
 
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// Maximum number of symbolic links that lead to a file, as for the system.
@@ -29,18 +31,32 @@ pub struct PartialFile {
     path: PathBuf,
     /// What the file is to be.
     what: &'static str,
+    /// Whether the file is whole, or removed. From then on the name may be that of another process's file.
+    has_ended: Arc<Mutex<bool>>,
 }
 
 impl PartialFile {
     /// Deletes the file, which will not be whole, and says what became of it; `None` if it has become whole.
     #[must_use]
     pub fn remove(&self) -> Option<String> {
-        let Self { path, what } = self;
+        let Self { path, what, has_ended } = self;
+        let mut has_ended = lock(has_ended);
+        if std::mem::replace(&mut *has_ended, true) {
+            return None;
+        }
         match std::fs::remove_file(path) {
             Ok(()) => Some(format!("nothing of the {what} was kept")),
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => None,
             Err(cause) => Some(format!("a part of the {what} is left in {}: {cause}", path.display())),
         }
+    }
+
+    /// Gives the file, which is whole, its name.
+    fn rename(&self, name: &Path) -> std::io::Result<()> {
+        let mut has_ended = lock(&self.has_ended);
+        std::fs::rename(&self.path, name)?;
+        *has_ended = true;
+        Ok(())
     }
 }
 
@@ -67,7 +83,7 @@ impl OutputFile {
         name.push(".partial");
         let partial = path.with_file_name(name);
         let file = begin(&partial, is_named)?;
-        Ok(begun(file, path, Some(PartialFile { path: partial, what })))
+        Ok(begun(file, path, Some(PartialFile { path: partial, what, has_ended: Arc::default() })))
     }
 
     /// Writes these bytes.
@@ -83,7 +99,7 @@ impl OutputFile {
         let flushed = self.out.flush();
         let Some(partial) = &self.partial else { return flushed.map_err(failed("writing", &self.path)) };
         let synced = flushed.and_then(|()| self.out.get_ref().sync_all());
-        if let Err(cause) = synced.and_then(|()| std::fs::rename(&partial.path, &self.path)) {
+        if let Err(cause) = synced.and_then(|()| partial.rename(&self.path)) {
             let error = failed("writing", &self.path)(cause);
             return Err(match self.abandon() {
                 Some(left) => error.and(&left),

@@ -16,6 +16,7 @@ pub(super) fn write<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs, o
     let mut keys = inputs.keys.clone();
     let mut value = inputs.values.buffer();
     for operation in 0..inputs.operations {
+        worker.keep_rate(inputs.settings.write_rate, operation);
         if worker.stopped() {
             break;
         }
@@ -23,7 +24,6 @@ pub(super) fn write<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs, o
             Order::Ascending => operation % inputs.settings.num,
             Order::Random => random.below(inputs.settings.num),
         };
-        worker.keep_rate(inputs.settings.write_rate, operation);
         put(store, worker, inputs, (number, keys.set(number)), operation, &mut value)?;
     }
     Ok(())
@@ -35,11 +35,11 @@ pub(super) fn write_meanwhile<S: Store>(store: &S, worker: &mut Worker, inputs: 
     let mut keys = inputs.keys.clone();
     let mut value = inputs.values.buffer();
     for operation in 0.. {
+        worker.keep_rate(inputs.settings.write_rate, operation);
         if worker.stopped() {
             break;
         }
         let number = random.below(inputs.settings.num);
-        worker.keep_rate(inputs.settings.write_rate, operation);
         put(store, worker, inputs, (number, keys.set(number)), operation, &mut value)?;
     }
     Ok(())

@@ -192,7 +192,8 @@ pub fn run<S: Store>(
         threads: threads as u64,
         inserted: (0..threads).map(|_| Inserted::default()).collect(),
     });
-    let mut driver = Driver { clients: clients.into(), shared, run, tell, reports: Vec::new() };
+    let handles = clients.iter().cycle().take(threads).cloned().collect();
+    let mut driver = Driver { handles, clients: clients.len(), shared, run, tell, reports: Vec::new() };
     driver.load()?;
     driver.settle()?;
     if let Some(first) = workloads.first().filter(|_| settings.warm_up > 0) {
@@ -230,7 +231,9 @@ impl Shared {
 }
 
 struct Driver<'a, 'b, S> {
-    clients: Arc<[S]>,
+    /// A handle for each thread: those that share one may wait for each other. The first ones are of all clients.
+    handles: Arc<[S]>,
+    clients: usize,
     shared: Arc<Shared>,
     run: &'a mut Run<'b>,
     tell: &'a mut dyn FnMut(&PhaseReport),
@@ -245,14 +248,12 @@ impl<S: Store> Driver<'_, '_, S> {
     ) -> Result<(), Error> {
         let timing = if planned > 1 { self.shared.settings.timing } else { Timing::Each };
         let phase = Phase { name: name.into(), threads, has_background: false, planned, tells_found, timing };
-        let clients = Arc::clone(&self.clients);
-        let read = move || figures(&clients);
-        let report = run_phase(&self.clients, &read, self.run, phase, move |clients: &Arc<[S]>, worker| match clients
-            .get(worker.index % clients.len().max(1))
-        {
-            Some(client) => body(client, worker),
+        let read = || figures(self.handles.get(..self.clients).unwrap_or_default());
+        let body = move |handles: &Arc<[S]>, worker: &mut Worker| match handles.get(worker.index) {
+            Some(handle) => body(handle, worker),
             None => Ok(()),
-        })?;
+        };
+        let report = run_phase(&self.handles, &read, self.run, phase, body)?;
         (self.tell)(&report);
         self.reports.push(report);
         Ok(())
