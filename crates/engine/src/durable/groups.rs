@@ -16,9 +16,10 @@
 
 use crate::durable::recovery::LeftRecords;
 use crate::terms::planted::{Bug, planted};
+use crate::terms::recovery::LogCut;
 use crate::terms::{Error, Result};
 use forebay_base::{SequenceNumber, record};
-use forebay_storage::Frame;
+use forebay_storage::{Cut, Frame};
 
 /// The flag in a frame's stream: the group continues with the next frame.
 const GOES_ON: u32 = 1 << 31;
@@ -46,6 +47,8 @@ pub(crate) struct Replay {
     pub(crate) groups: u64,
     /// Bytes of records in them.
     pub(crate) bytes: u64,
+    /// What does not count at the ends of the logs.
+    pub(crate) cuts: Vec<LogCut>,
     /// The frames of the group that is not whole yet.
     open: Vec<Frame>,
 }
@@ -100,9 +103,30 @@ impl Replay {
         }
     }
 
-    /// Ends a log. The next one begins with a group of its own.
-    pub(crate) fn end_log(&mut self) {
+    /// Ends a log, of which this does not count. The next one begins with a group of its own.
+    pub(crate) fn end_log(&mut self, cut: Option<&Cut>) {
         self.open.clear();
+        self.cuts.extend(cut.map(|Cut { object, bytes, cause, .. }| LogCut {
+            object: object.clone(),
+            bytes: *bytes,
+            cause: cause.clone(),
+        }));
+    }
+
+    /// The error for records between two numbers of a shard that are in no log.
+    fn gap(&self, shard: u32, last: SequenceNumber, found: SequenceNumber) -> Error {
+        let cuts: Vec<_> = self.cuts.iter().map(|cut| format!("{} ({})", cut.object, cut.cause)).collect();
+        // An end that was never durable is torn as well, and then the next log has what was there.
+        let cut = match &cuts[..] {
+            [] => String::new(),
+            cuts => format!("is damaged at the end of {}, or ", cuts.join(" or ")),
+        };
+        // An object that a service says is not there looks like one that was trimmed.
+        Error::corrupt(format!(
+            "the log of shard {shard} goes on from {} with {}: what is between {cut}was in segments before, which are gone, or \
+             were not found by mistake: try again first",
+            last.0, found.0
+        ))
     }
 
     fn take(&mut self, frame: Frame) -> Result<()> {
@@ -116,12 +140,8 @@ impl Replay {
             let found = header.tag.sequence();
             if found > shard.last {
                 if shard.last.checked_add(1) != Some(found) {
-                    let (last, found) = (shard.last.0, found.0);
-                    // An object that a service says is not there looks like one that was trimmed.
-                    return Err(Error::corrupt(format!(
-                        "the log of shard {number} goes on from {last} with {found}: what is between was in segments before, \
-                         which are gone, or were not found by mistake: try again first"
-                    )));
+                    let last = shard.last;
+                    return Err(self.gap(number, last, found));
                 }
                 begin.get_or_insert(at);
                 shard.last = found;
@@ -185,6 +205,12 @@ mod tests {
         let text = gap.to_string();
         assert!(text.contains("reading db/log/1/1/7: the log of shard 0 goes on from 2 with 4"), "{text}");
         assert!(text.contains("try again"), "{text}");
+        let mut replayed = Replay::new(&[SequenceNumber(0)]);
+        replayed.add_segment("db/log/1/1/7", vec![frame(0, false, 1, 1..=2)]).unwrap();
+        let (object, cause) = ("db/log/1/1/7".to_owned(), "the checksum is 1".to_owned());
+        replayed.end_log(Some(&Cut { object, position: 8, bytes: 100, cause }));
+        let text = replayed.add_segment("db/log/1/2/1", vec![frame(0, false, 3, 4..=5)]).unwrap_err().to_string();
+        assert!(text.contains("is damaged at the end of db/log/1/1/7 (the checksum is 1)"), "{text}");
         assert!(replay([0, 0], vec![frame(2, false, 1, 1..=2)]).is_err());
         let mut torn = frame(0, false, 1, 1..=1);
         torn.payload = torn.payload.slice(..torn.payload.len() - 8);

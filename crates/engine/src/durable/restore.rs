@@ -25,7 +25,7 @@ use crate::remote::members::Members;
 use crate::remote::objects::{Objects, is_stored, object_of};
 use crate::remote::owner::Owner;
 use crate::remote::segment::{Node, Remote, Segment, place_of};
-use crate::terms::recovery::{LogCut, Recovery};
+use crate::terms::recovery::Recovery;
 use crate::terms::{Error, Options, Result};
 use crate::tree::version::LiveVersion;
 use forebay_base::SegmentId;
@@ -79,6 +79,10 @@ impl Logs {
 /// Seals the logs of earlier owners, so that these no longer acknowledge anything, and reads them. This process must be
 /// the owner.
 ///
+/// Sealing a log in files cuts a torn end off for good. Whether the end of a log was durable, the next log shows, which
+/// continues what was durable of the one before. So all logs but the last, which nobody writes any more, are sealed only
+/// once all logs are read. Until then damage can be repaired where it is.
+///
 /// # Errors
 /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
 pub(crate) fn read_logs(
@@ -90,8 +94,11 @@ pub(crate) fn read_logs(
     let mut replay = Replay::new(&committed.flushed());
     let mut left = Vec::with_capacity(committed.logs.len());
     let at_once = if options.background_threads == 0 { 1 } else { READ_AT_ONCE };
+    let mut unsealed = Vec::new();
     for name in &committed.logs {
-        let reader = place.open_log(*name, LogRecovery::Seal)?;
+        let is_sealed_later = place.storage.has_log_files() && committed.logs.last() != Some(name);
+        let how = if is_sealed_later { LogRecovery::Look } else { LogRecovery::Seal };
+        let reader = place.open_log(*name, how)?;
         let mut next = 0;
         while next < reader.segments() {
             let begin = reader.span(next).start;
@@ -105,13 +112,21 @@ pub(crate) fn read_logs(
                 replay.add_segment(reader.object(segment), frames.ok_or_else(panicked)??)?;
             }
         }
-        replay.end_log();
-        if let Some(cut) = reader.cut() {
-            let cut = LogCut { object: cut.object.clone(), bytes: cut.bytes, cause: cut.cause.clone() };
-            recovery.cuts.push(cut);
-        }
+        replay.end_log(reader.cut());
+        unsealed.extend(is_sealed_later.then(|| (*name, reader.end())));
         left.push(LeftLog { name: *name, numbers: replay.shards.iter().map(|shard| shard.last).collect() });
     }
+    for (name, end) in unsealed {
+        let sealed = place.open_log(name, LogRecovery::Seal)?;
+        if sealed.end() != end {
+            let last = sealed.object(sealed.segments().saturating_sub(1));
+            return Err(Error::corrupt(format!(
+                "{last}: the log ends at position {}, and a moment ago it ended at {end}",
+                sealed.end()
+            )));
+        }
+    }
+    recovery.cuts.clone_from(&replay.cuts);
     recovery.logs = left.len() as u64;
     (recovery.log_bytes, recovery.log_groups) = (replay.bytes, replay.groups);
     Ok(Logs { replay, left })

@@ -15,19 +15,19 @@ use crate::durable::database::{Committed, Place};
 use crate::durable::groups::Replay;
 use crate::terms::{Error, Result};
 use forebay_base::{ErrorKind, SequenceNumber};
-use forebay_storage::{Cut, History, Recovery};
+use forebay_storage::{History, Recovery};
 use forebay_table::LogName;
 
-/// Reads a log as an owner who takes over would, but seals nothing. Returns what would be cut off.
+/// Reads a log as an owner who takes over would, but seals nothing.
 ///
 /// # Errors
 /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
-pub(crate) fn read_log(place: &Place, log: LogName, replay: &mut Replay) -> Result<Option<Cut>> {
+pub(crate) fn read_log(place: &Place, log: LogName, replay: &mut Replay) -> Result<()> {
     let reader = place.open_log(log, Recovery::Look)?;
     let add = |segment| replay.add_segment(reader.object(segment), reader.segment(segment)?);
     let added = (0..reader.segments()).try_for_each(add);
-    replay.end_log();
-    added.map(|()| reader.cut().cloned())
+    replay.end_log(reader.cut());
+    added
 }
 
 /// A log that no commit names.
@@ -54,7 +54,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     let mut replay = Replay::new(&committed.flushed());
     for log in &committed.logs {
         // Opening the database reports what is wrong with this log.
-        if damage_of(read_log(place, *log, &mut replay).map(drop))?.is_some() {
+        if damage_of(read_log(place, *log, &mut replay))?.is_some() {
             return Ok(Vec::new());
         }
     }
@@ -62,7 +62,7 @@ pub(crate) fn logs(place: &Place, history: &History, committed: &Committed) -> R
     for log in behind {
         let before = lasts(&replay);
         // If the log does not continue from there, even more is missing.
-        let damage = damage_of(read_log(place, log, &mut replay).map(drop))?;
+        let damage = damage_of(read_log(place, log, &mut replay))?;
         let has_gap = damage.is_some() && has_frames(place, log)?;
         if has_gap || lasts(&replay) != before {
             holding.push(Unnamed { log, damage });

@@ -474,7 +474,7 @@ impl Salvage {
                 continue;
             }
             let read = match replay.take() {
-                Some(mut whole) => database.read_log(log, &mut whole).map(|_| replay = Some(whole)),
+                Some(mut whole) => database.read_log(log, &mut whole).map(|()| replay = Some(whole)),
                 // After the first damage, the numbers do not continue from those before.
                 None => {
                     let opened = database.place.open_log(log, Recovery::Look);

@@ -7,9 +7,7 @@ use crate::inspect::report::Report;
 use crate::remote::objects::Objects;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
-use forebay_storage::{
-    BlockCache, BlockCacheOptions, BlockOptions, Cut, ObjectInfo, ObjectName, ObjectNumber, Storage,
-};
+use forebay_storage::{BlockCache, BlockCacheOptions, BlockOptions, ObjectInfo, ObjectName, ObjectNumber, Storage};
 use forebay_table::LogName;
 use std::sync::Arc;
 
@@ -68,11 +66,11 @@ impl StoredDatabase {
         }
     }
 
-    /// Reads a log as an owner who takes over would, but seals nothing. Returns what would be cut of it.
+    /// Reads a log as an owner who takes over would, but seals nothing.
     ///
     /// # Errors
     /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
-    pub(crate) fn read_log(&self, log: LogName, replay: &mut Replay) -> Result<Option<Cut>> {
+    pub(crate) fn read_log(&self, log: LogName, replay: &mut Replay) -> Result<()> {
         unnamed::read_log(&self.place, log, replay)
     }
 

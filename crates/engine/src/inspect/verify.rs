@@ -225,20 +225,20 @@ impl StoredDatabase {
     /// Reads the logs that are needed.
     fn verify_logs(&self, committed: &Committed, found: &mut Logs, report: &mut Report) -> Result<()> {
         let mut replay = Replay::new(&committed.flushed());
+        let mut are_whole = true;
         for name in &committed.logs {
             let log = self.place.log(*name)?;
             found.logs += 1;
-            match self.read_log(*name, &mut replay) {
-                Ok(None) => {}
-                Ok(Some(cut)) => {
-                    let detail = format!(
-                        "its last {} bytes do not count, as they were never acknowledged: {}",
-                        cut.bytes, cut.cause
-                    );
-                    report.note(cut.object, detail);
-                }
-                Err(error) => report.problem(log.as_str(), error.kind(), error),
+            if let Err(error) = self.read_log(*name, &mut replay) {
+                report.problem(log.as_str(), error.kind(), error);
+                are_whole = false;
             }
+        }
+        // A later log that does not go on from there may show that such an end was acknowledged.
+        for cut in replay.cuts.iter().filter(|_| are_whole) {
+            let detail =
+                format!("its last {} bytes do not count, as they were never acknowledged: {}", cut.bytes, cut.cause);
+            report.note(cut.object.as_str(), detail);
         }
         (found.groups, found.bytes) = (replay.groups, replay.bytes);
         Ok(())

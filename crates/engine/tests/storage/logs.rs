@@ -6,7 +6,7 @@ use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_disk, of_objects, options};
 use forebay_base::{ErrorKind, Record, SequenceNumber};
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
-use forebay_storage::{Disk, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
+use forebay_storage::{Disk, DiskFault, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
 
 #[test]
 fn a_shard_that_writes_little_does_not_hold_the_log() {
@@ -245,6 +245,47 @@ fn files_that_are_missing_from_a_log_are_found() {
         assert_eq!((opened, problems), (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt]), "cut to {length} bytes");
         assert!(has_problems && (1..400).contains(&saved), "{saved}, cut to {length} bytes");
     }
+}
+
+/// A log has failed, and another one continues it. The last group of the first one is damaged, which looks like a torn end,
+/// and the second one shows that it was durable. Openings that fail cut nothing: once the damage is repaired, all is there.
+#[test]
+fn the_end_of_a_log_that_another_one_continues_is_not_cut() {
+    let disk = SimDisk::new();
+    let handle = disk.handle();
+    let quiet = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
+    let process = Process::with_empty_memory();
+    let db = process.open(quiet(&of_disk(&handle, 1)));
+    (0..3).for_each(|number| db.put(&key(number), b"value").unwrap());
+    handle.fail_at(handle.steps(), DiskFault::Refused(ErrorKind::Io));
+    db.put(&key(3), b"value").unwrap_err();
+    db.resume().unwrap();
+    db.put(&key(4), b"value").unwrap();
+    process.kill(db);
+    let log = |serial: u64| format!("db/log/{:020}/{serial:020}/{:020}.log", 1, 1);
+    let file = disk.open(&log(1), false).unwrap();
+    let mut bytes = vec![0; file.length().unwrap() as usize];
+    file.read_at(0, &mut bytes).unwrap();
+    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let flip = || disk.flip(&log(1), written as u64, 1).unwrap();
+    flip();
+    for nonce in 2..4 {
+        let storage = of_disk(&disk, nonce);
+        let refused = Process::with_empty_memory().try_open(quiet(&storage)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+        let report = StoredDatabase::new(&storage, "db").unwrap().verify(&mut |_| ()).unwrap();
+        assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+        for told in [refused.to_string(), report.problems[0].detail.clone()] {
+            assert!([1, 2].iter().all(|serial| told.contains(&log(*serial))), "{told}");
+        }
+        assert!(report.notes.iter().all(|note| note.object != log(1)), "{:?}", report.notes);
+    }
+    flip();
+    let process = Process::with_empty_memory();
+    let db = process.open(quiet(&of_disk(&disk, 4)));
+    assert!((0..5).all(|number| db.get(&key(number)).unwrap().is_some()));
+    assert_eq!(db.recovery().unwrap().cuts, []);
+    process.kill(db);
 }
 
 #[test]

@@ -492,20 +492,38 @@ fn look(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     }
     let mut numbers = source::files(disk, folder)?;
     let Some(newest) = numbers.pop() else { return Ok(None) };
-    if let Some(last) = found(disk, &segment_path(folder, newest), false)? {
+    let path = segment_path(folder, newest);
+    if let Some(last) = found(disk, &path, false)? {
         return last.checked().map(Some);
     }
     if newest == 1 {
         return Ok(None);
     }
-    // This segment never began. Then the log ends in the previous one, which is kept until the next has begun.
+    // This segment seems never to have begun. Then the log ends in the previous one, which is kept, with its room, until the
+    // next has begun.
     let before = segment_path(folder, newest - 1);
     match numbers.pop() {
         Some(number) if number == newest - 1 => match found(disk, &before, false)? {
+            Some(last) if last.is_cut_off() => {
+                last.scan.check_tail(&before)?;
+                Err(damaged_begin(disk, path))
+            }
             Some(last) => last.checked().map(Some),
             None => Err(Error::corrupt(before, "it is cut off, and another segment was begun after it")),
         },
         _ => Err(Error::corrupt(before, "it is missing, and what was begun after it is empty")),
+    }
+}
+
+/// The error for a last segment that had begun, and has no header or no room.
+fn damaged_begin(disk: &dyn Disk, path: String) -> Error {
+    match read_file(disk, &path) {
+        Ok(bytes) => {
+            let cause = SegmentHeader::decode(&bytes).err();
+            let cause = cause.map_or_else(|| "it ends after its header".to_owned(), |cause| cause.to_string());
+            Error::corrupt(path, format!("{cause}; it had begun, as the segment before it is cut off"))
+        }
+        Err(error) => error,
     }
 }
 
@@ -522,7 +540,7 @@ impl Last {
     /// Checks that anything missing at its end was never durable.
     fn checked(self) -> Result<Self> {
         self.scan.check_tail(&self.path)?;
-        if self.scan.is_full && !planted(Bug::CutIsTorn) {
+        if self.is_cut_off() {
             let end = self.bytes.saturating_add(SEGMENT_HEADER_BYTES as u64);
             let detail = format!(
                 "its frames reach the end of the file (byte {end}), which was cut off there, or the segment after it is missing"
@@ -530,6 +548,11 @@ impl Last {
             return Err(Error::corrupt(self.path, detail));
         }
         Ok(self)
+    }
+
+    /// Whether it has no room after its frames: another segment has begun after it, or it was cut off.
+    fn is_cut_off(&self) -> bool {
+        self.scan.is_full && !planted(Bug::CutIsTorn)
     }
 
     /// Its name, the segment, and what is cut from it.

@@ -226,6 +226,38 @@ fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
     assert!(whole_reads > 0 && whole_reads < 512, "{whole_reads} of {whole_length} lengths");
 }
 
+/// The last segment has begun, and its frames were lost to a power failure. Its header is damaged, or it is cut off: the error
+/// names it, and not the segment before it, which is whole.
+#[test]
+fn a_segment_that_had_begun_is_named_when_its_header_is_damaged() {
+    let (disk, name, log) = short_segments();
+    for mark in 1..3 {
+        log.append(0, mark, &[1; 250]).unwrap();
+    }
+    let (objects, last): (Arc<dyn ObjectStorage>, _) = (Arc::new(MemoryObjects::new()), "log/00000000000000000002.log");
+    // What the power failure leaves.
+    let file = disk.open(last, true).unwrap();
+    let room = file.length().unwrap() as usize - SEGMENT_HEADER_BYTES;
+    file.write_at(SEGMENT_HEADER_BYTES as u64, &vec![0; room]).unwrap();
+    assert_eq!(found(Arc::clone(&disk), &name, Recovery::Look), (vec![1], 2));
+    let harms: [&dyn Fn(&SimDisk); 4] = [
+        &|disk| disk.flip(last, 1, 1).unwrap(),
+        &|disk| disk.flip(last, 20, 4).unwrap(),
+        &|disk| disk.open(last, true).unwrap().truncate(SEGMENT_HEADER_BYTES as u64).unwrap(),
+        &|disk| disk.open(last, true).unwrap().truncate(0).unwrap(),
+    ];
+    for (number, harm) in harms.iter().enumerate() {
+        let damaged = disk.duplicate();
+        harm(&damaged);
+        let damaged: Arc<dyn Disk> = Arc::new(damaged);
+        for recovery in [Recovery::Look, Recovery::Seal] {
+            let error = open_log(&objects, Some(&damaged), &name, recovery).unwrap_err();
+            assert_eq!((error.kind(), error.object()), (ErrorKind::Corrupt, last), "harm {number}: {error}");
+        }
+    }
+    assert_eq!(found(disk, &name, Recovery::Seal), (vec![1], 2));
+}
+
 /// A log is deleted, by its writer or after a recovery, and the power fails. The files that come back are no log, or
 /// can be read.
 #[test]
