@@ -82,7 +82,7 @@ pub(crate) fn cursor(text: &[u8]) -> Outcome<u64> {
 /// Reads the options after a cursor.
 pub(crate) fn scan_options<'a>(cursor: u64, mut words: Words<'a>, has_kind: bool) -> Outcome<ScanOptions<'a>> {
     // No element has a cursor with more bits.
-    let from = cursor.checked_mul(1 << CUT_BITS).unwrap_or(u64::MAX);
+    let from = cursor.saturating_mul(1 << CUT_BITS);
     let mut options = ScanOptions { from, count: COUNT, pattern: None, kind: None };
     while !words.is_done() {
         if let Some(count) = words.take_with_value("COUNT") {
