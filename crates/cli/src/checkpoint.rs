@@ -121,7 +121,7 @@ pub fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     let opened = copies.connect(arguments.memory.all(), arguments.named(stored, options));
     let store = opened.map_err(|error| arguments.starting(&error).going_on(ErrorKind::Busy, WHILE_OPEN))?;
     let created = || OutputFile::create(&arguments.file, "checkpoint").map_err(running);
-    let written = store.checkpoint_to(partial::create(created, OutputFile::partial)?);
+    let written = store.checkpoint_to(partial::create(&arguments.file, created, OutputFile::partial)?);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
     arguments.tell("written", summary)
 }

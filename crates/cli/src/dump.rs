@@ -71,7 +71,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let bytes = |key: &Option<Key>| key.as_ref().map(|key| key.0.clone());
     let range = Range { from: bytes(&arguments.from), to: bytes(&arguments.to), prefix: bytes(&arguments.prefix) };
     range.check(store.key_order()).map_err(|error| Failure::usage(format_args!("--from and --to: {error}")))?;
-    let mut out = partial::create(|| Output::create(&arguments.file).map_err(failed), Output::partial)?;
+    let created = || Output::create(&arguments.file).map_err(failed);
+    let mut out = partial::create(&arguments.file, created, Output::partial)?;
     let is_all = range.is_everything() && keyspace.is_none();
     let statistics = store.statistics();
     let held = statistics.memtable_bytes + statistics.levels.iter().map(|level| level.bytes).sum::<u64>();

@@ -7,15 +7,17 @@ use forebay_env::sync::{Mutex, lock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use std::path::Path;
 use std::sync::Arc;
 
-/// Creates a file. From now on a signal still ends this process as usual, also while the file is a pipe that nobody
-/// reads yet, but an incomplete file is removed first. A signal that the process was started to ignore, as `nohup`
-/// does, is still ignored.
+/// Creates the file at `path`. From now on a signal still ends this process as usual, also while the file is a pipe
+/// that nobody reads yet, but an incomplete file is removed first. A signal that the process was started to ignore, as
+/// `nohup` does, is still ignored.
 ///
 /// # Errors
 /// That of `create`; those of the system for signals and threads.
 pub fn create<F>(
+    path: &Path,
     create: impl FnOnce() -> Result<F, Failure>,
     partial: impl FnOnce(&F) -> Option<&PartialFile>,
 ) -> Result<F, Failure> {
@@ -23,11 +25,14 @@ pub fn create<F>(
     let ending = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| (ignored >> (signal - 1)) & 1 == 0);
     let signals = Signals::new(ending).map_err(Failure::io("preparing for signals"))?;
     let begun = Arc::<Mutex<Option<PartialFile>>>::default();
+    // A signal waits until the file is there to be removed. Opening a pipe or a device creates none, and may last.
+    let is_there = path.metadata().is_ok_and(|about| !about.is_file());
+    let held = (!is_there).then(|| lock(&begun));
     let incomplete = Arc::clone(&begun);
     forebay_env::thread::spawn("forebay-signals", move || end_at_signal(signals, &incomplete))
         .map_err(Failure::io("starting a thread"))?;
     let file = create()?;
-    *lock(&begun) = partial(&file).cloned();
+    *held.unwrap_or_else(|| lock(&begun)) = partial(&file).cloned();
     Ok(file)
 }
 

@@ -347,17 +347,39 @@ fn a_signal_ends_a_dump_that_waits_for_a_reader() {
     let (folder, pipe) = (loaded(LINES, ""), fresh_path(".pipe"));
     assert!(std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
     let writing = crate::common::start(&format!("dump {} {}", folder.flag(), pipe.display()));
+    until_prepared(&writing);
+    writing.signal(rustix::process::Signal::TERM);
+    let ended = writing.wait();
+    assert!(ended.code.is_none() && ended.took < std::time::Duration::from_secs(60), "{ended:?}");
+}
+
+/// A signal that comes while the file is created waits until it can be removed.
+#[test]
+fn a_signal_leaves_nothing_of_a_file_that_is_just_created() {
+    let (folder, file, pipe) = (loaded(&long(), ""), fresh_path(".tsv"), fresh_path(".pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap().success());
+    let partial = PathBuf::from(format!("{}.partial", file.display()));
+    symlink(&*pipe, &partial).unwrap();
+    let writing = crate::common::start(&format!("dump {} {}", folder.flag(), file.display()));
+    until_prepared(&writing);
+    writing.signal(rustix::process::Signal::TERM);
+    // Opened for both, a pipe waits for nobody. It holds less than the dump.
+    let reader = fs::File::options().read(true).write(true).open(&*pipe).unwrap();
+    let ended = writing.wait();
+    assert!(ended.error.contains("ended by a signal; nothing of the dump was kept"), "{ended:?}");
+    assert!(ended.code.is_none() && !partial.is_symlink() && !file.exists());
+    drop(reader);
+}
+
+/// Waits until a command that writes a file handles signals itself.
+fn until_prepared(writing: &crate::common::Running) {
     let threads = format!("/proc/{}/task", writing.id().as_raw_nonzero());
-    // From then on the command handles signals itself.
     let is_prepared = || {
         writing.pause(std::time::Duration::from_millis(10));
         let mut names = fs::read_dir(&threads).into_iter().flatten().flatten().map(|thread| thread.path().join("comm"));
         names.any(|name| fs::read_to_string(name).is_ok_and(|name| name.trim_end() == "forebay-signals"))
     };
-    assert!((0..3000).any(|_| is_prepared()));
-    writing.signal(rustix::process::Signal::TERM);
-    let ended = writing.wait();
-    assert!(ended.code.is_none() && ended.took < std::time::Duration::from_secs(60), "{ended:?}");
+    assert!((0..3000).any(|_| is_prepared()), "{}", writing.problem());
 }
 
 /// A command that was started to ignore hangups goes on when its terminal is gone.
