@@ -246,6 +246,12 @@ fn a_file_that_has_ended_leaves_alone_what_another_process_begins() {
         assert_eq!(partial.remove(), None);
         second.finish().unwrap();
     }
+    // Nor does it get the name.
+    let first = OutputFile::create(&file, "checkpoint").unwrap();
+    assert!(first.partial().unwrap().remove().is_some());
+    let second = OutputFile::create(&file, "checkpoint").unwrap();
+    assert_eq!(first.finish().unwrap_err().kind(), ErrorKind::NotFound);
+    second.finish().unwrap();
 }
 
 #[test]

@@ -51,9 +51,12 @@ impl PartialFile {
         }
     }
 
-    /// Gives the file, which is whole, its name.
+    /// Gives the file, which is whole, its name. Fails for one that was removed.
     fn rename(&self, name: &Path) -> std::io::Result<()> {
         let mut has_ended = lock(&self.has_ended);
+        if *has_ended {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
         std::fs::rename(&self.path, name)?;
         *has_ended = true;
         Ok(())
