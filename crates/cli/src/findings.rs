@@ -39,7 +39,7 @@ pub fn failure(report: &Report, what: &str, advice: &str) -> Option<Failure> {
     let kind = if rank(worst) == Rank::Damage { ErrorKind::Corrupt } else { worst.kind };
     let (object, detail) = (&worst.object, one_line(&worst.detail));
     let hint = if kind == ErrorKind::Corrupt { format!("; {advice}") } else { place::advice(kind) };
-    let message = format!("{what}: {count} problems, the first is {object}: {detail}{hint}");
+    let message = format!("{what}: {count} problems, the worst is {object}: {detail}{hint}");
     Some(Failure::new(kind, Stage::Running, message))
 }
 
@@ -156,10 +156,10 @@ mod tests {
         use ErrorKind::{AccessDenied, Corrupt, NotFound, Unavailable, Unsupported};
         assert_eq!(found(&[]), None);
         for (kinds, code, said) in [
-            (&[Unsupported, Unavailable, Corrupt][..], 6, "damaged: 3 problems, the first is corrupt: why; mend it"),
-            (&[AccessDenied, NotFound], 6, "damaged: 2 problems, the first is not found: why; mend it"),
-            (&[Unsupported, Unavailable], 4, "not all of it can be read: 2 problems, the first is unavailable: why"),
-            (&[Unsupported], 1, "this build cannot read all of it: 1 problems, the first is unsupported: why"),
+            (&[Unsupported, Unavailable, Corrupt][..], 6, "damaged: 3 problems, the worst is corrupt: why; mend it"),
+            (&[AccessDenied, NotFound], 6, "damaged: 2 problems, the worst is not found: why; mend it"),
+            (&[Unsupported, Unavailable], 4, "not all of it can be read: 2 problems, the worst is unavailable: why"),
+            (&[Unsupported], 1, "this build cannot read all of it: 1 problems, the worst is unsupported: why"),
         ] {
             assert_eq!(found(kinds), Some((code, said.to_owned())));
         }
