@@ -168,14 +168,13 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         let page = render_page(introduction(arguments, &place).trim(), &phases);
         std::fs::write(path, page).map_err(unwritten(path))
     });
-    // The page and what is printed do not depend on each other.
-    printed.into_inner()?;
-    if table {
-        output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)))?;
-    } else {
-        output::json(&Report { benchmarks: phases })?;
-    }
-    written
+    // The page and what is printed do not depend on each other. A reader who is gone has no message, so the page comes
+    // first.
+    let told = printed.into_inner().and_then(|()| match table {
+        true => output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases))),
+        false => output::json(&Report { benchmarks: phases }),
+    });
+    written.and(told)
 }
 
 fn introduction(arguments: &Arguments, place: &str) -> String {
