@@ -314,6 +314,8 @@ fn start<S: Clone + Send + Sync + 'static>(
                 shared.stop.store(true, Ordering::Relaxed);
             }
             drop(leaves);
+            // Whoever has all results may drop what the handles are of.
+            drop(store);
             // The receiver is gone only when the run was given up.
             let _ = sender.send(result);
         });
