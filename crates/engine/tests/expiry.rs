@@ -1,7 +1,7 @@
 //! Keys that expire: what snapshots and later processes see, and what compactions drop.
 
 use crate::common::{Cluster, SetClock, small_options};
-use forebay_engine::{CompactionPlace, Db, Options, WriteBatch};
+use forebay_engine::{CompactionPlace, Db, Options, ShardBounds, WriteBatch};
 use forebay_env::Clock;
 use std::sync::Arc;
 
@@ -104,6 +104,37 @@ fn the_next_process_begins_at_its_clock_even_if_that_is_set_back_before_its_firs
     assert_eq!((next.get(b"a").unwrap(), next.get(b"\xf0").unwrap()), (None, None));
     assert_eq!((keys(&next), next.time_ms()), (Vec::new(), 2000));
     next.close().unwrap();
+}
+
+#[test]
+fn a_moved_bound_drops_nothing_that_has_expired() {
+    let (cluster, clock) = (Cluster::start(256 << 20), Arc::new(SetClock::default()));
+    let named = || {
+        let (name, merge_operator) = (Some("expiring".to_owned()), Some("append".to_owned()));
+        let shard_bounds = ShardBounds::Given(vec![b"m".to_vec()]);
+        clocked(&clock, Options { name, merge_operator, shards: 2, shard_bounds, ..small_options() })
+    };
+    let db = cluster.open(named());
+    clock.set(1000);
+    let mut batch = WriteBatch::new();
+    for key in [b"a", b"b", b"z"] {
+        batch.put_expiring(key, b"value", 1100);
+    }
+    db.write(batch.merge(b"b", b", and more")).unwrap();
+    // No compaction drops by a later time.
+    let snapshot = db.snapshot();
+    clock.set(2000);
+    db.move_bound(0, b"A").unwrap();
+    assert_eq!(keys(&db), [b"b"]);
+    assert_eq!(db.get(b"b").unwrap().as_deref(), Some(&b", and more"[..]));
+    db.close().unwrap();
+    drop((snapshot, db));
+    // The clock was set back: the next process sees the batch as a whole.
+    clock.set(1050);
+    let db = cluster.open(named());
+    assert_eq!((db.time_ms(), keys(&db)), (1050, vec![b"a".to_vec(), b"b".to_vec(), b"z".to_vec()]));
+    assert_eq!(db.get(b"b").unwrap().as_deref(), Some(&b"value, and more"[..]));
+    db.close().unwrap();
 }
 
 #[test]

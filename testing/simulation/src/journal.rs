@@ -50,9 +50,9 @@ pub(crate) fn opened_at(db: &Db) -> Vec<u64> {
 }
 
 impl Journal {
-    /// A journal of a database that was just opened, at the model's moment 0.
-    pub(crate) fn begin(numbers: &[u64], has_one_end: bool) -> Self {
-        let begun = |&number: &u64| Written { number, since: 0, until: 0 };
+    /// A journal of a database that was just opened, at a moment of the model.
+    pub(crate) fn begin(numbers: &[u64], moment: Moment, has_one_end: bool) -> Self {
+        let begun = |&number: &u64| Written { number, since: moment, until: moment };
         let shard = |number: &u64| Shard { written: vec![begun(number)], durable: *number, durable_before: *number };
         Self { shards: numbers.iter().map(shard).collect(), has_one_end, crossings: Vec::new() }
     }

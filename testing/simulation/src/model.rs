@@ -178,13 +178,14 @@ impl Model {
         self.cut(|_| self.now)
     }
 
-    /// The model reduced, for each key, to the writes up to that key's own moment, at the present time.
+    /// The model reduced, for each key, to the writes up to that key's own moment. It has no time yet: a process that opens the
+    /// database begins at its clock, even if that is before the time of the last process. Then what had expired is there.
     pub(crate) fn cut(&self, moment_of: impl Fn(&[u8]) -> Moment) -> Self {
         let left = self.keys.iter().filter_map(|(key, values)| {
             let version = version_at(values, moment_of(key)).filter(|version| version.value.is_some())?;
             Some((key.clone(), vec![Version { since: 0, ..version.clone() }]))
         });
-        Self { keys: left.collect(), now: 0, oldest: 0, times: vec![(0, self.time_at(self.now))] }
+        Self { keys: left.collect(), ..Self::default() }
     }
 }
 

@@ -529,8 +529,6 @@ impl Stage {
             self.store.iter().for_each(|of| self.damage.damage_opening(of, store.as_ref()));
         }
         let storage = store.as_ref().map(|store| store.storage(nonce));
-        // The clock returns to its latest time, so the next process does not find what an earlier one found expired.
-        self.clock.advance(0);
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let (storage, register) = if self.drawn.kept.is_stored() { (storage, None) } else { (None, storage) };
         let options = Options { takeover, clock, storage, register, ..self.drawn.engine.clone() };

@@ -219,8 +219,8 @@ impl Move<'_> {
         let (view, number) = self.from.tree.present();
         let view = Arc::clone(&view);
         let bounds = Arc::new(Bounds::new(self.router.order(), chunk, None));
-        // What has expired is hidden from all readers in the destination.
-        let horizon = Horizon { number, time_ms: self.from.tree.time.now_ms() };
+        // Expired records are copied too: the next process may begin at an earlier time.
+        let horizon = Horizon { number, time_ms: 0 };
         let mut entries = ShardIterator::new(Arc::clone(&self.from.tree), view, horizon, bounds)?;
         let most_bytes = BATCH_BYTES.min(self.to.tree.remote.max_record_bytes() / 2);
         let mut copies = Copies { to: self.to, batch: WriteBatch::new(), most_bytes };
