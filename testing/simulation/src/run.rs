@@ -242,12 +242,11 @@ impl Run {
             }
             self.stage.call(|calls| calls.any_call(&process.db));
             made += 1;
-            // Before anybody else sets the clock: the successor finds expired what the process just found expired.
-            process = self.go_on(process);
             if self.drawn.kept.is_stored() && self.random.one_in(1, CALLS_BEFORE_READERS) {
                 self.stage.read_some_checkpoint();
             }
             self.let_zombie_act();
+            process = self.go_on(process);
             if self.drawn.rots {
                 self.rot(&process);
             }
