@@ -54,6 +54,11 @@ impl Error {
         &self.object
     }
 
+    /// What happened, without what was being done.
+    pub(crate) fn cause(&self) -> String {
+        format!("{}: {}", self.kind, self.detail)
+    }
+
     /// Whether this operation failed.
     pub(crate) fn is_of(&self, operation: &str) -> bool {
         self.operation == operation

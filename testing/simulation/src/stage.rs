@@ -333,7 +333,8 @@ impl Stage {
             explained.push(ErrorKind::Full);
         }
         if self.drawn.habits.storage_fails {
-            explained.extend([ErrorKind::Full, ErrorKind::Io]);
+            // An opening that met a failed sync may need the folder again, which is closed from then on.
+            explained.extend([ErrorKind::Full, ErrorKind::Io, ErrorKind::Closed]);
         }
         explained.contains(&error.kind()) || self.damage.explains(error.kind())
     }

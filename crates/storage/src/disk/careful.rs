@@ -7,7 +7,7 @@
 use super::{Disk, DiskEntry, DiskFile, OPEN};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
-use forebay_env::HashSet;
+use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct CarefulDisk {
     disk: Arc<dyn Disk>,
-    /// Folders whose sync failed.
-    broken: Mutex<HashSet<String>>,
+    /// Folders whose sync failed, each with the first failure.
+    broken: Mutex<HashMap<String, String>>,
 }
 
 impl CarefulDisk {
@@ -25,11 +25,11 @@ impl CarefulDisk {
     }
 
     fn refuse_broken(&self, folder: &str) -> Result<()> {
-        if !lock(&self.broken).contains(folder) {
-            return Ok(());
-        }
-        let detail = "a sync of this folder failed, so what is in it may not survive: look for errors of the disk, then open \
-                      the storage again";
+        let Some(cause) = lock(&self.broken).get(folder).cloned() else { return Ok(()) };
+        let detail = format!(
+            "a sync of this folder failed ({cause}), so what is in it may not survive: look for errors of the disk, then open \
+             the storage again"
+        );
         Err(Error::new(ErrorKind::Closed, "sync", folder, detail))
     }
 
@@ -84,7 +84,7 @@ impl Disk for CarefulDisk {
         self.refuse_broken(folder)?;
         self.disk.sync_folder(folder).inspect_err(|error| {
             if error.kind() != ErrorKind::NotFound && !error.is_of(OPEN) {
-                lock(&self.broken).insert(folder.to_owned());
+                lock(&self.broken).entry(folder.to_owned()).or_insert_with(|| error.cause());
             }
         })
     }
