@@ -40,23 +40,26 @@ pub fn remember(store: &Arc<Store>) {
 /// threads wait for.
 ///
 /// # Errors
-/// The first error of the storage; `TimedOut`; `Io` when no thread can be started. Writes since the last sync may then
-/// be lost.
+/// The first error of the storage; `TimedOut`; `Io` when no thread can be started, or one panics. Writes since the last
+/// sync may then be lost.
 pub fn sync_open() -> Result<(), Error> {
     let stores: Vec<_> = Process::current().stores().iter().filter_map(Weak::upgrade).collect();
     if stores.is_empty() {
         return Ok(());
     }
     let (done, ended) = mpsc::channel();
+    let below = |kind, message| Error::Below { kind, message };
     let sync = move || {
-        let failures = forebay_env::thread::run_all(stores, |store| store.sync_now().err());
+        let synced = forebay_env::thread::run_all(stores, |store| store.sync_now().map_err(Error::from));
+        let bug = "a thread that syncs panicked, which is a bug: report it";
+        let panicked = || Err(below(ErrorKind::Io, bug.to_owned()));
+        let mut failures = synced.into_iter().filter_map(|synced| synced.unwrap_or_else(panicked).err());
         // A store that was closed has synced, and a store without a name has nothing to sync to.
         let is_loss = |kind| !matches!(kind, ErrorKind::Closed | ErrorKind::Invalid);
-        let failure = failures.into_iter().flatten().flatten().find(|error| is_loss(error.kind()));
+        let failure = failures.find(|error| is_loss(error.kind()));
         // The receiver takes the result, or no longer waits.
-        let _ = done.send(failure.map_or(Ok(()), |error| Err(Error::from(error))));
+        let _ = done.send(failure.map_or(Ok(()), Err));
     };
-    let below = |kind, message| Error::Below { kind, message };
     forebay_env::thread::spawn("forebay-exit", sync)
         .map_err(|cause| below(ErrorKind::Io, format!("starting a thread that syncs: {cause}")))?;
     ended.recv_timeout(PATIENCE).unwrap_or_else(|_| {
@@ -70,6 +73,15 @@ mod tests {
     use super::*;
     use crate::DirectoryOptions;
     use forebay_engine::{Durability, Options, Syncing};
+
+    /// Something that a bug keeps from being synced.
+    struct Faulty;
+
+    impl Syncs for Faulty {
+        fn sync_now(&self) -> Result<(), EngineError> {
+            panic!("as told")
+        }
+    }
 
     /// A fork concerns everything in a process, so this is one test.
     #[test]
@@ -86,6 +98,10 @@ mod tests {
         let (one, closed) = (open("one"), open("closed"));
         drop(open("dropped"));
         closed.close().unwrap();
+        let faulty: Arc<dyn Syncs> = Arc::new(Faulty);
+        Process::current().stores().push(Arc::downgrade(&faulty));
+        assert_eq!(sync_open().unwrap_err().kind(), ErrorKind::Io);
+        drop(faulty);
         one.put(b"key", b"value").unwrap();
         let syncs = || one.statistics().storage.syncs;
         let before = syncs();

@@ -326,8 +326,12 @@ impl Stage {
         opened
     }
 
-    /// Whether the faults of the run explain that a process could not open something.
+    /// Whether the faults of the run explain that a process could not open something. Nothing explains a panic, which
+    /// opening passes on as an error.
     fn is_explained(&self, error: &Error) -> bool {
+        if error.to_string().contains("panicked, which is a bug") {
+            return false;
+        }
         let mut explained = vec![ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Busy, ErrorKind::Fenced];
         if self.drawn.habits.may_be_full {
             explained.push(ErrorKind::Full);

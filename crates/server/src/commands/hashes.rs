@@ -165,9 +165,9 @@ fn hmget(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
                 None => None,
             };
             cx.out.bulk_or_null(value);
-        }
-        if cx.out.is_full() {
-            break;
+            if cx.out.is_full() {
+                return Ok(());
+            }
         }
     }
     Ok(())

@@ -101,7 +101,6 @@ fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
     let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
     let db = Db::open(&[client], Options { write_buffer_bytes: 64 << 10, ..Options::default() }).unwrap();
     let [shard] = db.shards() else { panic!("one shard") };
-    db.put(b"a", b"").unwrap();
     let put = || db.put(b"b", b"").unwrap();
     let put_if_absent = || {
         let mut batch = WriteBatch::new();
@@ -110,6 +109,9 @@ fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
     };
     let writers: [&(dyn Fn() + Sync); 2] = [&put, &put_if_absent];
     for write in writers {
+        // A flush that ends later would change how many hold the memtable.
+        db.flush().unwrap();
+        db.put(b"a", b"").unwrap();
         let ended = Arc::clone(&shard.tree.view.load().active);
         let _ = ended.memtable.end_early();
         let (last, bytes) = (ended.memtable.wait_last_sequence(), ended.memtable.options().capacity_bytes as u64);
