@@ -231,6 +231,12 @@ void forebay_delete_range(leveldb_t *db, const leveldb_writeoptions_t *options, 
                           size_t fromlen, const char *to, size_t tolen, char **errptr);
 void forebay_writebatch_delete_range(leveldb_writebatch_t *batch, const char *from, size_t fromlen,
                                      const char *to, size_t tolen);
+/* As leveldb_writebatch_iterate, with errors: FOREBAY_ERROR_UNSUPPORTED at a range
+ * deletion or an operand. If a write could not be added, nothing is passed. */
+void forebay_writebatch_iterate(const leveldb_writebatch_t *batch, void *state,
+                                void (*put)(void *, const char *key, size_t keylen, const char *val,
+                                            size_t vallen),
+                                void (*deleted)(void *, const char *key, size_t keylen), char **errptr);
 
 /* Writes that may be tried again. After most errors nobody knows whether a write
  * took effect. A write that names its client and request takes effect once, however

@@ -108,6 +108,8 @@ static void nonsense(void) {
     CHECK(!leveldb_iter_valid(NULL) && leveldb_iter_key(NULL, NULL) == NULL);
     leveldb_writebatch_put(NULL, "a", 1, "b", 1);
     leveldb_writebatch_iterate(NULL, NULL, NULL, NULL);
+    forebay_writebatch_iterate(NULL, NULL, NULL, NULL, &error);
+    CHECK_ERROR(error, "leveldb_writebatch_t is NULL");
     leveldb_writebatch_append(NULL, NULL);
     leveldb_writebatch_destroy(NULL);
     leveldb_options_set_create_if_missing(NULL, 1);
@@ -194,6 +196,8 @@ static void batches_and_seeks(leveldb_t *db) {
         CHECK(forebay_error_kind() == FOREBAY_ERROR_INVALID);
         leveldb_writebatch_put(batch, "x", 1, "3", 1);
         leveldb_writebatch_iterate(batch, &seen, count, count_deleted);
+        forebay_writebatch_iterate(batch, &seen, count, count_deleted, &error);
+        CHECK_ERROR(error, "Invalid argument");
         leveldb_write(db, NULL, batch, &error);
         CHECK_ERROR(error, "NULL");
         CHECK(seen == 0 && get(db, "x", value) && strcmp(value, "1") == 0);
@@ -354,6 +358,9 @@ static void reads_and_writes(void) {
     leveldb_writebatch_append(batch, batch);
     leveldb_writebatch_iterate(batch, &seen, count, count_deleted);
     CHECK(seen == 1 && forebay_error_kind() == FOREBAY_ERROR_UNSUPPORTED);
+    forebay_writebatch_iterate(batch, &seen, count, count_deleted, &error);
+    CHECK_ERROR(error, "Not implemented");
+    CHECK(seen == 2);
     leveldb_write(db, NULL, batch, &error);
     CHECK_NO_ERROR(error);
     CHECK(!get(db, "a", value) && !get(db, "b", value) && !get(db, "c", value) && get(db, "d", value));

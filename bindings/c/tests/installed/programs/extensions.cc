@@ -26,6 +26,13 @@ public:
     int calls = 0;
 };
 
+class Counter : public forebay::WriteBatch::Handler {
+public:
+    void Put(const forebay::Slice &, const forebay::Slice &) override { calls++; }
+    void Delete(const forebay::Slice &) override { calls++; }
+    int calls = 0;
+};
+
 class OwnOrder : public forebay::Comparator {
 public:
     int Compare(const forebay::Slice &a, const forebay::Slice &b) const override { return a.compare(b); }
@@ -91,9 +98,23 @@ int main() {
         is_caught = true;
     }
     CHECK(is_caught && thrower.calls == 1);
+    Counter counter;
+    batch.DeleteRange("a", "a");  // This removes nothing.
+    CHECK(batch.Iterate(&counter).ok() && counter.calls == 2);
     batch.Merge("m", "2");
     batch.DeleteRange("b", "a");
-    CHECK(batch.Iterate(&thrower).IsNotSupportedError());
+    CHECK(batch.Iterate(&counter).IsNotSupportedError() && counter.calls == 4);
+    forebay::WriteBatch lacking;
+    lacking.Put("k", "v");
+    lacking.Put(forebay::Slice(nullptr, 3), "v");
+    const forebay::WriteBatch copy = lacking;
+    const forebay::WriteBatch *const both[] = {&lacking, &copy};
+    for (const forebay::WriteBatch *wrong : both) {
+        status = wrong->Iterate(&counter);
+        CHECK(status.IsInvalidArgument() && status.kind() == FOREBAY_ERROR_INVALID && counter.calls == 4);
+    }
+    lacking.Clear();
+    CHECK(lacking.Iterate(&counter).ok() && counter.calls == 4);
     CHECK(db->Write(write, &batch).ok());
     CHECK(db->Get(forebay::ReadOptions(), "m", &value).ok() && value == "12");
     CHECK(db->Write(write, nullptr).IsInvalidArgument());
