@@ -99,10 +99,11 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     OptionsHandle made(leveldb_options_create());
     leveldb_options_t *c = made.get();
     struct Name {
-        static const char *Of(void *state) { return static_cast<const Comparator *>(state)->Name(); }
+        static const char *Of(void *state) { return static_cast<const char *>(state); }
     };
     if (options.comparator != nullptr) {
-        void *state = const_cast<Comparator *>(options.comparator);
+        // An exception of Name() must not pass through C, so C does not call it.
+        void *state = const_cast<char *>(options.comparator->Name());
         leveldb_comparator_t *comparator = leveldb_comparator_create(state, nullptr, nullptr, Name::Of);
         leveldb_options_set_comparator(c, comparator);
         leveldb_comparator_destroy(comparator);

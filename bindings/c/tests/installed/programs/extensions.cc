@@ -41,6 +41,11 @@ public:
     void FindShortSuccessor(std::string *) const override {}
 };
 
+class Nameless : public OwnOrder {
+public:
+    const char *Name() const override { throw std::runtime_error("by hand"); }
+};
+
 int main() {
     const std::string name = "extensions-of-cc";
     forebay::Options options;
@@ -52,6 +57,16 @@ int main() {
     options.comparator = &order;
     forebay::Status status = forebay::DB::Open(options, name, &opened);
     CHECK(status.IsNotSupportedError() && status.kind() == FOREBAY_ERROR_UNSUPPORTED && opened == nullptr);
+
+    Nameless nameless;
+    options.comparator = &nameless;
+    bool is_caught = false;
+    try {
+        (void)forebay::DB::Open(options, name, &opened);
+    } catch (const std::runtime_error &) {
+        is_caught = true;
+    }
+    CHECK(is_caught && opened == nullptr);
 
     options.comparator = forebay::ReverseBytewiseComparator();
     options.merge_operator = "append";
@@ -91,7 +106,7 @@ int main() {
     batch.Put("k", "v");
     batch.Delete("k");
     Thrower thrower;
-    bool is_caught = false;
+    is_caught = false;
     try {
         (void)batch.Iterate(&thrower);
     } catch (const std::runtime_error &) {
