@@ -288,6 +288,10 @@ void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *ad
  * database that has another number does not open. By default as many as the
  * database has, and 1 for a new one. */
 void forebay_options_set_shards(leveldb_options_t *options, size_t shards);
+/* Copies of the database, each on another memory node; fixed when the database is
+ * created. Every write is in all copies before it returns. By default as many as the
+ * database has, and 1 for a new one. A database in a directory has 1. */
+void forebay_options_set_copies(leveldb_options_t *options, size_t copies);
 /* counter, append, append: and a separator, or last; an existing database keeps its own. */
 void forebay_options_set_merge_operator(leveldb_options_t *options, const char *name);
 

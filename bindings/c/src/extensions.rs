@@ -94,6 +94,17 @@ pub unsafe extern "C" fn forebay_options_set_shards(options: *mut leveldb_option
     quiet((), || unsafe { exclusive(options) }.map(|options| options.shards = Some(shards)));
 }
 
+/// Sets on how many memory nodes each part of a new database is. A write is on all of them before it returns. If this is not
+/// set, an existing database opens with its own number, and with no other. A database in a directory has one copy.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_copies(options: *mut leveldb_options_t, copies: size_t) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe { exclusive(options) }.map(|options| options.copies = Some(copies)));
+}
+
 /// Sets the merge operator of a new database: `counter`, `append`, `append:` and a separator, or `last`. An existing
 /// database keeps its own.
 ///

@@ -20,6 +20,8 @@ pub struct leveldb_options_t {
     pub(crate) nodes: Vec<NodeAddress>,
     /// The number of shards; `None` for that of the database, or the usual number for a new database.
     pub(crate) shards: Option<usize>,
+    /// The number of copies in memory; `None` for that of the database, or one for a new database.
+    pub(crate) copies: Option<usize>,
     /// Why these options open nothing.
     pub(crate) refused: Option<Failure>,
 }
@@ -33,8 +35,8 @@ impl leveldb_options_t {
 
 impl Default for leveldb_options_t {
     fn default() -> Self {
-        let mut options =
-            Self { directory: DirectoryOptions::default(), nodes: Vec::new(), shards: None, refused: None };
+        let (directory, nodes) = (DirectoryOptions::default(), Vec::new());
+        let mut options = Self { directory, nodes, shards: None, copies: None, refused: None };
         options.engine().create_if_missing = false;
         options
     }

@@ -35,15 +35,16 @@ pub(crate) struct Database {
 /// as `tcp://host:port` or `shm:path`, `path` is the name of a database on these memory nodes; there a process that is
 /// killed loses all writes without `sync` that are not flushed yet. With `sync`, writes are on the disk, or in the memory
 /// of the nodes, before they return, unless a write says otherwise. A database keeps the number of `shards` that it is
-/// created with, by default 1, and opens with no other number. A database that is created with a `merge_operator`
+/// created with, by default 1, and opens with no other number. The same holds for the number of `copies`, each on another
+/// of the nodes; every write is in all copies before it returns. A database that is created with a `merge_operator`
 /// (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
 ///
 /// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it
 /// was at the checkpoint, even while another process has it open.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
-    write_buffer_bytes=None, shards=None, reverse=false, merge_operator=None, sync=false, read_only=false,
-    checkpoint=None))]
+    write_buffer_bytes=None, shards=None, copies=None, reverse=false, merge_operator=None, sync=false,
+    read_only=false, checkpoint=None))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -55,6 +56,7 @@ pub(crate) fn open(
     memory_bytes: Option<u64>,
     write_buffer_bytes: Option<usize>,
     shards: Option<usize>,
+    copies: Option<usize>,
     reverse: bool,
     merge_operator: Option<String>,
     sync: bool,
@@ -83,18 +85,28 @@ pub(crate) fn open(
     let store = py.detach(|| match nodes {
         None => {
             let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
-            let database = Options { shards: shards.unwrap_or(options.shards), ..options };
+            let durability = durability(copies.unwrap_or(1), options.durability);
+            let database = Options { shards: shards.unwrap_or(options.shards), durability, ..options };
             Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
         }
         Some(nodes) => {
             let name = name(path)?;
-            let shards = shards.map_or_else(|| Store::shards_on(&nodes, &name), |shards| Ok(Some(shards))).raised()?;
-            let shards = shards.unwrap_or(options.shards);
-            let options = Options { name: Some(name), shards, durability: Durability::None, ..options };
+            let (found, alone) = (Store::found_on(&nodes, &name).raised()?, Durability::None);
+            let found = found.map_or((options.shards, alone), |found| (found.shards, found.durability));
+            let durability = copies.map_or(found.1, |copies| durability(copies, alone));
+            let options = Options { name: Some(name), shards: shards.unwrap_or(found.0), durability, ..options };
             Store::connect_all(&nodes, options).raised()
         }
     })?;
     Ok(Database::of(store, sync))
+}
+
+/// What writes survive where there are so many copies in memory: what `alone` says, if there is one.
+const fn durability(copies: usize, alone: Durability) -> Durability {
+    match copies {
+        1 => alone,
+        copies => Durability::Memory { copies },
+    }
 }
 
 /// Drops a database and its data: the database in the directory `path`, or the one of that name on `nodes`.

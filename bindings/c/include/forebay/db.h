@@ -127,6 +127,9 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     if (options.shards != 0) {
         forebay_options_set_shards(c, options.shards);
     }
+    if (options.copies != 0) {
+        forebay_options_set_copies(c, options.copies);
+    }
     forebay_options_set_merge_operator(c, options.merge_operator.c_str());
     char *error = nullptr;
     forebay_options_set_memory_nodes(c, options.memory_nodes.c_str(), &error);

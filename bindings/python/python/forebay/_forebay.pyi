@@ -38,6 +38,7 @@ def open(
     memory_bytes: int | None = None,
     write_buffer_bytes: int | None = None,
     shards: int | None = None,
+    copies: int | None = None,
     reverse: bool = False,
     merge_operator: str | None = None,
     sync: bool = False,

@@ -453,6 +453,47 @@ static void nodes(const char *address) {
     leveldb_options_destroy(options);
 }
 
+/* A database of two copies, one on each of these memory nodes, opens with both when no number was set. It does not open
+ * with another number, and in a directory there is one copy. */
+static void copies_that_are_there(const char *addresses) {
+    leveldb_options_t *options = leveldb_options_create();
+    static const size_t asked[] = {2, 1, 0};
+    char value[16];
+    leveldb_t *db;
+    size_t at;
+    start("copies that are there");
+    forebay_options_set_copies(options, 2);
+    CHECK(open_with(options) == NULL);
+    CHECK_ERROR(error, "has one copy in memory");
+    if (addresses == NULL) {
+        return;
+    }
+    for (at = 0; at < sizeof asked / sizeof asked[0]; at++) {
+        options = leveldb_options_create();
+        forebay_options_set_memory_nodes(options, addresses, &error);
+        CHECK_NO_ERROR(error);
+        if (asked[at] > 0) {
+            forebay_options_set_copies(options, asked[at]);
+        }
+        db = open_with(options);
+        if (asked[at] == 1) {
+            CHECK(db == NULL);
+            CHECK_ERROR(error, "created with a number of copies of 2, not 1");
+            continue;
+        }
+        CHECK_NO_ERROR(error);
+        CHECK(get(db, "key", value) == (asked[at] == 0));
+        put(db, "key", "value");
+        leveldb_close(db);
+    }
+    options = leveldb_options_create();
+    forebay_options_set_memory_nodes(options, addresses, &error);
+    CHECK_NO_ERROR(error);
+    leveldb_destroy_db(options, name, &error);
+    CHECK_NO_ERROR(error);
+    leveldb_options_destroy(options);
+}
+
 int main(int argc, char **argv) {
     CHECK(strcmp(forebay_version(), "") != 0 && forebay_error_kind() == 0);
     nonsense();
@@ -460,6 +501,7 @@ int main(int argc, char **argv) {
     reads_and_writes();
     impossible();
     nodes(argc > 1 ? argv[1] : NULL);
+    copies_that_are_there(argc > 2 ? argv[2] : NULL);
     puts("passed");
     return 0;
 }
