@@ -137,6 +137,13 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     return made;
 }
 
+// The bytes of a bound for C, where null is no bound. An empty bound may have no bytes.
+inline const char *BytesOf(const Slice *bound) {
+    return bound == nullptr ? nullptr : bound->empty() ? "" : bound->data();
+}
+
+inline size_t LengthOf(const Slice *bound) { return bound == nullptr ? 0 : bound->size(); }
+
 // Null, which means the defaults, if nothing else is asked for.
 inline ReadHandle ForC(const ReadOptions &options) {
     if (options.snapshot == nullptr && options.lower_bound == nullptr && options.upper_bound == nullptr) {
@@ -147,9 +154,7 @@ inline ReadHandle ForC(const ReadOptions &options) {
         leveldb_readoptions_set_snapshot(made.get(), options.snapshot->handle());
     }
     const Slice *lower = options.lower_bound, *upper = options.upper_bound;
-    forebay_readoptions_set_bounds(made.get(), lower == nullptr ? nullptr : lower->data(),
-                                   lower == nullptr ? 0 : lower->size(), upper == nullptr ? nullptr : upper->data(),
-                                   upper == nullptr ? 0 : upper->size());
+    forebay_readoptions_set_bounds(made.get(), BytesOf(lower), LengthOf(lower), BytesOf(upper), LengthOf(upper));
     return made;
 }
 
@@ -224,8 +229,7 @@ public:
     }
 
     void CompactRange(const Slice *begin, const Slice *end) override {
-        leveldb_compact_range(db_, begin == nullptr ? nullptr : begin->data(), begin == nullptr ? 0 : begin->size(),
-                              end == nullptr ? nullptr : end->data(), end == nullptr ? 0 : end->size());
+        leveldb_compact_range(db_, BytesOf(begin), LengthOf(begin), BytesOf(end), LengthOf(end));
     }
 
     std::vector<Status> MultiGet(const ReadOptions &options, const std::vector<Slice> &keys,

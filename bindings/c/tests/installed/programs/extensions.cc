@@ -95,6 +95,15 @@ int main() {
         }
         CHECK(keys == "cb" && iterator->status().ok());
     }
+    const forebay::Slice nothing(nullptr, 0);
+    forebay::ReadOptions from_the_empty_key;
+    from_the_empty_key.lower_bound = &nothing;
+    {
+        // In the reverse order the empty key is the last one.
+        std::unique_ptr<forebay::Iterator> iterator(db->NewIterator(from_the_empty_key));
+        iterator->SeekToFirst();
+        CHECK(!iterator->Valid() && iterator->status().ok());
+    }
     CHECK(db->DeleteRange(write, "d", "b").ok());
     std::string value;
     CHECK(db->Get(forebay::ReadOptions(), "c", &value).IsNotFound());
