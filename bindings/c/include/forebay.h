@@ -292,6 +292,11 @@ void forebay_options_set_shards(leveldb_options_t *options, size_t shards);
  * created. Every write is in all copies before it returns. By default as many as the
  * database has, and 1 for a new one. A database in a directory has 1. */
 void forebay_options_set_copies(leveldb_options_t *options, size_t copies);
+/* Where it is stored which memory nodes hold the copies: a path or a URL. It must
+ * outlive the memory nodes, and a database that was created with it opens with it
+ * alone; it is also named to drop the database. Without one, or with an empty text,
+ * more than half of the memory nodes must be there to open the database. */
+void forebay_options_set_register(leveldb_options_t *options, const char *url);
 /* counter, append, append: and a separator, or last; an existing database keeps its own. */
 void forebay_options_set_merge_operator(leveldb_options_t *options, const char *name);
 

@@ -10,7 +10,7 @@ use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeopti
 use crate::process;
 use crate::snapshot::leveldb_snapshot_t;
 use forebay::process::Owned;
-use forebay::{DirectoryOptions, Durability, ErrorKind, Options, Store};
+use forebay::{DirectoryOptions, Durability, EngineError, ErrorKind, Options, Storage, StorageOptions, Store};
 use libc::{c_char, c_int, size_t};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -40,6 +40,8 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
         return Err(failure.clone());
     }
     let DirectoryOptions { memory_bytes, database } = options.directory.clone();
+    let register = register(options, database.create_if_missing)?;
+    let database = Options { register, ..database };
     let opened = if options.nodes.is_empty() {
         let path = OsStr::from_bytes(name.to_bytes());
         let found = options.shards.map_or_else(|| Store::shards_in(path), |shards| Ok(Some(shards)));
@@ -69,12 +71,22 @@ const fn durability(copies: usize, alone: Durability) -> Durability {
     }
 }
 
+/// Opens what says where the copies in memory are, if the options name it.
+fn register(options: &leveldb_options_t, create_directory: bool) -> Result<Option<Storage>, Failure> {
+    let open = |url: &String| Storage::open(url, StorageOptions { create_directory, ..StorageOptions::default() });
+    Ok(options.register.as_ref().map(open).transpose().map_err(EngineError::from)?)
+}
+
 /// Drops the database of this name, from where [`open`] finds it.
 fn destroy(options: &leveldb_options_t, name: &CStr) -> Result<(), Failure> {
     let destroyed = if options.nodes.is_empty() {
         Store::destroy_path(OsStr::from_bytes(name.to_bytes()))
     } else {
-        Store::destroy(&options.nodes, &database_name(name)?)
+        let name = database_name(name)?;
+        match register(options, false)? {
+            Some(register) => Store::destroy_copied(&register, &options.nodes, &name),
+            None => Store::destroy(&options.nodes, &name),
+        }
     };
     match destroyed.map_err(Failure::from) {
         // As in LevelDB, a missing database counts as destroyed.

@@ -105,6 +105,22 @@ pub unsafe extern "C" fn forebay_options_set_copies(options: *mut leveldb_option
     quiet((), || unsafe { exclusive(options) }.map(|options| options.copies = Some(copies)));
 }
 
+/// Sets where it is stored which memory nodes hold the copies of a database that has several: a path or a URL of storage,
+/// which must outlive the memory nodes. A database that was created with a register opens with it alone; it is also named to
+/// drop the database. Without one, more than half of the memory nodes must be there to open the database.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_register(options: *mut leveldb_options_t, url: *const c_char) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        let url = string(url, "register")?.to_string_lossy().into_owned();
+        exclusive(options)?.register = Some(url).filter(|url| !url.is_empty());
+        Ok(())
+    });
+}
+
 /// Sets the merge operator of a new database: `counter`, `append`, `append:` and a separator, or `last`. An existing
 /// database keeps its own.
 ///

@@ -22,6 +22,8 @@ pub struct leveldb_options_t {
     pub(crate) shards: Option<usize>,
     /// The number of copies in memory; `None` for that of the database, or one for a new database.
     pub(crate) copies: Option<usize>,
+    /// Where it is stored who holds the copies; `None` for the memory nodes.
+    pub(crate) register: Option<String>,
     /// Why these options open nothing.
     pub(crate) refused: Option<Failure>,
 }
@@ -36,7 +38,7 @@ impl leveldb_options_t {
 impl Default for leveldb_options_t {
     fn default() -> Self {
         let (directory, nodes) = (DirectoryOptions::default(), Vec::new());
-        let mut options = Self { directory, nodes, shards: None, copies: None, refused: None };
+        let mut options = Self { directory, nodes, shards: None, copies: None, register: None, refused: None };
         options.engine().create_if_missing = false;
         options
     }

@@ -9,7 +9,8 @@ use crate::shared::SharedStore;
 use crate::snapshot::Snapshot;
 use forebay::process::Owned;
 use forebay::{
-    DirectoryOptions, Durability, ErrorKind, KeyOrder, NodeAddress, Options, Store, WriteBatch, WriteOptions,
+    DirectoryOptions, Durability, EngineError, ErrorKind, KeyOrder, NodeAddress, Options, Storage, StorageOptions,
+    Store, WriteBatch, WriteOptions,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -36,15 +37,16 @@ pub(crate) struct Database {
 /// killed loses all writes without `sync` that are not flushed yet. With `sync`, writes are on the disk, or in the memory
 /// of the nodes, before they return, unless a write says otherwise. A database keeps the number of `shards` that it is
 /// created with, by default 1, and opens with no other number. The same holds for the number of `copies`, each on another
-/// of the nodes; every write is in all copies before it returns. A database that is created with a `merge_operator`
-/// (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
+/// of the nodes; every write is in all copies before it returns. A `register`, a path or a URL, says who holds the copies. A
+/// database that is created with one opens with this one alone; it is also named to drop the database. A database that is
+/// created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
 ///
 /// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it
 /// was at the checkpoint, even while another process has it open.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
-    write_buffer_bytes=None, shards=None, copies=None, reverse=false, merge_operator=None, sync=false,
-    read_only=false, checkpoint=None))]
+    write_buffer_bytes=None, shards=None, copies=None, register=None, reverse=false, merge_operator=None,
+    sync=false, read_only=false, checkpoint=None))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -57,6 +59,7 @@ pub(crate) fn open(
     write_buffer_bytes: Option<usize>,
     shards: Option<usize>,
     copies: Option<usize>,
+    register: Option<String>,
     reverse: bool,
     merge_operator: Option<String>,
     sync: bool,
@@ -82,20 +85,23 @@ pub(crate) fn open(
         ..default.database
     };
     let nodes = nodes.map(addresses).transpose()?;
-    let store = py.detach(|| match nodes {
-        None => {
-            let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
-            let durability = durability(copies.unwrap_or(1), options.durability);
-            let database = Options { shards: shards.unwrap_or(options.shards), durability, ..options };
-            Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
-        }
-        Some(nodes) => {
-            let name = name(path)?;
-            let (found, alone) = (Store::found_on(&nodes, &name).raised()?, Durability::None);
-            let found = found.map_or((options.shards, alone), |found| (found.shards, found.durability));
-            let durability = copies.map_or(found.1, |copies| durability(copies, alone));
-            let options = Options { name: Some(name), shards: shards.unwrap_or(found.0), durability, ..options };
-            Store::connect_all(&nodes, options).raised()
+    let store = py.detach(|| {
+        let options = Options { register: opened(register, create)?, ..options };
+        match nodes {
+            None => {
+                let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
+                let durability = durability(copies.unwrap_or(1), options.durability);
+                let database = Options { shards: shards.unwrap_or(options.shards), durability, ..options };
+                Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
+            }
+            Some(nodes) => {
+                let name = name(path)?;
+                let (found, alone) = (Store::found_on(&nodes, &name).raised()?, Durability::None);
+                let found = found.map_or((options.shards, alone), |found| (found.shards, found.durability));
+                let durability = copies.map_or(found.1, |copies| durability(copies, alone));
+                let options = Options { name: Some(name), shards: shards.unwrap_or(found.0), durability, ..options };
+                Store::connect_all(&nodes, options).raised()
+            }
         }
     })?;
     Ok(Database::of(store, sync))
@@ -109,14 +115,27 @@ const fn durability(copies: usize, alone: Durability) -> Durability {
     }
 }
 
-/// Drops a database and its data: the database in the directory `path`, or the one of that name on `nodes`.
+/// Opens a register.
+fn opened(register: Option<String>, create_directory: bool) -> PyResult<Option<Storage>> {
+    let open = |url: String| Storage::open(&url, StorageOptions { create_directory, ..StorageOptions::default() });
+    register.map(open).transpose().map_err(EngineError::from).raised()
+}
+
+/// Drops a database and its data: the database in the directory `path`, or the one of that name on `nodes`, with its
+/// `register`.
 #[pyfunction]
-#[pyo3(signature = (path, *, nodes=None))]
-pub(crate) fn destroy(py: Python<'_>, path: PathBuf, nodes: Option<Vec<String>>) -> PyResult<()> {
+#[pyo3(signature = (path, *, nodes=None, register=None))]
+pub(crate) fn destroy(
+    py: Python<'_>,
+    path: PathBuf,
+    nodes: Option<Vec<String>>,
+    register: Option<String>,
+) -> PyResult<()> {
     let nodes = nodes.map(addresses).transpose()?;
-    py.detach(|| match nodes {
-        None => Store::destroy_path(path).raised(),
-        Some(nodes) => Store::destroy(&nodes, &name(path)?).raised(),
+    py.detach(|| match (nodes, opened(register, false)?) {
+        (None, _) => Store::destroy_path(path).raised(),
+        (Some(nodes), None) => Store::destroy(&nodes, &name(path)?).raised(),
+        (Some(nodes), Some(register)) => Store::destroy_copied(&register, &nodes, &name(path)?).raised(),
     })
 }
 

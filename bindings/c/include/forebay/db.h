@@ -130,6 +130,7 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     if (options.copies != 0) {
         forebay_options_set_copies(c, options.copies);
     }
+    forebay_options_set_register(c, options.copies_register.c_str());
     forebay_options_set_merge_operator(c, options.merge_operator.c_str());
     char *error = nullptr;
     forebay_options_set_memory_nodes(c, options.memory_nodes.c_str(), &error);

@@ -453,6 +453,22 @@ static void nodes(const char *address) {
     leveldb_options_destroy(options);
 }
 
+/* Options of a database on these memory nodes, with a register if `place` is not empty. */
+static leveldb_options_t *copied(const char *addresses, const char *place) {
+    leveldb_options_t *options = leveldb_options_create();
+    forebay_options_set_memory_nodes(options, addresses, &error);
+    CHECK_NO_ERROR(error);
+    forebay_options_set_register(options, place);
+    return options;
+}
+
+static void destroy_copied(const char *addresses, const char *place) {
+    leveldb_options_t *options = copied(addresses, place);
+    leveldb_destroy_db(options, name, &error);
+    CHECK_NO_ERROR(error);
+    leveldb_options_destroy(options);
+}
+
 /* A database of two copies, one on each of these memory nodes, opens with both when no number was set. It does not open
  * with another number, and in a directory there is one copy. */
 static void copies_that_are_there(const char *addresses) {
@@ -469,9 +485,7 @@ static void copies_that_are_there(const char *addresses) {
         return;
     }
     for (at = 0; at < sizeof asked / sizeof asked[0]; at++) {
-        options = leveldb_options_create();
-        forebay_options_set_memory_nodes(options, addresses, &error);
-        CHECK_NO_ERROR(error);
+        options = copied(addresses, "");
         if (asked[at] > 0) {
             forebay_options_set_copies(options, asked[at]);
         }
@@ -486,12 +500,35 @@ static void copies_that_are_there(const char *addresses) {
         put(db, "key", "value");
         leveldb_close(db);
     }
-    options = leveldb_options_create();
-    forebay_options_set_memory_nodes(options, addresses, &error);
+    destroy_copied(addresses, "");
+}
+
+/* A database whose register is in a folder opens with this register, and is dropped with it. */
+static void copies_with_a_register(const char *addresses, const char *place) {
+    leveldb_options_t *options = copied(addresses, place);
+    char value[16];
+    leveldb_t *db;
+    start("copies with a register");
+    forebay_options_set_copies(options, 2);
+    db = open_with(options);
     CHECK_NO_ERROR(error);
-    leveldb_destroy_db(options, name, &error);
+    put(db, "key", "value");
+    leveldb_close(db);
+    CHECK(open_with(copied(addresses, "")) == NULL);
+    CHECK_ERROR(error, "register");
+    db = open_with(copied(addresses, place));
     CHECK_NO_ERROR(error);
-    leveldb_options_destroy(options);
+    CHECK(get(db, "key", value));
+    leveldb_close(db);
+    destroy_copied(addresses, place);
+    /* Nothing of it is left. */
+    options = copied(addresses, place);
+    forebay_options_set_copies(options, 2);
+    leveldb_options_set_error_if_exists(options, 1);
+    db = open_with(options);
+    CHECK_NO_ERROR(error);
+    leveldb_close(db);
+    destroy_copied(addresses, place);
 }
 
 int main(int argc, char **argv) {
@@ -502,6 +539,9 @@ int main(int argc, char **argv) {
     impossible();
     nodes(argc > 1 ? argv[1] : NULL);
     copies_that_are_there(argc > 2 ? argv[2] : NULL);
+    if (argc > 3) {
+        copies_with_a_register(argv[2], argv[3]);
+    }
     puts("passed");
     return 0;
 }
