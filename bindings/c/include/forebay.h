@@ -231,6 +231,12 @@ void forebay_delete_range(leveldb_t *db, const leveldb_writeoptions_t *options, 
                           size_t fromlen, const char *to, size_t tolen, char **errptr);
 void forebay_writebatch_delete_range(leveldb_writebatch_t *batch, const char *from, size_t fromlen,
                                      const char *to, size_t tolen);
+/* As leveldb_writebatch_iterate, with errors: FOREBAY_ERROR_UNSUPPORTED at a range
+ * deletion or an operand. If a write could not be added, nothing is passed. */
+void forebay_writebatch_iterate(const leveldb_writebatch_t *batch, void *state,
+                                void (*put)(void *, const char *key, size_t keylen, const char *val,
+                                            size_t vallen),
+                                void (*deleted)(void *, const char *key, size_t keylen), char **errptr);
 
 /* Writes that may be tried again. After most errors nobody knows whether a write
  * took effect. A write that names its client and request takes effect once, however
@@ -282,6 +288,15 @@ void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *ad
  * database that has another number does not open. By default as many as the
  * database has, and 1 for a new one. */
 void forebay_options_set_shards(leveldb_options_t *options, size_t shards);
+/* Copies of the database, each on another memory node; fixed when the database is
+ * created. Every write is in all copies before it returns. By default as many as the
+ * database has, and 1 for a new one. A database in a directory has 1. */
+void forebay_options_set_copies(leveldb_options_t *options, size_t copies);
+/* Where it is stored which memory nodes hold the copies: a path or a URL. It must
+ * outlive the memory nodes, and a database that was created with it opens with it
+ * alone; it is also named to drop the database. Without one, or with an empty text,
+ * more than half of the memory nodes must be there to open the database. */
+void forebay_options_set_register(leveldb_options_t *options, const char *url);
 /* counter, append, append: and a separator, or last; an existing database keeps its own. */
 void forebay_options_set_merge_operator(leveldb_options_t *options, const char *name);
 

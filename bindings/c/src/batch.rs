@@ -1,6 +1,6 @@
 //! Write batches.
 
-use crate::border::{bytes, end, exclusive, give, quiet, shared};
+use crate::border::{bytes, end, exclusive, failing, give, quiet, shared};
 use crate::failure::Failure;
 use forebay::{BatchWrite, ErrorKind, WriteBatch};
 use libc::{c_char, c_void, size_t};
@@ -150,7 +150,8 @@ pub unsafe extern "C" fn forebay_writebatch_delete_range(
 }
 
 /// Passes the writes to `put` and `deleted`, in order. Range deletions and operands have no function in LevelDB's interface: the
-/// iteration ends before the first one, and [`crate::forebay_error_kind`] says `Unsupported`.
+/// iteration ends before the first one, and [`crate::forebay_error_kind`] says `Unsupported`. See
+/// [`forebay_writebatch_iterate`] for errors.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -161,7 +162,25 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
     put: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t, *const c_char, size_t)>,
     deleted: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t)>,
 ) {
-    quiet((), || {
+    let nowhere = std::ptr::null_mut();
+    // SAFETY: the caller's duty.
+    unsafe { forebay_writebatch_iterate(batch, state, put, deleted, nowhere) }
+}
+
+/// As [`leveldb_writebatch_iterate`], with errors: `Unsupported` at a range deletion or an operand. If a write could not be
+/// added, the iteration fails before the first write.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_writebatch_iterate(
+    batch: *const leveldb_writebatch_t,
+    state: *mut c_void,
+    put: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t, *const c_char, size_t)>,
+    deleted: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t)>,
+    errptr: *mut *mut c_char,
+) {
+    let iterate = || -> Result<(), Failure> {
         // SAFETY: the caller's duty.
         let batch = unsafe { shared(batch)? };
         let missing = || Failure::invalid("a function that takes the writes is NULL");
@@ -183,7 +202,9 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
             }
         }
         Ok(())
-    });
+    };
+    // SAFETY: the caller's duty.
+    unsafe { failing(errptr, (), iterate) }
 }
 
 /// Adds the writes of `source` after those of `destination`.

@@ -43,7 +43,8 @@ pub(crate) fn quiet<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) 
     })
 }
 
-fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+/// Runs `body`. A panic becomes an error.
+pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     // A panic may leave half done the database's own state, which guards itself, or an object of the caller's, any
     // state of which is sound.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {

@@ -10,7 +10,7 @@ use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeopti
 use crate::process;
 use crate::snapshot::leveldb_snapshot_t;
 use forebay::process::Owned;
-use forebay::{Durability, ErrorKind, Options, Store};
+use forebay::{DirectoryOptions, Durability, EngineError, ErrorKind, Options, Storage, StorageOptions, Store};
 use libc::{c_char, c_int, size_t};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -39,33 +39,42 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
     if let Some(failure) = &options.refused {
         return Err(failure.clone());
     }
-    let mut directory = options.directory.clone();
+    let DirectoryOptions { memory_bytes, database } = options.directory.clone();
+    let register = register(options, database.create_if_missing)?;
+    let database = Options { register, ..database };
     let opened = if options.nodes.is_empty() {
         let path = OsStr::from_bytes(name.to_bytes());
-        shards(options, || Store::shards_in(path)).and_then(|shards| {
-            directory.database.shards = shards;
-            Store::open_with(path, directory)
+        let found = options.shards.map_or_else(|| Store::shards_in(path), |shards| Ok(Some(shards)));
+        found.and_then(|found| {
+            let durability = durability(options.copies.unwrap_or(1), database.durability);
+            let database = Options { shards: found.unwrap_or(database.shards), durability, ..database };
+            Store::open_with(path, DirectoryOptions { memory_bytes, database })
         })
     } else {
         let name = database_name(name)?;
-        shards(options, || Store::shards_on(&options.nodes, &name)).and_then(|shards| {
-            let named = Options { name: Some(name.clone()), shards, ..directory.database };
-            Store::connect_all(&options.nodes, Options { durability: Durability::None, ..named })
+        Store::found_on(&options.nodes, &name).and_then(|found| {
+            let alone = Durability::None;
+            let found = found.map_or((database.shards, alone), |found| (found.shards, found.durability));
+            let durability = options.copies.map_or(found.1, |copies| durability(copies, alone));
+            let shards = options.shards.unwrap_or(found.0);
+            Store::connect_all(&options.nodes, Options { name: Some(name), shards, durability, ..database })
         })
     };
     opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy(), &options.directory.database))
 }
 
-/// Returns the number of shards to open a database with: the number that was set, or that of the database, or that of a
-/// new database.
-fn shards(
-    options: &leveldb_options_t,
-    recorded: impl FnOnce() -> Result<Option<usize>, forebay::Error>,
-) -> Result<usize, forebay::Error> {
-    match options.shards {
-        Some(shards) => Ok(shards),
-        None => Ok(recorded()?.unwrap_or(options.directory.database.shards)),
+/// What writes survive where there are so many copies in memory: what `alone` says, if there is one.
+const fn durability(copies: usize, alone: Durability) -> Durability {
+    match copies {
+        1 => alone,
+        copies => Durability::Memory { copies },
     }
+}
+
+/// Opens what says where the copies in memory are, if the options name it.
+fn register(options: &leveldb_options_t, create_directory: bool) -> Result<Option<Storage>, Failure> {
+    let open = |url: &String| Storage::open(url, StorageOptions { create_directory, ..StorageOptions::default() });
+    Ok(options.register.as_ref().map(open).transpose().map_err(EngineError::from)?)
 }
 
 /// Drops the database of this name, from where [`open`] finds it.
@@ -73,7 +82,11 @@ fn destroy(options: &leveldb_options_t, name: &CStr) -> Result<(), Failure> {
     let destroyed = if options.nodes.is_empty() {
         Store::destroy_path(OsStr::from_bytes(name.to_bytes()))
     } else {
-        Store::destroy(&options.nodes, &database_name(name)?)
+        let name = database_name(name)?;
+        match register(options, false)? {
+            Some(register) => Store::destroy_copied(&register, &options.nodes, &name),
+            None => Store::destroy(&options.nodes, &name),
+        }
     };
     match destroyed.map_err(Failure::from) {
         // As in LevelDB, a missing database counts as destroyed.

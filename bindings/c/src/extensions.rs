@@ -94,6 +94,33 @@ pub unsafe extern "C" fn forebay_options_set_shards(options: *mut leveldb_option
     quiet((), || unsafe { exclusive(options) }.map(|options| options.shards = Some(shards)));
 }
 
+/// Sets on how many memory nodes each part of a new database is. A write is on all of them before it returns. If this is not
+/// set, an existing database opens with its own number, and with no other. A database in a directory has one copy.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_copies(options: *mut leveldb_options_t, copies: size_t) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe { exclusive(options) }.map(|options| options.copies = Some(copies)));
+}
+
+/// Sets where it is stored which memory nodes hold the copies of a database that has several: a path or a URL of storage,
+/// which must outlive the memory nodes. A database that was created with a register opens with it alone; it is also named to
+/// drop the database. Without one, more than half of the memory nodes must be there to open the database.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_register(options: *mut leveldb_options_t, url: *const c_char) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        let url = string(url, "register")?.to_string_lossy().into_owned();
+        exclusive(options)?.register = Some(url).filter(|url| !url.is_empty());
+        Ok(())
+    });
+}
+
 /// Sets the merge operator of a new database: `counter`, `append`, `append:` and a separator, or `last`. An existing
 /// database keeps its own.
 ///

@@ -30,7 +30,8 @@ impl Failure {
     }
 
     /// Turns this into an error of opening a database. LevelDB reports a database that exists or is missing against the
-    /// options as a wrong argument. If the options do not forbid it, something else was missing.
+    /// options as a wrong argument. If the options do not forbid it, something else was missing. The cause stays: a part of
+    /// the database may be missing, or another one may exist.
     pub(crate) fn of_opening(mut self, name: &str, options: &Options) -> Self {
         let why = match self.kind {
             ErrorKind::NotFound if !options.create_if_missing => "does not exist (create_if_missing is false)",
@@ -38,7 +39,7 @@ impl Failure {
             _ => return self,
         };
         self.class = class(ErrorKind::Invalid);
-        self.message = format!("{name}: {why}");
+        self.message = format!("{name}: {why}: {}", self.message);
         self
     }
 
@@ -91,8 +92,8 @@ mod tests {
             let options = Options { create_if_missing, error_if_exists, ..Options::default() };
             Failure::new(kind, "the cause").of_opening("name", &options).text()
         };
-        let missing = "Invalid argument: name: does not exist (create_if_missing is false)";
-        let there = "Invalid argument: name: exists (error_if_exists is true)";
+        let missing = "Invalid argument: name: does not exist (create_if_missing is false): the cause";
+        let there = "Invalid argument: name: exists (error_if_exists is true): the cause";
         assert_eq!(of(ErrorKind::NotFound, false, false), missing);
         assert_eq!(of(ErrorKind::NotFound, true, true), "NotFound: the cause");
         assert_eq!(of(ErrorKind::AlreadyExists, true, true), there);

@@ -1,6 +1,6 @@
 //! Iterators.
 
-use crate::border::{bytes, end, exclusive, failing, give, quiet, shared};
+use crate::border::{bytes, caught, end, exclusive, failing, give, quiet, shared};
 use crate::database::leveldb_t;
 use crate::failure::Failure;
 use crate::options::{leveldb_readoptions_t, or_default};
@@ -22,7 +22,9 @@ impl leveldb_iterator_t {
 
     fn go(&mut self, step: impl FnOnce(&mut DbIterator) -> Result<(), Failure>) -> Result<(), Failure> {
         if let Some(iterator) = &mut self.iterator {
-            self.failure = iterator.get_mut().map_err(Failure::from).and_then(step).err();
+            let moved = iterator.get_mut().map_err(Failure::from);
+            // A move that panics has failed, too.
+            self.failure = moved.and_then(|iterator| caught(|| step(iterator))).err();
         }
         self.failure.clone().map_or(Ok(()), Err)
     }
@@ -214,5 +216,26 @@ pub unsafe extern "C" fn leveldb_iter_get_error(iterator: *const leveldb_iterato
     // SAFETY: the caller's duty.
     unsafe {
         failing(errptr, (), || shared(iterator)?.check());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay::{IterOptions, Options, Store};
+
+    #[test]
+    fn a_move_that_panics_has_failed() {
+        let store = Store::embedded(64 << 20, Options::default()).unwrap();
+        store.put(b"key", b"value").unwrap();
+        let iterator = Owned::new(store.iter_with(&IterOptions::default()).unwrap());
+        let mut iterator = leveldb_iterator_t { iterator: Some(iterator), failure: None };
+        for _ in 0..2 {
+            iterator.go(|iterator| Ok(iterator.seek_to_first()?)).unwrap();
+            assert!(iterator.position().is_some() && iterator.check().is_ok());
+            iterator.go(|_| panic!("by hand")).unwrap_err();
+            assert!(iterator.position().is_none());
+            assert!(iterator.check().unwrap_err().text().contains("by hand"));
+        }
     }
 }

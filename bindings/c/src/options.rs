@@ -20,6 +20,10 @@ pub struct leveldb_options_t {
     pub(crate) nodes: Vec<NodeAddress>,
     /// The number of shards; `None` for that of the database, or the usual number for a new database.
     pub(crate) shards: Option<usize>,
+    /// The number of copies in memory; `None` for that of the database, or one for a new database.
+    pub(crate) copies: Option<usize>,
+    /// Where it is stored who holds the copies; `None` for the memory nodes.
+    pub(crate) register: Option<String>,
     /// Why these options open nothing.
     pub(crate) refused: Option<Failure>,
 }
@@ -33,8 +37,8 @@ impl leveldb_options_t {
 
 impl Default for leveldb_options_t {
     fn default() -> Self {
-        let mut options =
-            Self { directory: DirectoryOptions::default(), nodes: Vec::new(), shards: None, refused: None };
+        let (directory, nodes) = (DirectoryOptions::default(), Vec::new());
+        let mut options = Self { directory, nodes, shards: None, copies: None, register: None, refused: None };
         options.engine().create_if_missing = false;
         options
     }

@@ -9,7 +9,8 @@ use crate::shared::SharedStore;
 use crate::snapshot::Snapshot;
 use forebay::process::Owned;
 use forebay::{
-    DirectoryOptions, Durability, ErrorKind, KeyOrder, NodeAddress, Options, Store, WriteBatch, WriteOptions,
+    DirectoryOptions, Durability, EngineError, ErrorKind, KeyOrder, NodeAddress, Options, Storage, StorageOptions,
+    Store, WriteBatch, WriteOptions,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -35,15 +36,17 @@ pub(crate) struct Database {
 /// as `tcp://host:port` or `shm:path`, `path` is the name of a database on these memory nodes; there a process that is
 /// killed loses all writes without `sync` that are not flushed yet. With `sync`, writes are on the disk, or in the memory
 /// of the nodes, before they return, unless a write says otherwise. A database keeps the number of `shards` that it is
-/// created with, by default 1, and opens with no other number. A database that is created with a `merge_operator`
-/// (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
+/// created with, by default 1, and opens with no other number. The same holds for the number of `copies`, each on another
+/// of the nodes; every write is in all copies before it returns. A `register`, a path or a URL, says who holds the copies. A
+/// database that is created with one opens with this one alone; it is also named to drop the database. A database that is
+/// created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
 ///
 /// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it
 /// was at the checkpoint, even while another process has it open.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
-    write_buffer_bytes=None, shards=None, reverse=false, merge_operator=None, sync=false, read_only=false,
-    checkpoint=None))]
+    write_buffer_bytes=None, shards=None, copies=None, register=None, reverse=false, merge_operator=None,
+    sync=false, read_only=false, checkpoint=None))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -55,6 +58,8 @@ pub(crate) fn open(
     memory_bytes: Option<u64>,
     write_buffer_bytes: Option<usize>,
     shards: Option<usize>,
+    copies: Option<usize>,
+    register: Option<String>,
     reverse: bool,
     merge_operator: Option<String>,
     sync: bool,
@@ -80,31 +85,57 @@ pub(crate) fn open(
         ..default.database
     };
     let nodes = nodes.map(addresses).transpose()?;
-    let store = py.detach(|| match nodes {
-        None => {
-            let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
-            let database = Options { shards: shards.unwrap_or(options.shards), ..options };
-            Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
-        }
-        Some(nodes) => {
-            let name = name(path)?;
-            let shards = shards.map_or_else(|| Store::shards_on(&nodes, &name), |shards| Ok(Some(shards))).raised()?;
-            let shards = shards.unwrap_or(options.shards);
-            let options = Options { name: Some(name), shards, durability: Durability::None, ..options };
-            Store::connect_all(&nodes, options).raised()
+    let store = py.detach(|| {
+        let options = Options { register: opened(register, create)?, ..options };
+        match nodes {
+            None => {
+                let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
+                let durability = durability(copies.unwrap_or(1), options.durability);
+                let database = Options { shards: shards.unwrap_or(options.shards), durability, ..options };
+                Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
+            }
+            Some(nodes) => {
+                let name = name(path)?;
+                let (found, alone) = (Store::found_on(&nodes, &name).raised()?, Durability::None);
+                let found = found.map_or((options.shards, alone), |found| (found.shards, found.durability));
+                let durability = copies.map_or(found.1, |copies| durability(copies, alone));
+                let options = Options { name: Some(name), shards: shards.unwrap_or(found.0), durability, ..options };
+                Store::connect_all(&nodes, options).raised()
+            }
         }
     })?;
     Ok(Database::of(store, sync))
 }
 
-/// Drops a database and its data: the database in the directory `path`, or the one of that name on `nodes`.
+/// What writes survive where there are so many copies in memory: what `alone` says, if there is one.
+const fn durability(copies: usize, alone: Durability) -> Durability {
+    match copies {
+        1 => alone,
+        copies => Durability::Memory { copies },
+    }
+}
+
+/// Opens a register.
+fn opened(register: Option<String>, create_directory: bool) -> PyResult<Option<Storage>> {
+    let open = |url: String| Storage::open(&url, StorageOptions { create_directory, ..StorageOptions::default() });
+    register.map(open).transpose().map_err(EngineError::from).raised()
+}
+
+/// Drops a database and its data: the database in the directory `path`, or the one of that name on `nodes`, with its
+/// `register`.
 #[pyfunction]
-#[pyo3(signature = (path, *, nodes=None))]
-pub(crate) fn destroy(py: Python<'_>, path: PathBuf, nodes: Option<Vec<String>>) -> PyResult<()> {
+#[pyo3(signature = (path, *, nodes=None, register=None))]
+pub(crate) fn destroy(
+    py: Python<'_>,
+    path: PathBuf,
+    nodes: Option<Vec<String>>,
+    register: Option<String>,
+) -> PyResult<()> {
     let nodes = nodes.map(addresses).transpose()?;
-    py.detach(|| match nodes {
-        None => Store::destroy_path(path).raised(),
-        Some(nodes) => Store::destroy(&nodes, &name(path)?).raised(),
+    py.detach(|| match (nodes, opened(register, false)?) {
+        (None, _) => Store::destroy_path(path).raised(),
+        (Some(nodes), None) => Store::destroy(&nodes, &name(path)?).raised(),
+        (Some(nodes), Some(register)) => Store::destroy_copied(&register, &nodes, &name(path)?).raised(),
     })
 }
 
@@ -166,20 +197,15 @@ impl Database {
     fn get_into(&self, py: Python<'_>, key: Bytes<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let (store, key) = (self.store()?, key.as_slice());
         let view = PyMemoryView::from(buffer)?;
-        let (room, view) = (view.len()?, view.unbind());
-        let fill = |value: &[u8]| {
-            // The engine's bytes stay until this returns, and it waits only for the interpreter's lock.
-            Python::attach(|py| {
-                if value.len() > room {
-                    let message = format!("the value has {} bytes, the buffer {room}", value.len());
-                    return Err(PyValueError::new_err(message));
-                }
-                let part = view.bind(py).get_item(PySlice::new(py, 0, value.len().try_into()?, 1))?;
-                PyBuffer::<u8>::get(&part)?.copy_from_slice(py, value)?;
-                Ok(value.len())
-            })
-        };
-        py.detach(|| store.get_with(key, None, fill)).raised()?.transpose()
+        let room = view.len()?;
+        let Some(value) = py.detach(|| store.get(key)).raised()? else { return Ok(None) };
+        if value.len() > room {
+            let message = format!("the value has {} bytes, the buffer {room}", value.len());
+            return Err(PyValueError::new_err(message));
+        }
+        let part = view.get_item(PySlice::new(py, 0, value.len().try_into()?, 1))?;
+        PyBuffer::<u8>::get(&part)?.copy_from_slice(py, &value)?;
+        Ok(Some(value.len()))
     }
 
     /// The values of keys, all as of the same moment, in few round trips.

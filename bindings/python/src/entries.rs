@@ -2,7 +2,7 @@
 
 use crate::bytes::Keys;
 use crate::errors::{Raised, raise};
-use crate::shared::SharedStore;
+use crate::shared::{SharedStore, drop_detached};
 use forebay::process::Owned;
 use forebay::{DbIterator, EngineError, ErrorKind, IterOptions};
 use pyo3::prelude::*;
@@ -121,6 +121,16 @@ impl Entries {
             Ok(mut state) => Ok(state.entries.pop_front()),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Poisoned(_)) => Err(raise(ErrorKind::Io, "the iterator failed before".into())),
+        }
+    }
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        // What was begun before a fork is forgotten.
+        let Ok(state) = self.state.get_mut() else { return };
+        if let Some(reading) = state.get_mut().unwrap_or_else(PoisonError::into_inner).reading.take() {
+            drop_detached(reading);
         }
     }
 }

@@ -5,8 +5,7 @@ use pyo3::prelude::*;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// An open store. Dropping the last clone closes it. Closing waits for background work, and other threads of Python
-/// continue meanwhile.
+/// An open store. Dropping the last clone closes it.
 #[derive(Clone)]
 pub(crate) struct SharedStore(Option<Arc<Store>>);
 
@@ -36,10 +35,16 @@ impl Deref for SharedStore {
 
 impl Drop for SharedStore {
     fn drop(&mut self) {
-        let mut last = self.0.take().and_then(Arc::into_inner);
-        if last.is_some() {
-            // Without an interpreter, at the very end of the process, the store is dropped all the same.
-            Python::try_attach(|py| py.detach(|| drop(last.take())));
+        if let Some(last) = self.0.take().and_then(Arc::into_inner) {
+            drop_detached(last);
         }
     }
+}
+
+/// Drops something of the engine. That may wait for background work, or for reads that are on their way, and other threads of
+/// Python continue meanwhile.
+pub(crate) fn drop_detached<T: Send>(value: T) {
+    let mut value = Some(value);
+    // Without an interpreter, at the very end of the process, the value is dropped all the same.
+    Python::try_attach(|py| py.detach(|| drop(value.take())));
 }

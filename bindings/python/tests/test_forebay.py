@@ -374,7 +374,17 @@ def test_errors_are_typed(db: forebay.Database) -> None:
         forebay.open("name", nodes=["shm:/nowhere/at/all"])
 
 
-@pytest.mark.parametrize("wrong", [{"shards": 0}, {"memory_bytes": 1}, {"merge_operator": "nobody"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shards": 0},
+        {"memory_bytes": 1},
+        {"merge_operator": "nobody"},
+        {"copies": 2},
+        {"copies": 0},
+        {"register": "memory:"},
+    ],
+)
 def test_wrong_options_leave_nothing_behind(path: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(forebay.Error):
         forebay.open(path, **wrong)

@@ -11,7 +11,7 @@
 
 use crate::embedded::Node;
 use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
-use crate::store::shards_of;
+use crate::store::if_found;
 use crate::{Error, Store};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, Storage, StorageOptions, Syncing};
@@ -86,7 +86,8 @@ impl Store {
         if !has_database(&path)? {
             return Ok(None);
         }
-        shards_of(Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME))
+        let found = if_found(Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME))?;
+        Ok(found.map(|options| options.shards))
     }
 
     /// As [`Store::open`], with options.

@@ -82,13 +82,12 @@ impl Store {
         Ok(Db::options_of_stored(storage, name)?)
     }
 
-    /// Returns how many shards the named database `name` on these memory nodes has, if it exists. It does not open with
-    /// any other number.
+    /// As [`Store::options_of`]; `None` when the database does not exist.
     ///
     /// # Errors
     /// As [`Store::options_of`], except `NotFound`.
-    pub fn shards_on(addresses: &[NodeAddress], name: &str) -> Result<Option<usize>, Error> {
-        shards_of(Self::options_of(addresses, name))
+    pub fn found_on(addresses: &[NodeAddress], name: &str) -> Result<Option<Options>, Error> {
+        if_found(Self::options_of(addresses, name))
     }
 
     /// Drops the named database `name` and all its data from these memory nodes.
@@ -283,11 +282,11 @@ impl Drop for Store {
     }
 }
 
-/// How many shards a database has, if it was found.
-pub(crate) fn shards_of(found: Result<Options, Error>) -> Result<Option<usize>, Error> {
-    match found {
+/// The options of a database, if it was found.
+pub(crate) fn if_found(options: Result<Options, Error>) -> Result<Option<Options>, Error> {
+    match options {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        found => found.map(|options| Some(options.shards)),
+        options => options.map(Some),
     }
 }
 

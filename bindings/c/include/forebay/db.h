@@ -99,10 +99,11 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     OptionsHandle made(leveldb_options_create());
     leveldb_options_t *c = made.get();
     struct Name {
-        static const char *Of(void *state) { return static_cast<const Comparator *>(state)->Name(); }
+        static const char *Of(void *state) { return static_cast<const char *>(state); }
     };
     if (options.comparator != nullptr) {
-        void *state = const_cast<Comparator *>(options.comparator);
+        // An exception of Name() must not pass through C, so C does not call it.
+        void *state = const_cast<char *>(options.comparator->Name());
         leveldb_comparator_t *comparator = leveldb_comparator_create(state, nullptr, nullptr, Name::Of);
         leveldb_options_set_comparator(c, comparator);
         leveldb_comparator_destroy(comparator);
@@ -126,12 +127,23 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
     if (options.shards != 0) {
         forebay_options_set_shards(c, options.shards);
     }
+    if (options.copies != 0) {
+        forebay_options_set_copies(c, options.copies);
+    }
+    forebay_options_set_register(c, options.copies_register.c_str());
     forebay_options_set_merge_operator(c, options.merge_operator.c_str());
     char *error = nullptr;
     forebay_options_set_memory_nodes(c, options.memory_nodes.c_str(), &error);
     *status = Status::Take(error);
     return made;
 }
+
+// The bytes of a bound for C, where null is no bound. An empty bound may have no bytes.
+inline const char *BytesOf(const Slice *bound) {
+    return bound == nullptr ? nullptr : bound->empty() ? "" : bound->data();
+}
+
+inline size_t LengthOf(const Slice *bound) { return bound == nullptr ? 0 : bound->size(); }
 
 // Null, which means the defaults, if nothing else is asked for.
 inline ReadHandle ForC(const ReadOptions &options) {
@@ -143,9 +155,7 @@ inline ReadHandle ForC(const ReadOptions &options) {
         leveldb_readoptions_set_snapshot(made.get(), options.snapshot->handle());
     }
     const Slice *lower = options.lower_bound, *upper = options.upper_bound;
-    forebay_readoptions_set_bounds(made.get(), lower == nullptr ? nullptr : lower->data(),
-                                   lower == nullptr ? 0 : lower->size(), upper == nullptr ? nullptr : upper->data(),
-                                   upper == nullptr ? 0 : upper->size());
+    forebay_readoptions_set_bounds(made.get(), BytesOf(lower), LengthOf(lower), BytesOf(upper), LengthOf(upper));
     return made;
 }
 
@@ -220,8 +230,7 @@ public:
     }
 
     void CompactRange(const Slice *begin, const Slice *end) override {
-        leveldb_compact_range(db_, begin == nullptr ? nullptr : begin->data(), begin == nullptr ? 0 : begin->size(),
-                              end == nullptr ? nullptr : end->data(), end == nullptr ? 0 : end->size());
+        leveldb_compact_range(db_, BytesOf(begin), LengthOf(begin), BytesOf(end), LengthOf(end));
     }
 
     std::vector<Status> MultiGet(const ReadOptions &options, const std::vector<Slice> &keys,

@@ -47,7 +47,6 @@ public:
     void DeleteRange(const Slice &from, const Slice &to) {
         forebay_writebatch_delete_range(batch_.get(), from.data(), from.size(), to.data(), to.size());
         Count(from.size() + to.size());
-        has_others_ = true;
     }
 
     // Adds an operand. The database's merge operator makes the key's value from the operands. LevelDB does not have
@@ -55,34 +54,30 @@ public:
     void Merge(const Slice &key, const Slice &operand) {
         forebay_writebatch_merge(batch_.get(), key.data(), key.size(), operand.data(), operand.size());
         Count(key.size() + operand.size());
-        has_others_ = true;
     }
 
     void Clear() {
         leveldb_writebatch_clear(batch_.get());
         size_ = 0;
-        has_others_ = false;
     }
 
     void Append(const WriteBatch &source) {
         leveldb_writebatch_append(batch_.get(), source.batch_.get());
         size_ += source.size_;
-        has_others_ = has_others_ || source.has_others_;
     }
 
     // Bytes of keys and values, and some for each write.
     size_t ApproximateSize() const { return size_; }
 
-    // Passes the writes to `handler`, in order. NotSupported if there are range deletions or operands, which a handler
-    // cannot take.
+    // Passes the writes to `handler`, in order, up to the first range deletion or operand, which a handler cannot take:
+    // NotSupported. If a write could not be added, none is passed.
     Status Iterate(Handler *handler) const {
-        if (has_others_) {
-            return Status::NotSupported("a handler cannot be told of range deletions and operands");
-        }
         Passed passed{handler, {}};
-        leveldb_writebatch_iterate(batch_.get(), &passed, PassPut, PassDelete);
+        char *error = nullptr;
+        forebay_writebatch_iterate(batch_.get(), &passed, PassPut, PassDelete, &error);
+        const Status ended = Status::Take(error);
         passed.carried.Rethrow();
-        return Status::OK();
+        return ended;
     }
 
     leveldb_writebatch_t *handle() const { return batch_.get(); }
@@ -107,7 +102,6 @@ private:
 
     detail::BatchHandle batch_;
     size_t size_ = 0;
-    bool has_others_ = false;
 };
 
 }  // namespace forebay

@@ -33,12 +33,18 @@ fn a_program_of_leveldb_in_cpp() {
 #[test]
 fn what_leveldb_does_not_have() {
     let installed = Installed::new("extensions");
-    let socket = format!("shm:{}/capi-node-{}", std::env::temp_dir().display(), std::process::id());
-    let address: NodeAddress = socket.parse().unwrap();
-    let listener = listen(&address, ListenOptions::default()).unwrap();
-    let node = MemoryNode::start(listener, MemoryNodeOptions::with_memory(1 << 30)).unwrap();
-    passes(&installed, "extensions.c", How::Sanitized, &[&socket]);
-    drop(node);
+    let nodes = ["a", "b"].map(|name| {
+        let socket = format!("shm:{}/capi-node-{name}-{}", std::env::temp_dir().display(), std::process::id());
+        let address: NodeAddress = socket.parse().unwrap();
+        let listener = listen(&address, ListenOptions::default()).unwrap();
+        (MemoryNode::start(listener, MemoryNodeOptions::with_memory(1 << 30)).unwrap(), socket)
+    });
+    let [(_, first), (_, second)] = &nodes;
+    let register = Path::new(env!("CARGO_TARGET_TMPDIR")).join("register-of-copies");
+    let _ = std::fs::remove_dir_all(&register);
+    let both = format!("{first},{second}");
+    passes(&installed, "extensions.c", How::Sanitized, &[first, &both, &register.to_string_lossy()]);
+    drop(nodes);
     passes(&installed, "extensions.cc", How::Sanitized, &[]);
 }
 

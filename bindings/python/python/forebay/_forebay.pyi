@@ -38,13 +38,17 @@ def open(
     memory_bytes: int | None = None,
     write_buffer_bytes: int | None = None,
     shards: int | None = None,
+    copies: int | None = None,
+    register: str | None = None,
     reverse: bool = False,
     merge_operator: str | None = None,
     sync: bool = False,
     read_only: bool = False,
     checkpoint: str | None = None,
 ) -> Database: ...
-def destroy(path: str | PathLike[str], *, nodes: Sequence[str] | None = None) -> None: ...
+def destroy(
+    path: str | PathLike[str], *, nodes: Sequence[str] | None = None, register: str | None = None
+) -> None: ...
 
 @final
 class Database:

@@ -77,6 +77,18 @@ fn nodes_that_are_started_again_are_used_again() {
     store.close().unwrap();
 }
 
+#[test]
+fn a_database_is_found_with_its_copies() {
+    let nodes = Nodes::start(2);
+    assert!(Store::found_on(&nodes.addresses, "db").unwrap().is_none());
+    drop(Store::connect_all(&nodes.addresses, options(None)).unwrap());
+    let found = Store::found_on(&nodes.addresses, "db").unwrap().unwrap();
+    assert_eq!((found.shards, found.durability), (1, Durability::Memory { copies: 2 }));
+    // What was found opens it.
+    let store = Store::connect_all(&nodes.addresses, Options { write_buffer_bytes: 64 << 10, ..found }).unwrap();
+    assert_eq!(store.missing_copies(), 0);
+}
+
 /// Without copies, what was on a node that is gone is lost, and the other nodes still answer.
 #[test]
 fn nodes_that_answer_are_shown_beside_one_that_does_not() {

@@ -108,6 +108,8 @@ static void nonsense(void) {
     CHECK(!leveldb_iter_valid(NULL) && leveldb_iter_key(NULL, NULL) == NULL);
     leveldb_writebatch_put(NULL, "a", 1, "b", 1);
     leveldb_writebatch_iterate(NULL, NULL, NULL, NULL);
+    forebay_writebatch_iterate(NULL, NULL, NULL, NULL, &error);
+    CHECK_ERROR(error, "leveldb_writebatch_t is NULL");
     leveldb_writebatch_append(NULL, NULL);
     leveldb_writebatch_destroy(NULL);
     leveldb_options_set_create_if_missing(NULL, 1);
@@ -194,6 +196,8 @@ static void batches_and_seeks(leveldb_t *db) {
         CHECK(forebay_error_kind() == FOREBAY_ERROR_INVALID);
         leveldb_writebatch_put(batch, "x", 1, "3", 1);
         leveldb_writebatch_iterate(batch, &seen, count, count_deleted);
+        forebay_writebatch_iterate(batch, &seen, count, count_deleted, &error);
+        CHECK_ERROR(error, "Invalid argument");
         leveldb_write(db, NULL, batch, &error);
         CHECK_ERROR(error, "NULL");
         CHECK(seen == 0 && get(db, "x", value) && strcmp(value, "1") == 0);
@@ -354,6 +358,9 @@ static void reads_and_writes(void) {
     leveldb_writebatch_append(batch, batch);
     leveldb_writebatch_iterate(batch, &seen, count, count_deleted);
     CHECK(seen == 1 && forebay_error_kind() == FOREBAY_ERROR_UNSUPPORTED);
+    forebay_writebatch_iterate(batch, &seen, count, count_deleted, &error);
+    CHECK_ERROR(error, "Not implemented");
+    CHECK(seen == 2);
     leveldb_write(db, NULL, batch, &error);
     CHECK_NO_ERROR(error);
     CHECK(!get(db, "a", value) && !get(db, "b", value) && !get(db, "c", value) && get(db, "d", value));
@@ -446,6 +453,84 @@ static void nodes(const char *address) {
     leveldb_options_destroy(options);
 }
 
+/* Options of a database on these memory nodes, with a register if `place` is not empty. */
+static leveldb_options_t *copied(const char *addresses, const char *place) {
+    leveldb_options_t *options = leveldb_options_create();
+    forebay_options_set_memory_nodes(options, addresses, &error);
+    CHECK_NO_ERROR(error);
+    forebay_options_set_register(options, place);
+    return options;
+}
+
+static void destroy_copied(const char *addresses, const char *place) {
+    leveldb_options_t *options = copied(addresses, place);
+    leveldb_destroy_db(options, name, &error);
+    CHECK_NO_ERROR(error);
+    leveldb_options_destroy(options);
+}
+
+/* A database of two copies, one on each of these memory nodes, opens with both when no number was set. It does not open
+ * with another number, and in a directory there is one copy. */
+static void copies_that_are_there(const char *addresses) {
+    leveldb_options_t *options = leveldb_options_create();
+    static const size_t asked[] = {2, 1, 0};
+    char value[16];
+    leveldb_t *db;
+    size_t at;
+    start("copies that are there");
+    forebay_options_set_copies(options, 2);
+    CHECK(open_with(options) == NULL);
+    CHECK_ERROR(error, "has one copy in memory");
+    if (addresses == NULL) {
+        return;
+    }
+    for (at = 0; at < sizeof asked / sizeof asked[0]; at++) {
+        options = copied(addresses, "");
+        if (asked[at] > 0) {
+            forebay_options_set_copies(options, asked[at]);
+        }
+        db = open_with(options);
+        if (asked[at] == 1) {
+            CHECK(db == NULL);
+            CHECK_ERROR(error, "created with a number of copies of 2, not 1");
+            continue;
+        }
+        CHECK_NO_ERROR(error);
+        CHECK(get(db, "key", value) == (asked[at] == 0));
+        put(db, "key", "value");
+        leveldb_close(db);
+    }
+    destroy_copied(addresses, "");
+}
+
+/* A database whose register is in a folder opens with this register, and is dropped with it. */
+static void copies_with_a_register(const char *addresses, const char *place) {
+    leveldb_options_t *options = copied(addresses, place);
+    char value[16];
+    leveldb_t *db;
+    start("copies with a register");
+    forebay_options_set_copies(options, 2);
+    db = open_with(options);
+    CHECK_NO_ERROR(error);
+    put(db, "key", "value");
+    leveldb_close(db);
+    CHECK(open_with(copied(addresses, "")) == NULL);
+    CHECK_ERROR(error, "register");
+    db = open_with(copied(addresses, place));
+    CHECK_NO_ERROR(error);
+    CHECK(get(db, "key", value));
+    leveldb_close(db);
+    destroy_copied(addresses, place);
+    /* Nothing of it is left. */
+    options = copied(addresses, place);
+    forebay_options_set_copies(options, 2);
+    leveldb_options_set_error_if_exists(options, 1);
+    db = open_with(options);
+    CHECK_NO_ERROR(error);
+    leveldb_close(db);
+    destroy_copied(addresses, place);
+}
+
 int main(int argc, char **argv) {
     CHECK(strcmp(forebay_version(), "") != 0 && forebay_error_kind() == 0);
     nonsense();
@@ -453,6 +538,10 @@ int main(int argc, char **argv) {
     reads_and_writes();
     impossible();
     nodes(argc > 1 ? argv[1] : NULL);
+    copies_that_are_there(argc > 2 ? argv[2] : NULL);
+    if (argc > 3) {
+        copies_with_a_register(argv[2], argv[3]);
+    }
     puts("passed");
     return 0;
 }

@@ -26,12 +26,24 @@ public:
     int calls = 0;
 };
 
+class Counter : public forebay::WriteBatch::Handler {
+public:
+    void Put(const forebay::Slice &, const forebay::Slice &) override { calls++; }
+    void Delete(const forebay::Slice &) override { calls++; }
+    int calls = 0;
+};
+
 class OwnOrder : public forebay::Comparator {
 public:
     int Compare(const forebay::Slice &a, const forebay::Slice &b) const override { return a.compare(b); }
     const char *Name() const override { return "order of the test"; }
     void FindShortestSeparator(std::string *, const forebay::Slice &) const override {}
     void FindShortSuccessor(std::string *) const override {}
+};
+
+class Nameless : public OwnOrder {
+public:
+    const char *Name() const override { throw std::runtime_error("by hand"); }
 };
 
 int main() {
@@ -45,6 +57,16 @@ int main() {
     options.comparator = &order;
     forebay::Status status = forebay::DB::Open(options, name, &opened);
     CHECK(status.IsNotSupportedError() && status.kind() == FOREBAY_ERROR_UNSUPPORTED && opened == nullptr);
+
+    Nameless nameless;
+    options.comparator = &nameless;
+    bool is_caught = false;
+    try {
+        (void)forebay::DB::Open(options, name, &opened);
+    } catch (const std::runtime_error &) {
+        is_caught = true;
+    }
+    CHECK(is_caught && opened == nullptr);
 
     options.comparator = forebay::ReverseBytewiseComparator();
     options.merge_operator = "append";
@@ -73,6 +95,15 @@ int main() {
         }
         CHECK(keys == "cb" && iterator->status().ok());
     }
+    const forebay::Slice nothing(nullptr, 0);
+    forebay::ReadOptions from_the_empty_key;
+    from_the_empty_key.lower_bound = &nothing;
+    {
+        // In the reverse order the empty key is the last one.
+        std::unique_ptr<forebay::Iterator> iterator(db->NewIterator(from_the_empty_key));
+        iterator->SeekToFirst();
+        CHECK(!iterator->Valid() && iterator->status().ok());
+    }
     CHECK(db->DeleteRange(write, "d", "b").ok());
     std::string value;
     CHECK(db->Get(forebay::ReadOptions(), "c", &value).IsNotFound());
@@ -84,16 +115,30 @@ int main() {
     batch.Put("k", "v");
     batch.Delete("k");
     Thrower thrower;
-    bool is_caught = false;
+    is_caught = false;
     try {
         (void)batch.Iterate(&thrower);
     } catch (const std::runtime_error &) {
         is_caught = true;
     }
     CHECK(is_caught && thrower.calls == 1);
+    Counter counter;
+    batch.DeleteRange("a", "a");  // This removes nothing.
+    CHECK(batch.Iterate(&counter).ok() && counter.calls == 2);
     batch.Merge("m", "2");
     batch.DeleteRange("b", "a");
-    CHECK(batch.Iterate(&thrower).IsNotSupportedError());
+    CHECK(batch.Iterate(&counter).IsNotSupportedError() && counter.calls == 4);
+    forebay::WriteBatch lacking;
+    lacking.Put("k", "v");
+    lacking.Put(forebay::Slice(nullptr, 3), "v");
+    const forebay::WriteBatch copy = lacking;
+    const forebay::WriteBatch *const both[] = {&lacking, &copy};
+    for (const forebay::WriteBatch *wrong : both) {
+        status = wrong->Iterate(&counter);
+        CHECK(status.IsInvalidArgument() && status.kind() == FOREBAY_ERROR_INVALID && counter.calls == 4);
+    }
+    lacking.Clear();
+    CHECK(lacking.Iterate(&counter).ok() && counter.calls == 4);
     CHECK(db->Write(write, &batch).ok());
     CHECK(db->Get(forebay::ReadOptions(), "m", &value).ok() && value == "12");
     CHECK(db->Write(write, nullptr).IsInvalidArgument());
