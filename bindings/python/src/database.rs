@@ -197,15 +197,20 @@ impl Database {
     fn get_into(&self, py: Python<'_>, key: Bytes<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let (store, key) = (self.store()?, key.as_slice());
         let view = PyMemoryView::from(buffer)?;
-        let room = view.len()?;
-        let Some(value) = py.detach(|| store.get(key)).raised()? else { return Ok(None) };
-        if value.len() > room {
-            let message = format!("the value has {} bytes, the buffer {room}", value.len());
-            return Err(PyValueError::new_err(message));
-        }
-        let part = view.get_item(PySlice::new(py, 0, value.len().try_into()?, 1))?;
-        PyBuffer::<u8>::get(&part)?.copy_from_slice(py, &value)?;
-        Ok(Some(value.len()))
+        let (room, view) = (view.len()?, view.unbind());
+        let fill = |value: &[u8]| {
+            // The engine's bytes stay until this returns, and it waits only for the interpreter's lock.
+            Python::attach(|py| {
+                if value.len() > room {
+                    let message = format!("the value has {} bytes, the buffer {room}", value.len());
+                    return Err(PyValueError::new_err(message));
+                }
+                let part = view.bind(py).get_item(PySlice::new(py, 0, value.len().try_into()?, 1))?;
+                PyBuffer::<u8>::get(&part)?.copy_from_slice(py, value)?;
+                Ok(value.len())
+            })
+        };
+        py.detach(|| store.get_with(key, None, fill)).raised()?.transpose()
     }
 
     /// The values of keys, all as of the same moment, in few round trips.
