@@ -290,6 +290,10 @@ impl Run {
 
     /// Continues with the process that has the database open now.
     fn go_on(&mut self, process: Process) -> Process {
+        if self.stage.has_successor() {
+            // Nobody else is struck until the strike is taken.
+            self.end_zombie();
+        }
         match self.stage.take_struck() {
             Some((Strike::TakeOver, Some(successor))) => {
                 self.report.takeovers += 1;
@@ -372,7 +376,6 @@ impl Run {
     }
 
     fn taken_over(&mut self, process: Process, successor: Process) -> Process {
-        self.end_zombie();
         self.stage.set_process(&successor);
         let calls = self.recover(&successor);
         self.zombie = Some(Zombie { process, calls, calls_left: ZOMBIE_CALLS });

@@ -579,6 +579,11 @@ impl Stage {
         self.enter(before);
     }
 
+    /// Whether another process took the database over since the last call.
+    pub(crate) fn has_successor(&self) -> bool {
+        lock(&self.inside).successor.is_some()
+    }
+
     /// The strike since the last call, and the process that took over.
     pub(crate) fn take_struck(&self) -> Option<(Strike, Option<Process>)> {
         let mut inside = lock(&self.inside);
