@@ -745,8 +745,8 @@ impl<'s> Executor<'s> {
         let (hits, misses) = keys.looked_up();
         self.counters.add(Count::Hits, hits);
         self.counters.add(Count::Misses, misses);
-        if !self.shared.watches.is_empty() && !keys.is_of_expired() {
-            self.shared.watches.changed(&keys.touched());
+        if !self.shared.watches.is_empty() {
+            self.shared.watches.changed(&keys.seen());
             self.shared.watches.changed(keys.changed_watched());
         }
         let own = self.shared.tell_trackers(by.as_ref().map(|session| session.client.id), keys);
