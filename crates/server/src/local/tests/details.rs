@@ -232,7 +232,7 @@ fn who_asks_for_random_elements_that_are_not_there_is_told() {
     };
     let missing = "-ERR storage: a collection has not as many elements as it should\r\n";
     // How many elements there seem to be, and how many are asked for.
-    for (seeming, asked) in [(100, "100"), (100, "50"), (100, "-1000"), (1 << 40, "20")] {
+    for (seeming, asked) in [(100, "100"), (100, "50"), (100, "-1000"), (1_u64 << 40, "20")] {
         ["s", "h", "z"].iter().for_each(|key| count_as(key, seeming));
         for request in ["SRANDMEMBER s", "HRANDFIELD h", "ZRANDMEMBER z", "SPOP s"] {
             if request != "SPOP s" || !asked.starts_with('-') {
