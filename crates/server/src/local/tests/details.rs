@@ -243,3 +243,28 @@ fn who_asks_for_random_elements_that_are_not_there_is_told() {
     ["s", "h", "z"].iter().for_each(|key| count_as(key, 6));
     assert_eq!(told(&server, "SPOP s 6").lines().next(), Some("*6"));
 }
+
+/// Lua collects no garbage when memory runs out, and here it never does so by itself.
+#[test]
+fn libraries_have_the_room_of_those_that_are_gone() {
+    let server = server(&Arc::default());
+    let load = |name: &str, mebibytes: usize, end: &str| {
+        let text = format!("local text = string.rep('x', {mebibytes} * 2^20) {end}");
+        let function = format!("redis.register_function('{name}', function() return #text end)");
+        let reply = told(&server, &format!("FUNCTION LOAD REPLACE \"#!lua name={name}\\n{text} {function}\""));
+        server.shared.scripts.machine().as_ref().unwrap().lua().gc_stop();
+        reply
+    };
+    for _ in 0..4 {
+        assert_eq!(load("one", 100, ""), "$3\r\none\r\n");
+    }
+    for _ in 0..4 {
+        let refused = load("two", 100, "error('refused')");
+        assert!(refused.contains("refused"), "{refused}");
+    }
+    assert_eq!(told(&server, "FUNCTION FLUSH"), "+OK\r\n");
+    assert_eq!(load("two", 140, ""), "$3\r\ntwo\r\n");
+    // It is loaded again from the store.
+    server.shared.scripts.doubt();
+    assert_eq!(told(&server, "FCALL two 0"), format!(":{}\r\n", 140 << 20));
+}
