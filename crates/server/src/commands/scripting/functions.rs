@@ -210,8 +210,9 @@ fn change(cx: &mut Context<'_, '_>, functions: &mut Functions, now: Functions) {
 
 fn dump(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let mut bytes = Vec::new();
-    with_functions(cx, |_, _, functions| {
+    with_functions(cx, |cx, _, functions| {
         for library in functions.libraries() {
+            cx.make_room(bytes.len() + library.text.len())?;
             bytes.push(LIBRARY);
             reader::put_string(&mut bytes, &library.text);
         }
