@@ -251,10 +251,10 @@ impl Server {
         self.tls_address
     }
 
-    /// Whether the server serves: no client has asked it to stop.
+    /// Whether the server serves: no client has asked it to stop, and none of its threads has panicked.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        !self.shared.is_stopping()
+        !self.shared.is_stopping() && !self.threads.iter().any(JoinHandle::is_finished)
     }
 
     /// Returns why the served records are of no use any more, if another process has taken them over, or this process
@@ -274,20 +274,23 @@ impl Server {
     /// Ends all connections and closes the store.
     ///
     /// # Errors
-    /// Those of closing the store.
+    /// Those of closing the store; `Io` when a thread of the server has panicked.
     pub fn stop(mut self) -> Result<(), Error> {
-        self.stop_threads();
-        self.shared.store.close().map_err(|error| Error { kind: error.kind(), message: error.to_string() })
+        let stopped = self.stop_threads();
+        let closed = self.shared.store.close();
+        closed.map_err(|error| Error { kind: error.kind(), message: error.to_string() })?;
+        stopped
     }
 
-    fn stop_threads(&mut self) {
+    fn stop_threads(&mut self) -> Result<(), Error> {
         self.shared.stop();
         self.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Stop));
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the server panicked");
-            }
+        let panicked = self.threads.drain(..).filter_map(|thread| thread.join().err()).count();
+        if panicked == 0 {
+            return Ok(());
         }
+        tracing::error!(threads = panicked, "threads of the server panicked");
+        Err(Error::new(ErrorKind::Io, "a thread of the server panicked".to_owned()))
     }
 }
 
@@ -319,13 +322,51 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop_threads();
+        // It was logged.
+        let _ = self.stop_threads();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::path::Path;
+
+    /// A file of parameters that makes the thread panic that writes it.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl ConfigFile for Broken {
+        fn path(&self) -> &Path {
+            Path::new("broken")
+        }
+
+        fn keep(&self, _: &[(&str, &[u8])]) -> Result<(), String> {
+            panic!("this test needs a panic")
+        }
+    }
+
+    /// Otherwise its clients would wait for a thread that no longer is, and nobody would start another server.
+    #[test]
+    fn a_server_whose_thread_has_panicked_has_ended() {
+        let options = forebay::Options { background_threads: 0, ..forebay::Options::default() };
+        let store = forebay::Store::embedded(64 << 20, options).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config_file = Some(Arc::new(Broken) as Arc<dyn ConfigFile>);
+        let server = Server::start(store, ServerOptions { address, config_file, ..ServerOptions::default() }).unwrap();
+        assert!(server.is_running());
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.write_all(b"SET k 1\r\nCONFIG REWRITE\r\n").unwrap();
+        // The connection ends with its thread, however that looks to the system.
+        let _ = client.read_to_end(&mut Vec::new());
+        while server.is_running() {
+            std::thread::yield_now();
+        }
+        let error = server.stop().unwrap_err();
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("panicked"), "{error}");
+    }
 
     #[test]
     fn options_are_looked_at_before_anything_is_opened() {
