@@ -90,11 +90,7 @@ impl Serving {
         let records = observer.records();
         let mut looked = 0u32;
         loop {
-            let received: Vec<_> = signals.pending().collect();
-            if received.contains(&SIGHUP) {
-                reload(self.paused.options.tls.as_ref().map(|tls| &*tls.admission));
-            }
-            if let Some(&signal) = received.iter().find(|signal| **signal != SIGHUP) {
+            if let Some(signal) = self.paused.heed(signals) {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
                 tracing::info!(signal = name, "stopping");
                 return Ended::Stopped;
@@ -160,6 +156,15 @@ impl Serving {
 }
 
 impl Paused {
+    /// Heeds the signals that have come: at SIGHUP, reads certificates again. Returns a signal that says to stop.
+    pub fn heed(&self, signals: &mut Signals) -> Option<i32> {
+        let received: Vec<_> = signals.pending().collect();
+        if received.contains(&SIGHUP) {
+            reload(self.options.tls.as_ref().map(|tls| &*tls.admission));
+        }
+        received.into_iter().find(|signal| *signal != SIGHUP)
+    }
+
     /// Serves a store.
     ///
     /// # Errors
