@@ -104,7 +104,18 @@ fn a_report_that_cannot_be_written_is_told_before_anything_is_measured() {
     let refused = run("bench --num=1000 --local-memory-size=128MiB --report /nowhere/x.html").expect(1);
     assert!(refused.out.is_empty() && refused.error.contains("/nowhere/x.html"), "{refused:?}");
     let file = crate::common::fresh_path(".html");
-    run(&format!("bench --num=1000 --local-memory-size=128MiB --report {}", file.display())).expect(0);
+    let bench = |flags: &str| {
+        run(&format!("bench --num=1000 --local-memory-size=128MiB {flags} --report {}", file.display()))
+    };
+    // A run that is refused leaves no file, and one that is there as it was.
+    let nowhere = crate::common::fresh_path("nowhere");
+    let missing = format!("--use_existing_db --path={}", nowhere.display());
+    let refused = bench(&missing);
+    assert!(refused.code != Some(0) && !file.exists(), "{refused:?}");
+    std::fs::write(&file, "other").unwrap();
+    assert_ne!(bench(&missing).code, Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "other");
+    bench("").expect(0);
     assert!(std::fs::read_to_string(&file).unwrap().contains("<html"));
 }
 
