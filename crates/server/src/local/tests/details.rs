@@ -248,23 +248,25 @@ fn who_asks_for_random_elements_that_are_not_there_is_told() {
 #[test]
 fn libraries_have_the_room_of_those_that_are_gone() {
     let server = server(&Arc::default());
-    let load = |name: &str, mebibytes: usize, end: &str| {
-        let text = format!("local text = string.rep('x', {mebibytes} * 2^20) {end}");
-        let function = format!("redis.register_function('{name}', function() return #text end)");
-        let reply = told(&server, &format!("FUNCTION LOAD REPLACE \"#!lua name={name}\\n{text} {function}\""));
+    // A table of these takes a kilobyte.
+    let zeros = "0,".repeat(60);
+    let load = |name: &str, tables: u32, end: &str| {
+        let holds = format!("local all = {{}} for place = 1, {tables} do all[place] = {{{zeros}}} end {end}");
+        let function = format!("redis.register_function('{name}', function() return #all end)");
+        let reply = told(&server, &format!("FUNCTION LOAD REPLACE \"#!lua name={name}\\n{holds} {function}\""));
         server.shared.scripts.machine().as_ref().unwrap().lua().gc_stop();
         reply
     };
     for _ in 0..4 {
-        assert_eq!(load("one", 100, ""), "$3\r\none\r\n");
+        assert_eq!(load("one", 100_000, ""), "$3\r\none\r\n");
     }
     for _ in 0..4 {
-        let refused = load("two", 100, "error('refused')");
-        assert!(refused.contains("refused"), "{refused}");
+        let refused = load("two", 100_000, "local nothing nothing()");
+        assert!(refused.contains("attempt to call local 'nothing'"), "{refused}");
     }
     assert_eq!(told(&server, "FUNCTION FLUSH"), "+OK\r\n");
-    assert_eq!(load("two", 140, ""), "$3\r\ntwo\r\n");
+    assert_eq!(load("two", 135_000, ""), "$3\r\ntwo\r\n");
     // It is loaded again from the store.
     server.shared.scripts.doubt();
-    assert_eq!(told(&server, "FCALL two 0"), format!(":{}\r\n", 140 << 20));
+    assert_eq!(told(&server, "FCALL two 0"), ":135000\r\n");
 }
