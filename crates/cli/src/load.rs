@@ -12,8 +12,8 @@ use forebay_workload::Store as _;
 use std::path::PathBuf;
 
 /// Why nothing is loaded into a store of a server.
-const SERVED: &str = "the database is a store of forebay serve: what is loaded into it would be taken for keys of its clients, or hidden \
-                      from them. Name another database. A dump of such a store goes into an empty one";
+const SERVED: &str = "the database is a store of forebay serve, which would take what is loaded for keys of its clients, or hide \
+                      it from them: name another one. A dump of such a store goes into an empty database";
 
 /// The dump, and the database.
 #[derive(Debug, clap::Args)]
