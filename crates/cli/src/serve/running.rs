@@ -144,6 +144,8 @@ impl Serving {
         drop(lent);
         // The next server listens where this one did.
         paused.options.address = server.address();
+        // Clients need the passwords that they needed before.
+        paused.options.kept = Some(server.kept());
         if let (Some(tls), Some(address)) = (&mut paused.options.tls, server.tls_address()) {
             tls.address = address;
         }

@@ -45,11 +45,11 @@ pub struct Shared {
     /// Who may touch which keys.
     pub locks: Locks,
     /// Users, and what they may do.
-    pub users: Users,
+    pub users: Arc<Users>,
     /// Who is connected.
     pub clients: Clients,
     /// Parameters.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// Counts.
     pub counts: Counts,
     /// Keys that transactions depend on.
@@ -111,7 +111,7 @@ impl Shared {
     /// Those of the database.
     pub fn new(
         store: Records,
-        users: Users,
+        users: Arc<Users>,
         address: SocketAddr,
         threads: usize,
         clock: Arc<dyn Clock>,
@@ -129,7 +129,7 @@ impl Shared {
             locks: Locks::new(threads),
             users,
             clients: Clients::default(),
-            config: Config::default(),
+            config: Arc::default(),
             counts: Counts::default(),
             watches: Watches::default(),
             tracking: Tracking::default(),
