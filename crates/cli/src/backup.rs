@@ -103,6 +103,7 @@ pub fn execute(action: &Action) -> Result<(), Failure> {
             output::line(&format!("copied: {objects_copied} of {objects} objects, {bytes_copied} bytes, {checkpoint}"))
         }
         Action::Clone { place, checkpoint, name } => {
+            place.checkpoints()?;
             Db::clone_checkpoint(&place.storage()?, place.name(), checkpoint, name).map_err(running)?;
             output::line(&format!("created: {name}"))
         }
@@ -116,7 +117,7 @@ pub fn execute(action: &Action) -> Result<(), Failure> {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     Db::drop_backup(&storage, place.name(), checkpoint).map_err(running)?;
                 }
-                Err(error) => return Err(running(error)),
+                Err(error) => return Err(starting(error)),
             }
             output::line(&format!("dropped: {checkpoint}"))
         }
@@ -132,13 +133,14 @@ impl Place {
         place::named(self.path.as_ref(), self.storage.as_ref())
     }
 
-    /// Returns the names of the checkpoints of the database, or of its backup.
+    /// Returns the names of the checkpoints of the database, or of its backup, which must be there. This is the first that
+    /// reaches the storage.
     fn checkpoints(&self) -> Result<Vec<String>, Failure> {
         let storage = self.storage()?;
-        let names = Db::stored_checkpoints(&storage, self.name()).map_err(running)?;
+        let names = Db::stored_checkpoints(&storage, self.name()).map_err(starting)?;
         if names.is_empty() {
             // If there are no checkpoints, there must at least be a database.
-            Db::options_of_stored(&storage, self.name()).map_err(running)?;
+            Db::options_of_stored(&storage, self.name()).map_err(starting)?;
         }
         Ok(names)
     }

@@ -121,8 +121,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings()?;
     let unwritten = |path: &Path| Failure::io(format!("--report {}", path.display()));
     if let Some(path) = &arguments.page {
-        // Find out now whether the file can be written, not at the end. An existing file keeps its contents until then.
-        File::options().create(true).truncate(false).write(true).open(path).map_err(unwritten(path))?;
+        // Find out now whether the file can be written, not at the end.
+        try_to_write(path).map_err(unwritten(path))?;
     }
     let model = arguments.report.model();
     let table = arguments.report.format == Format::Table;
@@ -175,6 +175,19 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         false => output::json(&Report { benchmarks: phases }),
     });
     written.and(told)
+}
+
+/// Fails if a file cannot be written. It keeps its contents, and is not there afterwards if it was not there before: the run
+/// may end without results.
+fn try_to_write(path: &Path) -> std::io::Result<()> {
+    match File::options().create_new(true).write(true).open(path) {
+        Ok(_) => std::fs::remove_file(path),
+        // A link may lead to a file that is not there.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            File::options().create(true).truncate(false).write(true).open(path).map(drop)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn introduction(arguments: &Arguments, place: &str) -> String {

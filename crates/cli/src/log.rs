@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Stage};
 use crate::traces::{TraceArguments, Traces};
 use forebay_base::ErrorKind;
+use std::env::VarError;
 use tracing_subscriber::layer::{Identity, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -49,7 +50,10 @@ impl LogArguments {
         let filter = match std::env::var(LOG_VARIABLE) {
             Ok(wanted) => EnvFilter::try_new(&wanted)
                 .map_err(|error| Failure::usage(format_args!("{LOG_VARIABLE}={wanted}: {error}")))?,
-            Err(_) => EnvFilter::new("info"),
+            Err(VarError::NotPresent) => EnvFilter::new("info"),
+            Err(VarError::NotUnicode(_)) => {
+                return Err(Failure::usage(format_args!("the variable {LOG_VARIABLE} is no UTF-8")));
+            }
         };
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let log = match self.log {

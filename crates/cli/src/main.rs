@@ -50,6 +50,7 @@ mod repair;
 mod replay;
 mod scheduler;
 mod serve;
+mod signals;
 mod storage_flags;
 mod stores;
 mod tenants;

@@ -1,12 +1,10 @@
 //! A file that a command writes, and that is removed if a signal ends the command.
 
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, signals};
 use forebay::PartialFile;
 use forebay_env::sync::{Mutex, lock};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,9 +19,7 @@ pub fn create<F>(
     create: impl FnOnce() -> Result<F, Failure>,
     partial: impl FnOnce(&F) -> Option<&PartialFile>,
 ) -> Result<F, Failure> {
-    let ignored = ignored();
-    let ending = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| (ignored >> (signal - 1)) & 1 == 0);
-    let signals = Signals::new(ending).map_err(Failure::io("preparing for signals"))?;
+    let signals = signals::ending()?;
     let begun = Arc::<Mutex<Option<PartialFile>>>::default();
     // A signal waits until the file is there to be removed. Opening a pipe or a device creates none, and may last.
     let is_there = path.metadata().is_ok_and(|about| !about.is_file());
@@ -36,18 +32,10 @@ pub fn create<F>(
     Ok(file)
 }
 
-/// Returns the signals that this process ignores: the lowest bit is signal 1. None where the system does not say.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
-}
-
 fn end_at_signal(mut signals: Signals, incomplete: &Mutex<Option<PartialFile>>) {
     let Some(signal) = signals.forever().next() else { return };
     if let Some(told) = lock(incomplete).as_ref().and_then(PartialFile::remove) {
         output::complain(&format!("forebay: ended by a signal; {told}"));
     }
-    // The signal is one of those that end a process.
-    let _ = emulate_default_handler(signal);
+    signals::end_by(signal);
 }

@@ -6,7 +6,7 @@ mod running;
 mod tree;
 
 use self::parameters::{Parameter, ParameterFile};
-use self::running::{Ended, Opened, Serving};
+use self::running::{Ended, Opened, Paused, Serving};
 use self::tree::TreeArguments;
 use crate::admin::{self, AdminArguments};
 use crate::arguments::{Engine, MemoryArguments, NodeAddresses};
@@ -195,7 +195,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             Ended::Lost(error) => return serving.stop(Some(error)),
             Ended::MemoryLost(cause) => {
                 let again = serving.pause(&cause);
-                let Some(opened) = opened_again(arguments, &mut signals)? else { return Ok(()) };
+                let Some(opened) = opened_again(arguments, &again, &mut signals)? else { return Ok(()) };
                 serving = again.start(opened)?;
                 tracing::info!("the store is served again");
             }
@@ -205,11 +205,11 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Opens a store that has lost memory again: on all memory nodes, or, after some time, on those that answer. `None`
 /// when a signal says to stop.
-fn opened_again(arguments: &Arguments, signals: &mut Signals) -> Result<Option<Opened>, Failure> {
+fn opened_again(arguments: &Arguments, paused: &Paused, signals: &mut Signals) -> Result<Option<Opened>, Failure> {
     let clock = SystemClock::new();
     let mut memory = arguments.memory.clone();
     for attempt in 1u32.. {
-        if signals.pending().any(|signal| signal != SIGHUP) {
+        if paused.heed(signals).is_some() {
             break;
         }
         match open(arguments, &memory, Placed::of(arguments)?) {

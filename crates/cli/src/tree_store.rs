@@ -2,6 +2,7 @@
 
 use crate::arguments::MemoryArguments;
 use crate::nodes;
+use crate::signals::Asked;
 use forebay::tree::{self, Entry, Range};
 use forebay::{ClientOptions, MemoryClient, Tree, TreeClient, TreeOptions};
 use forebay_base::ErrorKind;
@@ -20,17 +21,19 @@ pub struct TreeStore {
     tree: Arc<Tree>,
     sessions: Arc<[Arc<MemoryClient>]>,
     own: Mutex<Option<TreeClient>>,
+    /// A signal that has come. From then on, every call fails.
+    asked: Asked,
     /// The cost of reading the figures, which is not part of the measurement.
     figures_counts: Mutex<Counts>,
 }
 
 impl Clone for TreeStore {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.tree), Arc::clone(&self.sessions))
+        Self::new(Arc::clone(&self.tree), Arc::clone(&self.sessions), Arc::clone(&self.asked))
     }
 }
 
-/// Creates a tree on these nodes and opens it for this many clients.
+/// Creates a tree on these nodes and opens it for this many clients. Their calls fail once a signal has `asked` for the end.
 ///
 /// # Errors
 /// When a memory node is not reachable, or has no memory.
@@ -40,6 +43,7 @@ pub fn open(
     name: &str,
     clients: usize,
     options: &TreeOptions,
+    asked: &Asked,
 ) -> Result<Vec<TreeStore>, Error> {
     let failed = |what: &'static str| {
         move |kind: ErrorKind, error: String| Error::Store { what, cause: StoreError { kind, message: error } }
@@ -59,7 +63,7 @@ pub fn open(
             Tree::open(&sessions, name, options.clone())
         };
         let tree = opened.map_err(|error| failed("opening the tree")(error.kind(), error.to_string()))?;
-        Ok(TreeStore::new(tree, sessions))
+        Ok(TreeStore::new(tree, sessions, Arc::clone(asked)))
     };
     let mut stores = Vec::with_capacity(clients);
     for number in 0..clients {
@@ -91,13 +95,16 @@ fn failed(error: tree::Error) -> StoreError {
 }
 
 impl TreeStore {
-    fn new(tree: Arc<Tree>, sessions: Arc<[Arc<MemoryClient>]>) -> Self {
-        Self { tree, sessions, own: Mutex::new(None), figures_counts: Mutex::default() }
+    fn new(tree: Arc<Tree>, sessions: Arc<[Arc<MemoryClient>]>, asked: Asked) -> Self {
+        Self { tree, sessions, own: Mutex::new(None), asked, figures_counts: Mutex::default() }
     }
 
     /// Runs `call` with this handle's client.
     #[inline]
     fn with<T>(&self, call: impl FnOnce(&mut TreeClient) -> Result<T, tree::Error>) -> Result<T, StoreError> {
+        if self.asked.get().is_some() {
+            return Err(StoreError::new(ErrorKind::Closed, "a signal ends the run"));
+        }
         let mut own: MutexGuard<'_, _> = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let client = match &mut *own {
             Some(client) => client,

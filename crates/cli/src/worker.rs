@@ -100,7 +100,7 @@ impl Arguments {
 /// Runs jobs until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When a node cannot be reached at the start.
+/// When a node cannot be reached at the start, or the worker stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("worker")?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
@@ -121,10 +121,13 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     while worker.is_running() && signals.pending().next().is_none() {
         clock.sleep(LOOK);
     }
-    let done = worker.statistics();
+    let (done, has_failed) = (worker.statistics(), !worker.is_running());
     drop(admin);
     drop(worker);
     tracing::info!(completed = done.completed, failed = done.failed, written_bytes = done.written_bytes, "stopped");
+    if has_failed {
+        return Err(Failure::new(ErrorKind::Io, Stage::Running, "a thread of the worker panicked"));
+    }
     Ok(())
 }
 

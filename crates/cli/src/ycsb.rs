@@ -1,12 +1,12 @@
 //! `forebay ycsb`: YCSB's workloads and profiles from published statistics.
 
-use crate::arguments::{CheckArguments, Engine, MemoryArguments, ReportArguments, TREE_CACHE_BYTES};
+use crate::arguments::{CheckArguments, Engine, MemoryArguments, NodeAddresses, ReportArguments, TREE_CACHE_BYTES};
 use crate::failure::{Failure, Stage};
 use crate::given::Given;
 use crate::output::{self, Format};
 use crate::progress::PhaseProgress;
 use crate::stores::{self, EngineArguments};
-use crate::{nodes, tree_store, units};
+use crate::{nodes, signals, tree_store, units};
 use clap::builder::RangedU64ValueParser;
 use forebay::TreeOptions;
 use forebay_env::{Random, SystemClock};
@@ -159,13 +159,25 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let name = tree_name()?;
             let usual = TreeOptions::default();
             let options = TreeOptions { cache_bytes: arguments.tree_cache_size.unwrap_or(TREE_CACHE_BYTES), ..usual };
-            let clients = tree_store::open(memory, &nodes, &name, arguments.clients, &options)
+            let asked = signals::note("the tree is dropped first", left(&memory.memory, &name))?;
+            let clients = tree_store::open(memory, &nodes, &name, arguments.clients, &options, &asked)
                 .map_err(Failure::workload(Stage::Start))?;
             let measured = measure(arguments, &clients, &workloads, &settings);
             let dropped = tree_store::drop_tree(clients).map_err(Failure::workload(Stage::Running));
-            measured.and(dropped)
+            match asked.get() {
+                Some(&signal) => dropped.map(|()| signals::end_by(signal)),
+                None => measured.and(dropped),
+            }
         }
     }
+}
+
+/// What is left of a run whose tree is not dropped.
+fn left(memory: &NodeAddresses, name: &str) -> String {
+    if memory.is_local() {
+        return "the tree is gone with this process".to_owned();
+    }
+    format!("the tree stays until: forebay drop --engine tree --memory {memory} --db {name} --yes")
 }
 
 /// A name that the tree of no other run has. Processes in containers often have the same number.

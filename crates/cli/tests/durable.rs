@@ -602,10 +602,12 @@ fn a_server_opens_its_database_again_when_memory_is_lost() {
     };
     let until_ready = |ready: f64| until(&|| value(&get(&admin, "/metrics"), "forebay_ready") == ready);
     fill(0);
+    assert_eq!(redis(&port, &["config", "set", "slowlog-max-len", "7"]), "OK");
     drop(nodes[0].take());
     until_ready(0.0);
     nodes[0] = Some(start_node(&addresses[0], "--memory=256MiB").0);
     until_ready(1.0);
+    assert_eq!(redis(&port, &["config", "get", "slowlog-max-len"]), "slowlog-max-len\n7");
     fill(200);
     drop(nodes[1].take());
     until_ready(0.0);
@@ -616,6 +618,9 @@ fn a_server_opens_its_database_again_when_memory_is_lost() {
     // No node is left.
     drop(nodes[0].take());
     until(&|| get(&admin, "/api/status").contains("it opens its database again"));
+    // Certificates that are renewed meanwhile are read, where there are some.
+    server.signal(Signal::HUP);
+    until(&|| server.problem().contains("there is nothing to read again"));
     server.signal(Signal::TERM);
     server.wait_stopped();
 }

@@ -90,6 +90,22 @@ fn memory_of_the_shared_tree() {
     }
 }
 
+/// Nobody else would drop it: it has a name of its own.
+#[test]
+fn the_tree_of_a_run_that_a_signal_ends_is_dropped() {
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=512MiB");
+    for signal in [Signal::INT, Signal::TERM] {
+        let line = "ycsb --engine=tree --records=1000 --operations=1000000000 --threads=2 --clients=2";
+        let mut ycsb = start(&format!("{line} --memory={address}"));
+        ycsb.until(|out| out.contains("operations a workload"));
+        ycsb.signal(signal);
+        let ended = ycsb.wait();
+        assert!(ended.code.is_none() && ended.error.contains("the tree is dropped first"), "{ended:?}");
+        let left = run(&format!("tenants --memory={address} --format=json")).expect(0).json();
+        assert_eq!(left["tenants"][0]["stores"], 0, "{left}");
+    }
+}
+
 #[test]
 fn replay_of_traces() {
     let made = crate::common::fresh_path(".csv");

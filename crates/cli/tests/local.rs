@@ -1,6 +1,6 @@
 //! Commands with the memory node in their own process.
 
-use crate::common::run;
+use crate::common::{run, start_with};
 
 #[test]
 fn all_workloads_and_steps() {
@@ -104,7 +104,17 @@ fn a_report_that_cannot_be_written_is_told_before_anything_is_measured() {
     let refused = run("bench --num=1000 --local-memory-size=128MiB --report /nowhere/x.html").expect(1);
     assert!(refused.out.is_empty() && refused.error.contains("/nowhere/x.html"), "{refused:?}");
     let file = crate::common::fresh_path(".html");
-    run(&format!("bench --num=1000 --local-memory-size=128MiB --report {}", file.display())).expect(0);
+    let bench =
+        |flags: &str| run(&format!("bench --num=1000 --local-memory-size=128MiB {flags} --report {}", file.display()));
+    // A run that is refused leaves no file, and one that is there as it was.
+    let nowhere = crate::common::fresh_path("nowhere");
+    let missing = format!("--use_existing_db --path={}", nowhere.display());
+    let refused = bench(&missing);
+    assert!(refused.code != Some(0) && !file.exists(), "{refused:?}");
+    std::fs::write(&file, "other").unwrap();
+    assert_ne!(bench(&missing).code, Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "other");
+    bench("").expect(0);
     assert!(std::fs::read_to_string(&file).unwrap().contains("<html"));
 }
 
@@ -161,6 +171,35 @@ fn bench_replaces_what_bench_left_and_nothing_else() {
     assert!(path.join("default/bench").is_file() && storage.join("name/bench").is_file());
     run(&format!("drop --path={} --yes", path.display())).expect(0);
     assert!(!path.exists());
+}
+
+/// No command has begun before it has reached the storage.
+#[test]
+fn backups_tell_storage_that_cannot_be_reached_from_storage_that_was_lost() {
+    let variables = [
+        // Nobody listens there.
+        ("AWS_ENDPOINT", "http://127.0.0.1:1"),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ];
+    let to = crate::common::fresh_path("to");
+    let actions = [
+        "create full".to_owned(),
+        "list".to_owned(),
+        format!("copy full --to={}", to.display()),
+        "clone full --as=other".to_owned(),
+        "drop full".to_owned(),
+    ];
+    // Each of them tries again for a while.
+    let start = |action: &String| start_with(&format!("backup {action} --storage=s3://forebay/backups"), &variables);
+    let started: Vec<_> = actions.iter().map(start).collect();
+    for (action, running) in actions.iter().zip(started) {
+        let ended = running.wait();
+        assert_eq!(ended.code, Some(3), "{action}: {ended:?}");
+    }
+    assert!(!to.exists());
 }
 
 #[test]

@@ -349,16 +349,25 @@ fn the_directory_of_a_server_is_no_storage_for_others() {
 }
 
 #[test]
-fn no_benchmark_writes_into_the_store_of_a_server() {
+fn no_other_command_writes_into_the_store_of_a_server() {
     let (folder, trace) = (crate::common::fresh_path(".data"), crate::common::fresh_path(".lis"));
+    let dump = crate::common::fresh_path(".tsv");
     std::fs::write(&trace, "1 1 0 0\n").unwrap();
+    std::fs::write(&dump, "key\tvalue\n").unwrap();
     let stop = |server: Running| {
         server.signal(Signal::TERM);
         server.wait_stopped();
     };
     stop(serve(&format!("--path={}", folder.display())).0);
-    for command in ["bench --use_existing_db", "bench --use_existing_db --benchmarks=fillseq", "ycsb", "replay"] {
-        let file = if command == "replay" { trace.display().to_string() } else { String::new() };
+    for (command, file) in [
+        ("bench --use_existing_db", None),
+        ("bench --use_existing_db --benchmarks=fillseq", None),
+        ("ycsb", None),
+        ("replay", Some(&trace)),
+        ("load", Some(&dump)),
+        ("load --keyspace=some", Some(&dump)),
+    ] {
+        let file = file.map(|file| file.display().to_string()).unwrap_or_default();
         let refused =
             run(&format!("{command} --path={} --local-memory-size=256MiB {file}", folder.display())).expect(2);
         assert!(refused.error.contains("a store of forebay serve"), "{command}: {refused:?}");

@@ -263,6 +263,7 @@ fn values_that_are_no_text_count() {
     let (node, serve) = ("memory-node --listen=tcp://127.0.0.1:0 --memory=16MiB", "serve --check-config");
     refused(forebay(node).env("FOREBAY_NODE_SECRETS_FILE", odd), "/nowhere/");
     refused(forebay(node).env("FOREBAY_NODE_SECRETS", odd), "the variable FOREBAY_NODE_SECRETS is no UTF-8");
+    refused(forebay(node).env("FOREBAY_LOG", odd), "the variable FOREBAY_LOG is no UTF-8");
     refused(forebay(serve).env("FOREBAY_PATH", odd), "the variable FOREBAY_PATH is no UTF-8");
     refused(forebay(serve).env("FOREBAY_CONFIG", odd), "/nowhere/");
     refused(forebay(serve).arg(OsStr::from_bytes(b"--config=/nowhere/\xff")), "/nowhere/");

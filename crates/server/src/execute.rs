@@ -295,6 +295,7 @@ impl<'s> Executor<'s> {
                 if arguments.from(0).first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) =>
             {
                 session.queue = None;
+                session.client.describe(|described| described.queued = None);
                 self.unwatch(session);
                 Err(Self::aborted(failure.message()))
             }
@@ -331,6 +332,7 @@ impl<'s> Executor<'s> {
                         Err(Stopped::Held) => return false,
                         Err(Stopped::Long) => {
                             let transaction = session.queue.take().map(|queue| (queue, session.watched.take()));
+                            Self::describe(session, command, self.shared.clock.wall_ms());
                             self.leave(session, arguments, out, transaction);
                             return true;
                         }
@@ -745,8 +747,8 @@ impl<'s> Executor<'s> {
         let (hits, misses) = keys.looked_up();
         self.counters.add(Count::Hits, hits);
         self.counters.add(Count::Misses, misses);
-        if !self.shared.watches.is_empty() && !keys.is_of_expired() {
-            self.shared.watches.changed(&keys.touched());
+        if !self.shared.watches.is_empty() {
+            self.shared.watches.changed(&keys.seen());
             self.shared.watches.changed(keys.changed_watched());
         }
         let own = self.shared.tell_trackers(by.as_ref().map(|session| session.client.id), keys);

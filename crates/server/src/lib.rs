@@ -63,6 +63,6 @@ pub use keyspace::spaces::is_served;
 pub use observer::{Figures, Observer, SlowCommand};
 pub use records::store::Records;
 pub use records::tree::{TreeFigures, TreeRecords};
-pub use server::{Error, Server, ServerOptions, TlsOptions};
+pub use server::{Error, Kept, Server, ServerOptions, TlsOptions};
 pub use state::config::ConfigFile;
 pub use state::durations::Durations;

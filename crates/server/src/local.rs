@@ -55,7 +55,7 @@ impl LocalServer {
         let all = table::registry();
         let users = Users::new(table::catalogue(&all), None).map_err(|text| Error::new(ErrorKind::Invalid, text))?;
         let registry = Registry::new(all.all().iter().copied().filter(|command| !without.contains(&command.name)));
-        let shared = shared(store.into(), users, address(), 1, clock)?;
+        let shared = shared(store.into(), Arc::new(users), address(), 1, clock)?;
         let counters = shared.counts.of_thread(registry.numbers());
         let poll = Poll::new().and_then(|poll| Waker::new(poll.registry(), MAIL).map(|waker| (poll, waker)));
         let (poll, waker) = poll.map_err(io)?;

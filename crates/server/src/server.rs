@@ -45,6 +45,9 @@ pub struct ServerOptions {
     pub parameters: Vec<(String, String)>,
     /// The file that `CONFIG REWRITE` changes.
     pub config_file: Option<Arc<dyn ConfigFile>>,
+    /// What clients of another server have set, whose place this one takes. It replaces all options about users, passwords
+    /// and parameters.
+    pub kept: Option<Kept>,
     /// Whether to refuse connections from other machines while no password is set.
     pub protected: bool,
     /// Most steps of a command, such as elements that it reads, in a thread where other clients wait. A command that
@@ -66,6 +69,7 @@ impl Default for ServerOptions {
             users_file: None,
             parameters: Vec::new(),
             config_file: None,
+            kept: None,
             protected: true,
             max_steps: MAX_STEPS,
             allocator: None,
@@ -96,6 +100,29 @@ impl ServerOptions {
         Config::default().begin_with(&self.parameters).map_err(invalid)?;
         Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)
     }
+
+    /// Returns the users and the parameters with which a server begins.
+    fn begun(&self, registry: &Registry) -> Result<Kept, Error> {
+        let (users, mut config) = (self.users(registry)?, Config::default());
+        if let Some(password) = &self.password {
+            users.set_default_password(password);
+        }
+        let file = self.users_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        config.set_at_start("aclfile", file);
+        config.set_at_start("protected-mode", if self.protected { "yes" } else { "no" });
+        config.set_at_start("requirepass", self.password.clone().unwrap_or_default());
+        let invalid = |message| Error { kind: ErrorKind::Invalid, message };
+        config.begin_with(&self.parameters).map_err(invalid)?;
+        config.keep_in(self.config_file.clone());
+        Ok(Kept { users: Arc::new(users), config: Arc::new(config) })
+    }
+}
+
+/// What clients of a server have set: users, and parameters.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    users: Arc<Users>,
+    config: Arc<Config>,
 }
 
 /// How a server speaks TLS.
@@ -157,7 +184,7 @@ impl Server {
     /// the store has keys that no server has written; those of the store.
     pub fn start(store: impl Into<Records>, options: ServerOptions) -> Result<Self, Error> {
         let registry = table::registry();
-        let users = options.users(&registry)?;
+        let Kept { users, config } = options.kept.clone().map_or_else(|| options.begun(&registry), Ok)?;
         let mut plain = None;
         if !options.tls.as_ref().is_some_and(|tls| tls.is_required) {
             plain = Some(listen(options.address)?);
@@ -169,11 +196,8 @@ impl Server {
         }
         let tls_address = tls.as_ref().map(|(.., address)| *address);
         let address = plain.as_ref().map(|(_, address)| *address).or(tls_address).unwrap_or(options.address);
-        let file = options.users_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        if let Some(password) = &options.password {
-            users.set_default_password(password);
-        }
         let mut shared = shared(store.into(), users, address, options.threads, options.clock)?;
+        shared.config = config;
         shared.max_steps = options.max_steps;
         shared.allocator = options.allocator;
         let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
@@ -189,12 +213,6 @@ impl Server {
         shared.config.set_at_start("port", port(plain.as_ref().map(|(_, address)| *address)));
         shared.config.set_at_start("tls-port", port(tls_address));
         shared.config.set_at_start("bind", address.ip().to_string());
-        shared.config.set_at_start("aclfile", file);
-        shared.config.set_at_start("protected-mode", if options.protected { "yes" } else { "no" });
-        shared.config.set_at_start("requirepass", options.password.unwrap_or_default());
-        let invalid = |message| Error { kind: ErrorKind::Invalid, message };
-        shared.config.begin_with(&options.parameters).map_err(invalid)?;
-        shared.config.keep_in(options.config_file);
         let mut server = Self { shared: Arc::new(shared), tls_address, mailboxes: Vec::new(), threads: Vec::new() };
         let door = Door {
             plain: plain.map(|(listener, _)| listener),
@@ -251,10 +269,10 @@ impl Server {
         self.tls_address
     }
 
-    /// Whether the server serves: no client has asked it to stop.
+    /// Whether the server serves: no client has asked it to stop, and none of its threads has panicked.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        !self.shared.is_stopping()
+        !self.shared.is_stopping() && !self.threads.iter().any(JoinHandle::is_finished)
     }
 
     /// Returns why the served records are of no use any more, if another process has taken them over, or this process
@@ -263,6 +281,12 @@ impl Server {
     pub fn ended(&self) -> Option<Error> {
         let ended = self.shared.store.ended()?;
         Some(Error { kind: ended.kind(), message: ended.to_string() })
+    }
+
+    /// Returns what clients have set, for a server that takes the place of this one.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        Kept { users: Arc::clone(&self.shared.users), config: Arc::clone(&self.shared.config) }
     }
 
     /// Returns an observer of the running server.
@@ -274,20 +298,23 @@ impl Server {
     /// Ends all connections and closes the store.
     ///
     /// # Errors
-    /// Those of closing the store.
+    /// Those of closing the store; `Io` when a thread of the server has panicked.
     pub fn stop(mut self) -> Result<(), Error> {
-        self.stop_threads();
-        self.shared.store.close().map_err(|error| Error { kind: error.kind(), message: error.to_string() })
+        let stopped = self.stop_threads();
+        let closed = self.shared.store.close();
+        closed.map_err(|error| Error { kind: error.kind(), message: error.to_string() })?;
+        stopped
     }
 
-    fn stop_threads(&mut self) {
+    fn stop_threads(&mut self) -> Result<(), Error> {
         self.shared.stop();
         self.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Stop));
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the server panicked");
-            }
+        let panicked = self.threads.drain(..).filter_map(|thread| thread.join().err()).count();
+        if panicked == 0 {
+            return Ok(());
         }
+        tracing::error!(threads = panicked, "threads of the server panicked");
+        Err(Error::new(ErrorKind::Io, "a thread of the server panicked".to_owned()))
     }
 }
 
@@ -297,7 +324,7 @@ impl Server {
 /// `Invalid` for such a store; those of the store.
 pub(crate) fn shared(
     store: Records,
-    users: Users,
+    users: Arc<Users>,
     address: SocketAddr,
     threads: usize,
     clock: Arc<dyn Clock>,
@@ -319,13 +346,79 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop_threads();
+        // It was logged.
+        let _ = self.stop_threads();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::path::Path;
+
+    /// A file of parameters that makes the thread panic that writes it.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl ConfigFile for Broken {
+        fn path(&self) -> &Path {
+            Path::new("broken")
+        }
+
+        fn keep(&self, _: &[(&str, &[u8])]) -> Result<(), String> {
+            panic!("this test needs a panic")
+        }
+    }
+
+    /// A server of a new store, with these options, at a free port.
+    fn start(options: ServerOptions) -> Server {
+        let of_store = forebay::Options { background_threads: 0, ..forebay::Options::default() };
+        let store = forebay::Store::embedded(64 << 20, of_store).unwrap();
+        Server::start(store, ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..options }).unwrap()
+    }
+
+    /// Returns the replies to these requests, and to the one that ends the connection.
+    fn ask(server: &Server, requests: &str) -> String {
+        let (mut client, mut replies) = (TcpStream::connect(server.address()).unwrap(), String::new());
+        client.write_all(format!("{requests}\r\nQUIT\r\n").as_bytes()).unwrap();
+        client.read_to_string(&mut replies).unwrap();
+        replies
+    }
+
+    /// Otherwise a server that opens its database again would let in whoever connects.
+    #[test]
+    fn what_clients_have_set_is_there_for_the_next_server() {
+        let options =
+            ServerOptions { parameters: vec![("timeout".to_owned(), "300".to_owned())], ..ServerOptions::default() };
+        let first = start(options.clone());
+        let set = "ACL SETUSER guest on nopass +@all\r\nCONFIG SET timeout 500 requirepass secret";
+        assert_eq!(ask(&first, set), "+OK\r\n".repeat(3));
+        let kept = Some(first.kept());
+        first.stop().unwrap();
+        let next = start(ServerOptions { kept, ..options });
+        let replies = ask(&next, "PING\r\nAUTH secret\r\nCONFIG GET timeout\r\nACL USERS");
+        let end = "+OK\r\n*2\r\n$7\r\ntimeout\r\n$3\r\n500\r\n*2\r\n$7\r\ndefault\r\n$5\r\nguest\r\n+OK\r\n";
+        assert!(replies.starts_with("-NOAUTH") && replies.ends_with(end), "{replies}");
+    }
+
+    /// Otherwise its clients would wait for a thread that no longer is, and nobody would start another server.
+    #[test]
+    fn a_server_whose_thread_has_panicked_has_ended() {
+        let config_file = Some(Arc::new(Broken) as Arc<dyn ConfigFile>);
+        let server = start(ServerOptions { config_file, ..ServerOptions::default() });
+        assert!(server.is_running());
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.write_all(b"SET k 1\r\nCONFIG REWRITE\r\n").unwrap();
+        // The connection ends with its thread, however that looks to the system.
+        let _ = client.read_to_end(&mut Vec::new());
+        while server.is_running() {
+            std::thread::yield_now();
+        }
+        let error = server.stop().unwrap_err();
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("panicked"), "{error}");
+    }
 
     #[test]
     fn options_are_looked_at_before_anything_is_opened() {

@@ -24,7 +24,7 @@ const LOOK_FOR_OWNER: u32 = 250;
 /// Why a server no longer serves.
 #[derive(Debug)]
 pub enum Ended {
-    /// A signal or a client asked it to stop.
+    /// A signal or a client asked it to stop, or a thread of it panicked.
     Stopped,
     /// Another process has taken the store over, so this one would no longer read what that one writes. Or this process
     /// has lost a shared tree, and another one may have it.
@@ -90,11 +90,7 @@ impl Serving {
         let records = observer.records();
         let mut looked = 0u32;
         loop {
-            let received: Vec<_> = signals.pending().collect();
-            if received.contains(&SIGHUP) {
-                reload(self.paused.options.tls.as_ref().map(|tls| &*tls.admission));
-            }
-            if let Some(&signal) = received.iter().find(|signal| **signal != SIGHUP) {
+            if let Some(signal) = self.paused.heed(signals) {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
                 tracing::info!(signal = name, "stopping");
                 return Ended::Stopped;
@@ -148,6 +144,8 @@ impl Serving {
         drop(lent);
         // The next server listens where this one did.
         paused.options.address = server.address();
+        // Clients need the passwords that they needed before.
+        paused.options.kept = Some(server.kept());
         if let (Some(tls), Some(address)) = (&mut paused.options.tls, server.tls_address()) {
             tls.address = address;
         }
@@ -160,6 +158,15 @@ impl Serving {
 }
 
 impl Paused {
+    /// Heeds the signals that have come: at SIGHUP, reads certificates again. Returns a signal that says to stop.
+    pub fn heed(&self, signals: &mut Signals) -> Option<i32> {
+        let received: Vec<_> = signals.pending().collect();
+        if received.contains(&SIGHUP) {
+            reload(self.options.tls.as_ref().map(|tls| &*tls.admission));
+        }
+        received.into_iter().find(|signal| *signal != SIGHUP)
+    }
+
     /// Serves a store.
     ///
     /// # Errors

@@ -8,13 +8,13 @@ use crate::commands::tracking;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::clients::Client;
 use crate::state::session::Replies;
+use crate::state::waiting::{Early, NoClaim};
 use crate::text::number;
 use bytes::Bytes;
 use std::sync::Arc;
 
 const SEEN: u32 = NOSCRIPT | LOADING | STALE;
 const FAMILY: Family = Family::Connection;
-const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "client", -2, 0, help)
@@ -184,29 +184,21 @@ fn no_evict(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn unblock(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let is_error = match arguments.len() {
-        3 => false,
-        4 if arguments.is(3, "TIMEOUT") => false,
-        4 if arguments.is(3, "ERROR") => true,
+    let early = match arguments.len() {
+        3 => Early::TimeOut,
+        4 if arguments.is(3, "TIMEOUT") => Early::TimeOut,
+        4 if arguments.is(3, "ERROR") => Early::Error,
         5.. => return Err(unknown_form(arguments)),
         _ => return Err(Failure::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
     };
     let id = arguments.integer(2)?;
     let waiter = u64::try_from(id).ok().and_then(|id| cx.shared.waiting.of_client(id));
-    let claim = waiter.as_ref().and_then(|waiter| waiter.try_claim().map(|claim| (waiter, claim)));
-    cx.out.integer(i64::from(claim.is_some()));
-    if let Some((waiter, claim)) = claim {
-        claim.end();
-        cx.shared.waiting.remove(waiter);
-        waiter.fail(cx.counters);
-        if is_error {
-            cx.counters.add_error(UNBLOCKED);
-        }
-        waiter.client.unblock(match is_error && waiter.wants_reply() {
-            true => format!("-{UNBLOCKED}\r\n").into_bytes(),
-            false => waiter.nothing.clone(),
-        });
-    }
+    let is_unblocked = waiter.is_some_and(|waiter| {
+        waiter.ask(early);
+        // A thread that carries the command out now looks at this when it is done.
+        cx.shared.end_early(&waiter, cx.counters) != Err(NoClaim::Ended)
+    });
+    cx.out.integer(i64::from(is_unblocked));
     Ok(())
 }
 

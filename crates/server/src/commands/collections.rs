@@ -21,6 +21,9 @@ const FIRST_PORTION_BYTES: usize = 64 << 10;
 const PORTION_GROWTH: usize = 4;
 /// Number of elements at a random place of a larger collection among which one is chosen.
 const CANDIDATES: usize = 16;
+/// Random elements in succession that were all chosen before, after which no other element is left: at most a quarter of
+/// the elements are chosen in this way, so most choices are new.
+const MAX_VAIN: usize = 1000;
 /// Most elements that a command chooses with repetition.
 pub(crate) const MAX_REPEATED: u64 = 10_000_000;
 
@@ -172,10 +175,12 @@ pub(crate) fn reply_each(
         reply(out, key, value);
         Ok(!out.is_full())
     })?;
-    if found == count || out.is_full() {
-        return Ok(());
-    }
-    Err(Failure::damaged("a collection has not as many elements as it should"))
+    if found == count || out.is_full() { Ok(()) } else { Err(missing()) }
+}
+
+/// The header counts elements that are not there.
+fn missing() -> Failure {
+    Failure::damaged("a collection has not as many elements as it should")
 }
 
 /// Which elements of several collections a merge passes on.
@@ -351,9 +356,16 @@ fn probe(cx: &Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<Entry>
 
 /// Returns `count` random elements that are all different, or all elements if there are not more. It holds no others.
 pub(crate) fn distinct(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) -> Outcome<Vec<Entry>> {
-    if count >= size {
-        return entries(cx, id, hashed, &|bytes| cx.make_room(bytes));
-    }
+    let chosen = if count >= size {
+        entries(cx, id, hashed, &|bytes| cx.make_room(bytes))?
+    } else {
+        choose(cx, id, size, hashed, count)?
+    };
+    if chosen.len() as u64 == count.min(size) { Ok(chosen) } else { Err(missing()) }
+}
+
+/// Returns `count` random elements that are all different, or fewer if there are not as many as `size`, which is more.
+fn choose(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) -> Outcome<Vec<Entry>> {
     let (mut chosen, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
     if size <= FEW || count > size / 4 {
         let (range, mut seen) = ((hashed.from)(cx.space(), id, 0), 0);
@@ -375,10 +387,12 @@ pub(crate) fn distinct(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed,
         })?;
         return Ok(chosen);
     }
-    let mut seen = BTreeSet::new();
-    while (chosen.len() as u64) < count {
+    let (mut seen, mut vain) = (BTreeSet::new(), 0);
+    while (chosen.len() as u64) < count && vain < MAX_VAIN {
         let Some(entry) = probe(cx, id, hashed)? else { break };
+        vain += 1;
         if seen.insert(entry.0.clone()) {
+            vain = 0;
             bytes += length(&entry);
             cx.make_room(bytes)?;
             chosen.push(entry);
@@ -394,7 +408,7 @@ pub(crate) fn repeated(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed,
     let (mut chosen, mut bytes): (Vec<Entry>, usize) = (vec![(Bytes::new(), Bytes::new()); choices], 0);
     if size > FEW && count <= size / 4 {
         for place in &mut chosen {
-            *place = probe(cx, id, hashed)?.unwrap_or_default();
+            *place = probe(cx, id, hashed)?.ok_or_else(missing)?;
             bytes += length(place);
             cx.make_room(bytes)?;
         }
@@ -418,5 +432,5 @@ pub(crate) fn repeated(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed,
         number += 1;
         Ok(numbers.peek().is_some())
     })?;
-    Ok(chosen)
+    if numbers.peek().is_none() { Ok(chosen) } else { Err(missing()) }
 }

@@ -4,7 +4,7 @@
 //! out again for the waiter, after it has released its own keys. The command then looks at this key alone: the other keys
 //! have changed before, or come next. When the key is not of the type that a waiter waits for, other waiters for that
 //! type are not tried there. The run that gives the key that type serves them. A waiter whose client has hung up gets
-//! nothing.
+//! nothing, and neither does one that another client ends meanwhile.
 
 use super::tally::Tally;
 use super::{Call, Executor, Place};
@@ -82,10 +82,15 @@ impl Executor<'_> {
             let mut line = self.shared.waiting.line(&name);
             while let Some(waiter) = line.next() {
                 let Some(claim) = waiter.claim() else { continue };
-                let served = match self.try_again(&waiter, &name.1) {
-                    Attempt::Waits => continue,
-                    Attempt::NothingOf(kind) => {
-                        line.pass(kind);
+                let attempt = self.try_again(&waiter, &name.1);
+                if let Attempt::NothingOf(kind) = attempt {
+                    line.pass(kind);
+                }
+                let served = match attempt {
+                    Attempt::Waits | Attempt::NothingOf(_) => {
+                        drop(claim);
+                        // Who asked for the end meanwhile left it to this thread.
+                        let _ = self.shared.end_early(&waiter, self.counters);
                         continue;
                     }
                     Attempt::HasGone => None,
@@ -126,6 +131,9 @@ impl Executor<'_> {
         // What came into the key after the client was reported gone is not for this client.
         if waiter.client.has_hung_up() {
             return Attempt::HasGone;
+        }
+        if waiter.asked().is_some() {
+            return Attempt::Waits;
         }
         let mut keys = self.transaction();
         // A key of another type does not wake the waiter.

@@ -39,6 +39,15 @@ struct Place {
     tag: Tag,
 }
 
+/// The change of a key.
+#[derive(Debug)]
+struct Touch {
+    /// How many keys had changed before it.
+    order: usize,
+    /// Whether clients see it. They do not see that the remains of an expired key are removed.
+    is_seen: bool,
+}
+
 /// What a run of commands does to the keys. See the module.
 #[derive(Debug)]
 pub struct Transaction<'s> {
@@ -53,14 +62,13 @@ pub struct Transaction<'s> {
     deltas: Deltas,
     /// Keys that this run made plain.
     plain: HashSet<Tag>,
-    /// Keys that have changed, each with how many had changed before it.
-    touched: Option<BTreeMap<(Space, Bytes), usize>>,
+    /// Keys that have changed.
+    touched: Option<BTreeMap<(Space, Bytes), Touch>>,
     changed_watched: Vec<Name>,
     expired: u64,
     /// How many keys were looked up and found, and how many not.
     looked_up: (u64, u64),
     is_of_all: bool,
-    is_of_expired: bool,
     wanted: Wanted,
     events: Vec<Event>,
     events_bytes: usize,
@@ -95,7 +103,7 @@ impl<'s> Transaction<'s> {
         let writes = Writes::new(store, spaces.layout().seed());
         let (deltas, plain, events) = (Deltas::default(), HashSet::default(), Vec::new());
         let touched = is_awaited.then(BTreeMap::new);
-        let (expired, is_of_all, is_of_expired, events_bytes) = (0, false, false, 0);
+        let (expired, is_of_all, events_bytes) = (0, false, 0);
         let databases = spaces.databases();
         Self {
             spaces,
@@ -111,7 +119,6 @@ impl<'s> Transaction<'s> {
             expired,
             looked_up: (0, 0),
             is_of_all,
-            is_of_expired,
             wanted,
             events,
             events_bytes,
@@ -234,8 +241,20 @@ impl<'s> Transaction<'s> {
     /// Returns the changed keys, in the order of their first changes, if somebody waits for changes.
     #[must_use]
     pub fn touched(&self) -> Vec<Name> {
-        let mut touched: Vec<_> = self.touched.iter().flatten().collect();
-        touched.sort_unstable_by_key(|(_, order)| **order);
+        self.names(false)
+    }
+
+    /// Returns the keys that have changed for clients that watch them, in the same order. A key that had expired and was
+    /// removed is not among them: its watchers know when it expires, or began after that.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Name> {
+        self.names(true)
+    }
+
+    fn names(&self, only_seen: bool) -> Vec<Name> {
+        let touched = self.touched.iter().flatten();
+        let mut touched: Vec<_> = touched.filter(|(_, touch)| touch.is_seen || !only_seen).collect();
+        touched.sort_unstable_by_key(|(_, touch)| touch.order);
         touched.into_iter().map(|((space, key), _)| (self.database_of(*space), key.clone())).collect()
     }
 
@@ -259,13 +278,6 @@ impl<'s> Transaction<'s> {
     /// Records that keys change without being named.
     pub const fn touch_all(&mut self) {
         self.is_of_all = true;
-    }
-
-    /// Whether this run removes keys that have expired, and does nothing else. Clients that watch such a key know when
-    /// it expires, or began after that.
-    #[must_use]
-    pub const fn is_of_expired(&self) -> bool {
-        self.is_of_expired
     }
 
     /// Counts the lookup of a key.
@@ -293,9 +305,14 @@ impl<'s> Transaction<'s> {
 
     /// Records that a key has changed. Changes of headers do this themselves.
     pub fn touch(&mut self, space: Space, key: &[u8]) {
+        self.touch_as(space, key, true);
+    }
+
+    fn touch_as(&mut self, space: Space, key: &[u8], is_seen: bool) {
         if let Some(touched) = &mut self.touched {
             let order = touched.len();
-            touched.entry((space, Bytes::copy_from_slice(key))).or_insert(order);
+            let new = Touch { order, is_seen };
+            touched.entry((space, Bytes::copy_from_slice(key))).or_insert(new).is_seen |= is_seen;
         }
     }
 
@@ -520,7 +537,6 @@ impl<'s> Transaction<'s> {
         let Some(former) = self.stored(&place)?.filter(|header| header.is_expired(self.now_ms)) else {
             return Ok(false);
         };
-        self.is_of_expired = true;
         self.remove_elements(space, &former)?;
         self.change(space, key, place, Some(&former), None);
         Ok(true)
@@ -568,7 +584,7 @@ impl<'s> Transaction<'s> {
         if is_there && (former.is_none() || has_expired) {
             self.notify(Class::NEW, "new", space, key);
         }
-        self.touch(space, key);
+        self.touch_as(space, key, is_there || !has_expired);
     }
 
     fn remove_elements(&mut self, space: Space, header: &Header) -> Outcome {

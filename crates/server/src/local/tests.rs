@@ -605,6 +605,8 @@ fn a_client_that_queues_commands_is_seen_to() {
         ("MULTI", "x 0 multi"),
         ("GET k", "x 1 get"),
         ("DISCARD", "N -1 discard"),
+        ("MULTI", "x 0 multi"),
+        ("EXEC now", "N -1 multi"),
     ] {
         client.send(format!("{request}\r\n").as_bytes());
         let line = client.dialogue.session.client.line(0);

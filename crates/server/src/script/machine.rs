@@ -218,8 +218,11 @@ impl Machine {
         Ok(())
     }
 
-    /// Collects garbage when much is held. Lua does not when memory runs out, so the next script would fail at once.
-    fn collect_much(&self) -> Result<()> {
+    /// Collects garbage when much is held. Lua does not when memory runs out, so what comes next would fail at once.
+    ///
+    /// # Errors
+    /// Those of Lua, when there is no memory for that.
+    pub fn collect_much(&self) -> Result<()> {
         if self.lua.used_memory() > MUCH_BYTES {
             self.lua.gc_collect()?;
         }

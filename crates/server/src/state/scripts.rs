@@ -92,6 +92,8 @@ impl Scripts {
             && let Some(machine) = &mut *machine
         {
             machine.functions = None;
+            // The libraries are loaded again. If memory is short for this, that fails and says why.
+            let _ = machine.collect_much();
         }
         machine
     }

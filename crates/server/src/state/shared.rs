@@ -11,7 +11,7 @@ use crate::records::store::Records;
 use crate::state::channels::{Channels, Topic};
 use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
-use crate::state::counters::Counts;
+use crate::state::counters::{Counters, Counts};
 use crate::state::jobs::Jobs;
 use crate::state::latencies::Latencies;
 use crate::state::monitors::Monitors;
@@ -19,7 +19,7 @@ use crate::state::pause::Pause;
 use crate::state::scripts::Scripts;
 use crate::state::slow_log::SlowLog;
 use crate::state::tracking::Tracking;
-use crate::state::waiting::Waiting;
+use crate::state::waiting::{Early, NoClaim, Waiter, Waiting};
 use crate::state::watches::Watches;
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
@@ -32,6 +32,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 /// step is an element that a scan passes.
 pub const MAX_STEPS: u64 = 10_000;
 
+/// The error of a wait that a client has ended with an error.
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+
 /// Everything that connections share.
 #[derive(Debug)]
 pub struct Shared {
@@ -42,11 +45,11 @@ pub struct Shared {
     /// Who may touch which keys.
     pub locks: Locks,
     /// Users, and what they may do.
-    pub users: Users,
+    pub users: Arc<Users>,
     /// Who is connected.
     pub clients: Clients,
     /// Parameters.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// Counts.
     pub counts: Counts,
     /// Keys that transactions depend on.
@@ -108,7 +111,7 @@ impl Shared {
     /// Those of the database.
     pub fn new(
         store: Records,
-        users: Users,
+        users: Arc<Users>,
         address: SocketAddr,
         threads: usize,
         clock: Arc<dyn Clock>,
@@ -126,7 +129,7 @@ impl Shared {
             locks: Locks::new(threads),
             users,
             clients: Clients::default(),
-            config: Config::default(),
+            config: Arc::default(),
             counts: Counts::default(),
             watches: Watches::default(),
             tracking: Tracking::default(),
@@ -215,10 +218,30 @@ impl Shared {
         client.kill();
         let waiter = self.waiting.of_client(client.id);
         // A thread that carries its command out now checks the client once the keys are locked.
-        if let Some((waiter, claim)) = waiter.as_ref().and_then(|waiter| Some((waiter, waiter.try_claim()?))) {
+        if let Some((waiter, claim)) = waiter.as_ref().and_then(|waiter| Some((waiter, waiter.try_claim().ok()?))) {
             claim.end();
             self.waiting.remove(waiter);
         }
+    }
+
+    /// Ends a client's wait before its time, if somebody has asked for that.
+    ///
+    /// # Errors
+    /// When the wait has ended before; or another thread has the claim, which then does this.
+    pub fn end_early(&self, waiter: &Arc<Waiter>, counters: &Counters) -> Result<(), NoClaim> {
+        let Some(early) = waiter.asked() else { return Ok(()) };
+        waiter.try_claim()?.end();
+        self.waiting.remove(waiter);
+        waiter.fail(counters);
+        let is_error = early == Early::Error;
+        if is_error {
+            counters.add_error(UNBLOCKED);
+        }
+        waiter.client.unblock(match is_error && waiter.wants_reply() {
+            true => format!("-{UNBLOCKED}\r\n").into_bytes(),
+            false => waiter.nothing.clone(),
+        });
+        Ok(())
     }
 
     /// A random word that need not be secret.

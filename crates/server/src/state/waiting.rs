@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Exactly one of these events ends a waiter: the thread claims the waiter first ([`Waiter::claim`]), and a waiter that
-//! has ended cannot be claimed. Because the waiter is left while the keys are locked, no change is missed.
+//! has ended cannot be claimed. Because the waiter is left while the keys are locked, no change is missed. A thread that
+//! carries a waiter's command out again has the claim meanwhile. Who wants to end the wait then asks for it
+//! ([`Waiter::ask`]), and that thread does it if the command finds nothing.
 //!
 //! Many clients may wait at a key, and most changes serve few of them. So the serving thread takes waiters from a
 //! [`Line`] one by one, and passes over those that cannot find anything.
@@ -34,6 +36,24 @@ pub struct Begun {
     pub took: Nanos,
 }
 
+/// How a wait ends before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Early {
+    /// As when the time runs out.
+    TimeOut,
+    /// With an error.
+    Error,
+}
+
+/// Why a waiter is not claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoClaim {
+    /// It has ended.
+    Ended,
+    /// Another thread has the claim.
+    Elsewhere,
+}
+
 /// A client that waits.
 #[derive(Debug)]
 pub struct Waiter {
@@ -55,6 +75,8 @@ pub struct Waiter {
     pub begun: Option<Begun>,
     /// Whether it has ended.
     has_ended: Mutex<bool>,
+    /// How somebody has asked for its end.
+    asked: Mutex<Option<Early>>,
     left: Mutex<Left>,
 }
 
@@ -91,6 +113,7 @@ impl Waiter {
             until: None,
             begun: None,
             has_ended: Mutex::new(false),
+            asked: Mutex::new(None),
             left: Mutex::default(),
         }
     }
@@ -130,11 +153,25 @@ impl Waiter {
         self.request.is_empty()
     }
 
-    /// As [`Waiter::claim`], for a caller that has keys locked. Also returns `None` while another thread has the claim,
+    /// As [`Waiter::claim`], for a caller that has keys locked. It does not wait for another thread that has the claim,
     /// because that thread may wait for keys.
-    pub fn try_claim(&self) -> Option<Claim<'_>> {
-        let ended = self.has_ended.try_lock().ok()?;
-        (!*ended).then_some(Claim(ended))
+    ///
+    /// # Errors
+    /// Why there is no claim.
+    pub fn try_claim(&self) -> Result<Claim<'_>, NoClaim> {
+        let ended = self.has_ended.try_lock().map_err(|_| NoClaim::Elsewhere)?;
+        if *ended { Err(NoClaim::Ended) } else { Ok(Claim(ended)) }
+    }
+
+    /// Asks for the end of the wait. Whoever gives a claim up looks at this afterwards, so who asks before it tries to
+    /// claim the waiter does not ask in vain.
+    pub fn ask(&self, early: Early) {
+        *lock(&self.asked) = Some(early);
+    }
+
+    /// How somebody has asked for the end of the wait.
+    pub fn asked(&self) -> Option<Early> {
+        *lock(&self.asked)
     }
 
     /// Takes the right to end the waiter; `None` when it has ended. Keeps others from ending it meanwhile. The caller

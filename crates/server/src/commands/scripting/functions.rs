@@ -74,6 +74,19 @@ fn with_functions<T>(
     with_machine(cx, |cx, machine| with_functions_of(cx, machine, act))
 }
 
+/// The same to change them. What was replaced, or not taken, is garbage afterwards, and the next library may need its room.
+fn change_functions<T>(
+    cx: &mut Context<'_, '_>,
+    act: impl FnOnce(&mut Context<'_, '_>, &Machine, &mut Functions) -> Outcome<T>,
+) -> Outcome<T> {
+    with_machine(cx, |cx, machine| {
+        let outcome = with_functions_of(cx, machine, act);
+        // If memory is short for this, the next command tries again.
+        let _ = machine.collect_much();
+        outcome
+    })
+}
+
 fn with_functions_of<T>(
     cx: &mut Context<'_, '_>,
     machine: &mut Machine,
@@ -135,7 +148,7 @@ fn load(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::new(format!("ERR Unknown option given: {}", String::from_utf8_lossy(unknown))));
     }
     let text = arguments.at(last);
-    let name = with_functions(cx, |cx, machine, functions| {
+    let name = change_functions(cx, |cx, machine, functions| {
         let (name, _) = first_line::of_library(text).map_err(Failure::new)?;
         if options.is_empty() && functions.has(&name) {
             return Err(Failure::new(format!("ERR Library '{name}' already exists")));
@@ -151,7 +164,7 @@ fn load(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn delete(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    with_functions(cx, |cx, _, functions| {
+    change_functions(cx, |cx, _, functions| {
         cx.keys.change_libraries();
         let name = String::from_utf8_lossy(arguments.at(2)).into_owned();
         if !functions.remove(&name) {
@@ -171,7 +184,7 @@ fn flush(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if arguments.len() == 3 && !arguments.is(2, "SYNC") && !arguments.is(2, "ASYNC") {
         return Err(Failure::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
-    with_functions(cx, |cx, _, functions| {
+    change_functions(cx, |cx, _, functions| {
         change(cx, functions, Functions::default());
         Ok(())
     })?;
@@ -197,8 +210,9 @@ fn change(cx: &mut Context<'_, '_>, functions: &mut Functions, now: Functions) {
 
 fn dump(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let mut bytes = Vec::new();
-    with_functions(cx, |_, _, functions| {
+    with_functions(cx, |cx, _, functions| {
         for library in functions.libraries() {
+            cx.make_room(bytes.len() + library.text.len())?;
             bytes.push(LIBRARY);
             reader::put_string(&mut bytes, &library.text);
         }
@@ -218,7 +232,7 @@ fn restore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     let bytes = payload::open(arguments.at(2));
     let mut reader = reader::Reader(bytes.ok_or(Failure::text("ERR DUMP payload version or checksum are wrong"))?);
-    with_functions(cx, |cx, machine, functions| {
+    change_functions(cx, |cx, machine, functions| {
         let mut now = if flushes { Functions::default() } else { functions.clone() };
         let mut names = Vec::new();
         while !reader.0.is_empty() {

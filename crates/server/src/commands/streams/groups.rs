@@ -122,6 +122,7 @@ impl Open {
         for id in ids {
             cx.keys.writes().delete(self.keys.pending(self.now.number, id));
             cx.keys.writes().delete(self.keys.own_pending(self.now.number, consumer.number, id));
+            cx.keys.check_size()?;
         }
         cx.keys.writes().delete(self.keys.consumer(self.now.number, name));
         self.now.pending = self.now.pending.saturating_sub(consumer.pending);
@@ -197,7 +198,7 @@ impl Open {
             cx.keys.writes().put(self.keys.own_pending(self.now.number, now.consumer, id), Bytes::new());
         }
         cx.keys.writes().put(self.keys.pending(self.now.number, id), now.encode());
-        Ok(())
+        cx.keys.check_size()
     }
 
     /// Makes an entry no longer pending.
@@ -213,7 +214,7 @@ impl Open {
             let pending = consumer.pending.saturating_sub(1);
             self.put_consumer(cx, &former.name, &Consumer { pending, ..consumer });
         }
-        Ok(())
+        cx.keys.check_size()
     }
 }
 

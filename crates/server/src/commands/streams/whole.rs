@@ -100,6 +100,7 @@ impl WholeStream {
             let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
             let place = entries::keys(cx, &stream).entry(*id);
             cx.keys.writes().put(place, streams::encode_entry(&words));
+            cx.keys.check_size()?;
         }
         stream = Stream {
             entries: self.entries.len() as u64,

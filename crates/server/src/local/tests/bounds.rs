@@ -84,6 +84,28 @@ fn pending_entries_are_read_as_they_are_replied() {
     assert!(took < 6 << 20, "{took} bytes");
 }
 
+/// What becomes of them is written, so it is bounded like other writes.
+#[test]
+fn pending_entries_that_change_hands_are_held_within_bounds() {
+    let mut server = server(&Arc::default());
+    let name = "c".repeat(200);
+    told(&server, "XGROUP CREATE x g 0 MKSTREAM");
+    for from in (0..20_000).step_by(250) {
+        let entries: Vec<String> = (from..from + 250).map(|number| format!("XADD x 1-{} a b", number + 1)).collect();
+        told(&server, &entries.join("; "));
+        told(&server, &format!("XREADGROUP GROUP g {name} COUNT 250 STREAMS x >"));
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_written_bytes = 100_000;
+    let refusal = "-ERR too much is written at once: at most 256 MiB\r\n";
+    let (reply, took) = read_for(&server, &format!("XAUTOCLAIM x g {name}d 0 0 COUNT 20000 JUSTID"));
+    assert_eq!(reply, refusal);
+    assert!(took < 6 << 20, "{took} bytes");
+    assert_eq!(told(&server, &format!("XGROUP DELCONSUMER x g {name}")), refusal);
+    assert_eq!(told(&server, &format!("XREADGROUP GROUP g {name} STREAMS x 0")), refusal);
+    assert!(told(&server, "XPENDING x g").starts_with("*4\r\n:20000\r\n"));
+}
+
 #[test]
 fn what_is_made_of_sets_is_not_read_to_its_end_when_it_is_too_long() {
     let mut server = server(&Arc::default());

@@ -1,6 +1,7 @@
 //! What Redis does in rare cases.
 
 use super::*;
+use crate::keyspace::header::{Content, Header};
 
 #[test]
 fn a_member_that_the_target_has_changes_only_the_source() {
@@ -215,4 +216,57 @@ fn cursors_have_at_most_53_bits() {
     }
     // Clients may have cursors of other servers.
     assert_eq!(told(&server, "SCAN 18446744073709551615; SCAN -1"), "*2\r\n$1\r\n0\r\n*0\r\n".repeat(2));
+}
+
+/// The header of a damaged collection may count more elements than there are.
+#[test]
+fn who_asks_for_random_elements_that_are_not_there_is_told() {
+    let server = server(&Arc::default());
+    told(&server, "SADD s a b c d e f; HSET h a 1 b 2 c 3 d 4 e 5 f 6; ZADD z 1 a 2 b 3 c 4 d 5 e 6 f");
+    let count_as = |key: &str, count: u64| {
+        let place = server.shared.spaces.layout().header(0, key.as_bytes());
+        let mut header = Header::decode(server.records().get(&place).unwrap().unwrap().into()).unwrap();
+        let Content::Collection(_, collection) = &mut header.content else { panic!("{key} is no collection") };
+        collection.a = count;
+        server.records().put(&place, &header.encode()).unwrap();
+    };
+    let missing = "-ERR storage: a collection has not as many elements as it should\r\n";
+    // How many elements there seem to be, and how many are asked for.
+    for (seeming, asked) in [(100, "100"), (100, "50"), (100, "-1000"), (1_u64 << 40, "20")] {
+        ["s", "h", "z"].iter().for_each(|key| count_as(key, seeming));
+        for request in ["SRANDMEMBER s", "HRANDFIELD h", "ZRANDMEMBER z", "SPOP s"] {
+            if request != "SPOP s" || !asked.starts_with('-') {
+                assert_eq!(told(&server, &format!("{request} {asked}")), missing, "{request} {asked} of {seeming}");
+            }
+        }
+    }
+    ["s", "h", "z"].iter().for_each(|key| count_as(key, 6));
+    assert_eq!(told(&server, "SPOP s 6").lines().next(), Some("*6"));
+}
+
+/// Lua collects no garbage when memory runs out, and here it never does so by itself.
+#[test]
+fn libraries_have_the_room_of_those_that_are_gone() {
+    let server = server(&Arc::default());
+    // A table of these takes a kilobyte.
+    let zeros = "0,".repeat(60);
+    let load = |name: &str, tables: u32, end: &str| {
+        let holds = format!("local all = {{}} for place = 1, {tables} do all[place] = {{{zeros}}} end {end}");
+        let function = format!("redis.register_function('{name}', function() return #all end)");
+        let reply = told(&server, &format!("FUNCTION LOAD REPLACE \"#!lua name={name}\\n{holds} {function}\""));
+        server.shared.scripts.machine().as_ref().unwrap().lua().gc_stop();
+        reply
+    };
+    for _ in 0..4 {
+        assert_eq!(load("one", 100_000, ""), "$3\r\none\r\n");
+    }
+    for _ in 0..4 {
+        let refused = load("two", 100_000, "local nothing nothing()");
+        assert!(refused.contains("attempt to call local 'nothing'"), "{refused}");
+    }
+    assert_eq!(told(&server, "FUNCTION FLUSH"), "+OK\r\n");
+    assert_eq!(load("two", 135_000, ""), "$3\r\ntwo\r\n");
+    // It is loaded again from the store.
+    server.shared.scripts.doubt();
+    assert_eq!(told(&server, "FCALL two 0"), ":135000\r\n");
 }

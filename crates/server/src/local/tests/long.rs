@@ -274,6 +274,7 @@ fn who_is_held_twice_comes_in_its_turn() {
         server.shared.scripts.release();
         let reserved = reserve(&server, "s", true);
         assert_eq!((later(&mut connection), is_blocked(&connection)), (String::new(), true), "{request}");
+        assert!(connection.dialogue.session.client.line(0).contains(" multi=-1 "), "{request}");
         drop(reserved);
         assert_eq!((server.carry_out_jobs(), later(&mut connection)), (1, reply.to_owned()));
         assert!(!connection.dialogue.session.was_held);

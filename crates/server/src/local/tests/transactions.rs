@@ -24,6 +24,35 @@ fn the_removal_of_an_expired_key_is_no_change_for_who_watched_it_later() {
     assert!(other.send(EXEC).ends_with(b"+QUEUED\r\n*-1\r\n"));
 }
 
+/// A command that finds the remains changes something only when it puts something in their place.
+#[test]
+fn who_removes_an_expired_key_changes_nothing_for_who_watched_it_later() {
+    const EXEC: &[u8] = b"MULTI\r\nPING\r\nEXEC\r\n";
+    let clock = Arc::new(ManualClock::new());
+    let server = server(&clock);
+    for (request, is_change) in [
+        ("DEL k", false),
+        ("UNLINK other k", false),
+        ("MULTI; DEL k; GET k; EXEC", false),
+        ("SET k 2", true),
+        ("RPUSH k x", true),
+        ("DEL k; SET k 2", true),
+        ("MULTI; DEL k; SET k 2; EXEC", true),
+        ("MULTI; SET k 2; DEL k; EXEC", true),
+    ] {
+        let (mut before, mut after) = (server.connect(), server.connect());
+        told(&server, "SET k 1 PX 10");
+        assert_eq!(before.send(b"WATCH k\r\n"), b"+OK\r\n");
+        clock.advance(Duration::from_millis(20));
+        assert_eq!(after.send(b"WATCH k\r\n"), b"+OK\r\n");
+        told(&server, request);
+        assert!(before.send(EXEC).ends_with(b"+QUEUED\r\n*-1\r\n"), "{request}");
+        let end: &[u8] = if is_change { b"+QUEUED\r\n*-1\r\n" } else { b"+QUEUED\r\n*1\r\n+PONG\r\n" };
+        assert!(after.send(EXEC).ends_with(end), "{request}");
+        told(&server, "DEL k");
+    }
+}
+
 /// The client gets no confirmation, and believes that nothing has changed.
 #[test]
 fn a_transaction_that_fails_as_a_whole_changes_neither_database_nor_subscriptions() {

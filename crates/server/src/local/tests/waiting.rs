@@ -241,3 +241,29 @@ fn who_wants_no_replies_gets_none_at_the_end_of_a_wait() {
         }
     }
 }
+
+/// A thread that carries its command out may not have reached the keys yet.
+#[test]
+fn who_is_unblocked_while_its_command_is_tried_goes_on() {
+    let server = server(&Arc::default());
+    let executor = server.executor();
+    for (reason, reply) in
+        [("", "*-1\r\n"), (" TIMEOUT", "*-1\r\n"), (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n")]
+    {
+        let (mut waits, mut writes) = (server.connect(), server.connect());
+        assert_eq!(waits.send(b"BLPOP k 0\r\n"), b"");
+        let id = waits.dialogue.session.client.id;
+        let unblock = format!("CLIENT UNBLOCK {id}{reason}");
+        let waiter = server.shared.waiting.of_client(id).unwrap();
+        let claim = waiter.claim().unwrap();
+        assert_eq!(told(&server, &unblock), ":1\r\n", "{reason}");
+        drop(claim);
+        assert_eq!((wait(&server, std::slice::from_ref(&waits)), waits.send(b"")), (vec![true], vec![]), "{reason}");
+        // The mail is for the client that waits.
+        writes.dialogue.requests.push(b"RPUSH k x\r\n");
+        writes.dialogue.carry_out(&executor);
+        assert_eq!(waits.send(b""), reply.as_bytes(), "{reason}");
+        assert_eq!(told(&server, &format!("{unblock}; LPOP k")), ":0\r\n$1\r\nx\r\n", "{reason}");
+        assert_eq!(server.shared.waiting.count(), 0);
+    }
+}
