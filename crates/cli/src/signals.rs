@@ -38,8 +38,10 @@ pub fn note(last: &'static str, left: String) -> Result<Asked, Failure> {
     let noted = Arc::clone(&asked);
     let note = move || {
         for signal in signals.forever() {
-            if noted.set(signal).is_ok() {
+            if noted.get().is_none() {
+                // The command may end this process as soon as it sees the signal.
                 output::complain(&format!("forebay: ended by a signal; {last}"));
+                let _ = noted.set(signal);
             } else {
                 output::complain(&format!("forebay: ended by another signal; {left}"));
                 end_by(signal);
