@@ -54,9 +54,9 @@ struct Options {
     // Copies on as many memory nodes, all of which have a write before it returns; 0 is as many as the database has, and 1
     // for a new one. A database in a directory has 1.
     size_t copies = 0;
-    // Where it is stored which memory nodes hold the copies: a path or a URL. It must outlive the memory nodes, and a database
-    // that was created with it opens with it alone; it is also named to drop the database. Without one, more than half of
-    // the nodes must be there.
+    // Where it is stored which memory nodes hold the copies: a path or a URL. It must outlive the memory nodes, and a
+    // database that was created with it opens with it alone; it is also named to drop the database. Without one, more than
+    // half of the nodes must be there.
     std::string copies_register;
     // Name of the merge operator of a new database: counter, append, append: and a separator, or last.
     std::string merge_operator;
