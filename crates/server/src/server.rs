@@ -85,11 +85,11 @@ impl ServerOptions {
     /// `Invalid`: the number of threads is out of range, TLS has no certificate, a parameter cannot have its value, or
     /// the file of users is missing or makes no sense.
     pub fn check(&self) -> Result<(), Error> {
-        self.begun(&table::registry()).map(|_| ())
+        self.users(&table::registry()).map(|_| ())
     }
 
-    /// Returns the users and the parameters with which a server begins, if the options are valid.
-    fn begun(&self, registry: &Registry) -> Result<Kept, Error> {
+    /// Returns the users, if the options are valid.
+    fn users(&self, registry: &Registry) -> Result<Users, Error> {
         let invalid = |message| Error { kind: ErrorKind::Invalid, message };
         if !(1..=MAX_THREADS).contains(&self.threads) {
             return Err(invalid(format!("the number of threads must be from 1 to {MAX_THREADS}")));
@@ -97,20 +97,23 @@ impl ServerOptions {
         if self.tls.as_ref().is_some_and(|tls| !tls.admission.encrypts()) {
             return Err(invalid("TLS needs a certificate and its key".to_owned()));
         }
-        if let Some(kept) = &self.kept {
-            return Ok(kept.clone());
+        Config::default().begin_with(&self.parameters).map_err(invalid)?;
+        Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)
+    }
+
+    /// Returns the users and the parameters with which a server begins.
+    fn begun(&self, registry: &Registry) -> Result<Kept, Error> {
+        let (users, mut config) = (self.users(registry)?, Config::default());
+        if let Some(password) = &self.password {
+            users.set_default_password(password);
         }
-        let mut config = Config::default();
         let file = self.users_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         config.set_at_start("aclfile", file);
         config.set_at_start("protected-mode", if self.protected { "yes" } else { "no" });
         config.set_at_start("requirepass", self.password.clone().unwrap_or_default());
+        let invalid = |message| Error { kind: ErrorKind::Invalid, message };
         config.begin_with(&self.parameters).map_err(invalid)?;
         config.keep_in(self.config_file.clone());
-        let users = Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)?;
-        if let Some(password) = &self.password {
-            users.set_default_password(password);
-        }
         Ok(Kept { users: Arc::new(users), config: Arc::new(config) })
     }
 }
@@ -181,7 +184,7 @@ impl Server {
     /// the store has keys that no server has written; those of the store.
     pub fn start(store: impl Into<Records>, options: ServerOptions) -> Result<Self, Error> {
         let registry = table::registry();
-        let Kept { users, config } = options.begun(&registry)?;
+        let Kept { users, config } = options.kept.clone().map_or_else(|| options.begun(&registry), Ok)?;
         let mut plain = None;
         if !options.tls.as_ref().is_some_and(|tls| tls.is_required) {
             plain = Some(listen(options.address)?);
@@ -370,10 +373,10 @@ mod tests {
     }
 
     /// A server of a new store, with these options, at a free port.
-    fn start(options: ServerOptions) -> Result<Server, Error> {
+    fn start(options: ServerOptions) -> Server {
         let of_store = forebay::Options { background_threads: 0, ..forebay::Options::default() };
         let store = forebay::Store::embedded(64 << 20, of_store).unwrap();
-        Server::start(store, ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..options })
+        Server::start(store, ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..options }).unwrap()
     }
 
     /// Returns the replies to these requests, and to the one that ends the connection.
@@ -389,14 +392,12 @@ mod tests {
     fn what_clients_have_set_is_there_for_the_next_server() {
         let options =
             ServerOptions { parameters: vec![("timeout".to_owned(), "300".to_owned())], ..ServerOptions::default() };
-        let first = start(options.clone()).unwrap();
+        let first = start(options.clone());
         let set = "ACL SETUSER guest on nopass +@all\r\nCONFIG SET timeout 500 requirepass secret";
         assert_eq!(ask(&first, set), "+OK\r\n".repeat(3));
         let kept = Some(first.kept());
         first.stop().unwrap();
-        let without_threads = ServerOptions { kept: kept.clone(), threads: 0, ..options.clone() };
-        assert_eq!(start(without_threads).unwrap_err().kind(), ErrorKind::Invalid);
-        let next = start(ServerOptions { kept, ..options }).unwrap();
+        let next = start(ServerOptions { kept, ..options });
         let replies = ask(&next, "PING\r\nAUTH secret\r\nCONFIG GET timeout\r\nACL USERS");
         let end = "+OK\r\n*2\r\n$7\r\ntimeout\r\n$3\r\n500\r\n*2\r\n$7\r\ndefault\r\n$5\r\nguest\r\n+OK\r\n";
         assert!(replies.starts_with("-NOAUTH") && replies.ends_with(end), "{replies}");
@@ -406,7 +407,7 @@ mod tests {
     #[test]
     fn a_server_whose_thread_has_panicked_has_ended() {
         let config_file = Some(Arc::new(Broken) as Arc<dyn ConfigFile>);
-        let server = start(ServerOptions { config_file, ..ServerOptions::default() }).unwrap();
+        let server = start(ServerOptions { config_file, ..ServerOptions::default() });
         assert!(server.is_running());
         let mut client = TcpStream::connect(server.address()).unwrap();
         client.write_all(b"SET k 1\r\nCONFIG REWRITE\r\n").unwrap();
