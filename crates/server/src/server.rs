@@ -45,8 +45,8 @@ pub struct ServerOptions {
     pub parameters: Vec<(String, String)>,
     /// The file that `CONFIG REWRITE` changes.
     pub config_file: Option<Arc<dyn ConfigFile>>,
-    /// What clients of another server have set, whose place this one takes. It replaces all options about users, passwords
-    /// and parameters.
+    /// What clients of another server have set, whose place this one takes. It replaces all options about users,
+    /// passwords and parameters.
     pub kept: Option<Kept>,
     /// Whether to refuse connections from other machines while no password is set.
     pub protected: bool,
@@ -85,11 +85,11 @@ impl ServerOptions {
     /// `Invalid`: the number of threads is out of range, TLS has no certificate, a parameter cannot have its value, or
     /// the file of users is missing or makes no sense.
     pub fn check(&self) -> Result<(), Error> {
-        self.users(&table::registry()).map(|_| ())
+        self.begun(&table::registry()).map(|_| ())
     }
 
-    /// Returns the users, if the options are valid.
-    fn users(&self, registry: &Registry) -> Result<Users, Error> {
+    /// Returns the users and the parameters with which a server begins, if the options are valid.
+    fn begun(&self, registry: &Registry) -> Result<Kept, Error> {
         let invalid = |message| Error { kind: ErrorKind::Invalid, message };
         if !(1..=MAX_THREADS).contains(&self.threads) {
             return Err(invalid(format!("the number of threads must be from 1 to {MAX_THREADS}")));
@@ -97,23 +97,20 @@ impl ServerOptions {
         if self.tls.as_ref().is_some_and(|tls| !tls.admission.encrypts()) {
             return Err(invalid("TLS needs a certificate and its key".to_owned()));
         }
-        Config::default().begin_with(&self.parameters).map_err(invalid)?;
-        Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)
-    }
-
-    /// Returns the users and the parameters with which a server begins.
-    fn begun(&self, registry: &Registry) -> Result<Kept, Error> {
-        let (users, mut config) = (self.users(registry)?, Config::default());
-        if let Some(password) = &self.password {
-            users.set_default_password(password);
+        if let Some(kept) = &self.kept {
+            return Ok(kept.clone());
         }
+        let mut config = Config::default();
         let file = self.users_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         config.set_at_start("aclfile", file);
         config.set_at_start("protected-mode", if self.protected { "yes" } else { "no" });
         config.set_at_start("requirepass", self.password.clone().unwrap_or_default());
-        let invalid = |message| Error { kind: ErrorKind::Invalid, message };
         config.begin_with(&self.parameters).map_err(invalid)?;
         config.keep_in(self.config_file.clone());
+        let users = Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)?;
+        if let Some(password) = &self.password {
+            users.set_default_password(password);
+        }
         Ok(Kept { users: Arc::new(users), config: Arc::new(config) })
     }
 }
@@ -184,7 +181,7 @@ impl Server {
     /// the store has keys that no server has written; those of the store.
     pub fn start(store: impl Into<Records>, options: ServerOptions) -> Result<Self, Error> {
         let registry = table::registry();
-        let Kept { users, config } = options.kept.clone().map_or_else(|| options.begun(&registry), Ok)?;
+        let Kept { users, config } = options.begun(&registry)?;
         let mut plain = None;
         if !options.tls.as_ref().is_some_and(|tls| tls.is_required) {
             plain = Some(listen(options.address)?);
@@ -397,6 +394,10 @@ mod tests {
         assert_eq!(ask(&first, set), "+OK\r\n".repeat(3));
         let kept = Some(first.kept());
         first.stop().unwrap();
+        // Only what is taken over is not looked at again.
+        let unread = ServerOptions { kept: kept.clone(), users_file: Some("/nowhere/users".into()), ..options.clone() };
+        assert_eq!(unread.check(), Ok(()));
+        assert!(ServerOptions { threads: 0, ..unread }.check().is_err());
         let next = start(ServerOptions { kept, ..options });
         let replies = ask(&next, "PING\r\nAUTH secret\r\nCONFIG GET timeout\r\nACL USERS");
         let end = "+OK\r\n*2\r\n$7\r\ntimeout\r\n$3\r\n500\r\n*2\r\n$7\r\ndefault\r\n$5\r\nguest\r\n+OK\r\n";
