@@ -23,6 +23,12 @@ pub enum Bug {
     EveryoneCrosses,
     /// The current value is used without a check that it is still current once it is protected.
     UncheckedHazard,
+    /// A reader does not order its slot before its look at the current value.
+    UnfencedHazard,
+    /// A slot is cleared without release, so the uses of its value may not come before the value's drop.
+    RelaxedClear,
+    /// Only the first group of slots is searched for a value before it is dropped.
+    ForgottenSlots,
     /// A slot is put at the front of its chain, whatever is there.
     UnorderedChain,
     /// A slot is put into its chain without release, so its contents may not be visible.

@@ -5,6 +5,9 @@
 //! reader announces the value that it uses. A thread that replaces a value keeps the old one until no slot names it. (A
 //! reference count would also work, but all threads would write its line twice for each operation.)
 //!
+//! Slots come in groups. A reader that finds all slots in use adds a group and goes on: no load waits for another one,
+//! however long readers keep their values. Groups stay until the switch is dropped.
+//!
 //! The kernel of the write path:
 //!
 //! ```text
@@ -21,6 +24,7 @@
 //! | thing | states | who changes it |
 //! |---|---|---|
 //! | slot | null → value → (another value →) null | null → value: any reader, by compare-and-swap; then only that reader until null |
+//! | group of slots | own → linked → freed | own → linked: the reader that made it, by compare-and-swap; → freed: the switch's drop |
 //! | value | current → retired → dropped | current → retired: `replace`; → dropped: `reclaim`, under the lock |
 //!
 //! # Invariants
@@ -31,9 +35,12 @@
 //!    then no slot was seen to hold it. One of the two fences is first. If it is the reader's, the reclaimer sees the
 //!    slot. If it is the reclaimer's, the reader sees that the value is not current.
 //! 3. A slot is cleared with release after the last use, and the reclaimer's load acquires. So uses happen before the
-//!    drop. If a slot moved on to another value, of the same or another reader, it was written by the same thread or by
-//!    a compare-and-swap that continues the release sequence.
+//!    drop, also when the slot has moved on to another value. The next reader claims it by a compare-and-swap, which
+//!    continues the release sequence. What that reader stores later follows its fence, which acquires what the claim
+//!    read.
 //! 4. A value's address is not reused while a slot names it, so comparing addresses suffices.
+//! 5. A group of slots is linked before the fence of a reader that has a slot of it, and stays linked. So a reclaimer
+//!    whose fence comes after the reader's finds the slot.
 
 use crate::padded::Padded;
 use crate::planted::{Bug, planted};
@@ -47,18 +54,23 @@ use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr;
+use std::{array, iter};
 
-/// Maximum number of concurrent loads. More wait for each other.
-#[cfg(not(loom))]
-const SLOTS: usize = 64;
-#[cfg(loom)]
-const SLOTS: usize = 2;
+/// Slots of a group. Few under the model checkers and Miri, so that they see several groups.
+const SLOTS: usize = if cfg!(any(loom, shuttle, miri)) { 2 } else { 64 };
 
 /// See the module.
 pub struct Switch<T> {
     current: Padded<AtomicPtr<Arc<T>>>,
-    slots: Box<[Padded<AtomicPtr<Arc<T>>>]>,
+    slots: Box<Slots<T>>,
     retired: Mutex<Vec<Retired<T>>>,
+}
+
+/// A group of slots, and the groups that were added because all its slots were in use.
+struct Slots<T> {
+    slots: [Padded<AtomicPtr<Arc<T>>>; SLOTS],
+    /// The next group, or null.
+    next: AtomicPtr<Self>,
 }
 
 /// A value that is no longer current. The list that contains it owns it.
@@ -67,8 +79,8 @@ struct Retired<T>(*mut Arc<T>);
 // SAFETY: it owns an `Arc<T>`, which may be sent if `T` may be shared and sent.
 unsafe impl<T: Send + Sync> Send for Retired<T> {}
 
-/// A loaded value, which stays alive while the guard does. Hold it only briefly: it occupies one of 64 slots and keeps
-/// the value's memory. Clone the `Arc` to keep the value longer.
+/// A loaded value, which stays alive while the guard does. Hold it only briefly: it occupies a slot and keeps the
+/// value's memory. Clone the `Arc` to keep the value longer.
 #[must_use]
 pub struct Guard<'s, T> {
     switch: &'s Switch<T>,
@@ -82,24 +94,30 @@ impl<T: Send + Sync> Switch<T> {
     pub fn new(value: Arc<T>) -> Self {
         Self {
             current: Padded(AtomicPtr::new(Box::into_raw(Box::new(value)))),
-            slots: (0..SLOTS).map(|_| Padded(AtomicPtr::new(ptr::null_mut()))).collect(),
+            slots: Slots::new(),
             retired: Mutex::new(Vec::new()),
         }
     }
 
-    /// The current value.
+    /// The current value. Waits for no other thread.
     #[inline]
     pub fn load(&self) -> Guard<'_, T> {
         // Relaxed: not used before it is checked below.
         let mut value = self.current.0.load(Relaxed);
         let slot = self.claim(value);
         loop {
-            // Pairs with the fence in `reclaim` (invariant 2).
-            fence(SeqCst);
+            if !planted(Bug::UnfencedHazard) {
+                // Pairs with the fence in `reclaim` (invariants 2, 5).
+                fence(SeqCst);
+            }
             // Acquire: pairs with the release in `replace`, so that the value's contents are visible.
             let now = self.current.0.load(Acquire);
-            if now == value || planted(Bug::UncheckedHazard) {
+            if planted(Bug::UncheckedHazard) {
                 return Guard { switch: self, slot, value };
+            }
+            if now == value {
+                // `now`: `value` may have been loaded for an earlier value at the same address.
+                return Guard { switch: self, slot, value: now };
             }
             value = now;
             slot.store(value, Release);
@@ -110,17 +128,8 @@ impl<T: Send + Sync> Switch<T> {
     #[inline]
     fn claim(&self, value: *mut Arc<T>) -> &AtomicPtr<Arc<T>> {
         let hint = slot_hint();
-        let mut round = 0;
-        loop {
-            for i in 0..self.slots.len() {
-                let slot = &self.slots[(hint + i) % self.slots.len()].0;
-                // Release: continues the release sequence of the slot's last user (invariant 3).
-                if slot.compare_exchange(ptr::null_mut(), value, Release, Relaxed).is_ok() {
-                    return slot;
-                }
-            }
-            relax(&mut round);
-        }
+        let slot = self.slots.at(hint);
+        if try_claim(slot, value) { slot } else { self.slots.claim(hint, value) }
     }
 
     /// Makes `value` the current one and returns the previous one, which is dropped when nobody uses it any more.
@@ -145,11 +154,12 @@ impl<T: Send + Sync> Switch<T> {
         let mut unused = Vec::new();
         {
             let mut retired = lock(&self.retired);
-            // Pairs with the fence in `load` (invariant 2).
+            // Pairs with the fence in `load` (invariants 2, 5).
             fence(SeqCst);
+            let seen = if planted(Bug::ForgottenSlots) { SLOTS } else { usize::MAX };
             retired.retain(|value| {
                 // Acquire: pairs with the release of the guard's drop (invariant 3).
-                let used = self.slots.iter().any(|slot| slot.0.load(Acquire) == value.0);
+                let used = self.slots.iter().take(seen).any(|slot| slot.load(Acquire) == value.0);
                 if !used {
                     unused.push(value.0);
                 }
@@ -162,6 +172,72 @@ impl<T: Send + Sync> Switch<T> {
             drop(unsafe { Box::from_raw(value) });
         }
     }
+}
+
+impl<T> Slots<T> {
+    /// Free slots.
+    fn new() -> Box<Self> {
+        let slots = array::from_fn(|_| Padded(AtomicPtr::new(ptr::null_mut())));
+        Box::new(Self { slots, next: AtomicPtr::new(ptr::null_mut()) })
+    }
+
+    /// Slot `index`, counted round this group.
+    #[inline]
+    fn at(&self, index: usize) -> &AtomicPtr<Arc<T>> {
+        &self.slots[index % SLOTS].0
+    }
+
+    /// The slots of this group and of all that follow.
+    fn iter(&self) -> impl Iterator<Item = &AtomicPtr<Arc<T>>> {
+        iter::successors(Some(self), |group| group.next()).flat_map(|group| &group.slots).map(|slot| &slot.0)
+    }
+
+    /// Takes a free slot, from `hint` on, and puts `value` into it. Adds slots when none is free.
+    #[cold]
+    fn claim(&self, hint: usize, value: *mut Arc<T>) -> &AtomicPtr<Arc<T>> {
+        let mut group = self;
+        loop {
+            for slot in (hint..hint + SLOTS).map(|index| group.at(index)) {
+                // Relaxed: `try_claim` looks again. A compare-and-swap that fails would also take the line from the
+                // slot's user.
+                if slot.load(Relaxed).is_null() && try_claim(slot, value) {
+                    return slot;
+                }
+            }
+            group = group.next().unwrap_or_else(|| group.extend());
+        }
+    }
+
+    /// The next group.
+    fn next(&self) -> Option<&Self> {
+        // Acquire: pairs with the release in `extend`, so that the group's contents are visible.
+        let next = self.next.load(Acquire);
+        // SAFETY: null, or made by `Box::into_raw` and linked. Linked groups are freed only when this one is dropped.
+        unsafe { next.as_ref() }
+    }
+
+    /// Links another group after this one, unless another thread does so first. Returns the next group.
+    fn extend(&self) -> &Self {
+        let own = Box::into_raw(Self::new());
+        // Release: pairs with the acquiring loads here and in `next`.
+        match self.next.compare_exchange(ptr::null_mut(), own, Release, Acquire) {
+            // SAFETY: made above and linked. Linked groups are freed only when this one is dropped.
+            Ok(_) => unsafe { &*own },
+            Err(next) => {
+                // SAFETY: made above and not linked, so nobody else knows it.
+                drop(unsafe { Box::from_raw(own) });
+                // SAFETY: linked by another thread, as above.
+                unsafe { &*next }
+            }
+        }
+    }
+}
+
+/// Puts `value` into a slot if the slot is free.
+#[inline]
+fn try_claim<T>(slot: &AtomicPtr<Arc<T>>, value: *mut Arc<T>) -> bool {
+    // Release: continues the release sequence of the slot's last user (invariant 3).
+    slot.compare_exchange(ptr::null_mut(), value, Release, Relaxed).is_ok()
 }
 
 impl<T> Guard<'_, T> {
@@ -195,7 +271,19 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the acquiring load in `reclaim` (invariant 3).
-        self.slot.store(ptr::null_mut(), Release);
+        let order = if planted(Bug::RelaxedClear) { Relaxed } else { Release };
+        self.slot.store(ptr::null_mut(), order);
+    }
+}
+
+impl<T> Drop for Slots<T> {
+    fn drop(&mut self) {
+        let next = self.next.load(Relaxed);
+        if !next.is_null() {
+            // SAFETY: made by `Box::into_raw`, owned by this group, and no guard is left, since guards
+            // borrow the switch.
+            drop(unsafe { Box::from_raw(next) });
+        }
     }
 }
 
@@ -238,6 +326,7 @@ fn slot_hint() -> usize {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
 
     /// Counts its drops.
@@ -294,5 +383,64 @@ mod tests {
         });
         switch.reclaim();
         assert_eq!(drops.load(Relaxed) as u64, rounds);
+    }
+
+    #[test]
+    fn more_guards_than_slots() {
+        const GUARDS: usize = 3 * SLOTS + 1;
+        let drops = AtomicUsize::new(0);
+        let switch = Switch::new(Arc::new(Counted(0, &drops)));
+        let mut next = 0;
+        let mut hold = || -> Vec<_> {
+            let load = |_| {
+                let guard = switch.load();
+                assert!(!guard.is_replaced());
+                next += 1;
+                drop(switch.replace(Arc::new(Counted(next, &drops))));
+                assert!(guard.is_replaced());
+                guard
+            };
+            (0..GUARDS).map(load).collect()
+        };
+        let held = hold();
+        assert_eq!(drops.load(Relaxed), 0);
+        assert!(held.iter().map(|guard| guard.0).eq(0..GUARDS as u64));
+        let (kept, dropped): (Vec<_>, Vec<_>) = held.into_iter().partition(|guard| guard.0 % 2 == 0);
+        let dropped_count = dropped.len();
+        drop(dropped);
+        switch.reclaim();
+        assert_eq!(drops.load(Relaxed), dropped_count);
+        assert!(kept.iter().map(|guard| guard.0).eq((0..GUARDS as u64).step_by(2)));
+        drop(kept);
+        drop(hold());
+        switch.reclaim();
+        assert_eq!(drops.load(Relaxed), 2 * GUARDS);
+        assert_eq!(switch.slots.iter().count(), 4 * SLOTS, "slots are used again");
+    }
+
+    #[test]
+    fn more_threads_than_slots_load_at_once() {
+        const THREADS: usize = 2 * SLOTS + 1;
+        let drops = AtomicUsize::new(0);
+        let switch = Switch::new(Arc::new(Counted(0, &drops)));
+        // Each thread keeps its value until all of them have one.
+        let all = Barrier::new(THREADS + 1);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let guard = switch.load();
+                    all.wait();
+                    guard.wait_replaced();
+                    let seen = (guard.0, drops.load(Relaxed));
+                    all.wait();
+                    assert_eq!(seen, (0, 0));
+                });
+            }
+            all.wait();
+            drop(switch.replace(Arc::new(Counted(1, &drops))));
+            all.wait();
+        });
+        switch.reclaim();
+        assert_eq!((drops.load(Relaxed), switch.load().0), (1, 1));
     }
 }

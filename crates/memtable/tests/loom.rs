@@ -178,55 +178,114 @@ fn planted_everyone_crosses() {
     model(2, || switching(3, 1));
 }
 
-/// Reports its drop.
-struct Watched(Arc<AtomicBool>);
+/// Slots of a group of the switch, under loom.
+const SLOTS: usize = 2;
 
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.0.store(true, Release);
+/// What is known of a value, outside the value: with a planted bug, an access to it would touch freed memory.
+#[derive(Clone)]
+struct Watch {
+    uses: Arc<AtomicU64>,
+    dropped: Arc<AtomicBool>,
+    uses_before_drop: Arc<AtomicU64>,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let (uses, uses_before_drop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        Self { uses, dropped: Arc::new(AtomicBool::new(false)), uses_before_drop }
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.dropped.load(Acquire)
     }
 }
 
-/// Loads a value while another thread replaces it. A held value is not dropped; other values are.
-fn loaded_values_are_alive() {
-    let dropped = Arc::new(AtomicBool::new(false));
-    let never = Arc::new(AtomicBool::new(false));
-    let switch = Arc::new(Switch::new(Arc::new(Watched(Arc::clone(&dropped)))));
-    let first = ptr::from_ref::<Arc<Watched>>(&switch.load());
+/// Reports its drop.
+struct Watched(Watch);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.uses_before_drop.store(self.0.uses.load(Relaxed), Relaxed);
+        self.0.dropped.store(true, Release);
+    }
+}
+
+/// Readers load a value while another thread replaces it, and while `guards` hold an earlier value. A held value is not
+/// dropped; other values are, after their uses.
+fn loaded_values_are_alive(guards: usize, readers: usize) {
+    let (earlier, watch, never) = (Watch::new(), Watch::new(), Watch::new());
+    let switch = Arc::new(Switch::new(Arc::new(Watched(earlier.clone()))));
+    let guards: Vec<_> = (0..guards).map(|_| switch.load()).collect();
+    drop(switch.replace(Arc::new(Watched(watch.clone()))));
+    let first = ptr::from_ref::<Arc<Watched>>(&switch.load()).addr();
     let replacer = {
-        let (switch, never) = (Arc::clone(&switch), Arc::clone(&never));
+        let (switch, never) = (Arc::clone(&switch), never.clone());
         thread::spawn(move || drop(switch.replace(Arc::new(Watched(never)))))
     };
-    let first = first.addr();
-    let reader = {
-        let (switch, dropped) = (Arc::clone(&switch), Arc::clone(&dropped));
+    let readers = (0..readers).map(|_| {
+        let (switch, watch) = (Arc::clone(&switch), watch.clone());
         thread::spawn(move || {
             let guard = switch.load();
-            // Compares addresses, because with a planted bug an access to the value would touch freed memory.
             let holds_first = ptr::from_ref::<Arc<Watched>>(&guard).addr() == first;
-            let check = || assert!(!holds_first || !dropped.load(Acquire), "a loaded value was dropped");
+            let check = || assert!(!holds_first || !watch.is_dropped(), "a value outlives its uses");
             check();
-            thread::yield_now();
+            if holds_first {
+                watch.uses.fetch_add(1, Relaxed);
+            }
             check();
         })
-    };
-    reader.join().unwrap();
-    replacer.join().unwrap();
+    });
+    let threads: Vec<_> = readers.chain([replacer]).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(earlier.is_dropped(), guards.is_empty());
+    drop(guards);
     switch.reclaim();
-    assert!(dropped.load(Acquire), "a replaced value was kept");
-    assert!(!never.load(Acquire));
+    assert!(earlier.is_dropped() && watch.is_dropped(), "a replaced value was kept");
+    assert_eq!(watch.uses_before_drop.load(Relaxed), watch.uses.load(Relaxed), "a value outlives its uses");
+    assert!(!never.is_dropped());
 }
 
 #[test]
 fn a_loaded_value_is_not_dropped() {
-    model(3, loaded_values_are_alive);
+    model(3, || loaded_values_are_alive(0, 1));
+    model(2, || loaded_values_are_alive(0, 2));
 }
 
 #[test]
-#[should_panic(expected = "a loaded value was dropped")]
+fn more_loads_than_slots_go_on() {
+    model(3, || loaded_values_are_alive(SLOTS, 1));
+    model(2, || loaded_values_are_alive(SLOTS - 1, 2));
+    model(2, || loaded_values_are_alive(SLOTS, 2));
+}
+
+#[test]
+#[should_panic(expected = "a value outlives its uses")]
 fn planted_unchecked_hazard() {
     let _planting = plant(Bug::UncheckedHazard);
-    model(3, loaded_values_are_alive);
+    model(3, || loaded_values_are_alive(0, 1));
+}
+
+#[test]
+#[should_panic(expected = "a value outlives its uses")]
+fn planted_unfenced_hazard() {
+    let _planting = plant(Bug::UnfencedHazard);
+    model(3, || loaded_values_are_alive(0, 1));
+}
+
+#[test]
+#[should_panic(expected = "a value outlives its uses")]
+fn planted_relaxed_clear() {
+    let _planting = plant(Bug::RelaxedClear);
+    model(3, || loaded_values_are_alive(0, 1));
+}
+
+#[test]
+#[should_panic(expected = "a value outlives its uses")]
+fn planted_forgotten_slots() {
+    let _planting = plant(Bug::ForgottenSlots);
+    model(3, || loaded_values_are_alive(SLOTS, 1));
 }
 
 // ---- listing in the log ---------------------------------------------------------------------

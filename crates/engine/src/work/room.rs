@@ -26,8 +26,8 @@ const fn step_bytes(options: &Options) -> u64 {
 }
 
 impl Shard {
-    /// Releases a reserve memtable, which a writer found that does more than delete. The caller holds no view: as many as
-    /// can be held would wait here for a thread that loads one.
+    /// Releases a reserve memtable, which a writer found that does more than delete. The caller holds no view: it would
+    /// keep the memory of a replaced version while it waits here, and memory is short.
     ///
     /// # Errors
     /// `Full` when there is no room for another one; as for [`Shard::switch`].

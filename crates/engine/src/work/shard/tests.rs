@@ -92,14 +92,15 @@ fn nobody_writes_after_the_last_flush_has_begun() {
     assert!(matches!(reserved, Reserved::Full));
 }
 
-/// A switch lends 64 views at once. As many writers as that may wait for a thread that decides about memory, and that
-/// thread takes a view too.
+/// A view keeps the memory of its version, and a writer may wait long for a thread that decides about memory.
 #[test]
 fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
     let (listener, connector) = inprocess::listen(1).unwrap();
     let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
     let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
-    let db = Db::open(&[client], Options { write_buffer_bytes: 64 << 10, ..Options::default() }).unwrap();
+    // Without background threads, only the writer can hold a view.
+    let options = Options { write_buffer_bytes: 64 << 10, background_threads: 0, ..Options::default() };
+    let db = Db::open(&[client], options).unwrap();
     let [shard] = db.shards() else { panic!("one shard") };
     let put = || db.put(b"b", b"").unwrap();
     let put_if_absent = || {
@@ -119,15 +120,19 @@ fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
         db.delete(b"a").unwrap();
         let reserve = Arc::clone(&shard.tree.view.load().active);
         let known = Arc::strong_count(&reserve);
+        let view = Arc::downgrade(&shard.tree.view.load());
         let planner = shard.lock();
-        let all_but_one: Vec<_> = (0..63).map(|_| shard.tree.view.load()).collect();
         forebay_env::thread::beside(write, || {
             // The writer keeps the memtable, and waits for the planner.
             while Arc::strong_count(&reserve) == known {
-                drop(shard.tree.view.load());
                 std::thread::yield_now();
             }
-            drop((all_but_one, planner));
+            shard.tree.install(Arc::clone(&shard.tree.view.load().version), &[]);
+            while view.strong_count() > 0 {
+                shard.tree.view.reclaim();
+                std::thread::yield_now();
+            }
+            drop(planner);
         });
         assert!(!shard.tree.view.load().active.is_reserve);
     }
