@@ -169,6 +169,10 @@ struct Zombie {
     process: Process,
     calls: Calls,
     calls_left: u64,
+    /// The process that took it over found a group cut that may have been acknowledged.
+    may_lack_a_group: bool,
+    /// The numbers that the process found which took it over.
+    found: Vec<u64>,
 }
 
 struct Run {
@@ -372,7 +376,8 @@ impl Run {
         self.end_zombie();
         self.stage.set_process(&successor);
         let calls = self.recover(&successor);
-        self.zombie = Some(Zombie { process, calls, calls_left: ZOMBIE_CALLS });
+        let (found, may_lack_a_group) = (successor.found.clone(), successor.may_lack_a_group);
+        self.zombie = Some(Zombie { process, calls, calls_left: ZOMBIE_CALLS, may_lack_a_group, found });
         successor
     }
 
@@ -450,13 +455,12 @@ impl Run {
         }
     }
 
-    /// Ends the zombie. It can flush nothing from its memtables, and learns that it was taken over.
+    /// Ends the zombie. What it says is durable was so before it was taken over, even if it flushes now.
     fn end_zombie(&mut self) {
-        let Some(Zombie { process, mut calls, .. }) = self.zombie.take() else { return };
-        if calls.journal.has_more_than_durable() {
-            calls.flush(&process.db);
-            assert!(calls.journal.has_more_than_durable(), "a process flushed what another one had taken over");
-        }
+        let Some(Zombie { process, mut calls, may_lack_a_group, found, .. }) = self.zombie.take() else { return };
+        calls.flush(&process.db);
+        let is_there = may_lack_a_group || !calls.journal.lacks(&found);
+        assert!(is_there, "a process flushed what another one had taken over: {found:?}, {:?}", calls.journal);
         calls.release();
         self.report.add_calls(&calls);
         self.report.add_statistics(&process.db.statistics());
