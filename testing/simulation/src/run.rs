@@ -374,6 +374,8 @@ impl Run {
 
     fn taken_over(&mut self, process: Process, successor: Process) -> Process {
         self.end_zombie();
+        // A strike that comes where the zombie uses its storage would meet the successor.
+        process.store.iter().for_each(Store::forget_interrupt);
         self.stage.set_process(&successor);
         let calls = self.recover(&successor);
         let (found, may_lack_a_group) = (successor.found.clone(), successor.may_lack_a_group);
