@@ -8,6 +8,7 @@ use crate::habits::Habits;
 use crate::journal::{Journal, opened_at, published};
 use crate::model::{Model, Moment};
 use crate::operands::Operator;
+use crate::swarm::{Call, Event};
 use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Durability, Error, Snapshot, Syncing, WriteBatch, WriteOptions};
@@ -108,71 +109,68 @@ impl Calls {
 
     /// Makes one call of any kind, each time as another thread would.
     pub(crate) fn any_call(&mut self, db: &Db) {
-        set_turn(self.done as usize);
-        self.look_at_clock(db);
-        match self.random.below(200) {
-            0 => {
-                self.done += 1;
-                self.flush(db);
-            }
-            1 if self.random.one_in(1, 8) => {
-                self.done += 1;
-                let (lower, upper) = self.range();
-                let all = self.random.one_in(1, 2);
-                let bounds = if all { (None, None) } else { (Some(&lower[..]), Some(&upper[..])) };
-                let result = db.compact_range(bounds.0, bounds.1);
-                self.answered(result);
-            }
-            3..6 if self.habits.is_named => {
-                self.done += 1;
-                // A step that flushes waits for the log.
-                self.is_alone.store(true, Ordering::Relaxed);
-                self.sync(db);
-                self.is_alone.store(false, Ordering::Relaxed);
-            }
-            6 if self.random.one_in(1, 4) => {
-                self.done += 1;
-                self.pass_time(db);
-            }
-            7..9 if self.habits.has_storage() => {
-                self.done += 1;
-                self.checkpoint(db);
-            }
-            2 if self.random.one_in(1, 4) => {
-                self.done += 1;
-                self.is_alone.store(true, Ordering::Relaxed);
-                self.move_bound(db);
-                self.is_alone.store(false, Ordering::Relaxed);
-            }
-            _ => self.short_call(db),
-        }
+        self.make_one_of(|_| true, db);
     }
 
     /// Makes a call that waits for no background work, unless it is stalled.
     pub(crate) fn short_call(&mut self, db: &Db) {
+        self.make_one_of(Call::is_short, db);
+    }
+
+    fn make_one_of(&mut self, is_wanted: impl Fn(Call) -> bool, db: &Db) {
+        let mut random = Random::seeded(self.random.word());
+        let call = self.habits.swarm.call(&mut random, |call| is_wanted(call) && self.may_make(call));
+        self.make(call, db);
+    }
+
+    /// Whether the database has what the call is about.
+    fn may_make(&self, call: Call) -> bool {
+        match call {
+            Call::Merge => self.habits.operator.is_some(),
+            Call::DropSnapshot => !self.snapshots.is_empty(),
+            Call::Sync => self.habits.is_named,
+            Call::Checkpoint => self.habits.has_storage(),
+            Call::MoveBound => self.shards > 1,
+            _ => true,
+        }
+    }
+
+    fn make(&mut self, call: Call, db: &Db) {
         self.done += 1;
         set_turn(self.done as usize);
         self.look_at_clock(db);
-        match self.random.below(100) {
-            0..34 => self.put(db),
-            34..40 => self.merge(db),
-            40..44 => self.put_if(db),
-            44..53 => self.delete(db),
-            53..60 => self.batch(db),
-            60..78 => self.get(db),
-            78..82 => self.multi_get(db),
-            82..85 => self.scan(db),
-            85..88 => self.open_walker(db),
-            88 => self.delete_range(db),
-            89..91 => self.take_snapshot(db),
-            91..94 => self.read_snapshot(db),
-            94..96 if !self.snapshots.is_empty() => {
-                let at = self.random.below(self.snapshots.len() as u64) as usize;
-                self.snapshots.swap_remove(at);
-                self.forget();
-            }
-            _ => self.walk(),
+        match call {
+            Call::Put => self.put(db, None),
+            Call::PutExpiring => self.put_expiring(db),
+            Call::Merge => self.merge(db),
+            Call::PutIf => self.put_if(db),
+            Call::Delete => self.delete(db),
+            Call::Batch => self.batch(db),
+            Call::Get => self.get(db),
+            Call::MultiGet => self.multi_get(db),
+            Call::Scan => self.scan(db),
+            Call::OpenWalker => self.open_walker(db),
+            Call::Walk => self.walk(),
+            Call::DeleteRange => self.delete_range(db),
+            Call::TakeSnapshot => self.take_snapshot(db),
+            Call::ReadSnapshot => self.read_snapshot(db),
+            Call::DropSnapshot => self.drop_snapshot(),
+            Call::Flush => self.flush(db),
+            Call::CompactRange => self.compact_range(db),
+            // A step that flushes waits for the log.
+            Call::Sync => self.alone(|calls| calls.sync(db)),
+            Call::PassTime => self.pass_time(db),
+            Call::Checkpoint => self.checkpoint(db),
+            Call::MoveBound => self.alone(|calls| calls.move_bound(db)),
         }
+    }
+
+    /// Makes a call during which no step may run.
+    fn alone<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> T {
+        self.is_alone.store(true, Ordering::Relaxed);
+        let result = call(self);
+        self.is_alone.store(false, Ordering::Relaxed);
+        result
     }
 
     /// Returns the result, if there was one. A failure must be one that the run's faults explain.
@@ -206,7 +204,8 @@ impl Calls {
 
     fn value(&mut self) -> Vec<u8> {
         let (most, large) = (self.habits.value_bytes, self.habits.large_value_bytes);
-        let length = if self.random.one_in(1, 50) { large } else { self.random.below(most) };
+        let is_large = self.habits.swarm.happens(Event::LargeValue, &mut self.random);
+        let length = if is_large { large } else { self.random.below(most) };
         let mut value = vec![0; length as usize];
         self.random.fill(&mut value);
         value
@@ -215,23 +214,27 @@ impl Calls {
     /// Two keys in order, usually near each other.
     pub(crate) fn range(&mut self) -> (Vec<u8>, Vec<u8>) {
         let (a, b) = (self.key(), self.key());
-        let b = match self.random.below(40) {
-            0..20 => [&a[..], b"5"].concat(),
-            20..39 => [&a[..a.len() - a.len() / 8], b"6"].concat(),
-            _ => b,
+        let is_wide = self.habits.swarm.happens(Event::WideRange, &mut self.random);
+        let b = match self.random.one_in(1, 2) {
+            _ if is_wide => b,
+            true => [&a[..], b"5"].concat(),
+            false => [&a[..a.len() - a.len() / 8], b"6"].concat(),
         };
         if self.habits.order.compare(&a, &b).is_le() { (a, b) } else { (b, a) }
     }
 
-    fn put(&mut self, db: &Db) {
-        let (key, value) = (self.key(), self.value());
-        // Some values expire: at once, some time, or never.
-        let expiry_ms = match self.random.below(16) {
-            0 => Some(0),
-            1 => Some(u64::MAX),
-            2 | 3 => Some(self.clock.latest_ms() + self.random.below(MOST_LIFE_MS)),
-            _ => None,
+    /// Puts a value that expires at once, some time, or never.
+    fn put_expiring(&mut self, db: &Db) {
+        let expiry_ms = match self.random.below(4) {
+            0 => 0,
+            1 => u64::MAX,
+            _ => self.clock.latest_ms() + self.random.below(MOST_LIFE_MS),
         };
+        self.put(db, Some(expiry_ms));
+    }
+
+    fn put(&mut self, db: &Db, expiry_ms: Option<u64>) {
+        let (key, value) = (self.key(), self.value());
         let options = self.write_options();
         self.write(
             db,
@@ -251,7 +254,7 @@ impl Calls {
     }
 
     fn merge(&mut self, db: &Db) {
-        let Some(operator) = self.habits.operator else { return self.put(db) };
+        let Some(operator) = self.habits.operator else { return };
         let (key, operand) = (self.key(), self.operand());
         let options = self.write_options();
         self.write(
@@ -308,11 +311,11 @@ impl Calls {
 
     /// Draws the options of the next write.
     fn write_options(&mut self) -> WriteOptions {
-        let durability = match self.random.below(40) {
-            0 => Some(Durability::None),
-            1 => Some(Durability::Storage(Syncing::Sync)),
-            _ => None,
-        };
+        let is_other = self.habits.swarm.happens(Event::OtherDurability, &mut self.random);
+        let durability = is_other.then(|| match self.random.one_in(1, 2) {
+            true => Durability::None,
+            false => Durability::Storage(Syncing::Sync),
+        });
         let is_allowed = |durability: &Durability| match durability {
             Durability::None => self.habits.may_fail_late(),
             _ => self.habits.has_storage(),
@@ -463,15 +466,11 @@ impl Calls {
     /// Moves a bound between shards, or rebalances shards. Meanwhile no write changes the contents of the database.
     fn move_bound(&mut self, db: &Db) {
         let bounds = db.shard_bounds();
-        let shards = self.shards;
-        if shards == 1 {
-            return;
-        }
         if self.random.one_in(1, 4) {
             let result = db.rebalance();
             self.answered(result);
         } else {
-            let at = self.random.below((bounds.len() as u64 + 1).min(shards - 1)) as usize;
+            let at = self.random.below((bounds.len() as u64 + 1).min(self.shards - 1)) as usize;
             let to = self.key();
             let is_behind = |bound: &Vec<u8>| self.habits.order.compare(bound, &to).is_lt();
             let is_before = |bound: &Vec<u8>| self.habits.order.compare(&to, bound).is_lt();
@@ -494,6 +493,15 @@ impl Calls {
             self.journal.survives(&numbers);
             self.forget();
         }
+    }
+
+    /// Compacts the whole database, or a range of it.
+    fn compact_range(&mut self, db: &Db) {
+        let (lower, upper) = self.range();
+        let all = self.random.one_in(1, 2);
+        let bounds = if all { (None, None) } else { (Some(&lower[..]), Some(&upper[..])) };
+        let result = db.compact_range(bounds.0, bounds.1);
+        self.answered(result);
     }
 
     /// Logs what was written so far, which outlives the process once the call has returned. A process that was taken
@@ -522,6 +530,12 @@ impl Calls {
             self.snapshots.remove(0);
         }
         self.snapshots.push((db.snapshot(), self.model.now()));
+        self.forget();
+    }
+
+    fn drop_snapshot(&mut self) {
+        let at = self.random.below(self.snapshots.len() as u64) as usize;
+        self.snapshots.swap_remove(at);
         self.forget();
     }
 

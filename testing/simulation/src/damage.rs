@@ -25,6 +25,7 @@
 
 use crate::draw::{Drawn, Kept};
 use crate::store::Store;
+use crate::swarm::{Event, Swarm};
 use forebay_base::ErrorKind;
 use forebay_engine::Error;
 use forebay_env::Random;
@@ -116,6 +117,7 @@ struct State {
 /// See the module.
 pub(crate) struct Damage {
     kept: Kept,
+    swarm: Swarm,
     state: Mutex<State>,
 }
 
@@ -123,7 +125,7 @@ impl Damage {
     pub(crate) fn new(drawn: &Drawn, random: Random) -> Self {
         let counts = DamageCounts::default();
         let state = State { random, due_after: None, is_over: false, episode: None, is_met: false, counts };
-        Self { kept: drawn.kept, state: Mutex::new(state) }
+        Self { kept: drawn.kept, swarm: drawn.habits.swarm, state: Mutex::new(state) }
     }
 
     /// Plans that something is damaged after some more waits.
@@ -216,7 +218,8 @@ impl Damage {
     /// Damages storage, or a read, now and then when a process opens the database.
     pub(crate) fn damage_opening(&self, store: &Store, reader: Option<&Store>) {
         let mut state = lock(&self.state);
-        let comes = state.episode.is_none() && !state.is_over && state.random.one_in(1, 3);
+        let comes =
+            state.episode.is_none() && !state.is_over && self.swarm.happens(Event::DamageOfOpening, &mut state.random);
         drop(state);
         if comes {
             self.damage_storage(store, reader);

@@ -3,6 +3,7 @@
 
 use crate::habits::Habits;
 use crate::operands::Operator;
+use crate::swarm::Swarm;
 use forebay_base::KeyOrder;
 use forebay_engine::{
     CompactionPlace, CompactionStyle, Compression, Delegation, Durability, FlushOrder, FlushPlace, Gathering, Options,
@@ -107,6 +108,7 @@ impl Drawn {
 
 /// Draws the parameters of a seed.
 pub(crate) fn draw(random: &mut Random) -> Drawn {
+    let swarm = Swarm::drawn(&mut Random::seeded(random.clone().word()));
     let is_registered = random.one_in(1, 2);
     let copied = Kept::InCopies { is_registered };
     let kept = pick(random, [Kept::InMemory, Kept::InMemory, Kept::OnDisk, Kept::InObjects, copied]);
@@ -133,6 +135,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         },
         storage_fails: kept.has_storage() && random.one_in(1, 2),
         operator: pick(random, [None, Some(Operator::Append), Some(Operator::Separated), Some(Operator::Bracket)]),
+        swarm,
     };
     // A call inside the only step cannot wait for memory, or for the log that the step ships.
     let calls_inside = !may_be_full && !kept.has_copies() && random.one_in(1, 2);

@@ -1,6 +1,7 @@
 //! The character of a seed's calls.
 
 use crate::operands::Operator;
+use crate::swarm::Swarm;
 use forebay_base::KeyOrder;
 use forebay_engine::{Durability, Syncing};
 
@@ -24,6 +25,8 @@ pub(crate) struct Habits {
     pub(crate) storage_fails: bool,
     /// The operator that turns operands into values.
     pub(crate) operator: Option<Operator>,
+    /// How often each kind of call is made, and how often rare events happen.
+    pub(crate) swarm: Swarm,
 }
 
 impl Habits {

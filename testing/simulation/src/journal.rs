@@ -105,11 +105,6 @@ impl Journal {
             .unwrap_or(Moment::MAX)
     }
 
-    /// Whether there are writes that need not outlive the process.
-    pub(crate) fn has_more_than_durable(&self) -> bool {
-        self.shards.iter().any(|shard| shard.written.last().is_some_and(|last| last.number > shard.durable))
-    }
-
     /// Returns the contents of a database whose shards were recovered to `numbers`. With `may_lack_a_group`, they may
     /// lack the last group.
     pub(crate) fn recovered(

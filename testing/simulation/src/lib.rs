@@ -11,7 +11,8 @@
 //!                                                              a step under a call, a call under a step
 //! ```
 //!
-//! Everything depends on one seed: the operations, their interleaving, the network's disorder, and the faults. Where a
+//! Everything depends on one seed: the operations, their interleaving, the network's disorder, and the faults. Most seeds
+//! also draw how often each kind of call is made and how often each rare event happens (see `swarm`). Where a
 //! call waits for the network, a step of background work may run to its end (a version changes during a read). Where a
 //! step waits, calls may run (a flush meets writes). Interactions of two threads inside one memtable are covered by
 //! loom and shuttle, not here.
@@ -38,6 +39,7 @@
 //! | `operands` | the merge operators |
 //! | `clock` | the time of day by which keys expire |
 //! | `habits` | what calls a seed makes |
+//! | `swarm` | how often it makes each kind of call, and how often rare events happen |
 //! | `calls` | random calls, each checked against a model |
 //! | `checkpoints` | what must be found in checkpoints |
 //! | `keeping` | calls that make and drop checkpoints |
@@ -62,6 +64,7 @@ mod reads;
 mod run;
 mod stage;
 mod store;
+mod swarm;
 mod totals;
 mod walker;
 mod workers;

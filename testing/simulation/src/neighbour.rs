@@ -4,6 +4,7 @@
 //! The neighbour acts while somebody waits, so between any two messages of the database under test. That database
 //! borrows from it, lends to it, and must still work.
 
+use crate::swarm::{Event, Swarm};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::Link;
@@ -14,10 +15,6 @@ use std::time::Duration;
 
 /// The node whose memory the neighbour takes.
 const NODE: u32 = 1;
-/// The neighbour acts at one of this many waits, on average.
-const ACTS: u64 = 64;
-/// The neighbour is killed at one of this many acts, on average.
-const KILLS: u64 = 200;
 /// Maximum extents that the neighbour takes at a time.
 const MOST_TAKEN: u64 = 4;
 
@@ -40,6 +37,7 @@ struct Inside {
 /// See the module.
 pub(crate) struct Neighbour {
     network: SimNetwork,
+    swarm: Swarm,
     call_timeout: Duration,
     /// Locked while the neighbour is on the stack.
     inside: Mutex<Inside>,
@@ -49,9 +47,9 @@ pub(crate) struct Neighbour {
 
 impl Neighbour {
     /// Returns a neighbour whose calls may take up to `call_timeout`.
-    pub(crate) fn new(network: SimNetwork, random: Random, call_timeout: Duration) -> Self {
+    pub(crate) fn new(network: SimNetwork, swarm: Swarm, random: Random, call_timeout: Duration) -> Self {
         let inside = Mutex::new(Inside { random, process: None, has_left: false });
-        Self { network, call_timeout, inside, client: Mutex::default() }
+        Self { network, swarm, call_timeout, inside, client: Mutex::default() }
     }
 
     /// Returns the neighbour's session, if it has one.
@@ -62,10 +60,10 @@ impl Neighbour {
     /// Makes the neighbour do something now and then, unless it is already doing something.
     pub(crate) fn act(&self) {
         let Ok(mut inside) = self.inside.try_lock() else { return };
-        if inside.has_left || !inside.random.one_in(1, ACTS) {
+        if inside.has_left || !self.swarm.happens(Event::NeighbourActs, &mut inside.random) {
             return;
         }
-        let is_killed = inside.random.one_in(1, KILLS);
+        let is_killed = self.swarm.happens(Event::NeighbourDies, &mut inside.random);
         let is_over = |process: &mut Process| is_killed || process.client.check().is_err();
         if let Some(process) = inside.process.take_if(is_over) {
             process.link.close();

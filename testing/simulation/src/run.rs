@@ -7,6 +7,7 @@ use crate::draw::{Drawn, NAME, draw};
 use crate::model::Model;
 use crate::stage::{Process, Stage, Strike};
 use crate::store::Store;
+use crate::swarm::{Call, Event};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Statistics};
 use forebay_env::thread::set_turn;
@@ -26,26 +27,16 @@ const MOST_COMPACTIONS: u64 = 50;
 /// short. A log is several times as long as the longest version was.
 const OWN_BYTES: u64 = 512 << 10;
 
-/// Calls between two faults of a storage that fails, on average.
-const FAULTLESS_CALLS: u64 = 200;
-/// Calls between two reopenings of such a storage, on average.
-const CALLS_BEFORE_RESTART: u64 = 1000;
-/// Calls between two restarts of lost nodes, on average.
-const CALLS_BEFORE_NODES: u64 = 200;
-/// Calls between two reads of a checkpoint, on average.
-const CALLS_BEFORE_READERS: u64 = 100;
 /// Tries to read a checkpoint.
 const TRIES_TO_READ: usize = 200;
 /// Tries to drop a clone, one a second.
 const TRIES_TO_DROP: usize = 20;
-/// Calls until something is damaged, and calls until the damage meets a strike or ends, on average.
-const CALLS_BEFORE_DAMAGE: u64 = 120;
-const CALLS_OF_DAMAGE: u64 = 100;
 /// Time within which failed background work is tried again.
 const UNTIL_TRIED_AGAIN: Duration = Duration::from_millis(400);
 /// Tries to repair damaged copies.
 const TRIES_TO_MEND: usize = 50;
-/// Maximum number of deliberate faults of a database with copies.
+/// Ordinary maximum number of deliberate faults, and of those of a database with copies.
+const MOST_FAULTS: u64 = 3;
 const MOST_FAULTS_OF_COPIES: u64 = 12;
 /// Maximum number of waits, and of operations of the storage, before a strike.
 const STRIKES_WITHIN: u64 = 60;
@@ -178,6 +169,10 @@ struct Zombie {
     process: Process,
     calls: Calls,
     calls_left: u64,
+    /// The process that took it over found a group cut that may have been acknowledged.
+    may_lack_a_group: bool,
+    /// The numbers that the process found which took it over.
+    found: Vec<u64>,
 }
 
 struct Run {
@@ -208,7 +203,8 @@ impl Run {
         let stage = Stage::new(random.word(), drawn.clone());
         let operations = options.operations;
         let (is_named, has_copies) = (drawn.habits.is_named, drawn.kept.has_copies());
-        let mut faults: Vec<_> = (0..1 + random.below(if has_copies { MOST_FAULTS_OF_COPIES } else { 3 }))
+        let planned = 1 + random.below(if has_copies { MOST_FAULTS_OF_COPIES } else { MOST_FAULTS });
+        let mut faults: Vec<_> = (0..planned * drawn.habits.swarm.factor(Event::Strike))
             .map(|_| {
                 let at = operations / 8 + random.below(operations * 3 / 4 + 1);
                 let fault = match random.below(if is_named { 8 } else { 2 }) {
@@ -234,15 +230,15 @@ impl Run {
             if self.faults.last().is_some_and(|fault| fault.0 <= made) {
                 self.fault();
             }
-            if self.random.one_in(1, 64) {
+            if self.happens(Event::Step) {
                 self.stage.step(&process.db);
             }
-            if self.drawn.habits.storage_fails && self.random.one_in(1, FAULTLESS_CALLS) {
+            if self.drawn.habits.storage_fails && self.happens(Event::StorageFault) {
                 process.store.iter().for_each(|store| store.fail_soon(&mut self.random));
             }
             self.stage.call(|calls| calls.any_call(&process.db));
             made += 1;
-            if self.drawn.kept.is_stored() && self.random.one_in(1, CALLS_BEFORE_READERS) {
+            if self.drawn.kept.is_stored() && self.happens(Event::CheckpointIsRead) {
                 self.stage.read_some_checkpoint();
             }
             self.let_zombie_act();
@@ -250,7 +246,7 @@ impl Run {
             if self.drawn.rots {
                 self.rot(&process);
             }
-            if self.drawn.kept.has_copies() && self.random.one_in(1, CALLS_BEFORE_NODES) {
+            if self.drawn.kept.has_copies() && self.happens(Event::NodesReturn) {
                 self.stage.bring_nodes_back(&mut process);
             }
         }
@@ -262,6 +258,10 @@ impl Run {
         self.report.fingerprint = self.stage.network.fingerprint();
         self.expect_whole_run();
         self.report
+    }
+
+    fn happens(&mut self, event: Event) -> bool {
+        self.drawn.habits.swarm.happens(event, &mut self.random)
     }
 
     /// Begins calls on a database that was opened with the contents of the model.
@@ -315,11 +315,12 @@ impl Run {
 
     /// Begins damage. While something is damaged, strikes the process so that the database is opened, or ends the damage.
     fn rot(&mut self, process: &Process) {
+        let swarm = self.drawn.habits.swarm;
         if !self.stage.damage.is_under_way() {
-            if self.chance.one_in(1, CALLS_BEFORE_DAMAGE) {
+            if swarm.happens(Event::Damage, &mut self.chance) {
                 self.stage.damage.come_soon();
             }
-        } else if self.chance.one_in(1, CALLS_OF_DAMAGE) {
+        } else if swarm.happens(Event::DamageEnds, &mut self.chance) {
             match self.chance.below(4) {
                 0 => self.stage.strike(Strike::Kill),
                 1 => self.stage.strike(Strike::TakeOver),
@@ -367,18 +368,21 @@ impl Run {
     /// Whether somebody gives up a process that lost a node or lacks copies. A database may not notice the loss of a node
     /// that holds little or nothing of it.
     fn is_given_up(&mut self, process: &Process) -> bool {
-        self.random.one_in(1, 500) && (!self.stage.lives_on(process) || process.db.missing_copies() > 0)
+        self.happens(Event::GivingUp) && (!self.stage.lives_on(process) || process.db.missing_copies() > 0)
     }
 
     /// Whether somebody reopens a storage that fails. That may be necessary.
     fn is_restarted(&mut self) -> bool {
-        self.drawn.habits.storage_fails && self.random.one_in(1, CALLS_BEFORE_RESTART)
+        self.drawn.habits.storage_fails && self.happens(Event::Reopening)
     }
 
     fn taken_over(&mut self, process: Process, successor: Process) -> Process {
+        // A strike that comes where the zombie uses its storage would meet the successor.
+        process.store.iter().for_each(Store::forget_interrupt);
         self.stage.set_process(&successor);
         let calls = self.recover(&successor);
-        self.zombie = Some(Zombie { process, calls, calls_left: ZOMBIE_CALLS });
+        let (found, may_lack_a_group) = (successor.found.clone(), successor.may_lack_a_group);
+        self.zombie = Some(Zombie { process, calls, calls_left: ZOMBIE_CALLS, may_lack_a_group, found });
         successor
     }
 
@@ -456,13 +460,12 @@ impl Run {
         }
     }
 
-    /// Ends the zombie. It can flush nothing from its memtables, and learns that it was taken over.
+    /// Ends the zombie. What it says is durable was so before it was taken over, even if it flushes now.
     fn end_zombie(&mut self) {
-        let Some(Zombie { process, mut calls, .. }) = self.zombie.take() else { return };
-        if calls.journal.has_more_than_durable() {
-            calls.flush(&process.db);
-            assert!(calls.journal.has_more_than_durable(), "a process flushed what another one had taken over");
-        }
+        let Some(Zombie { process, mut calls, may_lack_a_group, found, .. }) = self.zombie.take() else { return };
+        calls.flush(&process.db);
+        let is_there = may_lack_a_group || !calls.journal.lacks(&found);
+        assert!(is_there, "a process flushed what another one had taken over: {found:?}, {:?}", calls.journal);
         calls.release();
         self.report.add_calls(&calls);
         self.report.add_statistics(&process.db.statistics());
@@ -618,12 +621,16 @@ impl Run {
         assert!(flushes >= 2 && compactions >= 3, "too little went on: {:?}", self.report);
         assert!(compactions <= MOST_COMPACTIONS * flushes, "compactions without end: {:?}", self.report);
         let CheckpointCounts { made, dropped, read } = self.report.checkpoints;
-        let has_checkpoints = made > 0 && dropped > 0 && read > 0;
-        assert!(has_checkpoints || !self.drawn.kept.is_stored(), "no checkpoints: {:?}", self.report);
-        // A storage that fails may be reopened before a planned fault comes. One of several copies may be lost.
         let Drawn { habits, kept, .. } = &self.drawn;
+        let has_checkpoints = made > 0 && dropped > 0;
+        let wants_checkpoints = kept.is_stored() && habits.swarm.makes(Call::Checkpoint);
+        assert!(has_checkpoints || !wants_checkpoints, "no checkpoints: {:?}", self.report);
+        let wants_readers = wants_checkpoints && habits.swarm.factor(Event::CheckpointIsRead) > 0;
+        assert!(read > 0 || !wants_readers, "no checkpoint was read: {:?}", self.report);
+        // A storage that fails may be reopened before a planned fault comes. One of several copies may be lost.
         let has_faults = crashes + kills + takeovers > 0 || habits.storage_fails || kept.has_copies();
-        assert!(has_faults && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);
+        let wants_faults = habits.swarm.factor(Event::Strike) > 0;
+        assert!(has_faults && recoveries + losses > 0 || !wants_faults, "nothing went wrong: {:?}", self.report);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::journal::opened_at;
 use crate::model::Model;
 use crate::neighbour::Neighbour;
 use crate::store::Store;
+use crate::swarm::Event;
 use crate::workers::{WorkerStrike, Workers};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options, StoredDatabase};
@@ -198,7 +199,7 @@ impl Stage {
         let clock = Arc::new(DayClock::new(network.clock(), time_ms));
         let neighbour = drawn.has_neighbour.then(|| {
             let random = Random::seeded(seed.wrapping_add(1));
-            Arc::new(Neighbour::new(network.clone(), random, CALL_TIMEOUT))
+            Arc::new(Neighbour::new(network.clone(), drawn.habits.swarm, random, CALL_TIMEOUT))
         });
         let damage = Damage::new(&drawn, Random::seeded(seed.wrapping_add(2)));
         let stage = Self {
@@ -525,7 +526,8 @@ impl Stage {
         let store = self.store();
         let nonce = {
             let mut inside = lock(&self.inside);
-            if self.drawn.habits.storage_fails && inside.random.one_in(1, 4) {
+            let swarm = self.drawn.habits.swarm;
+            if self.drawn.habits.storage_fails && swarm.happens(Event::StorageFaultOfOpening, &mut inside.random) {
                 store.iter().for_each(|store| store.fail_soon(&mut inside.random));
             }
             inside.random.word()
@@ -738,7 +740,7 @@ impl Stage {
         if inside.a_worker_sleeps || inside.next_renewal == Nanos::MAX {
             return;
         }
-        match self.workers.strike(&mut inside.random) {
+        match self.workers.strike(&self.drawn.habits.swarm, &mut inside.random) {
             Some(WorkerStrike::Kill) => self.workers.kill(),
             Some(WorkerStrike::Stop(time)) => {
                 inside.a_worker_sleeps = true;
@@ -785,13 +787,14 @@ impl Stage {
             drop(inside);
             return self.strike_inside(strike);
         }
-        let chance = match running {
+        let event = match running {
             Running::Call if self.drawn.calls_hold_locks() => return,
-            Running::Call => 16,
-            Running::Step if self.drawn.calls_inside && inside.calls_left > 0 => 2,
+            Running::Call => Event::StepInsideCall,
+            Running::Step if self.drawn.calls_inside && inside.calls_left > 0 => Event::CallInsideStep,
             _ => return,
         };
-        if inside.is_alone.load(Ordering::Relaxed) || !inside.random.one_in(1, chance) {
+        let is_alone = inside.is_alone.load(Ordering::Relaxed);
+        if is_alone || !self.drawn.habits.swarm.happens(event, &mut inside.random) {
             return;
         }
         let Some(db) = inside.process.as_ref().map(|process| process.db.clone()) else { return };

@@ -8,6 +8,7 @@
 //! so long that its jobs are given to others and its sessions lapse, and then continues as if nothing had happened.
 
 use crate::store::Store;
+use crate::swarm::{Event, Swarm};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::Link;
@@ -21,9 +22,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 type Sessions = Arc<Mutex<Vec<(Arc<dyn Link>, Arc<MemoryClient>)>>>;
-
-/// A worker is struck at one of this many of its waits, on average.
-const STRIKES: u64 = 2000;
 
 /// What strikes a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +106,8 @@ impl Workers {
     }
 
     /// Draws what strikes the worker that is waiting for the network now, if anything does.
-    pub(crate) fn strike(&self, random: &mut Random) -> Option<WorkerStrike> {
-        if lock(&self.busy).is_none() || !random.one_in(1, STRIKES) {
+    pub(crate) fn strike(&self, swarm: &Swarm, random: &mut Random) -> Option<WorkerStrike> {
+        if lock(&self.busy).is_none() || !swarm.happens(Event::WorkerStrike, random) {
             return None;
         }
         match random.one_in(1, 2) {

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 /// Number of seeds to try.
 const SEEDS: u64 = 400;
 /// Seeds that together show all bugs. They are tried first, beginning with the seed that shows the most.
-const SHOWN_BY: [u64; 15] = [75, 61, 42, 60, 52, 23, 79, 5, 28, 10, 66, 9, 89, 6, 82];
+const SHOWN_BY: [u64; 13] = [61, 75, 42, 5, 52, 60, 9, 49, 14, 23, 1, 28, 27];
 const OPERATIONS: u64 = 5000;
 const IMAGES: u64 = 30;
 const THREADS: usize = 2;

@@ -164,8 +164,8 @@ impl FileLog {
 
     fn usable(&self) -> Result<MutexGuard<'_, Writer>> {
         let writer = lock(&self.writer);
-        match &writer.broken {
-            Some(error) => Err(error.clone()),
+        match writer.broken.clone().or_else(|| self.group.failure()) {
+            Some(error) => Err(error),
             None => Ok(writer),
         }
     }
@@ -301,7 +301,7 @@ impl Log for FileLog {
     }
 
     fn failure(&self) -> Option<Error> {
-        lock(&self.writer).broken.clone()
+        self.usable().err()
     }
 
     fn trim(&self, position: Position) -> Result<u64> {

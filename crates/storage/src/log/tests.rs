@@ -7,6 +7,7 @@ use crate::objects::{MemoryObjects, ObjectFault, ObjectStorage, PutMode};
 use crate::options::StorageOptions;
 use crate::store::Storage;
 use forebay_base::{ErrorKind, checksum};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// A log whose segments hold two frames of 100 bytes or one of 250.
@@ -130,6 +131,23 @@ fn one_read_that_is_wrong_cuts_nothing_of_a_log() {
         damaged += opener.rotten_reads().iter().filter(|read| *read == path).count();
     }
     assert!(damaged > 0);
+}
+
+/// Nobody knows what a sync has done that panicked. Nobody waits for it, and none that comes later succeeds.
+#[test]
+fn a_log_whose_sync_panics_fails_from_then_on() {
+    let (disk, name, in_files) = short_segments();
+    let objects = MemoryObjects::new();
+    let in_objects = ObjectLog::create(Arc::new(objects.clone()), &name, 7, ObjectLogOptions::default()).unwrap();
+    disk.interrupt_at(disk.steps() + 1, || panic!("planted"));
+    objects.interrupt_at(objects.steps(), || panic!("planted"));
+    for log in [&in_files as &dyn Log, &in_objects] {
+        let end = log.append(0, 1, &[1; 100]).unwrap();
+        assert!(std::panic::catch_unwind(AssertUnwindSafe(|| log.sync(end))).is_err());
+        assert_eq!(log.sync(end).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(log.append(0, 2, &[2; 100]).unwrap_err().kind(), ErrorKind::Io);
+        assert!(log.failure().is_some() && log.durable() == 0);
+    }
 }
 
 /// A put whose reply was lost is made again, and the writer reads what it put.
