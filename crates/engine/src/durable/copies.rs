@@ -148,6 +148,10 @@ pub(crate) fn copy_into(
     let source = segment.served();
     let mut others: Vec<_> = segment.copies().filter(|other| !std::ptr::eq(*other, source)).chain(left).collect();
     let mut sources = vec![source];
+    if used.is_log(segment.id()) {
+        // Alone, a log with a damaged record looks like one that ends there.
+        sources.append(&mut others);
+    }
     let mut to = Pipeline::new(copy.remote().background().map_err(NotHeld::Itself)?);
     let mut from = SideBySide::new(&sources, used, 0);
     let mut done = 0;
@@ -163,11 +167,13 @@ pub(crate) fn copy_into(
                 continue;
             }
         };
-        if piece.is_damaged() && !others.is_empty() {
+        if piece.is_damaged() {
             segment.remote().serving().suspect();
-            sources.append(&mut others);
-            from = SideBySide::new(&sources, used, done);
-            continue;
+            if !others.is_empty() {
+                sources.append(&mut others);
+                from = SideBySide::new(&sources, used, done);
+                continue;
+            }
         }
         let (bytes, lost) = piece.mended();
         if let Some(lost) = lost.first() {

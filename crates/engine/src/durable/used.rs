@@ -44,6 +44,11 @@ impl Used {
         }
     }
 
+    /// Whether a segment is a part of the log.
+    pub(crate) fn is_log(&self, id: SegmentId) -> bool {
+        self.log_parts.contains(&id)
+    }
+
     /// Whether it matters that bytes of a segment are damaged; `is_mendable` if another copy has them whole.
     pub(crate) fn matters(&self, segment: &Segment, at: &Range<u64>, is_mendable: bool) -> bool {
         let is_in_span = || {
@@ -51,8 +56,6 @@ impl Used {
             spans.iter().any(|span| span.start < at.end && at.start < span.end)
         };
         // A log ends where its writer did, even in the middle of a record.
-        segment.info().kind == SegmentKind::TableImage
-            || is_mendable && self.log_parts.contains(&segment.id())
-            || is_in_span()
+        segment.info().kind == SegmentKind::TableImage || is_mendable && self.is_log(segment.id()) || is_in_span()
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::Db;
 use crate::durable::log::tests::{TIMEOUT, VALUE, nodes_of, open, open_copies, open_with, shard, start, step};
 use crate::remote::members::Tried;
+use crate::remote::pipeline::read_range;
 use forebay_env::thread::set_turn;
 use forebay_fabric::Traffic;
 use forebay_fabric::sim::{SimNetwork, SimOptions};
@@ -258,4 +259,42 @@ fn damage_is_judged_once() {
         assert!(remote.goes_on(&judged, at, &mut Tried::default()));
         assert!(remote.serves_around_damage(&judged));
     }
+}
+
+/// A node rots while its copy of the log is written once more to the other one, which has everything.
+#[test]
+fn damage_of_a_log_is_not_copied_over_a_whole_one() {
+    set_turn(1);
+    let network = start(&NODES);
+    let db = open(&network, &NODES);
+    for number in 0..20u8 {
+        db.put(&[number], &VALUE).unwrap();
+    }
+    let tree = &shard(&db).0.tree;
+    let version = Arc::clone(&tree.view.load().version);
+    let used = Used::by([&version.version]);
+    let part = version.version.log_parts().next().unwrap().segment;
+    let segment = version.segment(part).unwrap();
+    let source = segment.served();
+    let other = segment.copies().find(|copy| !std::ptr::eq(*copy, source)).unwrap();
+    let read = |copy: &Segment| {
+        let mut endpoint = copy.remote().background().unwrap();
+        read_range(&mut endpoint, copy.at(0).unwrap(), copy.info().length).unwrap()
+    };
+    // The same memory, held once more.
+    let held = |copy: &Segment| {
+        let member = copy.remote().member();
+        let remote = tree.remote.active().find(|remote| remote.member() == member).unwrap();
+        remote.hold(part, copy.info()).unwrap().unwrap()
+    };
+    let whole = read(other);
+    assert_eq!(read(source), whole);
+    let mut writes = Pipeline::new(source.remote().background().unwrap());
+    writes.write(&held(source), 0, &[!whole[0]]).unwrap();
+    writes.drain().unwrap();
+    assert_ne!(read(source), whole);
+    let copy = held(other);
+    copy_into(segment, &copy, Some(&copy), &used, IfDamaged::Copy).unwrap();
+    assert_eq!(read(other), whole);
+    assert!(segment.remote().serving().is_suspected());
 }
