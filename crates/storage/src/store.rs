@@ -157,7 +157,8 @@ impl Storage {
         })
     }
 
-    /// Opens the log under `name` for reading. A log that was never begun is empty.
+    /// Opens the log under `name` for reading. A log that seems never to have begun has no segments
+    /// ([`LogReader::bad_begin`]).
     ///
     /// # Errors
     /// `Corrupt`, naming the place where something that was durable is damaged; those of the storage.

@@ -159,6 +159,9 @@ impl Place {
     pub(crate) fn open_log(&self, log: LogName, recovery: Recovery) -> Result<LogReader> {
         let name = self.log(log)?;
         let reader = self.storage.open_log(&name, recovery)?;
+        if let Some(damage) = reader.bad_begin() {
+            return Err(Error::from(damage.clone()).and("it had begun, as a commit names the log"));
+        }
         if reader.segments() == 0 {
             return Err(Error::corrupt(format!(
                 "the log {name} is missing: a commit names it, and nothing of it is there"

@@ -288,6 +288,53 @@ fn the_end_of_a_log_that_another_one_continues_is_not_cut() {
     process.kill(db);
 }
 
+/// The frames of a log were lost to a power failure, and its header is damaged: the log seems never to have begun. The commit
+/// that names it shows that it had, and the error names the file. Once that is repaired, the database opens.
+#[test]
+fn a_log_that_a_commit_names_is_damaged_where_it_seems_never_to_have_begun() {
+    type Harm<'h> = &'h dyn Fn(&SimDisk);
+    let disk = SimDisk::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_disk(&disk.handle(), 1), Syncing::Sync));
+    db.put(b"a", b"value").unwrap();
+    process.kill(db);
+    let path = format!("db/log/{:020}/{:020}/{:020}.log", 1, 1, 1);
+    // What the power failure leaves: a header (40 bytes), and room.
+    let file = disk.open(&path, true).unwrap();
+    file.write_at(40, &vec![0; file.length().unwrap() as usize - 40]).unwrap();
+    let harms: [(Harm<'_>, [&str; 2]); 4] = [
+        (&|disk| disk.flip(&path, 1, 1).unwrap(), [&path, "it had begun, as a commit names the log"]),
+        (&|disk| disk.open(&path, true).unwrap().truncate(40).unwrap(), [&path, "it ends after its header"]),
+        (
+            &|disk| disk.open(&path, true).unwrap().truncate(0).unwrap(),
+            [&path, "it had begun, as a commit names the log"],
+        ),
+        (&|disk| disk.remove(&path).unwrap(), ["the log db/log/", "is missing"]),
+    ];
+    for (harm, said) in harms {
+        let disk = disk.duplicate();
+        harm(&disk);
+        let storage = of_disk(&disk, 2);
+        let report = StoredDatabase::new(&storage, "db").unwrap().verify(&mut |_| ()).unwrap();
+        assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+        let refused = Process::with_empty_memory().try_open(options(&storage, Syncing::Sync)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+        for told in [refused.to_string(), format!("{:?}", report.problems)] {
+            assert!(said.iter().all(|part| told.contains(part)), "{told}");
+        }
+        // It can be dropped all the same.
+        Db::destroy_stored(&storage, &[], "db").unwrap();
+    }
+    let storage = of_disk(&disk, 2);
+    disk.flip(&path, 1, 1).unwrap();
+    Process::with_empty_memory().try_open(options(&storage, Syncing::Sync)).unwrap_err();
+    disk.flip(&path, 1, 1).unwrap();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    assert_eq!(db.recovery().unwrap().cuts, []);
+    process.kill(db);
+}
+
 #[test]
 fn a_log_in_objects_that_is_missing_is_found() {
     let objects = MemoryObjects::new();

@@ -424,8 +424,9 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         }
         disk.sync_folder(folder)?;
     }
-    let Some(last) = last_segment(&*disk, folder)? else {
-        return Ok(LogReader::new(Source::Files(disk, folder.to_owned()), Vec::new(), None, None));
+    let last = match last_segment(&*disk, folder)? {
+        Ok(last) => last,
+        Err(bad_begin) => return Ok(LogReader::of_nothing(Source::Files(disk, folder.to_owned()), bad_begin)),
     };
     let (object, last, cut) = match recovery {
         Recovery::Look => last.cut(),
@@ -437,8 +438,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         // Of several processes that recover the log, the first one decides where it ends.
         Recovery::Seal if finish(&*disk, folder, &last.scan)? => last.cut(),
         Recovery::Seal => {
-            let gone = || Error::corrupt(path_in(folder, END), "it was there a moment ago");
-            last_segment(&*disk, folder)?.ok_or_else(gone)?.cut()
+            let gone = |_| Error::corrupt(path_in(folder, END), "it was there a moment ago");
+            last_segment(&*disk, folder)?.map_err(gone)?.cut()
         }
     };
     let mut parts = Vec::new();
@@ -461,19 +462,24 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     Ok(LogReader::new(Source::Files(disk, folder.to_owned()), parts, Some((object, last)), cut))
 }
 
-/// The last segment of a log whose writer may continue; `None` when the log never began.
+/// A segment that may be the last one, or why it seems never to have begun.
+type Begun<Cause> = std::result::Result<Last, Cause>;
+
+/// The last segment of a log whose writer may continue. When the log seems never to have begun, what is wrong with the file
+/// of its first segment, if there is one.
 ///
 /// Folder and segment are not read at one moment. So a frame written meanwhile may seem to be missing although a later one
 /// says that it was durable, and so may a segment that began meanwhile. A second read of both finds it: only what is found
-/// twice is damage. The same holds for a torn end: a read may return wrong bytes, and what is cut is lost.
-fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
+/// twice is damage. The same holds for a torn end, as a read may return wrong bytes, and what is cut is lost. And it holds
+/// for a log that seems never to have begun.
+fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Begun<Option<Error>>> {
     let mut found = None;
     loop {
         let last = look(disk, folder);
         let bad = match &last {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Some(error.to_string()),
-            Ok(Some(Last { scan, .. })) => scan.bad.as_ref().map(|cause| format!("{} {cause}", scan.end)),
-            _ => None,
+            Ok(Ok(Last { scan, .. })) => scan.bad.as_ref().map(|cause| format!("{} {cause}", scan.end)),
+            Ok(Err(bad_begin)) => Some(bad_begin.as_ref().map_or_else(String::new, Error::to_string)),
+            Err(error) => (error.kind() == ErrorKind::Corrupt).then(|| error.to_string()),
         };
         if bad.is_none() || bad == found {
             return last;
@@ -482,48 +488,36 @@ fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     }
 }
 
-fn look(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
+fn look(disk: &dyn Disk, folder: &str) -> Result<Begun<Option<Error>>> {
     let end = path_in(folder, END);
     if disk.exists(&end)? {
         // The file was synced before it got its name.
-        let last =
-            found(disk, &end, true)?.ok_or_else(|| Error::corrupt(&end, "it is cut off, or its header is damaged"))?;
-        return if last.scan.bad.is_some() { Err(last.scan.damage(&end)) } else { last.checked().map(Some) };
+        let last = found(disk, &end, true)?.map_err(|cause| Error::corrupt(&end, cause))?;
+        return if last.scan.bad.is_some() { Err(last.scan.damage(&end)) } else { last.checked().map(Ok) };
     }
     let mut numbers = source::files(disk, folder)?;
-    let Some(newest) = numbers.pop() else { return Ok(None) };
+    let Some(newest) = numbers.pop() else { return Ok(Err(None)) };
     let path = segment_path(folder, newest);
-    if let Some(last) = found(disk, &path, false)? {
-        return last.checked().map(Some);
-    }
+    let cause = match found(disk, &path, false)? {
+        Ok(last) => return last.checked().map(Ok),
+        Err(cause) => cause,
+    };
     if newest == 1 {
-        return Ok(None);
+        return Ok(Err(Some(Error::corrupt(path, cause))));
     }
     // This segment seems never to have begun. Then the log ends in the previous one, which is kept, with its room, until the
     // next has begun.
     let before = segment_path(folder, newest - 1);
     match numbers.pop() {
         Some(number) if number == newest - 1 => match found(disk, &before, false)? {
-            Some(last) if last.is_cut_off() => {
+            Ok(last) if last.is_cut_off() => {
                 last.scan.check_tail(&before)?;
-                Err(damaged_begin(disk, path))
+                Err(Error::corrupt(path, format!("{cause}; it had begun, as the segment before it is cut off")))
             }
-            Some(last) => last.checked().map(Some),
-            None => Err(Error::corrupt(before, "it is cut off, and another segment was begun after it")),
+            Ok(last) => last.checked().map(Ok),
+            Err(cause) => Err(Error::corrupt(before, format!("{cause}; another segment was begun after it"))),
         },
         _ => Err(Error::corrupt(before, "it is missing, and what was begun after it is empty")),
-    }
-}
-
-/// The error for a last segment that had begun, and has no header or no room.
-fn damaged_begin(disk: &dyn Disk, path: String) -> Error {
-    match read_file(disk, &path) {
-        Ok(bytes) => {
-            let cause = SegmentHeader::decode(&bytes).err();
-            let cause = cause.map_or_else(|| "it ends after its header".to_owned(), |cause| cause.to_string());
-            Error::corrupt(path, format!("{cause}; it had begun, as the segment before it is cut off"))
-        }
-        Err(error) => error,
     }
 }
 
@@ -567,23 +561,24 @@ impl Last {
     }
 }
 
-/// A segment that may be the last one; `None` when it never began.
+/// A segment that may be the last one, or why it seems never to have begun: it has no header, or no room.
 ///
 /// # Errors
 /// `Corrupt` when its header is damaged: frames are written only after the header is synced; `Unsupported` when a newer
 /// build wrote it.
-fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Option<Last>> {
+fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Begun<String>> {
     let bytes = read_file(disk, path)?;
     let frames = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
     match Scan::new(&bytes) {
         Ok(scan) if !frames.is_empty() => {
-            Ok(Some(Last { scan, is_end, bytes: frames.len() as u64, path: path.to_owned() }))
+            Ok(Ok(Last { scan, is_end, bytes: frames.len() as u64, path: path.to_owned() }))
         }
         Err(cause) if cause.kind() == ErrorKind::Unsupported || frames.iter().any(|byte| *byte != 0) => {
             Err(Error::decode(path, &cause))
         }
-        // Not synced: there is no room, or no header.
-        _ => Ok(None),
+        // Not synced.
+        Ok(_) => Ok(Err("it ends after its header".to_owned())),
+        Err(cause) => Ok(Err(cause.to_string())),
     }
 }
 

@@ -36,8 +36,9 @@ pub struct LogReader {
     log: u64,
     /// All segments except the last.
     parts: Vec<Part>,
-    /// Name and frames of the last segment; `None` when the log never began.
+    /// Name and frames of the last segment; `None` when the log seems never to have begun.
     last: Option<(String, Vec<Frame>)>,
+    bad_begin: Option<Error>,
     begin: Position,
     end: Position,
     cut: Option<Cut>,
@@ -58,7 +59,13 @@ impl LogReader {
         let span = |(_, last): &(String, Scan)| (last.header.log, last.header.start, last.end);
         let (log, start, end) = last.as_ref().map_or((0, 0, 0), span);
         let begin = parts.first().map_or(start, |part| part.start);
-        Self { source, log, parts, last: last.map(|(object, last)| (object, last.frames)), begin, end, cut }
+        let last = last.map(|(object, last)| (object, last.frames));
+        Self { source, log, parts, last, bad_begin: None, begin, end, cut }
+    }
+
+    /// Makes a reader of a log that seems never to have begun.
+    pub(super) fn of_nothing(source: Source, bad_begin: Option<Error>) -> Self {
+        Self { bad_begin, ..Self::new(source, Vec::new(), None, None) }
     }
 
     /// Where the log began when it was opened: everything before was trimmed. A caller that needs more has lost it.
@@ -79,10 +86,18 @@ impl LogReader {
         self.cut.as_ref()
     }
 
-    /// Number of segments; none when the log never began.
+    /// Number of segments; none when the log seems never to have begun.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.parts.len() + usize::from(self.last.is_some())
+    }
+
+    /// Why the first segment does not count, when that is all there is of the log: its file has no header, or no room. What
+    /// a power failure leaves of a log that was about to begin looks like that. If the caller knows that the log had
+    /// begun, this `Corrupt` error is what is wrong with it.
+    #[must_use]
+    pub const fn bad_begin(&self) -> Option<&Error> {
+        self.bad_begin.as_ref()
     }
 
     /// Where a segment, counted from zero, begins and ends.

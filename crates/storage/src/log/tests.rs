@@ -133,6 +133,28 @@ fn one_read_that_is_wrong_cuts_nothing_of_a_log() {
     assert!(damaged > 0);
 }
 
+/// A log without a frame looks as if it had never begun when a read returns a wrong bit of its header. A second read finds
+/// the log.
+#[test]
+fn one_read_that_is_wrong_does_not_hide_the_begin_of_a_log() {
+    let name = ObjectName::new("log").unwrap();
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    for recovery in [Recovery::Look, Recovery::Seal] {
+        let mut damaged = 0;
+        for reads in 0..6 {
+            let disk = SimDisk::new();
+            FileLog::create(Arc::new(disk.handle()), &name, 7, FileLogOptions::default()).unwrap();
+            let opener = disk.handle();
+            opener.rot_read(reads, 8);
+            let handle: Arc<dyn Disk> = Arc::new(opener.clone());
+            let reader = open_log(&objects, Some(&handle), &name, recovery).unwrap();
+            assert!(reader.segments() == 1 && reader.bad_begin().is_none(), "read {reads}: {:?}", reader.bad_begin());
+            damaged += opener.rotten_reads().len();
+        }
+        assert!(damaged > 0, "{recovery:?}");
+    }
+}
+
 /// Nobody knows what a sync has done that panicked. Nobody waits for it, and none that comes later succeeds.
 #[test]
 fn a_log_whose_sync_panics_fails_from_then_on() {
@@ -274,6 +296,44 @@ fn a_segment_that_had_begun_is_named_when_its_header_is_damaged() {
         }
     }
     assert_eq!(found(disk, &name, Recovery::Seal), (vec![1], 2));
+}
+
+/// A log without a frame seems never to have begun when its header is damaged, or its file is cut off: the reader says what
+/// is wrong with the file. Without a file, it says nothing.
+#[test]
+fn the_first_segment_is_named_when_a_log_seems_never_to_have_begun() {
+    type Harm<'h> = &'h dyn Fn(&SimDisk);
+    let (disk, name, _log) = short_segments();
+    let (objects, first): (Arc<dyn ObjectStorage>, _) =
+        (Arc::new(MemoryObjects::new()), "log/00000000000000000001.log");
+    let bad_begin = |disk: &SimDisk, recovery| {
+        let disk: Arc<dyn Disk> = Arc::new(disk.duplicate());
+        let reader = open_log(&objects, Some(&disk), &name, recovery).unwrap();
+        assert_eq!((reader.segments(), reader.begin(), reader.end()), (0, 0, 0));
+        reader.bad_begin().cloned()
+    };
+    let cut = |disk: &SimDisk, length: usize| disk.open(first, true).unwrap().truncate(length as u64).unwrap();
+    let harms: [(Harm<'_>, &str); 4] = [
+        (&|disk| disk.flip(first, 1, 1).unwrap(), "magic of a segment of a log"),
+        (&|disk| disk.flip(first, 20, 4).unwrap(), "a segment's header: the checksum"),
+        (&|disk| cut(disk, SEGMENT_HEADER_BYTES), "it ends after its header"),
+        (&|disk| cut(disk, 0), ""),
+    ];
+    for recovery in [Recovery::Look, Recovery::Seal] {
+        for (harm, cause) in harms {
+            let damaged = disk.duplicate();
+            harm(&damaged);
+            let error = bad_begin(&damaged, recovery).unwrap();
+            assert_eq!((error.kind(), error.object()), (ErrorKind::Corrupt, first), "{error}");
+            assert!(error.to_string().contains(cause), "{error}");
+        }
+        let removed = disk.duplicate();
+        removed.remove(first).unwrap();
+        for without_file in [removed, SimDisk::new()] {
+            assert!(bad_begin(&without_file, recovery).is_none());
+        }
+    }
+    assert_eq!(found(disk, &name, Recovery::Seal), (vec![], 1));
 }
 
 /// A log is deleted, by its writer or after a recovery, and the power fails. The files that come back are no log, or
