@@ -40,18 +40,22 @@ fn a_range_that_is_too_long_is_not_read_to_its_end() {
     );
 }
 
+/// Makes a stream of 20,000 entries, each pending for the consumer of its number in the group `g`.
+fn begin_pending<'c>(server: &LocalServer, consumer_of: impl Fn(u32) -> &'c str) {
+    told(server, "XGROUP CREATE x g 0 MKSTREAM");
+    for from in (0..20_000).step_by(250) {
+        let entries: Vec<String> = (from..from + 250).map(|number| format!("XADD x 1-{} a b", number + 1)).collect();
+        told(server, &entries.join("; "));
+        told(server, &format!("XREADGROUP GROUP g {} COUNT 250 STREAMS x >", consumer_of(from)));
+    }
+}
+
 /// So is the list of pending entries, a portion at a time.
 #[test]
 fn pending_entries_are_read_as_they_are_replied() {
     let mut server = server(&Arc::default());
     let name = "c".repeat(200);
-    told(&server, "XGROUP CREATE x g 0 MKSTREAM");
-    for from in (0..20_000).step_by(250) {
-        let entries: Vec<String> = (from..from + 250).map(|number| format!("XADD x 1-{} a b", number + 1)).collect();
-        told(&server, &entries.join("; "));
-        let consumer: &str = if from < 2500 { "d" } else { &name };
-        told(&server, &format!("XREADGROUP GROUP g {consumer} COUNT 250 STREAMS x >"));
-    }
+    begin_pending(&server, |number| if number < 2500 { "d" } else { &name });
     for (query, count) in [
         ("- + 20000", 20_000),
         ("- + 1500", 1500),
@@ -89,12 +93,7 @@ fn pending_entries_are_read_as_they_are_replied() {
 fn pending_entries_that_change_hands_are_held_within_bounds() {
     let mut server = server(&Arc::default());
     let name = "c".repeat(200);
-    told(&server, "XGROUP CREATE x g 0 MKSTREAM");
-    for from in (0..20_000).step_by(250) {
-        let entries: Vec<String> = (from..from + 250).map(|number| format!("XADD x 1-{} a b", number + 1)).collect();
-        told(&server, &entries.join("; "));
-        told(&server, &format!("XREADGROUP GROUP g {name} COUNT 250 STREAMS x >"));
-    }
+    begin_pending(&server, |_| &name);
     server.records().lsm().unwrap().flush().unwrap();
     server.shared.max_written_bytes = 100_000;
     let refusal = "-ERR too much is written at once: at most 256 MiB\r\n";
