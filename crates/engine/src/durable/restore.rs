@@ -114,7 +114,8 @@ pub(crate) fn read_logs(
         }
         replay.end_log(reader.cut());
         unsealed.extend(is_sealed_later.then(|| (*name, reader.end())));
-        left.push(LeftLog { name: *name, numbers: replay.shards.iter().map(|shard| shard.last).collect() });
+        let numbers = replay.shards.iter().map(|shard| shard.last).collect();
+        left.push(LeftLog { name: *name, numbers, may_hold_more: false });
     }
     for (name, end) in unsealed {
         let sealed = place.open_log(name, LogRecovery::Seal)?;

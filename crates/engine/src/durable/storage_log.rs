@@ -147,6 +147,8 @@ struct Mark {
 pub(crate) struct LeftLog {
     pub(crate) name: LogName,
     pub(crate) numbers: Vec<SequenceNumber>,
+    /// Whether it may hold writes after these numbers: it was left because a sync of it failed.
+    pub(crate) may_hold_more: bool,
 }
 
 /// How far the log was appended to at a moment, and what of each shard it has up to there.
@@ -336,7 +338,7 @@ impl StorageLog {
                     return Err(fenced.into());
                 }
                 let numbers = shipping.synced.iter().map(Progress::reached).collect();
-                shipping.left.push(LeftLog { name: open.name, numbers });
+                shipping.left.push(LeftLog { name: open.name, numbers, may_hold_more: true });
                 appended.clone_from(&shipping.synced);
             }
             drop((shipping, appended));
@@ -515,7 +517,10 @@ impl StorageLog {
             |numbers: &[SequenceNumber]| numbers.iter().zip(&flushed).all(|(number, flushed)| number <= flushed);
         let mut shipping = lock(&self.shipping);
         let trimmed = shipping.open.as_mut().and_then(|open| open.pass(is_held));
-        let (gone, left): (Vec<_>, Vec<_>) = shipping.left.iter().cloned().partition(|left| is_held(&left.numbers));
+        // While no later log is named, writes after its numbers would look like those of a log whose commit is lost.
+        let is_needed = |left: &LeftLog| left.may_hold_more && shipping.open.is_none();
+        let is_gone = |left: &LeftLog| is_held(&left.numbers) && !is_needed(left);
+        let (gone, left): (Vec<_>, Vec<_>) = shipping.left.iter().cloned().partition(is_gone);
         if !gone.is_empty() {
             let open = shipping.open.as_ref().map(|open| open.name);
             self.register.record_logs(left.iter().map(|left| left.name).chain(open).collect())?;
