@@ -10,7 +10,7 @@ use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeopti
 use crate::process;
 use crate::snapshot::leveldb_snapshot_t;
 use forebay::process::Owned;
-use forebay::{DirectoryOptions, Durability, EngineError, ErrorKind, Options, Storage, StorageOptions, Store};
+use forebay::{DirectoryOptions, EngineError, ErrorKind, Options, Storage, StorageOptions, Store};
 use libc::{c_char, c_int, size_t};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -44,31 +44,13 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
     let database = Options { register, ..database };
     let opened = if options.nodes.is_empty() {
         let path = OsStr::from_bytes(name.to_bytes());
-        let found = options.shards.map_or_else(|| Store::shards_in(path), |shards| Ok(Some(shards)));
-        found.and_then(|found| {
-            let durability = durability(options.copies.unwrap_or(1), database.durability);
-            let database = Options { shards: found.unwrap_or(database.shards), durability, ..database };
-            Store::open_with(path, DirectoryOptions { memory_bytes, database })
-        })
+        let directory = DirectoryOptions { memory_bytes, database };
+        Store::open_found(path, options.shards, options.copies, directory)
     } else {
         let name = database_name(name)?;
-        Store::found_on(&options.nodes, &name).and_then(|found| {
-            let alone = Durability::None;
-            let found = found.map_or((database.shards, alone), |found| (found.shards, found.durability));
-            let durability = options.copies.map_or(found.1, |copies| durability(copies, alone));
-            let shards = options.shards.unwrap_or(found.0);
-            Store::connect_all(&options.nodes, Options { name: Some(name), shards, durability, ..database })
-        })
+        Store::connect_found(&options.nodes, name, options.shards, options.copies, database)
     };
     opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy(), &options.directory.database))
-}
-
-/// What writes survive where there are so many copies in memory: what `alone` says, if there is one.
-const fn durability(copies: usize, alone: Durability) -> Durability {
-    match copies {
-        1 => alone,
-        copies => Durability::Memory { copies },
-    }
 }
 
 /// Opens what says where the copies in memory are, if the options name it.

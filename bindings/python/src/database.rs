@@ -9,8 +9,8 @@ use crate::shared::SharedStore;
 use crate::snapshot::Snapshot;
 use forebay::process::Owned;
 use forebay::{
-    DirectoryOptions, Durability, EngineError, ErrorKind, KeyOrder, NodeAddress, Options, Storage, StorageOptions,
-    Store, WriteBatch, WriteOptions,
+    DirectoryOptions, EngineError, ErrorKind, KeyOrder, NodeAddress, Options, Storage, StorageOptions, Store,
+    WriteBatch, WriteOptions,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -89,30 +89,13 @@ pub(crate) fn open(
         let options = Options { register: opened(register, create)?, ..options };
         match nodes {
             None => {
-                let shards = shards.map_or_else(|| Store::shards_in(&path), |shards| Ok(Some(shards))).raised()?;
-                let durability = durability(copies.unwrap_or(1), options.durability);
-                let database = Options { shards: shards.unwrap_or(options.shards), durability, ..options };
-                Store::open_with(path, DirectoryOptions { memory_bytes, database }).raised()
+                let directory = DirectoryOptions { memory_bytes, database: options };
+                Store::open_found(path, shards, copies, directory).raised()
             }
-            Some(nodes) => {
-                let name = name(path)?;
-                let (found, alone) = (Store::found_on(&nodes, &name).raised()?, Durability::None);
-                let found = found.map_or((options.shards, alone), |found| (found.shards, found.durability));
-                let durability = copies.map_or(found.1, |copies| durability(copies, alone));
-                let options = Options { name: Some(name), shards: shards.unwrap_or(found.0), durability, ..options };
-                Store::connect_all(&nodes, options).raised()
-            }
+            Some(nodes) => Store::connect_found(&nodes, name(path)?, shards, copies, options).raised(),
         }
     })?;
     Ok(Database::of(store, sync))
-}
-
-/// What writes survive where there are so many copies in memory: what `alone` says, if there is one.
-const fn durability(copies: usize, alone: Durability) -> Durability {
-    match copies {
-        1 => alone,
-        copies => Durability::Memory { copies },
-    }
 }
 
 /// Opens a register.

@@ -11,7 +11,7 @@
 
 use crate::embedded::Node;
 use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
-use crate::store::if_found;
+use crate::store::{if_found, in_copies};
 use crate::{Error, Store};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, Storage, StorageOptions, Syncing};
@@ -69,11 +69,7 @@ impl Store {
     /// `Invalid` for a URL; `Busy` while a process has the database open, unless it is to be taken over; `Corrupt` when
     /// durable data is damaged; `Io` and other errors of the directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let mut options = DirectoryOptions::default();
-        if let Some(shards) = Self::shards_in(&path)? {
-            options.database.shards = shards;
-        }
-        Self::open_with(path, options)
+        Self::open_found(path, None, None, DirectoryOptions::default())
     }
 
     /// Returns how many shards the database in the directory `path` has, if it exists. It does not open with any other
@@ -88,6 +84,25 @@ impl Store {
         }
         let found = if_found(Self::options_of_stored(&open_storage(&path)?, DEFAULT_NAME))?;
         Ok(found.map(|options| options.shards))
+    }
+
+    /// As [`Store::open_with`], for the database as it is: with the number of shards that it has, unless another is given. A
+    /// new database has the shards of the options. A database in a directory has one copy, and opens with no other
+    /// number of `copies`.
+    ///
+    /// # Errors
+    /// Those of [`Store::open_with`] and [`Store::shards_in`].
+    pub fn open_found(
+        path: impl AsRef<Path>,
+        shards: Option<usize>,
+        copies: Option<usize>,
+        options: DirectoryOptions,
+    ) -> Result<Self, Error> {
+        let DirectoryOptions { memory_bytes, database } = options;
+        let found = shards.map_or_else(|| Self::shards_in(&path), |shards| Ok(Some(shards)))?;
+        let durability = in_copies(copies.unwrap_or(1), database.durability);
+        let database = Options { shards: found.unwrap_or(database.shards), durability, ..database };
+        Self::open_with(path, DirectoryOptions { memory_bytes, database })
     }
 
     /// As [`Store::open`], with options.

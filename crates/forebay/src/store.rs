@@ -90,6 +90,28 @@ impl Store {
         if_found(Self::options_of(addresses, name))
     }
 
+    /// As [`Store::connect_all`], for the database `name` as it is: with the numbers of shards and copies that it has, unless
+    /// others are given. A new database has the shards of the options and one copy. Writes to a database with one copy
+    /// survive nothing by themselves ([`Durability::None`]).
+    ///
+    /// # Errors
+    /// Those of [`Store::options_of`] and [`Store::connect_all`].
+    pub fn connect_found(
+        addresses: &[NodeAddress],
+        name: String,
+        shards: Option<usize>,
+        copies: Option<usize>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let alone = Durability::None;
+        let found = Self::found_on(addresses, &name)?;
+        let (found_shards, found_durability) =
+            found.map_or((options.shards, alone), |found| (found.shards, found.durability));
+        let durability = copies.map_or(found_durability, |copies| in_copies(copies, alone));
+        let shards = shards.unwrap_or(found_shards);
+        Self::connect_all(addresses, Options { name: Some(name), shards, durability, ..options })
+    }
+
     /// Drops the named database `name` and all its data from these memory nodes.
     ///
     /// # Errors
@@ -279,6 +301,14 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.db.close_unasked();
+    }
+}
+
+/// What writes survive where there are this many copies in memory: what `alone` says, if there is one.
+pub(crate) const fn in_copies(copies: usize, alone: Durability) -> Durability {
+    match copies {
+        1 => alone,
+        copies => Durability::Memory { copies },
     }
 }
 
