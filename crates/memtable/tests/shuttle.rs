@@ -243,7 +243,8 @@ fn planted_link_before_write() {
 #[should_panic]
 fn planted_publish_maximum() {
     let _planting = plant(Bug::PublishMaximum);
-    shuttle::check_random(write_path, SCHEDULES);
+    // A writer must stand still for long between two steps, which random schedules hardly ever let it do.
+    shuttle::check_pct(write_path, SCHEDULES, 3);
 }
 
 #[test]
