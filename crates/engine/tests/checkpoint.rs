@@ -229,6 +229,19 @@ fn a_file_has_one_writer_at_a_time() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 
+/// A name of 248 to 255 bytes leaves no room for an ending, and two of them may differ in their last byte alone.
+#[test]
+fn a_file_may_have_the_longest_name() {
+    let folder = Folder::new("longest");
+    let files = [("a", 247), ("a", 254), ("b", 254)];
+    let files = files.map(|(last, before)| folder.file(&format!("{}{last}", "n".repeat(before))));
+    let begun = files.each_ref().map(|file| OutputFile::create(file, "checkpoint").unwrap());
+    assert_eq!(OutputFile::create(&files[1], "checkpoint").unwrap_err().kind(), ErrorKind::Busy);
+    begun.into_iter().for_each(|file| file.finish().unwrap());
+    assert!(files.iter().all(|file| file.is_file()));
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), files.len());
+}
+
 /// What has become whole or was given up is not removed again: another process may write under its earlier name.
 #[test]
 fn a_file_that_has_ended_leaves_alone_what_another_process_begins() {

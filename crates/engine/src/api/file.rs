@@ -1,8 +1,9 @@
 //! Files that a database is written to: checkpoints, and dumps.
 
 use crate::terms::{Error, Result};
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, checksum, envelope_checksum};
 use forebay_env::sync::{Mutex, lock};
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +15,10 @@ const BUFFER_BYTES: usize = 1 << 20;
 const MAX_LINKS: usize = 40;
 /// How often a file is opened again because its name leads to another one meanwhile.
 const MAX_OPENED: usize = 100;
+/// What the name of a file ends in until the file is whole.
+const PARTIAL: &str = ".partial";
+/// Longest name of a file, in bytes, that leaves room for that: file systems take 255.
+const LONGEST_WITH_ROOM: usize = 255 - PARTIAL.len();
 
 /// A file being written. Once it is whole and synced, it gets its name and replaces a file of that name. Symbolic links
 /// stay, and lead to it. A device or a pipe also stays, and is written to directly.
@@ -82,9 +87,7 @@ impl OutputFile {
         }
         let path = followed(path)?;
         let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
-        let mut name = name.to_owned();
-        name.push(".partial");
-        let partial = path.with_file_name(name);
+        let partial = path.with_file_name(partial_name(name));
         let file = begin(&partial, is_named)?;
         Ok(begun(file, path, Some(PartialFile { path: partial, what, has_ended: Arc::default() })))
     }
@@ -135,6 +138,17 @@ impl Write for OutputFile {
     fn flush(&mut self) -> std::io::Result<()> {
         self.out.flush()
     }
+}
+
+/// The name that a file has until it is whole.
+fn partial_name(name: &OsStr) -> OsString {
+    if name.len() > LONGEST_WITH_ROOM {
+        let bytes = name.as_encoded_bytes();
+        return format!("{:08x}{:08x}{PARTIAL}", envelope_checksum(bytes), checksum(bytes)).into();
+    }
+    let mut partial = name.to_owned();
+    partial.push(PARTIAL);
+    partial
 }
 
 /// Opens the file under the name that it has until it is whole, and empties it. While it is open, others are refused:
