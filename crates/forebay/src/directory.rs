@@ -447,6 +447,29 @@ mod tests {
     }
 
     #[test]
+    fn a_database_in_a_directory_has_no_name_of_a_lock_file() {
+        let folder = folder();
+        let embedded = |name: &str| Store::embedded(64 << 20, stored(folder.path(), name));
+        for name in ["LOCK", "LOCK.", "LOCK.other"] {
+            let refused = embedded(name).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            assert!(refused.to_string().contains("no name for a database in a directory"), "{refused}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is begun");
+        for other in ["LOCKS", "other"] {
+            drop(embedded(other).unwrap());
+        }
+        let memory = Storage::open("memory:", StorageOptions::default()).unwrap();
+        let elsewhere = Options { storage: Some(memory), ..stored(folder.path(), "LOCK") };
+        drop(Store::embedded(64 << 20, elsewhere).unwrap());
+        // Somebody has made its folder: it opens, and nothing else can be locked there.
+        std::fs::create_dir(folder.path().join("LOCK")).unwrap();
+        drop(embedded("LOCK").unwrap());
+        let refused = Store::open_with(folder.path(), options(|_| {})).unwrap_err();
+        assert!(refused.to_string().contains(&folder.path().join("LOCK").display().to_string()), "{refused}");
+    }
+
+    #[test]
     fn a_closed_database_lets_go_of_its_directory() {
         let folder = folder();
         let open = || Store::open_with(folder.path(), options(|_| {}));

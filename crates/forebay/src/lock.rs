@@ -46,7 +46,7 @@ impl DirectoryLock {
     /// `Busy` while another process has it; `AccessDenied`, `Io`.
     pub(crate) fn take(directory: &Path, name: &str, takeover: bool) -> Result<Self, Error> {
         let path = lock_file(directory, name);
-        let refused = |cause: &io::Error| failed("locking", directory, cause);
+        let refused = |cause: &io::Error| failed("locking", &path, cause);
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(&path);
             let file = file.map_err(|cause| refused(&cause))?;
@@ -70,10 +70,12 @@ impl DirectoryLock {
     /// other.
     ///
     /// # Errors
-    /// As [`DirectoryLock::take`]; `Invalid` for an invalid name.
+    /// As [`DirectoryLock::take`]; `Invalid` for an invalid name, and for a new database with the name of a lock file.
     pub(crate) fn take_stored(storage: &Storage, name: &str, takeover: bool) -> Result<Option<Self>, Error> {
         Options::check_name(name)?;
-        storage.directory().map(|directory| Self::take(&directory, name, takeover)).transpose()
+        let Some(directory) = storage.directory() else { return Ok(None) };
+        check_apart(&directory, name)?;
+        Self::take(&directory, name, takeover).map(Some)
     }
 
     /// Keeps writers out of the database `name` in `storage`, if that is a directory in which its lock can be seen.
@@ -92,7 +94,7 @@ impl DirectoryLock {
     /// takes the database over or drops it.
     fn share(file: File, directory: &Path, name: &str) -> Result<Self, Error> {
         let path = lock_file(directory, name);
-        let refused = |cause: &io::Error| failed("locking", directory, cause);
+        let refused = |cause: &io::Error| failed("locking", &path, cause);
         match file.try_lock_shared() {
             Ok(()) if has_name(&file, &path).map_err(|cause| refused(&cause))? => Ok(Self::of(file)),
             Ok(()) | Err(TryLockError::WouldBlock) => Err(taken(directory, name)),
@@ -118,6 +120,16 @@ fn lock_file(directory: &Path, name: &str) -> PathBuf {
         DEFAULT_NAME => directory.join(LOCK),
         name => directory.join(format!("{LOCK}.{name}")),
     }
+}
+
+/// Refuses to begin a database whose folder would have the name of a lock file. A folder that is there is used.
+fn check_apart(directory: &Path, name: &str) -> Result<(), Error> {
+    let is_of_lock = name.strip_prefix(LOCK).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    if !is_of_lock || directory.join(name).is_dir() {
+        return Ok(());
+    }
+    let message = format!("{name:?} is no name for a database in a directory: its lock files have such names");
+    Err(Error::Below { kind: ErrorKind::Invalid, message })
 }
 
 /// Whether an open file is the one that has this name.
