@@ -463,9 +463,9 @@ fn drop_backup_of(place: &Place, id: &CheckpointId) -> Result<()> {
 /// nobody drops it any more, unless somebody had begun before and may have deleted it.
 fn begin_drop(place: &Place, id: &CheckpointId, bytes: Bytes) -> Result<()> {
     let (objects, dropping) = (place.storage.objects(), place.dropping(id)?);
-    let said = objects.put(&dropping, bytes, PutMode::IfAbsent);
-    let was_said = said.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
-    let said = if was_said { Ok(()) } else { said.map_err(Error::from) };
+    // The put cannot tell: one that is sent twice finds what it put itself.
+    let was_said = place.is_there(&dropping)?;
+    let said = objects.put(&dropping, bytes, PutMode::Replace).map_err(Error::from);
     said.and_then(|()| check_no_clone(place, id)).inspect_err(|_| {
         if !was_said && let Err(error) = objects.delete(&dropping) {
             tracing::warn!(%error, checkpoint = id.name(), "no clone can begin with a backup until it is dropped");

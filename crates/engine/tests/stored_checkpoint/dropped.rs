@@ -129,6 +129,30 @@ fn a_drop_of_a_backup_that_was_interrupted_is_ended() {
     }
 }
 
+/// A client of a service that gets no reply sends the request again. A backup whose drop is refused can still be cloned.
+#[test]
+fn a_drop_that_is_refused_is_taken_back_although_a_request_is_sent_twice() {
+    let (objects, other) = (MemoryObjects::new(), MemoryObjects::new());
+    let (storage, backup) = (of_objects(&objects.handle()), of_objects(&other.handle()));
+    let (_process, db, _) = with_checkpoint(&storage, "one");
+    Db::back_up(&storage, "db", "one", &backup).unwrap();
+    Db::clone_checkpoint(&backup, "db", "one", "copy").unwrap();
+    for step in 0.. {
+        let objects = other.duplicate();
+        let handle = objects.handle();
+        handle.fail_at(step, ObjectFault::Repeated);
+        let dropped = Db::drop_backup(&of_objects(&handle), "db", "one");
+        assert_eq!(dropped.unwrap_err().kind(), ErrorKind::Busy, "operation {step}");
+        assert_eq!(marks(&objects), 0, "operation {step}");
+        Db::clone_checkpoint(&of_objects(&objects.handle()), "db", "one", "other").unwrap();
+        if step >= handle.steps() {
+            assert!(step > 8);
+            break;
+        }
+    }
+    db.close().unwrap();
+}
+
 /// A request of a drop arrives after its owner was deposed. A checkpoint that is there then can be cloned.
 #[test]
 fn a_request_of_a_drop_may_arrive_after_a_takeover() {
