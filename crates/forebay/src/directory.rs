@@ -134,8 +134,10 @@ impl Store {
 
     /// Opens the database in the directory `path` for reading, as it is now or as it was at a checkpoint
     /// ([`Db::create_checkpoint`]). Nothing is written there, so the directory may be read-only. Writes fail with
-    /// `Invalid`. The database takes up to `memory_bytes` of memory in this process. A checkpoint can be read while
-    /// another process has the database open.
+    /// `Invalid`. The database takes up to `memory_bytes` of memory in this process. Without a checkpoint, no process of
+    /// this machine can open the database to write meanwhile, unless by a takeover, if the directory has its lock file: a
+    /// clone or a copy has none before it is first opened, and whoever opens it then may delete what is still to be read. A
+    /// checkpoint can be read while another process has the database open.
     ///
     /// # Errors
     /// `NotFound` when there is no such database or checkpoint; `Busy`, without a checkpoint, while a process of this machine has the

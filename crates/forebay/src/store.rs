@@ -191,8 +191,8 @@ impl Store {
     }
 
     /// Opens the database that the options name in a storage for reading, as it is now or as it was at a checkpoint.
-    /// Nothing is written there, so a directory may be read-only. Its memory node is a thread that offers
-    /// `memory_bytes`.
+    /// Nothing is written there, so a directory may be read-only. Writers of this machine are kept out of a directory as by
+    /// [`Store::open_to_read`]. The memory node is a thread that offers `memory_bytes`.
     ///
     /// # Errors
     /// As [`Db::open_to_read`] and [`Db::open_checkpoint`]; `Busy`, without a checkpoint, for a database in a directory of this machine
