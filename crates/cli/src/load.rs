@@ -13,7 +13,8 @@ use std::path::PathBuf;
 
 /// Why nothing is loaded into a store of a server.
 const SERVED: &str = "the database is a store of forebay serve, which would take what is loaded for keys of its clients, or hide \
-                      it from them: name another one. A dump of such a store goes into an empty database";
+                      it from them: name another one. A dump of such a store goes into an empty database; in parts, with the \
+                      part that has the first keys as the last one";
 
 /// The dump, and the database.
 #[derive(Debug, clap::Args)]
