@@ -10,7 +10,7 @@ use crate::network::event_loop::{Door, EVENTS, EventLoop, MAIL};
 use crate::observer::Observer;
 use crate::records::store::Records;
 use crate::state::clients;
-use crate::state::config::{Config, ConfigFile};
+use crate::state::config::{Config, ConfigFile, NO_TLS_TO_OTHERS, TLS_CLUSTER};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::shared::{MAX_STEPS, Shared};
 use forebay::ErrorKind;
@@ -106,6 +106,10 @@ impl ServerOptions {
         config.set_at_start("protected-mode", if self.protected { "yes" } else { "no" });
         config.set_at_start("requirepass", self.password.clone().unwrap_or_default());
         config.begin_with(&self.parameters).map_err(invalid)?;
+        let speaks_to_others = self.tls.as_ref().is_some_and(|tls| tls.admission.as_client().is_some());
+        if config.get(TLS_CLUSTER) == "yes" && !speaks_to_others {
+            return Err(invalid(format!("{TLS_CLUSTER}: {NO_TLS_TO_OTHERS}")));
+        }
         config.keep_in(self.config_file.clone());
         let users = Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)?;
         if let Some(password) = &self.password {
@@ -195,6 +199,7 @@ impl Server {
         let address = plain.as_ref().map(|(_, address)| *address).or(tls_address).unwrap_or(options.address);
         let mut shared = shared(store.into(), users, address, options.threads, options.clock)?;
         shared.config = config;
+        shared.tls = tls.as_ref().map(|(_, admission, _)| Arc::clone(admission));
         shared.max_steps = options.max_steps;
         shared.allocator = options.allocator;
         let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
@@ -451,10 +456,15 @@ mod tests {
     fn options_are_looked_at_before_anything_is_opened() {
         let usual = ServerOptions::default();
         assert_eq!(usual.check(), Ok(()));
+        let with = |name: &str, value: &str| {
+            let parameters = vec![(name.to_owned(), value.to_owned())];
+            ServerOptions { parameters, ..usual.clone() }
+        };
         for (options, why) in [
             (ServerOptions { threads: 0, ..usual.clone() }, "from 1 to 64"),
             (ServerOptions { threads: 100_000, ..usual.clone() }, "from 1 to 64"),
-            (ServerOptions { parameters: vec![("timeout".to_owned(), "x".to_owned())], ..usual.clone() }, "'timeout'"),
+            (with("timeout", "x"), "'timeout'"),
+            (with("tls-cluster", "yes"), "no TLS"),
             (ServerOptions { users_file: Some("/nowhere/users".into()), ..usual }, "/nowhere/users"),
         ] {
             let error = options.check().unwrap_err();
