@@ -13,7 +13,8 @@ use std::path::PathBuf;
 
 /// Why nothing is loaded into a store of a server.
 const SERVED: &str = "the database is a store of forebay serve, which would take what is loaded for keys of its clients, or hide \
-                      it from them: name another one. A dump of such a store goes into an empty database";
+                      it from them: name another one. A dump of such a store goes into an empty database; in parts, with the \
+                      part that has the first keys as the last one";
 
 /// The dump, and the database.
 #[derive(Debug, clap::Args)]
@@ -72,11 +73,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let mut input = Input::open(&arguments.file).map_err(failed)?;
     input.check(arguments.format).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let opener = Opener::new(&arguments.memory, &arguments.engine, Existing::Kept)?;
-    let store = opener.with_recorded().and_then(|opener| opener.open()).map_err(Failure::workload(Stage::Start))?;
+    let store = opener.with_recorded().and_then(|opener| opener.open_unserved(SERVED));
+    let store = store.map_err(Failure::workload(Stage::Start))?;
     let db = store.database().db();
-    if forebay_server::is_served(db).map_err(|error| Failure::new(error.kind(), Stage::Start, error))? {
-        return Err(Failure::new(ErrorKind::Invalid, Stage::Start, SERVED));
-    }
     arguments.create_keyspace(db).map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     let keyspace = keyspace(db, arguments.keyspace.as_deref())?;
     let progress = Progress::of_bytes("loading:", input.bytes());

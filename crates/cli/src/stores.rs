@@ -606,6 +606,38 @@ impl Opener {
         Ok(EngineStore { database: Arc::new(database), open_nanos: clock.now().saturating_sub(begun) })
     }
 
+    /// Opens a store in which no server keeps its keys.
+    ///
+    /// # Errors
+    /// As [`Opener::open`]; `Invalid`, with this message, when a server does.
+    pub fn open_unserved(&self, refusal: &str) -> Result<EngineStore, Error> {
+        let refused = || Error::Invalid(refusal.to_owned());
+        if self.is_served_without_lock()? {
+            return Err(refused());
+        }
+        let store = self.open()?;
+        let is_served = forebay_server::is_served(&store.database).map_err(|error| self.opening(&error.into()))?;
+        if is_served { Err(refused()) } else { Ok(store) }
+    }
+
+    /// Whether the database is a server's, in storage where no lock keeps it for the server: to open it there is to take
+    /// it away. So it is only read.
+    fn is_served_without_lock(&self) -> Result<bool, Error> {
+        let found = self.engine.stored(&self.options).filter(|(storage, _)| storage.directory().is_none());
+        let Some((storage, name)) = found else { return Ok(false) };
+        let opening = |error: forebay::Error| self.opening(&error);
+        let options = match Database::options_of_stored(&storage, name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            options => options.map_err(opening)?,
+        };
+        match Database::embedded_to_read(self.memory.local_memory_size, options, None) {
+            // It is not finished, or its log is longer than this memory.
+            Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Full) => Ok(false),
+            Err(error) => Err(opening(error)),
+            Ok(store) => forebay_server::is_served(&store).map_err(|error| opening(error.into())),
+        }
+    }
+
     /// Opens a store for a benchmark. The next benchmark may replace again what this one has replaced.
     ///
     /// # Errors
@@ -619,18 +651,18 @@ impl Opener {
                  it with --use_existing_db, or delete it with --replace, as forebay drop does"
             )));
         }
-        let options = self.opened()?;
         let replaces = matches!(self.existing, Existing::Replaced | Existing::Dropped);
-        if replaces {
+        let store = if replaces {
+            let options = self.opened()?;
             let dropped = self.engine.drop_existing(&self.memory.memory, &options);
             dropped.map_err(|error| self.opening(&error))?;
-        }
-        let store = self.open_with(options)?;
-        if !replaces && forebay_server::is_served(&store.database).map_err(|error| self.opening(&error.into()))? {
-            let message = "the database is a store of forebay serve, which would take a benchmark's records for keys of its \
-                           clients: name another one";
-            return Err(Error::Invalid(message.to_owned()));
-        }
+            self.open_with(options)?
+        } else {
+            self.open_unserved(
+                "the database is a store of forebay serve, which would take a benchmark's records for keys of its \
+                 clients: name another one",
+            )?
+        };
         if store.database.has_storage() && (replaces || matches!(is_benchmarks, Some((_, true)))) {
             store.database.note_benchmark().map_err(|error| self.opening(&error.into()))?;
         }
@@ -804,5 +836,35 @@ impl Cursor for EngineCursor {
 
     fn entry(&self) -> Option<(&[u8], &[u8])> {
         self.0.valid().then(|| (self.0.key(), self.0.value()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_server::{Server, ServerOptions};
+    use std::net::SocketAddr;
+
+    fn parsed<A: clap::Args>(flags: &[&str]) -> A {
+        let command = A::augment_args(clap::Command::new("test")).no_binary_name(true);
+        A::from_arg_matches(&command.try_get_matches_from(flags).unwrap()).unwrap()
+    }
+
+    /// No lock keeps a database that is in no directory: whoever opens it to write becomes its owner.
+    #[test]
+    fn the_store_of_a_running_server_stays_the_servers() {
+        let memory: MemoryArguments = parsed(&["--local-memory-size=256MiB"]);
+        let engine: EngineArguments = parsed(&["--storage=memory:"]);
+        let opener = Opener::new(&memory, &engine, Existing::Kept).unwrap();
+        let store = engine.open(&memory, opener.opened().unwrap()).unwrap();
+        let options = ServerOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerOptions::default() };
+        let server = Server::start(store, options).unwrap();
+        for refused in [opener.open_unserved("it is served"), opener.open_for_benchmark()] {
+            let refused = refused.unwrap_err();
+            assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("serve"), "{refused}");
+        }
+        let observer = server.observer();
+        observer.records().lsm().unwrap().check_owner().unwrap();
+        server.stop().unwrap();
     }
 }

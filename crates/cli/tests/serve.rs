@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -373,6 +374,32 @@ fn no_other_command_writes_into_the_store_of_a_server() {
         assert!(refused.error.contains("a store of forebay serve"), "{command}: {refused:?}");
     }
     stop(serve(&format!("--path={}", folder.display())).0);
+}
+
+/// The first keys make it a store of a server, which takes no load any more.
+#[test]
+fn a_dump_of_a_server_is_loaded_in_parts_if_its_first_keys_come_last() {
+    let (folder, copy) = (fresh_path(".data"), fresh_path(".data"));
+    let (server, port) = serve(&format!("--path={}", folder.display()));
+    assert_eq!(ask("redis-cli", &port, &["mset", "a", "1", "b", "2"], ""), "OK\n");
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+    let at = |folder: &Path| format!("--path={} --local-memory-size=256MiB", folder.display());
+    let part = |range: &str| {
+        let file = fresh_path(".tsv");
+        run(&format!("dump {} {range} {}", at(&folder), file.display())).expect(0);
+        file
+    };
+    let load = |part: &Path| run(&format!("load {} {}", at(&copy), part.display()));
+    let (first, others) = (part(r"--to \x02"), part(r"--from \x02"));
+    load(&others).expect(0);
+    load(&first).expect(0);
+    let refused = load(&others).expect(2);
+    assert!(refused.error.contains("the first keys as the last one"), "{refused:?}");
+    let (server, port) = serve(&format!("--path={}", copy.display()));
+    assert_eq!(ask("redis-cli", &port, &["mget", "a", "b"], ""), "1\n2\n");
+    server.signal(Signal::TERM);
+    server.wait_stopped();
 }
 
 #[test]

@@ -16,13 +16,14 @@
 //! ```text
 //!   server ──► network ──► dialogue ──► execute ──► commands ──► keyspace ──► records ──► the engine
 //!                 │             │            │           │
-//!                 └─────────────┴────────────┴───────────┴──► state, script, acl, protocol, text
+//!                 └─────────────┴────────────┴───────────┴──► state, script, acl, protocol, stream, text
 //! ```
 //!
 //! | module | holds |
 //! |---|---|
 //! | `text` | numbers, patterns, and bytes made safe to show |
 //! | `file` | files that are replaced while they are in use |
+//! | `stream` | bytes of a connection, in plain or within TLS |
 //! | `protocol` | requests and replies |
 //! | `records` | ordered keys with their values, on either engine |
 //! | `keyspace` | keys, types and expiries over them; locks |
@@ -55,6 +56,7 @@ pub mod records;
 pub mod script;
 mod server;
 pub mod state;
+mod stream;
 pub mod text;
 
 pub use file::replace_file;

@@ -6,11 +6,11 @@ use crate::commands::table;
 use crate::execute::Executor;
 use crate::keyspace::failure::Failure;
 use crate::keyspace::spaces::is_of_others;
-use crate::network::event_loop::{Door, EventLoop, MAIL};
+use crate::network::event_loop::{Door, EVENTS, EventLoop, MAIL};
 use crate::observer::Observer;
 use crate::records::store::Records;
 use crate::state::clients;
-use crate::state::config::{Config, ConfigFile};
+use crate::state::config::{Config, ConfigFile, NO_TLS_TO_OTHERS, TLS_CLUSTER};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::shared::{MAX_STEPS, Shared};
 use forebay::ErrorKind;
@@ -106,6 +106,10 @@ impl ServerOptions {
         config.set_at_start("protected-mode", if self.protected { "yes" } else { "no" });
         config.set_at_start("requirepass", self.password.clone().unwrap_or_default());
         config.begin_with(&self.parameters).map_err(invalid)?;
+        let speaks_to_others = self.tls.as_ref().is_some_and(|tls| tls.admission.as_client().is_some());
+        if config.get(TLS_CLUSTER) == "yes" && !speaks_to_others {
+            return Err(invalid(format!("{TLS_CLUSTER}: {NO_TLS_TO_OTHERS}")));
+        }
         config.keep_in(self.config_file.clone());
         let users = Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)?;
         if let Some(password) = &self.password {
@@ -170,7 +174,7 @@ pub struct Server {
     shared: Arc<Shared>,
     tls_address: Option<SocketAddr>,
     mailboxes: Vec<Arc<Mailbox>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Result<(), Error>>>,
 }
 
 impl Server {
@@ -195,6 +199,7 @@ impl Server {
         let address = plain.as_ref().map(|(_, address)| *address).or(tls_address).unwrap_or(options.address);
         let mut shared = shared(store.into(), users, address, options.threads, options.clock)?;
         shared.config = config;
+        shared.tls = tls.as_ref().map(|(_, admission, _)| Arc::clone(admission));
         shared.max_steps = options.max_steps;
         shared.allocator = options.allocator;
         let wanted = u64::try_from(shared.config.number("maxclients")).unwrap_or(0);
@@ -236,7 +241,8 @@ impl Server {
             let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&registry));
             let event_loop =
                 EventLoop::new(shared, registry, poll, Arc::clone(mailbox), door.take()).map_err(failed())?;
-            let thread = spawn(format!("forebay-serve-{number}"), move || event_loop.run());
+            let serve = move || event_loop.run(EVENTS).map_err(Error::io("waiting for connections"));
+            let thread = spawn(format!("forebay-serve-{number}"), serve);
             self.threads.push(thread.map_err(Error::io("starting a thread"))?);
         }
         let mut start = |name: String, work: fn(&Executor<'_>)| {
@@ -244,6 +250,7 @@ impl Server {
             let thread = spawn(name, move || {
                 let counters = shared.counts.of_thread(registry.numbers());
                 work(&Executor { shared: &shared, registry: &registry, counters: &counters });
+                Ok(())
             });
             thread.map(|thread| self.threads.push(thread)).map_err(Error::io("starting a thread"))
         };
@@ -266,7 +273,7 @@ impl Server {
         self.tls_address
     }
 
-    /// Whether the server serves: no client has asked it to stop, and none of its threads has panicked.
+    /// Whether the server serves: no client has asked it to stop, and none of its threads has ended.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.shared.is_stopping() && !self.threads.iter().any(JoinHandle::is_finished)
@@ -295,7 +302,7 @@ impl Server {
     /// Ends all connections and closes the store.
     ///
     /// # Errors
-    /// Those of closing the store; `Io` when a thread of the server has panicked.
+    /// Those of closing the store; `Io` when a thread of the server has panicked, or could not wait for connections.
     pub fn stop(mut self) -> Result<(), Error> {
         let stopped = self.stop_threads();
         let closed = self.shared.store.close();
@@ -306,9 +313,15 @@ impl Server {
     fn stop_threads(&mut self) -> Result<(), Error> {
         self.shared.stop();
         self.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Stop));
-        let panicked = self.threads.drain(..).filter_map(|thread| thread.join().err()).count();
+        let (mut panicked, mut stopped) = (0_usize, Ok(()));
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(ended) => stopped = stopped.and(ended),
+                Err(_) => panicked += 1,
+            }
+        }
         if panicked == 0 {
-            return Ok(());
+            return stopped;
         }
         tracing::error!(threads = panicked, "threads of the server panicked");
         Err(Error::new(ErrorKind::Io, "a thread of the server panicked".to_owned()))
@@ -421,14 +434,37 @@ mod tests {
         assert!(error.kind() == ErrorKind::Io && error.to_string().contains("panicked"), "{error}");
     }
 
+    /// Otherwise whoever watches the server would take it for stopped.
+    #[test]
+    fn a_server_that_cannot_wait_for_connections_says_so_at_its_end() {
+        let mut server = start(ServerOptions::default());
+        let poll = Poll::new().unwrap();
+        let mailbox = Arc::new(Mailbox::new(Waker::new(poll.registry(), MAIL).unwrap()));
+        let registry = Arc::new(table::registry());
+        let event_loop = EventLoop::new(Arc::clone(&server.shared), registry, poll, mailbox, None).unwrap();
+        // The system refuses to report no events at a time.
+        let serve = move || event_loop.run(0).map_err(Error::io("waiting for connections"));
+        server.threads.push(spawn("forebay-serve-nobody", serve).unwrap());
+        while server.is_running() {
+            std::thread::yield_now();
+        }
+        let error = server.stop().unwrap_err();
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("waiting for connections: "), "{error}");
+    }
+
     #[test]
     fn options_are_looked_at_before_anything_is_opened() {
         let usual = ServerOptions::default();
         assert_eq!(usual.check(), Ok(()));
+        let with = |name: &str, value: &str| {
+            let parameters = vec![(name.to_owned(), value.to_owned())];
+            ServerOptions { parameters, ..usual.clone() }
+        };
         for (options, why) in [
             (ServerOptions { threads: 0, ..usual.clone() }, "from 1 to 64"),
             (ServerOptions { threads: 100_000, ..usual.clone() }, "from 1 to 64"),
-            (ServerOptions { parameters: vec![("timeout".to_owned(), "x".to_owned())], ..usual.clone() }, "'timeout'"),
+            (with("timeout", "x"), "'timeout'"),
+            (with("tls-cluster", "yes"), "no TLS"),
             (ServerOptions { users_file: Some("/nowhere/users".into()), ..usual }, "/nowhere/users"),
         ] {
             let error = options.check().unwrap_err();

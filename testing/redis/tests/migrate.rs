@@ -1,12 +1,17 @@
 //! Keys that go from one server to another.
 
 use crate::common::{ask, connect, said, serve, until};
+use forebay::admission::{Admission, AdmissionOptions};
 use forebay::{Options, Store};
 use forebay_redis_differential::client::{Client, Value};
 use forebay_redis_differential::run::{self, Engine, Pair};
-use forebay_server::{Server, ServerOptions};
+use forebay_server::{Server, ServerOptions, TlsOptions};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
@@ -445,4 +450,55 @@ fn every_type_goes_to_a_real_redis_and_back() {
         );
     }
     assert_eq!(replies[0], replies[1]);
+}
+
+/// A file that only its owner may open.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+#[test]
+fn keys_go_within_tls_where_tls_cluster_says_so() {
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // What it signs has the usual name, and must not seem self-signed.
+    parameters.distinguished_name.push(DnType::CommonName, "authority");
+    let key = KeyPair::generate().unwrap();
+    let authority = file("migrate-authority.pem", &parameters.self_signed(&key).unwrap().pem());
+    let issuer = Issuer::new(parameters, key);
+    let key = KeyPair::generate().unwrap();
+    let made = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let files = AdmissionOptions {
+        certificate: Some(file("migrate.pem", &made.pem())),
+        key: Some(file("migrate.key", &key.serialize_pem())),
+        client_authority: Some(authority),
+        ..AdmissionOptions::default()
+    };
+    let admission = Arc::new(Admission::load(files).unwrap());
+    let start = || {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let tls = Some(TlsOptions { address, admission: Arc::clone(&admission), is_required: false });
+        let store = Store::embedded(256 << 20, Options::default()).unwrap();
+        Server::start(store, ServerOptions { address, tls, ..ServerOptions::default() }).unwrap()
+    };
+    let (here, there) = (start(), start());
+    let (mut source, mut target) = (connect(&here), connect(&there));
+    fill(&mut source);
+    let held = run::everything(&mut source);
+    let port = there.tls_address().unwrap().port().to_string();
+    let send = |source: &mut Client, host: &str| {
+        said(source, &[&["MIGRATE", host, &port, "", "0", PATIENCE_MS, "KEYS"][..], ALL].concat())
+    };
+    // The target does not understand what is in plain.
+    assert!(send(&mut source, "localhost").starts_with("-IOERR"));
+    assert_eq!(said(&mut source, &["CONFIG", "SET", "tls-cluster", "yes"]), "+OK");
+    assert_eq!(send(&mut source, "127.0.0.1"), CONNECTING, "its certificate is for another host");
+    assert_eq!([run::everything(&mut source), run::everything(&mut target)], [held.clone(), String::new()]);
+    assert_eq!(send(&mut source, "localhost"), "+OK");
+    assert_eq!([run::everything(&mut source), run::everything(&mut target)], [String::new(), held]);
+    let refused = said(&mut connect(&serve(1)), &["CONFIG", "SET", "tls-cluster", "yes"]);
+    assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains("no TLS to others"), "{refused}");
 }

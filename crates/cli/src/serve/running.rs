@@ -24,7 +24,7 @@ const LOOK_FOR_OWNER: u32 = 250;
 /// Why a server no longer serves.
 #[derive(Debug)]
 pub enum Ended {
-    /// A signal or a client asked it to stop, or a thread of it panicked.
+    /// A signal or a client asked it to stop, or a thread of it has failed.
     Stopped,
     /// Another process has taken the store over, so this one would no longer read what that one writes. Or this process
     /// has lost a shared tree, and another one may have it.

@@ -53,15 +53,27 @@ impl Pair {
         })?;
         Ok(Self { chain, key })
     }
+
+    /// The same pair, for a second use.
+    pub(super) fn again(&self) -> Self {
+        Self { chain: self.chain.clone(), key: self.key.clone_key() }
+    }
 }
 
-/// The authorities to trust.
-pub(super) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, Error> {
-    let mut store = RootCertStore::empty();
-    for certificate in objects(&files::read(path, "authority")?, path, "certificate")? {
-        store.add(certificate).map_err(|e| unfit(path, e))?;
+/// The authorities to trust, and the file that they are from.
+pub(super) struct Authority<'p> {
+    path: &'p Path,
+    roots: Arc<RootCertStore>,
+}
+
+impl<'p> Authority<'p> {
+    pub(super) fn read(path: &'p Path) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in objects(&files::read(path, "authority")?, path, "certificate")? {
+            roots.add(certificate).map_err(|e| unfit(path, e))?;
+        }
+        Ok(Self { path, roots: Arc::new(roots) })
     }
-    Ok(Arc::new(store))
 }
 
 fn objects<T: PemObject>(text: &str, path: &Path, what: &str) -> Result<Vec<T>, Error> {
@@ -78,11 +90,11 @@ fn unfit(path: &Path, cause: impl Display) -> Error {
 
 /// How a node checks the certificates of clients. With `others`, clients may have none.
 pub(super) fn client_verifier(
-    authority: &Path,
+    authority: &Authority<'_>,
     revoked: Option<&Path>,
     others: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let mut builder = WebPkiClientVerifier::builder_with_provider(authorities(authority)?, provider());
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(&authority.roots), provider());
     if let Some(path) = revoked {
         let lists: Vec<CertificateRevocationListDer<'static>> =
             objects(&files::read(path, "revocation list")?, path, "revocation list")?;
@@ -92,7 +104,7 @@ pub(super) fn client_verifier(
     if others {
         builder = builder.allow_unauthenticated();
     }
-    builder.build().map_err(|e| unfit(revoked.unwrap_or(authority), e))
+    builder.build().map_err(|e| unfit(revoked.unwrap_or(authority.path), e))
 }
 
 /// How a node speaks TLS.
@@ -116,13 +128,13 @@ pub(super) fn server(
 }
 
 /// How a client speaks TLS: whom it trusts, and the certificate that it shows.
-pub(super) fn client(authority: &Path, pair: Option<(Pair, &Path)>) -> Result<Arc<ClientConfig>, Error> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(authorities(authority)?, provider())
+pub(super) fn client(authority: &Authority<'_>, pair: Option<(Pair, &Path)>) -> Result<Arc<ClientConfig>, Error> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&authority.roots), provider())
         .build()
-        .map_err(|e| unfit(authority, e))?;
+        .map_err(|e| unfit(authority.path, e))?;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
-        .map_err(|e| unfit(authority, e))?
+        .map_err(|e| unfit(authority.path, e))?
         .with_webpki_verifier(verifier);
     let mut config = match pair {
         Some((pair, whence)) => builder.with_client_auth_cert(pair.chain, pair.key).map_err(|e| unfit(whence, e))?,

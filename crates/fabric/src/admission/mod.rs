@@ -41,8 +41,8 @@ pub(crate) use tally::{Tally, Turned};
 pub(crate) const FEW_CONNECTIONS: usize = 16;
 
 use crate::{Denial, Error};
-use certificates::Pair;
 pub(crate) use certificates::RECORD_BYTES;
+use certificates::{Authority, Pair};
 use forebay_env::sync::lock;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -135,6 +135,13 @@ impl Admission {
         self.rules().tls.as_ref().map(|(config, _)| Arc::clone(config))
     }
 
+    /// The TLS configuration for new connections to other servers, whose certificates are from the authorities of
+    /// clients; the certificate shown to them is this one's own. `None` without certificates or such an authority.
+    #[must_use]
+    pub fn as_client(&self) -> Option<Arc<ClientConfig>> {
+        self.rules().as_client.clone()
+    }
+
     pub(crate) fn rules(&self) -> Arc<Rules> {
         Arc::clone(&lock(&self.state).rules)
     }
@@ -149,6 +156,8 @@ impl Admission {
 pub(crate) struct Rules {
     /// How it speaks TLS, and the name of such a channel.
     pub(crate) tls: Option<(Arc<ServerConfig>, Bytes32)>,
+    /// How it speaks TLS to servers whose certificates are from the authorities of clients: with its own certificate.
+    as_client: Option<Arc<ClientConfig>>,
     certificates: Option<Arc<dyn ClientCertVerifier>>,
     secrets: Secrets,
     /// Stands in for a secret that does not exist.
@@ -200,16 +209,22 @@ impl Rules {
             Some(path) => Secrets::read(path)?.and(secrets)?,
             None => secrets.clone(),
         };
-        let certificates = client_authority.as_deref().map(|authority| {
+        let authority = client_authority.as_deref().map(Authority::read).transpose()?;
+        let certificates = authority.as_ref().map(|authority| {
             certificates::client_verifier(authority, client_revocations.as_deref(), !secrets.is_empty())
         });
         let certificates = certificates.transpose()?;
-        let tls = pair.map(|(certificate, key)| {
-            let pair = Pair::read(certificate, key)?;
+        let pair = pair.map(|(certificate, key)| Pair::read(certificate, key).map(|pair| (pair, certificate)));
+        let pair = pair.transpose()?;
+        let as_client = authority.as_ref().zip(pair.as_ref()).map(|(authority, (pair, certificate))| {
+            certificates::client(authority, Some((pair.again(), *certificate)))
+        });
+        let as_client = as_client.transpose()?;
+        let tls = pair.map(|(pair, certificate)| {
             let channel = pair.chain.first().map_or([0; PROOF_BYTES], |first| channel_of(first));
             certificates::server(pair, certificate, certificates.clone()).map(|config| (config, channel))
         });
-        Ok(Self { tls: tls.transpose()?, certificates, secrets, decoy: Some(Secret::decoy()?) })
+        Ok(Self { tls: tls.transpose()?, as_client, certificates, secrets, decoy: Some(Secret::decoy()?) })
     }
 
     /// Whether clients must prove themselves.
@@ -308,7 +323,8 @@ impl Access {
         }
         let pair = pair.map(|(certificate, key)| Pair::read(certificate, key).map(|pair| (pair, certificate)));
         let pair = pair.transpose()?;
-        let tls = authority.as_deref().map(|authority| certificates::client(authority, pair)).transpose()?;
+        let authority = authority.as_deref().map(Authority::read).transpose()?;
+        let tls = authority.as_ref().map(|authority| certificates::client(authority, pair)).transpose()?;
         let node_name = node_name.as_deref().map(server_name).transpose()?;
         Ok(Self { tls, node_name, secret })
     }

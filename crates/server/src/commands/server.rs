@@ -6,6 +6,7 @@ use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::DATABASES;
 use crate::keyspace::transaction::Name;
+use crate::state::config::{NO_TLS_TO_OTHERS, TLS_CLUSTER};
 use crate::state::watches::Doomed;
 
 const FAMILY: Family = Family::Server;
@@ -68,6 +69,13 @@ fn config_set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let changes: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
+    let wants_tls = |(name, value): &(&[u8], &[u8])| {
+        name.eq_ignore_ascii_case(TLS_CLUSTER.as_bytes()) && value.eq_ignore_ascii_case(b"yes")
+    };
+    if changes.iter().any(wants_tls) && cx.shared.tls_to_others().is_none() {
+        let about = format!("CONFIG SET failed (possibly related to argument '{TLS_CLUSTER}')");
+        return Err(Failure::new(format!("ERR {about} - {NO_TLS_TO_OTHERS}")));
+    }
     cx.shared.config.set(&changes).map_err(|why| Failure::new(format!("ERR {why}")))?;
     for (_, password) in changes.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"requirepass")) {
         cx.shared.users.set_default_password(password);

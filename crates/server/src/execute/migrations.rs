@@ -21,9 +21,11 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::locks::{Locked, Reservation};
 use crate::keyspace::transaction::{Name, Transaction};
 use crate::protocol::reply::{Protocol, Reply};
+use crate::state::config::{NO_TLS_TO_OTHERS, TLS_CLUSTER};
 use crate::state::session::Session;
 use crate::state::watches::{Mark, Watches};
 use bytes::Bytes;
+use rustls::ClientConfig;
 use std::sync::Arc;
 
 /// Most keys of a portion: the replies to this many fit into the buffers of a connection.
@@ -80,7 +82,8 @@ impl<'s> Executor<'s> {
                 None => {
                     let clock = &*self.shared.clock;
                     let address = (migration.host, migration.port);
-                    let reached = Target::connect(address, migration.timeout, clock, &is_given_up);
+                    let tls = self.tls_to_target()?;
+                    let reached = Target::connect(address, tls, migration.timeout, clock, &is_given_up);
                     target.insert(begin(reached.map_err(Failure::from)?, &migration)?)
                 }
             };
@@ -107,6 +110,15 @@ impl<'s> Executor<'s> {
                 Ok(())
             }
         }
+    }
+
+    /// How the target is spoken to within TLS, if it is.
+    fn tls_to_target(&self) -> Outcome<Option<Arc<ClientConfig>>> {
+        if self.shared.config.get(TLS_CLUSTER) != "yes" {
+            return Ok(None);
+        }
+        let tls = self.shared.tls_to_others();
+        tls.map(Some).ok_or_else(|| Failure::new(format!("ERR {NO_TLS_TO_OTHERS}")))
     }
 
     /// Returns a portion of the first of these keys, and how many keys it has looked at.

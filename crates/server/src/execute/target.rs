@@ -4,12 +4,16 @@
 //! breaks the connection. A wait ends when the target has been silent for the time-out, or the migration is given up.
 
 use crate::keyspace::failure::Failure;
+use crate::stream::Stream;
 use crate::text::shown;
 use forebay_env::{Clock, Nanos};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 const SOCKET: Token = Token(0);
@@ -56,7 +60,7 @@ pub type Answer = std::result::Result<(), String>;
 
 /// See the module.
 pub struct Target<'a> {
-    socket: TcpStream,
+    stream: Stream,
     poll: Poll,
     events: Events,
     /// Bytes that were received after the replies that were read.
@@ -68,45 +72,72 @@ pub struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// Connects to a server, at the first of its addresses that can be reached within the time-out. The system looks
-    /// the name up, without a time limit.
+    /// the name up, without a time limit. Within TLS, if `tls` says how, the server's certificate must be for this
+    /// host.
     ///
     /// # Errors
     /// [`Broken::Connecting`].
     pub fn connect(
         (host, port): (&[u8], &[u8]),
+        tls: Option<Arc<ClientConfig>>,
         timeout: Duration,
         clock: &'a dyn Clock,
         is_given_up: &'a dyn Fn() -> bool,
     ) -> std::result::Result<Self, Broken> {
-        let reach = |address| Self::reach(address, timeout, clock, is_given_up).map_err(Broken::Connecting.by()).ok();
+        let named = |config| name_of(host).map(|name| (config, name));
+        let tls = tls.map(named).transpose().map_err(Broken::Connecting.by())?;
+        let reach = |address| {
+            let reached = Self::reach(address, tls.clone(), timeout, clock, is_given_up);
+            reached.map_err(Broken::Connecting.by()).ok()
+        };
         let mut addresses = addresses(host, port).map_err(Broken::Connecting.by())?;
         addresses.find_map(reach).ok_or(Broken::Connecting)
     }
 
     fn reach(
         address: SocketAddr,
+        tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
         timeout: Duration,
         clock: &'a dyn Clock,
         is_given_up: &'a dyn Fn() -> bool,
     ) -> Result<Self> {
         let (poll, mut socket) = (Poll::new()?, TcpStream::connect(address)?);
         poll.registry().register(&mut socket, SOCKET, Interest::READABLE | Interest::WRITABLE)?;
+        let socket = Arc::new(socket);
+        let stream = Stream::to(Arc::clone(&socket), tls)?;
         let (events, received) = (Events::with_capacity(1), Vec::new());
-        let mut target = Self { socket, poll, events, received, timeout, clock, is_given_up };
+        let mut target = Self { stream, poll, events, received, timeout, clock, is_given_up };
         let until = target.deadline();
         loop {
             target.wait(until)?;
-            if let Some(error) = target.socket.take_error()? {
+            if let Some(error) = socket.take_error()? {
                 return Err(error);
             }
-            match target.socket.peer_addr() {
+            match socket.peer_addr() {
                 Err(error) if error.kind() == ErrorKind::NotConnected => {}
                 Err(error) => return Err(error),
                 Ok(_) => break,
             }
         }
-        target.socket.set_nodelay(true)?;
+        socket.set_nodelay(true)?;
+        target.shake_hands(until)?;
         Ok(target)
+    }
+
+    /// Ends the handshake of TLS, if there is one.
+    fn shake_hands(&mut self, until: Nanos) -> Result<()> {
+        loop {
+            self.flush(until)?;
+            if !self.stream.is_handshaking() {
+                return Ok(());
+            }
+            match self.receive() {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                // What came may be the end of the handshake, and then nothing more comes.
+                Err(_) if self.stream.is_handshaking() => self.wait(until)?,
+                _ => {}
+            }
+        }
     }
 
     /// Sends requests.
@@ -132,7 +163,7 @@ impl<'a> Target<'a> {
 
     fn write_all(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            match self.socket.write(bytes) {
+            match self.stream.write(bytes) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(self.deadline())?,
@@ -140,7 +171,7 @@ impl<'a> Target<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        self.flush(self.deadline())
     }
 
     /// A line without its end.
@@ -156,13 +187,34 @@ impl<'a> Target<'a> {
             if self.received.len() >= MAX_LINE_BYTES {
                 return Err(ErrorKind::InvalidData.into());
             }
-            let mut room = [0; MAX_LINE_BYTES];
-            match self.socket.read(&mut room) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.received.extend_from_slice(room.get(..read).unwrap_or_default()),
+            match self.receive() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(until)?,
+                received => received?,
+            }
+        }
+    }
+
+    /// Receives some of what there is.
+    fn receive(&mut self) -> Result<()> {
+        let mut room = [0; MAX_LINE_BYTES];
+        match self.stream.read(&mut room) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                self.received.extend_from_slice(room.get(..read).unwrap_or_default());
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands to the socket what it has not taken yet.
+    fn flush(&mut self, until: Nanos) -> Result<()> {
+        loop {
+            match self.stream.flush() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(until)?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                flushed => return flushed,
             }
         }
     }
@@ -194,4 +246,10 @@ fn addresses(host: &[u8], port: &[u8]) -> Result<impl Iterator<Item = SocketAddr
     let port = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
     let (Some(host), Some(port)) = (host, port) else { return Err(ErrorKind::InvalidInput.into()) };
     (host, port).to_socket_addrs()
+}
+
+/// The name for which the certificate of a host must be.
+fn name_of(host: &[u8]) -> Result<ServerName<'static>> {
+    let host = std::str::from_utf8(host).map_err(Error::other)?;
+    ServerName::try_from(host.to_owned()).map_err(Error::other)
 }

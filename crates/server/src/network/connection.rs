@@ -6,11 +6,11 @@
 
 use crate::dialogue::Dialogue;
 use crate::execute::{Executor, MAX_REPLY_BYTES};
-use crate::network::stream::Stream;
 use crate::state::clients::MAX_UNASKED_BYTES;
 use crate::state::counters::Count;
 use crate::state::mailbox::Letter;
 use crate::state::session::Session;
+use crate::stream::Stream;
 use forebay_env::Nanos;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;

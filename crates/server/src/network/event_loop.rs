@@ -13,12 +13,12 @@ use crate::network::connection::{Connection, Turn};
 use crate::network::expiry;
 use crate::network::farewell::{self, Farewell};
 use crate::network::refusals::Refusals;
-use crate::network::stream::{self, Stream};
 use crate::state::clients::Client;
 use crate::state::counters::{Count, Counters};
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
 use crate::state::shared::Shared;
+use crate::stream::{self, Stream};
 use forebay::admission::Admission;
 use forebay_env::Nanos;
 use mio::net::{TcpListener, TcpStream};
@@ -46,7 +46,7 @@ const LINGER: Duration = Duration::from_micros(500);
 /// How often a thread looks for clients that do nothing.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many events are taken at a time.
-const EVENTS: usize = 1024;
+pub const EVENTS: usize = 1024;
 /// How many connections are accepted at a time.
 const ACCEPTS: usize = 128;
 
@@ -138,9 +138,12 @@ impl EventLoop {
         })
     }
 
-    /// Serves until it is told to stop.
-    pub fn run(mut self) {
-        let mut events = Events::with_capacity(EVENTS);
+    /// Serves until it is told to stop. It takes this many events at a time.
+    ///
+    /// # Errors
+    /// Those of waiting for events. Then the server stops.
+    pub fn run(mut self, events_at_a_time: usize) -> std::io::Result<()> {
+        let mut events = Events::with_capacity(events_at_a_time);
         let mut swept_at = self.shared.clock.now();
         let mut looked_at = swept_at;
         let (mut may_accept, mut may_sweep) = (false, false);
@@ -151,7 +154,7 @@ impl EventLoop {
             {
                 tracing::error!(%error, "waiting for connections");
                 self.shared.stop();
-                return;
+                return Err(error);
             }
             let mut ready: BTreeSet<u64> = std::mem::take(&mut self.going_on);
             for event in &events {
@@ -197,7 +200,10 @@ impl EventLoop {
                         }
                     }
                     Message::Kill(client) => self.end(client),
-                    Message::Stop => return self.end_all(),
+                    Message::Stop => {
+                        self.end_all();
+                        return Ok(());
+                    }
                 }
             }
             if may_accept || self.refused_until.is_some_and(|until| until <= self.shared.clock.now()) {

@@ -3,7 +3,7 @@
 //! It is not a client of the server: it asks nothing, and nothing is kept for it except its handshake. There are few
 //! such clients at a time, and their time is bounded like that of other handshakes.
 
-use crate::network::stream::Stream;
+use crate::stream::Stream;
 use forebay_env::Nanos;
 use std::io::{ErrorKind, Read, Result, Write};
 

@@ -3,7 +3,6 @@
 //! | module | holds |
 //! |---|---|
 //! | `connection` | one connection: bytes in, bytes out |
-//! | `stream` | these bytes in plain, or within TLS |
 //! | `event_loop` | a thread, and the connections that it serves |
 //! | `expiry` | removes expired keys |
 //! | `farewell` | a client that is refused within TLS |
@@ -14,4 +13,3 @@ pub mod event_loop;
 pub mod expiry;
 pub mod farewell;
 pub mod refusals;
-pub mod stream;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 const INSTRUCTIONS: u32 = 2000;
 /// All scripts are forgotten when their texts have more bytes than this.
 const MAX_SCRIPTS_BYTES: usize = 32 << 20;
-/// Garbage is collected when the machine holds more bytes than this. If it still does, all scripts are forgotten.
+/// Garbage is collected when the machine holds more bytes than this.
 const MUCH_BYTES: usize = MAX_MEMORY_BYTES / 2;
 /// What scripts and libraries are called in errors.
 const SCRIPT: &str = "@user_script";
@@ -127,6 +127,8 @@ pub struct Machine {
     /// The environment of scripts that do not run. It holds nothing.
     nothing: Table,
     scripts_bytes: usize,
+    /// What the machine holds beside scripts, in bytes: what was left when they were forgotten last, or less.
+    others_bytes: usize,
     /// All libraries; `None` until they are read from the store.
     pub functions: Option<Functions>,
 }
@@ -174,7 +176,7 @@ impl Machine {
         let (environment, library, run, run_in_library) = prelude.call((must_end, place, text_of, given))?;
         let prelude = Prelude { environment, library, run, run_in_library };
         let (scripts, bodies, nothing) = (BTreeMap::new(), lua.create_table()?, lua.create_table()?);
-        Ok(Self { lua, prelude, scripts, bodies, nothing, scripts_bytes: 0, functions: None })
+        Ok(Self { lua, prelude, scripts, bodies, nothing, scripts_bytes: 0, others_bytes: 0, functions: None })
     }
 
     /// The machine's values.
@@ -212,7 +214,10 @@ impl Machine {
     /// Forgets all scripts when they take much. What becomes of a text may be many times as long.
     fn make_room(&mut self) -> Result<()> {
         self.collect_much()?;
-        if self.scripts_bytes > MAX_SCRIPTS_BYTES || self.lua.used_memory() > MUCH_BYTES {
+        let used_bytes = self.lua.used_memory();
+        // Libraries stay when scripts are forgotten, so scripts may have half of what these leave.
+        self.others_bytes = self.others_bytes.min(used_bytes);
+        if self.scripts_bytes > MAX_SCRIPTS_BYTES || used_bytes > self.others_bytes.midpoint(MAX_MEMORY_BYTES) {
             self.forget();
         }
         Ok(())
@@ -249,6 +254,7 @@ impl Machine {
         self.scripts_bytes = 0;
         // If memory is short for this, the next allocation tries again.
         let _ = self.bodies.clear().and_then(|()| self.lua.gc_collect());
+        self.others_bytes = self.lua.used_memory();
     }
 
     /// Loads a library. It sees this table as `redis`, with the function that registers functions.
@@ -761,6 +767,18 @@ mod tests {
         let UseOfMemory { scripts, text_bytes, .. } = machine.use_of_memory();
         assert!(scripts < most && text_bytes < MAX_SCRIPTS_BYTES, "{scripts} of {most}, {text_bytes}");
         assert!(matches!(run(&mut machine, "return 1", &[]), End::Returned(_)));
+    }
+
+    #[test]
+    fn scripts_are_not_forgotten_because_libraries_take_much() {
+        let (mut machine, _) = machines();
+        let redis = machine.lua().create_table().unwrap();
+        let text = "#!lua name=large\nlocal x = ('x'):rep(2^27) redis.register_function('f', function() return x end)";
+        let library = machine.load_library(text.as_bytes(), &redis).unwrap();
+        let names = [1, 2, 3].map(|number| machine.load(format!("return {number}").as_bytes()).unwrap());
+        assert!(machine.use_of_memory().machine_bytes > MUCH_BYTES);
+        assert!(names.iter().all(|name| machine.find(name).is_some()));
+        assert!(library.functions.contains_key("f"));
     }
 
     /// Runs a script that calls `kill` and continues, and returns whether it got to `reached`.

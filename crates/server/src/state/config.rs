@@ -24,6 +24,8 @@ enum Change {
     Clients,
     /// To letters of events.
     Events,
+    /// To yes or no.
+    Switch,
     /// To any text.
     Text,
 }
@@ -69,11 +71,18 @@ const PARAMETERS: &[Parameter] = &[
     ("slowlog-max-len", "128", Change::Number(0, 1 << 20)),
     ("tcp-keepalive", "300", Change::Number(0, i32::MAX as i64)),
     ("timeout", "0", Change::Number(0, i32::MAX as i64)),
+    (TLS_CLUSTER, "no", Change::Switch),
     ("tls-port", "0", Change::Never),
     ("tracking-table-max-keys", "1000000", Change::Number(0, i64::MAX)),
     ("zset-max-listpack-entries", "128", Change::Number(0, i64::MAX)),
     ("zset-max-listpack-value", "64", Change::Never),
 ];
+
+/// The parameter that says whether keys move to other servers within TLS.
+pub const TLS_CLUSTER: &str = "tls-cluster";
+/// Why it cannot say so.
+pub const NO_TLS_TO_OTHERS: &str = "the server speaks no TLS to others: it needs a certificate, and the authority of \
+                                    theirs (--tls-listen-certificate, --tls-listen-client-authority)";
 
 /// The parameter that is a secret.
 const PASSWORD: &str = "requirepass";
@@ -264,6 +273,7 @@ impl Config {
 fn shown(change: Change, value: &[u8]) -> Bytes {
     match change {
         Change::Events => Wanted::parse(value).unwrap_or_default().letters().into(),
+        Change::Switch => value.to_ascii_lowercase().into(),
         _ => Bytes::copy_from_slice(value),
     }
 }
@@ -272,6 +282,8 @@ fn check(change: Change, value: &[u8]) -> Result<(), String> {
     match change {
         Change::Never => Err("can't set immutable config".into()),
         Change::Text => Ok(()),
+        Change::Switch if [&b"yes"[..], b"no"].iter().any(|known| known.eq_ignore_ascii_case(value)) => Ok(()),
+        Change::Switch => Err("argument must be 'yes' or 'no'".into()),
         Change::Events if Wanted::parse(value).is_some() => Ok(()),
         Change::Events => Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into()),
         Change::Clients => {
@@ -319,6 +331,7 @@ mod tests {
             ("zset-max-listpack-value", "1", "immutable"),
             ("timeout", "-1", "between 0 and"),
             ("timeout", "x", "integer"),
+            ("tls-cluster", "1", "must be 'yes' or 'no'"),
             ("maxclients", "0", "between 1 and"),
             ("maxclients", "4294967295", "not able to handle"),
             ("notify-keyspace-events", "KEq", "Invalid event class"),
@@ -328,6 +341,8 @@ mod tests {
             assert_eq!(config.number("slowlog-max-len"), 128);
         }
         assert_eq!(config.matching(b"MAX*").len(), 3);
+        config.set(&[(b"TLS-cluster", b"YES")]).unwrap();
+        assert_eq!(config.get(TLS_CLUSTER), "yes");
         config.set(&[(b"LUA-time-limit", b"7")]).unwrap();
         assert_eq!(config.number("busy-reply-threshold"), 7);
         assert_eq!(config.matching(b"lua*"), [("lua-time-limit", Bytes::from_static(b"7"))]);

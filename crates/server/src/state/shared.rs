@@ -22,8 +22,10 @@ use crate::state::tracking::Tracking;
 use crate::state::waiting::{Early, NoClaim, Waiter, Waiting};
 use crate::state::watches::Watches;
 use bytes::Bytes;
+use forebay::admission::Admission;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, ForwardTime, Random};
+use rustls::ClientConfig;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -86,6 +88,8 @@ pub struct Shared {
     pub started_bytes: u64,
     /// The most bytes on memory nodes that [`Shared::memory`] has seen.
     peak_bytes: AtomicU64,
+    /// How it speaks TLS, if it does.
+    pub tls: Option<Arc<Admission>>,
     /// Where it listens.
     pub address: SocketAddr,
     /// A random name of this run of the server, in hexadecimal digits.
@@ -145,6 +149,7 @@ impl Shared {
             saved_ms: AtomicU64::new(clock.wall_ms()),
             time: ForwardTime::new(Arc::clone(&clock)),
             clock,
+            tls: None,
             address,
             run_id: format!("{run:032x}{:08x}", seed as u32),
             threads,
@@ -155,6 +160,12 @@ impl Shared {
             random: Mutex::new(Random::seeded(seed as u64)),
             stopping: AtomicBool::new(false),
         })
+    }
+
+    /// Returns how the server speaks TLS to others: with its own certificate, where it knows the authority of theirs.
+    #[must_use]
+    pub fn tls_to_others(&self) -> Option<Arc<ClientConfig>> {
+        self.tls.as_ref()?.as_client()
     }
 
     /// Begins a run on keys, now. The caller has them locked.

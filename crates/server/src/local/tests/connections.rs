@@ -3,9 +3,9 @@
 use super::*;
 use crate::execute::MAX_REPLY_BYTES;
 use crate::network::connection::{Connection, Turn};
-use crate::network::stream::Stream;
 use crate::state::clients::MAX_UNASKED_BYTES;
 use crate::state::mailbox::{Letter, Reason};
+use crate::stream::Stream;
 use bytes::Bytes;
 use rustix::net::sockopt;
 use std::io::Read;

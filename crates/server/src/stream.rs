@@ -6,7 +6,8 @@
 
 use mio::net::TcpStream;
 use rustix::net::sockopt;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub enum Stream {
     /// Bytes go over it in plain.
     Plain(Arc<TcpStream>),
     /// Bytes go over it within TLS.
-    Tls(Arc<TcpStream>, Box<ServerConnection>),
+    Tls(Arc<TcpStream>, Box<Connection>),
 }
 
 impl Stream {
@@ -36,12 +37,25 @@ impl Stream {
     /// When a session of TLS cannot be set up.
     pub fn new(socket: Arc<TcpStream>, tls: Option<Arc<ServerConfig>>) -> Result<Self> {
         let Some(config) = tls else { return Ok(Self::Plain(socket)) };
-        let mut session = ServerConnection::new(config).map_err(Error::other)?;
-        session.set_buffer_limit(Some(MAX_PENDING_BYTES));
-        Ok(Self::Tls(socket, Box::new(session)))
+        Ok(Self::within(socket, Connection::Server(ServerConnection::new(config).map_err(Error::other)?)))
     }
 
-    /// Whether the client has not proven yet that it speaks TLS.
+    /// Makes a session over a socket to a server, within TLS if `tls` says how, and for which name the server's
+    /// certificate must be.
+    ///
+    /// # Errors
+    /// As [`Stream::new`].
+    pub fn to(socket: Arc<TcpStream>, tls: Option<(Arc<ClientConfig>, ServerName<'static>)>) -> Result<Self> {
+        let Some((config, name)) = tls else { return Ok(Self::Plain(socket)) };
+        Ok(Self::within(socket, Connection::Client(ClientConnection::new(config, name).map_err(Error::other)?)))
+    }
+
+    fn within(socket: Arc<TcpStream>, mut session: Connection) -> Self {
+        session.set_buffer_limit(Some(MAX_PENDING_BYTES));
+        Self::Tls(socket, Box::new(session))
+    }
+
+    /// Whether the other side has not proven yet that it speaks TLS.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
         matches!(self, Self::Tls(_, session) if session.is_handshaking())
@@ -88,7 +102,7 @@ pub fn prepare(socket: &TcpStream, keepalive_s: u64) -> Result<()> {
 }
 
 /// Hands what the session made to the socket.
-fn push(mut socket: &TcpStream, session: &mut ServerConnection) -> Result<()> {
+fn push(mut socket: &TcpStream, session: &mut Connection) -> Result<()> {
     while session.wants_write() {
         if session.write_tls(&mut socket)? == 0 {
             return Err(ErrorKind::WriteZero.into());
@@ -113,7 +127,7 @@ impl Read for Stream {
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The client ended the connection without ending the TLS session.
+                // The other side ended the connection without ending the TLS session.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(read),
                 Err(error) => return Err(error),
             }
