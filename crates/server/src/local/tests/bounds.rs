@@ -492,6 +492,23 @@ fn fields_are_read_as_far_as_there_is_room_for_them() {
     assert!(took < 1 << 20, "{took} bytes");
 }
 
+/// The run reads 64 MiB of values before the command begins.
+#[test]
+fn strings_are_read_as_far_as_there_is_room_for_them() {
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::default();
+    let options = Options { background_threads: 0, clock: Arc::clone(&clock), ..Options::default() };
+    let mut server = LocalServer::new(Store::embedded(1 << 30, options).unwrap(), clock, &["config"]).unwrap();
+    let names: String = (0..80).map(|number| format!(" k{number}")).collect();
+    for name in names.split_whitespace() {
+        assert_eq!(told(&server, &format!("SETRANGE {name} 1048575 x")), ":1048576\r\n");
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let (reply, took) = read_for(&server, &format!("MGET{names}{names}"));
+    assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n");
+    assert!((64 << 20..80 << 20).contains(&took), "{took} bytes");
+}
+
 #[test]
 fn keys_that_are_too_long_for_a_reply_are_not_held() {
     let server = with_many("MSET", |number| format!(" {number:0200} v"));
