@@ -372,7 +372,10 @@ fn a_stream_that_is_too_long_is_not_read_to_its_end() {
     }
     // Nothing was delivered. What is removed is not replied.
     assert_eq!(told(&server, "XPENDING s g"), "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
+    // However many entries are trimmed, they are one range: the engine should have few range deletions.
+    let written = std::mem::replace(&mut server.shared.max_written_bytes, 1000);
     assert_eq!(told(&server, "XTRIM s MAXLEN 10"), ":19990\r\n");
+    server.shared.max_written_bytes = written;
     // What is too long is not claimed, and not delivered again.
     server.shared.max_reply_bytes = usize::MAX;
     assert!(told(&server, "XREADGROUP GROUP g c STREAMS s >").starts_with("*1\r\n"));
@@ -385,6 +388,34 @@ fn a_stream_that_is_too_long_is_not_read_to_its_end() {
         assert_eq!(told(&server, request), "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
     }
     assert!(told(&server, "XAUTOCLAIM s g other 0 0 JUSTID").starts_with("*3\r\n$3\r\n0-0\r\n*10\r\n"));
+}
+
+#[test]
+fn entries_are_trimmed_one_by_one_or_by_the_hundred() {
+    let server = server(&Arc::default());
+    for (trim, removed) in [
+        ("MAXLEN 0", 1150),
+        ("MAXLEN 50", 1100),
+        ("MAXLEN 1145", 5),
+        ("MINID 1100-1", 1099),
+        ("MINID 0-1", 0),
+        ("MAXLEN ~ 0", 1150),
+        ("MAXLEN ~ 0 LIMIT 1149", 1100),
+        ("MAXLEN ~ 100", 1000),
+        ("MINID ~ 1060-1", 1000),
+        ("MINID ~ 9999-1 LIMIT 0", 1150),
+        ("MINID ~ 60-1", 0),
+    ] {
+        let add = |from: u32| (from..from + 50).map(|id| format!("XADD s {id}-1 f v\r\n")).collect::<String>();
+        (1..=1150).step_by(50).for_each(|from| _ = server.connect().send(add(from).as_bytes()));
+        let left = 1150 - removed;
+        assert_eq!(told(&server, &format!("XTRIM s {trim}; XLEN s")), format!(":{removed}\r\n:{left}\r\n"), "{trim}");
+        let ids = told(&server, "XRANGE s - +");
+        let ids: Vec<&str> = ids.lines().filter(|line| line.ends_with("-1")).collect();
+        let expected: Vec<String> = (removed + 1..=1150).map(|id| format!("{id}-1")).collect();
+        assert_eq!(ids, expected, "{trim}");
+        assert_eq!(told(&server, "DEL s"), ":1\r\n");
+    }
 }
 
 /// A server with a collection of 20,000 elements, which this command adds, and whose replies are short.
