@@ -118,10 +118,12 @@ impl Open {
     /// consumer.
     pub(super) fn remove_consumer(&mut self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<Option<u64>> {
         let Some(consumer) = self.consumer(cx, name)? else { return Ok(None) };
-        let ids = self.own_pending(cx, consumer.number, (StreamId::LEAST, StreamId::MOST), u64::MAX)?;
+        let all = (StreamId::LEAST, StreamId::MOST);
+        let ids = self.own_pending(cx, consumer.number, all, u64::MAX)?;
+        cx.keys.remove_range(self.keys.all_own_pending(self.now.number, consumer.number, all.0, all.1))?;
+        // Those of other consumers are between them.
         for id in ids {
             cx.keys.writes().delete(self.keys.pending(self.now.number, id));
-            cx.keys.writes().delete(self.keys.own_pending(self.now.number, consumer.number, id));
             cx.keys.check_size()?;
         }
         cx.keys.writes().delete(self.keys.consumer(self.now.number, name));

@@ -105,6 +105,22 @@ fn pending_entries_that_change_hands_are_held_within_bounds() {
     assert!(told(&server, "XPENDING x g").starts_with("*4\r\n:20000\r\n"));
 }
 
+/// What a consumer has is one range. The pending entries of the group are removed one by one.
+#[test]
+fn a_consumer_is_removed_with_one_record_for_each_pending_entry() {
+    let mut server = server(&Arc::default());
+    told(&server, "XADD x 0-1 a b; DEL x");
+    let count = server.records().count();
+    begin_pending(&server, |number| if number < 250 { "other" } else { "c" });
+    server.records().lsm().unwrap().flush().unwrap();
+    // A removed record takes about 100 bytes until it is written.
+    server.shared.max_written_bytes = 3_000_000;
+    assert_eq!(told(&server, "XGROUP DELCONSUMER x g c"), ":19750\r\n");
+    assert!(told(&server, "XPENDING x g").starts_with("*4\r\n:250\r\n$3\r\n1-1\r\n$5\r\n1-250\r\n*1\r\n"));
+    // The stream, its entries, the group, and a consumer with two records for each of its entries.
+    assert_eq!(server.records().count() - count, 1 + 20_000 + 1 + 1 + 2 * 250);
+}
+
 #[test]
 fn what_is_made_of_sets_is_not_read_to_its_end_when_it_is_too_long() {
     let mut server = server(&Arc::default());
