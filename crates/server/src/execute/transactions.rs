@@ -95,15 +95,16 @@ impl Executor<'_> {
             if failed.is_some() {
                 break;
             }
-            if let Err(failure) = self.admit(session, command, *arguments) {
-                self.fail(out, out.len(), &failure);
-                continue;
+            if let Err(refused) = self.admit(session, command, *arguments) {
+                out.error(refused.failure.message());
+                tally.refused.push(refused);
+            } else {
+                // No command waits in a transaction: what the command has replied is its reply.
+                Self::describe(session, command, keys.now_ms());
+                keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
+                carried += 1;
+                failed = self.call(session, (command, *arguments), &mut keys, out, &mut tally).err();
             }
-            // No command waits in a transaction: what the command has replied is its reply.
-            Self::describe(session, command, keys.now_ms());
-            keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
-            carried += 1;
-            failed = self.call(session, (command, *arguments), &mut keys, out, &mut tally).err();
             if !can_be_left {
                 // It is not repeated, and INFO may be among its commands.
                 self.count(session, &mut tally, keys.now_ms());
