@@ -332,6 +332,10 @@ impl<'s> Executor<'s> {
                     if session.queue.is_none() {
                         session.end_choice(command.name);
                     }
+                    // A transaction has held back what is not wanted.
+                    if flow == Flow::Exec && result.is_ok() {
+                        return true;
+                    }
                     result
                 }
                 Run::Script(_) if place == Place::Here => {
