@@ -56,6 +56,7 @@ impl Open {
 
     /// Removes the group with everything that belongs to it.
     pub(super) fn destroy(self, cx: &mut Context<'_, '_>) -> Outcome {
+        cx.keys.reads().take_removal(self.now.pending)?;
         cx.keys.writes().delete(self.keys.group(&self.name));
         self.keys.of_group(self.now.number).into_iter().try_for_each(|range| cx.keys.remove_range(range))
     }

@@ -117,6 +117,7 @@ impl Trim {
             }
             Ok(seen < most)
         })?;
+        cx.keys.reads().take_removal(removed)?;
         entries::delete_first(cx, stream, &few, last, removed);
         Ok(removed)
     }
