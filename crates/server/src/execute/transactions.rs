@@ -101,6 +101,7 @@ impl Executor<'_> {
             if let Err(refused) = self.admit(session, command, *arguments) {
                 let start = out.len();
                 out.error(refused.failure.message());
+                failed = out.is_full().then_some(Failure::REPLY_TOO_LONG);
                 Self::hold_back(session, out, start);
                 tally.refused.push(refused);
             } else {
