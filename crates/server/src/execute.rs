@@ -20,6 +20,7 @@
 //! batch that is written but not durable is also an error, but everybody sees the batch, so its consequences happen as
 //! for any other.
 
+mod admission;
 mod jobs;
 mod migrations;
 mod tally;
@@ -29,7 +30,7 @@ mod waiters;
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
-use crate::commands::{monitored, permission};
+use crate::commands::monitored;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::locks::{Locked, NotLocked, Reservation};
@@ -44,6 +45,7 @@ use crate::state::session::{Queue, Replies, Session};
 use crate::state::shared::Shared;
 use crate::state::slow_log::{SlowCommand, kept};
 use crate::state::waiting::Begun;
+use admission::Refused;
 use bytes::Bytes;
 use forebay_env::Nanos;
 use tally::{Done, Tally};
@@ -143,7 +145,7 @@ enum Planned {
     /// It waits for EXEC.
     Queued(&'static Command),
     /// It gets an error.
-    Refused(Failure),
+    Refused(Refused),
     /// It ends the connection.
     Foreign,
 }
@@ -226,21 +228,22 @@ impl<'s> Executor<'s> {
         let command = match same.map_or_else(|| self.registry.resolve(arguments), Ok) {
             Ok(command) => command,
             Err(_) if is_http(arguments) => return Planned::Foreign,
-            Err(failure) => return Planned::Refused(failure),
+            Err(failure) => return Planned::Refused(failure.into()),
         };
         *last = Some(command);
-        if let Err(failure) = self.admit(session, command, arguments) {
-            return Planned::Refused(failure);
+        if let Err(refused) = self.admit(session, command, arguments) {
+            return Planned::Refused(refused);
         }
         if !session.subscriptions.is_empty()
             && is_for_no_subscriber(command)
             && session.client.described().protocol == 2
         {
-            return Planned::Refused(Failure::new(format!(
+            let failure = Failure::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
                  context",
                 command.name
-            )));
+            ));
+            return Planned::Refused(failure.into());
         }
         if session.queue.is_some() {
             return match command.run {
@@ -248,7 +251,7 @@ impl<'s> Executor<'s> {
                     Planned::Alone(command)
                 }
                 _ if command.has(flags::NO_MULTI) || matches!(command.run, Run::Flow(Flow::Migrate)) => {
-                    Planned::Refused(Failure::text("ERR Command not allowed inside a transaction"))
+                    Planned::Refused(Failure::text("ERR Command not allowed inside a transaction").into())
                 }
                 _ => Planned::Queued(command),
             };
@@ -259,23 +262,6 @@ impl<'s> Executor<'s> {
                 Planned::Alone(command)
             }
         }
-    }
-
-    /// Whether the connection may do this.
-    fn admit(&self, session: &Session, command: &Command, arguments: Arguments<'_>) -> Outcome {
-        let Some(user) = &session.user else {
-            return if command.has(flags::NO_AUTH) {
-                Ok(())
-            } else {
-                Err(Failure::text("NOAUTH Authentication required."))
-            };
-        };
-        permission::check(&self.shared.users, user, command, arguments).map_err(|refusal| {
-            let context = if session.queue.is_some() || session.is_in_transaction { "multi" } else { "toplevel" };
-            self.shared.deny(&session.client, refusal.reason, context, refusal.object, user.name().clone());
-            // Users may have changed since the command was queued.
-            if session.is_in_transaction { refusal.failure_in_exec() } else { refusal.failure(command) }
-        })
     }
 
     /// Carries out a request that goes alone. Returns false when it is held.
@@ -291,15 +277,15 @@ impl<'s> Executor<'s> {
         out.begin(self.shared.max_reply_bytes);
         let result = match planned {
             // EXEC ends the transaction, even if EXEC itself is wrong.
-            Planned::Refused(failure)
+            Planned::Refused(refused)
                 if arguments.from(0).first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) =>
             {
                 session.queue = None;
                 session.client.describe(|described| described.queued = None);
                 self.unwatch(session);
-                Err(Self::aborted(failure.message()))
+                Err(Self::aborted(self.refuse(refused).message()))
             }
-            Planned::Refused(failure) => {
+            Planned::Refused(why) => {
                 let refused = self.registry.look_up(arguments);
                 if let Some(counters) = refused.and_then(|command| self.counters.of_command(command.number)) {
                     counters.reject();
@@ -307,7 +293,7 @@ impl<'s> Executor<'s> {
                 if let Some(queue) = &mut session.queue {
                     queue.is_refused = true;
                 }
-                Err(failure)
+                Err(self.refuse(why))
             }
             Planned::Foreign => {
                 tracing::warn!(client = session.client.id, address = %session.client.address, "a client speaks HTTP");
@@ -345,6 +331,10 @@ impl<'s> Executor<'s> {
                     monitored::show(self.shared, session, command, arguments, now_ms);
                     if session.queue.is_none() {
                         session.end_choice(command.name);
+                    }
+                    // A transaction has held back what is not wanted.
+                    if flow == Flow::Exec && result.is_ok() {
+                        return true;
                     }
                     result
                 }
@@ -673,6 +663,9 @@ impl<'s> Executor<'s> {
 
     /// Counts the calls of a run that are not counted yet, and notes those that took long.
     fn count(&self, session: &Session, tally: &mut Tally<'_>, now_ms: u64) {
+        for refused in tally.refused.drain(..) {
+            self.counters.add_error(self.refuse(refused).message());
+        }
         for Done { call: (command, arguments), took, outcome, waits } in tally.done.drain(..) {
             if !waits {
                 command.count(self.shared, self.counters, session.spent, took, outcome.is_err(), now_ms);

@@ -83,7 +83,7 @@ fn authenticate(cx: &mut Context<'_, '_>, name: &[u8], password: &[u8], command:
     let Some(user) = cx.shared.users.authenticate(name, password) else {
         let name = Bytes::copy_from_slice(name);
         let context = if cx.session.is_in_transaction { "multi" } else { "toplevel" };
-        cx.shared.deny(&cx.session.client, "auth", context, command, name);
+        cx.shared.deny(cx.shared.denial(&cx.session.client, "auth", context, command, name));
         return Err(Failure::text("WRONGPASS invalid username-password pair or user is disabled."));
     };
     cx.session.log_in(Some(Arc::clone(&user)));

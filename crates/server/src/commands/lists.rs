@@ -137,9 +137,10 @@ pub(crate) fn elements(cx: &Context<'_, '_>, list: &Collection, check: Check<'_>
 }
 
 /// Removes the elements of a part; the header is not changed.
-fn remove_part(cx: &mut Context<'_, '_>, list: &Collection, from: u64, to: u64) {
+fn remove_part(cx: &mut Context<'_, '_>, list: &Collection, from: u64, to: u64) -> Outcome {
     if to.saturating_sub(from) > MANY {
         let range = (element_key(cx, list, from), element_key(cx, list, to));
+        cx.keys.reads().take_removal(to.saturating_sub(from))?;
         cx.keys.writes().delete_range(range);
     } else {
         for place in from..to {
@@ -147,6 +148,7 @@ fn remove_part(cx: &mut Context<'_, '_>, list: &Collection, from: u64, to: u64) 
             cx.keys.writes().delete(key);
         }
     }
+    Ok(())
 }
 
 /// Adds an element.
@@ -175,7 +177,7 @@ fn pop(cx: &mut Context<'_, '_>, list: &mut Open, end: End, count: u64) -> Outco
     };
     let reads = &*cx;
     let mut elements = part(reads, &list.now, from, to, &|bytes| reads.make_room(bytes))?;
-    remove_part(cx, &list.now, from, to);
+    remove_part(cx, &list.now, from, to)?;
     match end {
         End::Left => list.now.a = list.now.a.wrapping_add(count),
         End::Right => {
@@ -391,8 +393,8 @@ fn ltrim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             }
             Some((from, to)) => {
                 let size = length(&list.now);
-                remove_part(cx, &list.now, 0, from);
-                remove_part(cx, &list.now, to, size);
+                remove_part(cx, &list.now, 0, from)?;
+                remove_part(cx, &list.now, to, size)?;
                 list.now.b = list.now.a.wrapping_add(to);
                 list.now.a = list.now.a.wrapping_add(from);
                 list.save(cx, arguments.at(1), true)?;
@@ -460,10 +462,10 @@ fn remove(cx: &mut Context<'_, '_>, list: &mut Open, places: &[u64]) -> Outcome 
     let elements = moving(cx, &former, from, to, |place| gone.next_if(|gone| **gone == place).is_none())?;
     if moves_front {
         list.now.a = list.now.a.wrapping_add(fewer);
-        remove_part(cx, &former, 0, fewer);
+        remove_part(cx, &former, 0, fewer)?;
     } else {
         list.now.b = list.now.b.wrapping_sub(fewer);
-        remove_part(cx, &former, size.saturating_sub(fewer), size);
+        remove_part(cx, &former, size.saturating_sub(fewer), size)?;
     }
     write(cx, &list.now, from, elements);
     Ok(())

@@ -244,9 +244,9 @@ fn mget(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
                 Some(Content::String(bytes)) => cx.out.bulk(bytes),
                 _ => cx.out.null(),
             }
-        }
-        if cx.out.is_full() {
-            break;
+            if cx.out.is_full() {
+                return Ok(());
+            }
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 //! A run that turns out to be too large, or to take long, changes nothing, and its commands are carried out again. So
 //! they are counted when it is known that this is not so, and each is counted once.
 
+use super::admission::Refused;
 use crate::commands::arguments::Arguments;
 use crate::commands::command::Command;
 use crate::keyspace::failure::Outcome;
@@ -15,6 +16,8 @@ pub(super) struct Tally<'a> {
     pub(super) at: Nanos,
     /// The calls so far.
     pub(super) done: Vec<Done<'a>>,
+    /// The calls of a transaction that were refused.
+    pub(super) refused: Vec<Refused>,
 }
 
 /// A call that was carried out.
@@ -30,6 +33,6 @@ pub(super) struct Done<'a> {
 impl Tally<'_> {
     /// No calls so far, of a run of at most `most` calls that begins at this time.
     pub(super) fn new(at: Nanos, most: usize) -> Self {
-        Self { at, done: Vec::with_capacity(most) }
+        Self { at, done: Vec::with_capacity(most), refused: Vec::new() }
     }
 }

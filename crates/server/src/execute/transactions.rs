@@ -76,16 +76,19 @@ impl Executor<'_> {
             let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
             watched.mark.is_broken() || watched.names.values().any(has_expired)
         });
+        let start = out.len();
         if is_stale {
             self.unwatch(session);
             out.null_array();
+            Self::hold_back(session, out, start);
             return Ok(());
         }
         let mut failed = self.fetch(session, &calls, &named, &mut keys).err();
-        let start = out.len();
         let changes_connection = !calls.iter().all(|(command, _)| command.can_be_left());
         let before = changes_connection.then(|| (session.database, session.subscriptions.clone()));
+        // The commands may change which replies are wanted, so each part of the reply is held back by itself.
         out.array(calls.len());
+        Self::hold_back(session, out, start);
         session.is_in_transaction = true;
         // Calls that are not repeated are counted one by one.
         let most = if can_be_left { calls.len() } else { 1 };
@@ -95,15 +98,19 @@ impl Executor<'_> {
             if failed.is_some() {
                 break;
             }
-            if let Err(failure) = self.admit(session, command, *arguments) {
-                self.fail(out, out.len(), &failure);
-                continue;
+            if let Err(refused) = self.admit(session, command, *arguments) {
+                let start = out.len();
+                out.error(refused.failure.message());
+                failed = out.is_full().then_some(Failure::REPLY_TOO_LONG);
+                Self::hold_back(session, out, start);
+                tally.refused.push(refused);
+            } else {
+                // No command waits in a transaction: what the command has replied is its reply.
+                Self::describe(session, command, keys.now_ms());
+                keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
+                carried += 1;
+                failed = self.call(session, (command, *arguments), &mut keys, out, &mut tally).err();
             }
-            // No command waits in a transaction: what the command has replied is its reply.
-            Self::describe(session, command, keys.now_ms());
-            keys.reads().allow(if can_be_left { self.shared.max_steps } else { u64::MAX });
-            carried += 1;
-            failed = self.call(session, (command, *arguments), &mut keys, out, &mut tally).err();
             if !can_be_left {
                 // It is not repeated, and INFO may be among its commands.
                 self.count(session, &mut tally, keys.now_ms());

@@ -588,6 +588,7 @@ impl<'s> Transaction<'s> {
     }
 
     fn remove_elements(&mut self, space: Space, header: &Header) -> Outcome {
+        self.writes.take_removal(header.elements())?;
         let (id, count) = match &header.content {
             Content::String(_) => return Ok(()),
             Content::Collection(Kind::List, list) => (list.id, list.b.wrapping_sub(list.a)),

@@ -149,6 +149,16 @@ impl<'s> Writes<'s> {
         if steps > self.steps_left.get() { Err(Failure::LONG) } else { Ok(()) }
     }
 
+    /// Takes the steps of removing a range of about this many keys: a lookup for each, if the store removes them one by
+    /// one.
+    ///
+    /// # Errors
+    /// As [`Writes::expect_steps`].
+    pub fn take_removal(&self, keys: u64) -> Outcome {
+        let is_free = self.store.likes_single_deletions() || !self.is_bounded();
+        if is_free { Ok(()) } else { self.take_steps(keys.saturating_mul(LOOK_UP_STEPS)) }
+    }
+
     /// Sets how many keys the next portion has.
     pub const fn set_portion(&mut self, portion: usize) {
         self.portion = portion;

@@ -183,11 +183,22 @@ impl Shared {
         (now, self.peak_bytes.fetch_max(now, Ordering::Relaxed).max(now))
     }
 
-    /// Remembers that a client was denied something.
-    pub fn deny(&self, client: &Client, reason: &'static str, context: &'static str, object: &[u8], user: Bytes) {
+    /// Describes what a client is denied now.
+    pub fn denial(
+        &self,
+        client: &Client,
+        reason: &'static str,
+        context: &'static str,
+        object: &[u8],
+        user: Bytes,
+    ) -> Denial {
         let at_ms = self.clock.wall_ms();
         let object = Bytes::copy_from_slice(object);
-        let denial = Denial { count: 1, reason, context, object, user, at_ms, client: client.line(at_ms) };
+        Denial { count: 1, reason, context, object, user, at_ms, client: client.line(at_ms) }
+    }
+
+    /// Remembers that a client was denied something.
+    pub fn deny(&self, denial: Denial) {
         self.users.denials.add(denial, usize::try_from(self.config.number("acllog-max-len")).unwrap_or(0));
     }
 

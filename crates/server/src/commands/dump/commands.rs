@@ -55,7 +55,7 @@ enum Restored {
 
 fn read(bytes: &[u8]) -> Outcome<Restored> {
     let value = payload::open(bytes).ok_or(Failure::text("ERR DUMP payload version or checksum are wrong"))?;
-    let mut reader = Reader(value);
+    let mut reader = Reader::new(value);
     Ok(match reader.byte()? {
         kind @ (15 | 19) => Restored::Stream(streams::read(kind, &mut reader)?),
         kind => Restored::Value(values::read(kind, &mut reader)?),

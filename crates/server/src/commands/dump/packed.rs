@@ -66,7 +66,7 @@ fn signed(bits: u64, width: u32) -> i64 {
 
 /// The values of a listpack.
 pub(super) fn values(bytes: &[u8]) -> Outcome<Vec<Value>> {
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     if u32::from_le_bytes(reader.array()?) as usize != bytes.len() {
         return Err(BAD);
     }
@@ -168,7 +168,7 @@ impl Listpack {
 
 /// The members of a set of integers.
 pub(super) fn integers(bytes: &[u8]) -> Outcome<Vec<Bytes>> {
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     let (width, count) = (u32::from_le_bytes(reader.array()?), u32::from_le_bytes(reader.array()?));
     if !matches!(width, 2 | 4 | 8) || u64::from(width) * u64::from(count) != reader.0.len() as u64 {
         return Err(BAD);

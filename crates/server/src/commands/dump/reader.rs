@@ -17,14 +17,25 @@ use bytes::Bytes;
 
 /// The value is inconsistent, or of a kind that is not known here.
 pub(in crate::commands) const BAD: Failure = Failure::text("ERR Bad data format");
+/// The compressed strings of a value are too long.
+const TOO_LONG: Failure =
+    Failure::text("ERR the value is too long: its compressed strings may unpack to at most 512 MiB together");
 /// The longest string: no value of the engine is longer.
 const MAX_BYTES: usize = 64 << 20;
+/// Most bytes that the compressed strings of a value unpack to: they may be 88 times as long as they are compressed,
+/// and all of a value is held.
+const MAX_UNPACKED_BYTES: usize = 512 << 20;
 
-/// Reads a value from the front.
+/// Reads a value from the front: the bytes that are left, and how many bytes may still be unpacked.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::commands) struct Reader<'a>(pub(in crate::commands) &'a [u8]);
+pub(in crate::commands) struct Reader<'a>(pub(in crate::commands) &'a [u8], usize);
 
 impl<'a> Reader<'a> {
+    /// Begins at the front of a value.
+    pub(in crate::commands) const fn new(value: &'a [u8]) -> Self {
+        Self(value, MAX_UNPACKED_BYTES)
+    }
+
     /// The next bytes.
     pub(in crate::commands) fn take(&mut self, count: usize) -> Outcome<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or(BAD)?;
@@ -80,7 +91,9 @@ impl<'a> Reader<'a> {
             Err(2) => integer(i64::from(i32::from_le_bytes(self.array()?))),
             Err(3) => {
                 let (packed, length) = (self.count()?, usize::try_from(self.length()?).map_err(|_| BAD)?);
-                unpacked(self.take(packed)?, length).map(Bytes::from)
+                let bytes = unpacked(self.take(packed)?, length)?;
+                self.1 = self.1.checked_sub(bytes.len()).ok_or(TOO_LONG)?;
+                Ok(Bytes::from(bytes))
             }
             Err(_) => Err(BAD),
         }
@@ -92,7 +105,7 @@ fn unpacked(packed: &[u8], length: usize) -> Outcome<Vec<u8>> {
     if length > MAX_BYTES {
         return Err(BAD);
     }
-    let (mut reader, mut bytes) = (Reader(packed), Vec::new());
+    let (mut reader, mut bytes) = (Reader::new(packed), Vec::new());
     while !reader.0.is_empty() {
         let control = usize::from(reader.byte()?);
         if control < 32 {
@@ -159,8 +172,18 @@ mod tests {
             (b"\x82", None),
             (b"", None),
         ] {
-            assert_eq!(Reader(bytes).string().ok().as_deref(), expected, "{bytes:?}");
+            assert_eq!(Reader::new(bytes).string().ok().as_deref(), expected, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn what_the_strings_of_a_value_unpack_to_is_bounded() {
+        let bytes = b"\xc3\x06\x0b\x01ab\xe0\x00\x01".repeat(3);
+        let mut reader = Reader(&bytes, 2 * 11);
+        (0..2).for_each(|_| assert_eq!(reader.string().unwrap(), "abababababa"));
+        assert_eq!(reader.string().unwrap_err(), TOO_LONG);
+        // Other strings are no longer than their bytes.
+        assert_eq!(Reader(b"\x02ab", 0).string().unwrap(), "ab");
     }
 
     proptest! {
@@ -168,7 +191,7 @@ mod tests {
         fn lengths_survive(length: u64, shift in 0_u32..64) {
             let mut bytes = Vec::new();
             put_length(&mut bytes, length >> shift);
-            prop_assert_eq!(Reader(&bytes).length().unwrap(), length >> shift);
+            prop_assert_eq!(Reader::new(&bytes).length().unwrap(), length >> shift);
         }
 
         #[test]

@@ -240,11 +240,11 @@ mod tests {
         };
         let stream = WholeStream { entries, last: id(99, 9), deleted: id(3, 1), added: 300, groups: vec![group] };
         let bytes = write(&stream);
-        let mut reader = Reader(&bytes[1..]);
+        let mut reader = Reader::new(&bytes[1..]);
         assert_eq!(read(19, &mut reader).unwrap(), stream);
         assert!(reader.0.is_empty());
         for at in 1..bytes.len() {
-            assert!(read(19, &mut Reader(&bytes[1..at])).is_err(), "{at}");
+            assert!(read(19, &mut Reader::new(&bytes[1..at])).is_err(), "{at}");
         }
     }
 
@@ -261,15 +261,15 @@ mod tests {
             WholeStream { entries: Vec::new(), last: id(1, 0), deleted: id(0, 0), added: 0, groups: vec![group] }
         };
         let whole = stream(&consumers);
-        assert!(read(19, &mut Reader(&write(&whole)[1..])).unwrap() == whole);
+        assert!(read(19, &mut Reader::new(&write(&whole)[1..])).unwrap() == whole);
         consumers.push(consumers[7].clone());
-        assert!(read(19, &mut Reader(&write(&stream(&consumers))[1..])).is_err());
+        assert!(read(19, &mut Reader::new(&write(&stream(&consumers))[1..])).is_err());
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_a_stream_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-            let _ = read(19, &mut Reader(&bytes));
+            let _ = read(19, &mut Reader::new(&bytes));
             let _ = node(&bytes, StreamId::LEAST, &mut Vec::new());
         }
     }

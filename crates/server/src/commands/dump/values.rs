@@ -193,14 +193,14 @@ mod tests {
         fn values_survive(whole in whole()) {
             let bytes = write(&whole);
             let (kind, rest) = bytes.split_first().unwrap();
-            let mut reader = Reader(rest);
+            let mut reader = Reader::new(rest);
             prop_assert_eq!(read(*kind, &mut reader).unwrap(), whole);
             prop_assert!(reader.0.is_empty());
         }
 
         #[test]
         fn any_bytes_are_a_value_or_refused(kind in 0_u8..20, bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = read(kind, &mut Reader(&bytes));
+            let _ = read(kind, &mut Reader::new(&bytes));
         }
     }
 }

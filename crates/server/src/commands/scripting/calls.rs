@@ -121,8 +121,8 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         };
         if let Some(user) = &self.session.user {
             permission::check(&self.cx.shared.users, user, command, arguments).map_err(|refusal| {
-                let name = user.name().clone();
-                self.cx.shared.deny(&self.session.client, refusal.reason, "lua", refusal.object, name);
+                let (shared, name) = (self.cx.shared, user.name().clone());
+                shared.deny(shared.denial(&self.session.client, refusal.reason, "lua", refusal.object, name));
                 refusal.failure_in_script()
             })?;
         }

@@ -231,7 +231,7 @@ fn restore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::text("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."));
     }
     let bytes = payload::open(arguments.at(2));
-    let mut reader = reader::Reader(bytes.ok_or(Failure::text("ERR DUMP payload version or checksum are wrong"))?);
+    let mut reader = reader::Reader::new(bytes.ok_or(Failure::text("ERR DUMP payload version or checksum are wrong"))?);
     change_functions(cx, |cx, machine, functions| {
         let mut now = if flushes { Functions::default() } else { functions.clone() };
         let mut names = Vec::new();

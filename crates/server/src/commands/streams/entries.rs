@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 /// Up to this many entries are deleted one by one; more are deleted as a range. The engine should have few range
 /// deletions.
-const FEW: usize = 64;
+pub(super) const FEW: usize = 64;
 
 /// An entry as it is stored.
 pub(super) type Entry = (StreamId, Bytes);
@@ -97,15 +97,21 @@ pub(super) fn delete(cx: &mut Context<'_, '_>, stream: &mut Stream, id: StreamId
     stream.entries = stream.entries.saturating_sub(1);
 }
 
-/// Deletes the first entries, which have these ids.
-pub(super) fn delete_first(cx: &mut Context<'_, '_>, stream: &mut Stream, ids: &[StreamId]) {
-    match ids {
-        [first, .., last] if ids.len() > FEW => {
-            let range = keys(cx, stream).entries(*first, *last);
+/// Deletes the first entries: this many, of which `few` has the first ids, and `last` is the id of the last one.
+pub(super) fn delete_first(
+    cx: &mut Context<'_, '_>,
+    stream: &mut Stream,
+    few: &[StreamId],
+    last: StreamId,
+    count: u64,
+) {
+    match few {
+        [first, ..] if count > FEW as u64 => {
+            let range = keys(cx, stream).entries(*first, last);
             cx.keys.writes().delete_range(range);
-            stream.entries = stream.entries.saturating_sub(ids.len() as u64);
+            stream.entries = stream.entries.saturating_sub(count);
         }
-        _ => ids.iter().for_each(|id| delete(cx, stream, *id)),
+        _ => few.iter().zip(0..count).for_each(|(id, _)| delete(cx, stream, *id)),
     }
 }
 

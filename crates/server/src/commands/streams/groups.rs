@@ -56,6 +56,7 @@ impl Open {
 
     /// Removes the group with everything that belongs to it.
     pub(super) fn destroy(self, cx: &mut Context<'_, '_>) -> Outcome {
+        cx.keys.reads().take_removal(self.now.pending)?;
         cx.keys.writes().delete(self.keys.group(&self.name));
         self.keys.of_group(self.now.number).into_iter().try_for_each(|range| cx.keys.remove_range(range))
     }
@@ -118,10 +119,12 @@ impl Open {
     /// consumer.
     pub(super) fn remove_consumer(&mut self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<Option<u64>> {
         let Some(consumer) = self.consumer(cx, name)? else { return Ok(None) };
-        let ids = self.own_pending(cx, consumer.number, (StreamId::LEAST, StreamId::MOST), u64::MAX)?;
+        let all = (StreamId::LEAST, StreamId::MOST);
+        let ids = self.own_pending(cx, consumer.number, all, u64::MAX)?;
+        cx.keys.remove_range(self.keys.all_own_pending(self.now.number, consumer.number, all.0, all.1))?;
+        // Those of other consumers are between them.
         for id in ids {
             cx.keys.writes().delete(self.keys.pending(self.now.number, id));
-            cx.keys.writes().delete(self.keys.own_pending(self.now.number, consumer.number, id));
             cx.keys.check_size()?;
         }
         cx.keys.writes().delete(self.keys.consumer(self.now.number, name));

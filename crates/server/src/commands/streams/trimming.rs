@@ -16,8 +16,6 @@ use crate::keyspace::writes::Direction;
 pub(super) const NODE_ENTRIES: u64 = 100;
 /// Most entries that an inexact trim removes, unless the client says otherwise.
 const MOST_ROUGHLY: u64 = 100 * NODE_ENTRIES;
-/// Entries that are looked at together.
-const AT_A_TIME: u64 = 1000;
 
 /// What stays.
 #[derive(Debug, Clone, Copy)]
@@ -100,39 +98,27 @@ impl Options {
 impl Trim {
     /// Trims a stream, and returns how many entries were removed.
     pub(super) fn apply(self, cx: &mut Context<'_, '_>, stream: &mut Stream) -> Outcome<u64> {
-        let (mut removed, mut from) = (0, StreamId::LEAST);
-        loop {
-            let allowed = self.most.saturating_sub(removed);
-            let surplus = match self.keep {
-                Keep::Latest(length) => stream.entries.saturating_sub(length),
-                Keep::From(_) => stream.entries,
-            };
-            let to = match self.keep {
-                Keep::Latest(_) => Some(StreamId::MOST),
-                Keep::From(id) => id.previous(),
-            };
-            let Some(to) = to.filter(|_| surplus > 0) else { return Ok(removed) };
-            let most = surplus.min(AT_A_TIME);
-            let mut ids = Vec::new();
-            entries::each(cx, stream, (from, to), Direction::Forward, |id, _| {
-                ids.push(id);
-                Ok((ids.len() as u64) < most)
-            })?;
-            let count = ids.len() as u64;
-            // Otherwise the last hundred is not full, and is only removed as a whole.
-            let fits = if self.is_exact || (count == stream.entries && count <= allowed) {
-                count
-            } else {
-                let whole = count.min(allowed);
-                whole - whole % NODE_ENTRIES
-            };
-            let doomed = ids.get(..usize::try_from(fits).unwrap_or(usize::MAX)).unwrap_or_default();
-            entries::delete_first(cx, stream, doomed);
-            removed += fits;
-            match ids.last() {
-                Some(last) if fits == count && count == most => from = *last,
-                _ => return Ok(removed),
+        let (surplus, to) = match self.keep {
+            Keep::Latest(length) => (stream.entries.saturating_sub(length), Some(StreamId::MOST)),
+            Keep::From(id) => (stream.entries, id.previous()),
+        };
+        let most = surplus.min(self.most);
+        let Some(to) = to.filter(|_| most > 0) else { return Ok(0) };
+        let (mut few, mut seen, all) = (Vec::new(), 0_u64, stream.entries);
+        let (mut removed, mut last) = (0, StreamId::LEAST);
+        entries::each(cx, stream, (StreamId::LEAST, to), Direction::Forward, |id, _| {
+            seen += 1;
+            if few.len() < entries::FEW {
+                few.push(id);
             }
-        }
+            // A hundred that is not full is only removed with all others.
+            if self.is_exact || seen.is_multiple_of(NODE_ENTRIES) || seen == all {
+                (removed, last) = (seen, id);
+            }
+            Ok(seen < most)
+        })?;
+        cx.keys.reads().take_removal(removed)?;
+        entries::delete_first(cx, stream, &few, last, removed);
+        Ok(removed)
     }
 }

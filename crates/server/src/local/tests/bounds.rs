@@ -105,6 +105,22 @@ fn pending_entries_that_change_hands_are_held_within_bounds() {
     assert!(told(&server, "XPENDING x g").starts_with("*4\r\n:20000\r\n"));
 }
 
+/// What a consumer has is one range. The pending entries of the group are removed one by one.
+#[test]
+fn a_consumer_is_removed_with_one_record_for_each_pending_entry() {
+    let mut server = server(&Arc::default());
+    told(&server, "XADD x 0-1 a b; DEL x");
+    let count = server.records().count();
+    begin_pending(&server, |number| if number < 250 { "other" } else { "c" });
+    server.records().lsm().unwrap().flush().unwrap();
+    // A removed record takes about 100 bytes until it is written.
+    server.shared.max_written_bytes = 3_000_000;
+    assert_eq!(told(&server, "XGROUP DELCONSUMER x g c"), ":19750\r\n");
+    assert!(told(&server, "XPENDING x g").starts_with("*4\r\n:250\r\n$3\r\n1-1\r\n$5\r\n1-250\r\n*1\r\n"));
+    // The stream, its entries, the group, and a consumer with two records for each of its entries.
+    assert_eq!(server.records().count() - count, 1 + 20_000 + 1 + 1 + 2 * 250);
+}
+
 #[test]
 fn what_is_made_of_sets_is_not_read_to_its_end_when_it_is_too_long() {
     let mut server = server(&Arc::default());
@@ -372,7 +388,10 @@ fn a_stream_that_is_too_long_is_not_read_to_its_end() {
     }
     // Nothing was delivered. What is removed is not replied.
     assert_eq!(told(&server, "XPENDING s g"), "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
+    // However many entries are trimmed, they are one range: the engine should have few range deletions.
+    let written = std::mem::replace(&mut server.shared.max_written_bytes, 1000);
     assert_eq!(told(&server, "XTRIM s MAXLEN 10"), ":19990\r\n");
+    server.shared.max_written_bytes = written;
     // What is too long is not claimed, and not delivered again.
     server.shared.max_reply_bytes = usize::MAX;
     assert!(told(&server, "XREADGROUP GROUP g c STREAMS s >").starts_with("*1\r\n"));
@@ -385,6 +404,34 @@ fn a_stream_that_is_too_long_is_not_read_to_its_end() {
         assert_eq!(told(&server, request), "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
     }
     assert!(told(&server, "XAUTOCLAIM s g other 0 0 JUSTID").starts_with("*3\r\n$3\r\n0-0\r\n*10\r\n"));
+}
+
+#[test]
+fn entries_are_trimmed_one_by_one_or_by_the_hundred() {
+    let server = server(&Arc::default());
+    for (trim, removed) in [
+        ("MAXLEN 0", 1150),
+        ("MAXLEN 50", 1100),
+        ("MAXLEN 1145", 5),
+        ("MINID 1100-1", 1099),
+        ("MINID 0-1", 0),
+        ("MAXLEN ~ 0", 1150),
+        ("MAXLEN ~ 0 LIMIT 1149", 1100),
+        ("MAXLEN ~ 100", 1000),
+        ("MINID ~ 1060-1", 1000),
+        ("MINID ~ 9999-1 LIMIT 0", 1150),
+        ("MINID ~ 60-1", 0),
+    ] {
+        let add = |from: u32| (from..from + 50).map(|id| format!("XADD s {id}-1 f v\r\n")).collect::<String>();
+        (1..=1150).step_by(50).for_each(|from| _ = server.connect().send(add(from).as_bytes()));
+        let left = 1150 - removed;
+        assert_eq!(told(&server, &format!("XTRIM s {trim}; XLEN s")), format!(":{removed}\r\n:{left}\r\n"), "{trim}");
+        let ids = told(&server, "XRANGE s - +");
+        let ids: Vec<&str> = ids.lines().filter(|line| line.ends_with("-1")).collect();
+        let expected: Vec<String> = (removed + 1..=1150).map(|id| format!("{id}-1")).collect();
+        assert_eq!(ids, expected, "{trim}");
+        assert_eq!(told(&server, "DEL s"), ":1\r\n");
+    }
 }
 
 /// A server with a collection of 20,000 elements, which this command adds, and whose replies are short.
@@ -490,6 +537,23 @@ fn fields_are_read_as_far_as_there_is_room_for_them() {
     let (reply, took) = read_for(&server, &format!("HMGET k{fields}"));
     assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n");
     assert!(took < 1 << 20, "{took} bytes");
+}
+
+/// The run reads 64 MiB of values before the command begins.
+#[test]
+fn strings_are_read_as_far_as_there_is_room_for_them() {
+    let clock: Arc<dyn Clock> = Arc::<ManualClock>::default();
+    let options = Options { background_threads: 0, clock: Arc::clone(&clock), ..Options::default() };
+    let mut server = LocalServer::new(Store::embedded(1 << 30, options).unwrap(), clock, &["config"]).unwrap();
+    let names: String = (0..80).map(|number| format!(" k{number}")).collect();
+    for name in names.split_whitespace() {
+        assert_eq!(told(&server, &format!("SETRANGE {name} 1048575 x")), ":1048576\r\n");
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    let (reply, took) = read_for(&server, &format!("MGET{names}{names}"));
+    assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n");
+    assert!((64 << 20..80 << 20).contains(&took), "{took} bytes");
 }
 
 #[test]

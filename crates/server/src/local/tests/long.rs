@@ -383,6 +383,47 @@ fn what_is_carried_out_again_is_counted_once() {
     }
 }
 
+/// A command after a long one is planned twice, and so is one after a run that is too large. A long transaction is
+/// carried out twice.
+#[test]
+fn what_is_denied_is_remembered_and_counted_once() {
+    let mut server = with_collections(STEPS);
+    let check = |server: &LocalServer, requests: &str| {
+        let denied = told(server, "ACL LOG");
+        assert!(denied.starts_with("*1\r\n") && denied.contains("\r\ncount\r\n:1\r\n"), "{requests}: {denied}");
+        assert!(told(server, "INFO errorstats").contains("errorstat_NOPERM:count=1\r\n"), "{requests}");
+        told(server, "ACL LOG RESET; ACL SETUSER u +del");
+        server.shared.counts.reset();
+    };
+    told(&server, "ACL SETUSER u on nopass ~* &* +@all");
+    for requests in [
+        "SET plain x\r\nSMEMBERS s\r\nDEL a\r\n",
+        "MULTI\r\nDEL a\r\nSMEMBERS s\r\nEXEC\r\n",
+        "MULTI\r\nDEL a\r\nSMEMBERS s\r\nCLIENT GETNAME\r\nEXEC\r\n",
+    ] {
+        let mut connection = server.connect();
+        assert_eq!(connection.send(b"AUTH u x\r\n"), b"+OK\r\n");
+        // The right is taken away when the commands are queued.
+        let (before, after) = requests.split_once("EXEC").unwrap_or(("", requests));
+        connection.send(before.as_bytes());
+        told(&server, "ACL SETUSER u -del");
+        let after = if before.is_empty() { after.to_owned() } else { format!("EXEC{after}") };
+        let mut sent = String::from_utf8(connection.send(after.as_bytes())).unwrap();
+        while server.carry_out_jobs() > 0 {
+            sent.push_str(&later(&mut connection));
+        }
+        assert!(sent.contains("*100\r\n") && sent.contains("-NOPERM"), "{requests}: {sent}");
+        check(&server, requests);
+    }
+    // The first write leaves no room for the second one.
+    server.shared.max_written_bytes = 10_000;
+    told(&server, "ACL SETUSER u -del");
+    let value = "x".repeat(6_000);
+    let sent = told(&server, &format!("AUTH u x; SET a {value}; SET b {value}; DEL a"));
+    assert!(sent.starts_with("+OK\r\n+OK\r\n+OK\r\n-NOPERM"), "{sent}");
+    check(&server, "a run that is too large");
+}
+
 /// Otherwise a client would hold what the job has read, and not learn of changes.
 #[test]
 fn a_choice_of_keys_to_hold_lasts_until_the_job_is_done() {

@@ -53,6 +53,35 @@ fn who_removes_an_expired_key_changes_nothing_for_who_watched_it_later() {
     }
 }
 
+/// As in Redis, the number of replies is the first one that is sent or not.
+#[test]
+fn a_transaction_may_change_which_replies_are_wanted() {
+    let server = server(&Arc::default());
+    for (requests, replies) in [
+        ("MULTI; PING; CLIENT REPLY OFF; PING; EXEC; PING", "+OK +QUEUED +QUEUED +QUEUED *3 +PONG"),
+        ("CLIENT REPLY OFF; MULTI; PING; CLIENT REPLY ON; PING; EXEC; ECHO x", "+OK +PONG $1 x"),
+        ("CLIENT REPLY OFF; MULTI; PING; EXEC; CLIENT REPLY ON", "+OK"),
+        ("CLIENT REPLY OFF; WATCH k; INCR k; MULTI; PING; EXEC; CLIENT REPLY ON", "+OK"),
+        ("MULTI; CLIENT REPLY SKIP; PING; EXEC; PING; ECHO x", "+OK +QUEUED +QUEUED *2 +PONG $1 x"),
+    ] {
+        let replies: String = replies.split_terminator(' ').map(|reply| format!("{reply}\r\n")).collect();
+        assert_eq!(told(&server, requests), replies, "{requests}");
+    }
+}
+
+/// Otherwise the client would wait for the rest of the reply.
+#[test]
+fn a_refused_command_whose_error_has_no_room_fails_the_transaction() {
+    let mut server = server(&Arc::default());
+    server.shared.max_reply_bytes = 150;
+    assert_eq!(told(&server, "ACL SETUSER u on nopass ~* &* +@all"), "+OK\r\n");
+    let mut connection = server.connect();
+    assert_eq!(connection.send(b"AUTH u x\r\nMULTI\r\nDEL a\r\n"), b"+OK\r\n+OK\r\n+QUEUED\r\n");
+    assert_eq!(told(&server, "ACL SETUSER u -del"), "+OK\r\n");
+    let sent = connection.send(b"EXEC\r\nPING\r\n");
+    assert_eq!(sent, b"-ERR too much is replied at once: at most 512 MiB\r\n+PONG\r\n", "{}", sent.escape_ascii());
+}
+
 /// The client gets no confirmation, and believes that nothing has changed.
 #[test]
 fn a_transaction_that_fails_as_a_whole_changes_neither_database_nor_subscriptions() {

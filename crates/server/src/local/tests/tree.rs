@@ -85,6 +85,42 @@ fn large_collections_are_walked_and_removed() {
     assert!(!left.valid());
 }
 
+/// The tree removes each element by itself, which counts as a lookup.
+#[test]
+fn what_removes_many_elements_is_a_job() {
+    const STEPS: u64 = 360;
+    const ELEMENTS: u32 = 100;
+    let mut server = server_on_tree(64 << 20, &Arc::default());
+    server.shared.max_steps = STEPS;
+    let all = |element: fn(u32) -> String| (1..=ELEMENTS).map(element).collect::<String>();
+    let members = all(|number| format!(" m{number}"));
+    let pairs = all(|number| format!(" {number} m{number}"));
+    let stream = all(|number| format!("XADD k {number}-1 f v; ")) + "XLEN k";
+    for (fill, request, reply) in [
+        (format!("SADD k{members}"), "DEL k", ":1\r\n"),
+        (format!("HSET k{pairs}"), "UNLINK other k", ":1\r\n"),
+        (format!("ZADD k{pairs}"), "SET k x", "+OK\r\n"),
+        (format!("RPUSH k{members}"), "RENAME plain k", "+OK\r\n"),
+        (format!("RPUSH k{members}"), "LTRIM k 95 99", "+OK\r\n"),
+        (stream.clone(), "DEL k", ":1\r\n"),
+        (stream, "XTRIM k MAXLEN 5", ":95\r\n"),
+    ] {
+        assert!(!told(&server, &format!("DEL k; SET plain x; {fill}")).contains("-ERR"), "{fill}");
+        let mut connection = server.connect();
+        assert_eq!(connection.send(format!("{request}\r\n").as_bytes()), b"", "{request}");
+        assert!(connection.dialogue.session.blocked.is_some(), "{request}");
+        assert_eq!(server.connect().send(b"GET plain\r\n"), b"$1\r\nx\r\n", "{request}");
+        assert_eq!(server.carry_out_jobs(), 1, "{request}");
+        assert_eq!(connection.send(b""), reply.as_bytes(), "{request}");
+    }
+    told(&server, "DEL k plain");
+    let left = server.records().scan(&[2], &[255], Direction::Forward).unwrap();
+    assert!(!left.valid());
+    // Few elements are removed at once.
+    told(&server, "SADD k a b c");
+    assert_eq!(server.connect().send(b"DEL k\r\n"), b":1\r\n");
+}
+
 #[test]
 fn what_lies_in_memory_alone_says_so() {
     let server = server_on_tree(64 << 20, &Arc::default());
