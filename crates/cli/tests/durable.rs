@@ -56,7 +56,7 @@ fn open(mode: &str, storage: Storage, memory: &str) -> Store {
         ..Options::default()
     };
     match memory {
-        "local" => Store::embedded(256 << 20, options).unwrap(),
+        "local" => Store::embedded(128 << 20, options).unwrap(),
         addresses => {
             let addresses = addresses.split(',').map(|address| address.parse::<NodeAddress>().unwrap());
             Store::connect_all(&addresses.collect::<Vec<_>>(), options).unwrap()
@@ -230,7 +230,7 @@ fn kills(mode: &str, is_whole: bool, place: &Place, rounds: u64) {
         }
         // Memory that ends with the process, a node that survives, or a node that is killed instead of the process.
         let kind = if mode == "memory" { 1 } else { random.below(3) };
-        let node = (kind > 0).then(|| start_node(&places()[0], "--memory=512MiB"));
+        let node = (kind > 0).then(|| start_node(&places()[0], "--memory=128MiB"));
         let memory = node.as_ref().map_or("local".to_owned(), |(_, address)| address.clone());
         let what = format!("{mode}, round {round}, kind {kind}");
         let lines = 1 + random.below(most_lines(mode, place));
@@ -283,7 +283,7 @@ fn stops(place: &Place, rounds: u64) {
         let mode = ["sync", "sync", "interval", "flush"][random.below(4) as usize];
         let is_whole = mode != "flush";
         // Each with its own memory, or both with a node's.
-        let node = random.one_in(1, 2).then(|| start_node(&places()[0], "--memory=512MiB"));
+        let node = random.one_in(1, 2).then(|| start_node(&places()[0], "--memory=128MiB"));
         let memory = node.as_ref().map_or("local", |(_, address)| address);
         let what = format!("round {round}, {mode}, memory {memory}");
         let part = format!("stopped/{round}");
@@ -353,7 +353,7 @@ struct Copies {
 
 impl Copies {
     fn start() -> Self {
-        let nodes = (0..2).map(|at| start_node(&places()[at], "--memory=256MiB")).collect();
+        let nodes = (0..2).map(|at| start_node(&places()[at], "--memory=128MiB")).collect();
         Self { register: Place::folder(), nodes }
     }
 
@@ -580,7 +580,7 @@ fn a_server_takes_memory_nodes_back() {
 #[test]
 fn a_server_opens_its_database_again_when_memory_is_lost() {
     let folder = Place::folder();
-    let started = (0..2).map(|at| start_node(&places()[at], "--memory=256MiB"));
+    let started = (0..2).map(|at| start_node(&places()[at], "--memory=128MiB"));
     let (mut nodes, addresses): (Vec<_>, Vec<_>) = started.map(|(node, address)| (Some(node), address)).unzip();
     let mut server = start(&format!(
         "serve --listen=127.0.0.1:0 --admin=127.0.0.1:0 --db=served --durability=storage=interval:1s --storage={} --memory={}",
