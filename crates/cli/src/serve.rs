@@ -127,10 +127,11 @@ struct TlsArguments {
     /// PEM file with the key of that certificate.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     tls_listen_key: Option<PathBuf>,
-    /// PEM file with authorities, one of which must have signed the certificate that a client shows.
+    /// PEM file with authorities, one of which must have signed the certificate that a client shows, and, with
+    /// tls-cluster=yes, that of a server to which MIGRATE sends keys.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     tls_listen_client_authority: Option<PathBuf>,
-    /// PEM file with lists of clients' certificates that were revoked.
+    /// PEM file with lists of certificates that were revoked, of clients and of such servers.
     #[arg(long, value_name = "FILE", requires = "tls_listen_client_authority")]
     tls_listen_client_revocations: Option<PathBuf>,
 }

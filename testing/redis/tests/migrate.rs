@@ -6,7 +6,10 @@ use forebay::{Options, Store};
 use forebay_redis_differential::client::{Client, Value};
 use forebay_redis_differential::run::{self, Engine, Pair};
 use forebay_server::{Server, ServerOptions, TlsOptions};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -464,27 +467,49 @@ fn file(name: &str, text: &str) -> PathBuf {
 fn keys_go_within_tls_where_tls_cluster_says_so() {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     // What it signs has the usual name, and must not seem self-signed.
     parameters.distinguished_name.push(DnType::CommonName, "authority");
     let key = KeyPair::generate().unwrap();
     let authority = file("migrate-authority.pem", &parameters.self_signed(&key).unwrap().pem());
     let issuer = Issuer::new(parameters, key);
     let key = KeyPair::generate().unwrap();
-    let made = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let mut parameters = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    parameters.serial_number = Some(SerialNumber::from(7));
+    let made = parameters.signed_by(&key, &issuer).unwrap();
+    let revoke = |number: u64| {
+        let (day, later) = (date_time_ymd(2021, 1, 1), date_time_ymd(4000, 1, 1));
+        let revoked = RevokedCertParams {
+            serial_number: SerialNumber::from(number),
+            revocation_time: day,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: day,
+            next_update: later,
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        file("migrate-revoked.pem", &list.signed_by(&issuer).unwrap().pem().unwrap())
+    };
     let files = AdmissionOptions {
         certificate: Some(file("migrate.pem", &made.pem())),
         key: Some(file("migrate.key", &key.serialize_pem())),
         client_authority: Some(authority),
         ..AdmissionOptions::default()
     };
-    let admission = Arc::new(Admission::load(files).unwrap());
-    let start = || {
+    let load = |files| Arc::new(Admission::load(files).unwrap());
+    let start = |admission: &Arc<Admission>| {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let tls = Some(TlsOptions { address, admission: Arc::clone(&admission), is_required: false });
+        let tls = Some(TlsOptions { address, admission: Arc::clone(admission), is_required: false });
         let store = Store::embedded(256 << 20, Options::default()).unwrap();
         Server::start(store, ServerOptions { address, tls, ..ServerOptions::default() }).unwrap()
     };
-    let (here, there) = (start(), start());
+    let careful = load(AdmissionOptions { client_revocations: Some(revoke(7)), ..files.clone() });
+    let (here, there) = (start(&careful), start(&load(files)));
     let (mut source, mut target) = (connect(&here), connect(&there));
     fill(&mut source);
     let held = run::everything(&mut source);
@@ -495,6 +520,9 @@ fn keys_go_within_tls_where_tls_cluster_says_so() {
     // The target does not understand what is in plain.
     assert!(send(&mut source, "localhost").starts_with("-IOERR"));
     assert_eq!(said(&mut source, &["CONFIG", "SET", "tls-cluster", "yes"]), "+OK");
+    assert_eq!(send(&mut source, "localhost"), CONNECTING, "its certificate is revoked");
+    revoke(8);
+    careful.reload().unwrap();
     assert_eq!(send(&mut source, "127.0.0.1"), CONNECTING, "its certificate is for another host");
     assert_eq!([run::everything(&mut source), run::everything(&mut target)], [held.clone(), String::new()]);
     assert_eq!(send(&mut source, "localhost"), "+OK");

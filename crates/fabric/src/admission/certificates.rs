@@ -60,19 +60,29 @@ impl Pair {
     }
 }
 
-/// The authorities to trust, and the file that they are from.
+/// The authorities to trust, and their lists of revoked certificates, with the files that these are from.
 pub(super) struct Authority<'p> {
     path: &'p Path,
     roots: Arc<RootCertStore>,
+    revoked: Option<(&'p Path, Vec<CertificateRevocationListDer<'static>>)>,
 }
 
 impl<'p> Authority<'p> {
-    pub(super) fn read(path: &'p Path) -> Result<Self, Error> {
+    pub(super) fn read(path: &'p Path, revoked: Option<&'p Path>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
         for certificate in objects(&files::read(path, "authority")?, path, "certificate")? {
             roots.add(certificate).map_err(|e| unfit(path, e))?;
         }
-        Ok(Self { path, roots: Arc::new(roots) })
+        let revoked = revoked.map(|path| {
+            let lists = objects(&files::read(path, "revocation list")?, path, "revocation list");
+            lists.map(|lists| (path, lists))
+        });
+        Ok(Self { path, roots: Arc::new(roots), revoked: revoked.transpose()? })
+    }
+
+    /// What is wrong with the lists, if there are any, or with the authorities.
+    fn unfit(&self, cause: impl Display) -> Error {
+        unfit(self.revoked.as_ref().map_or(self.path, |(path, _)| *path), cause)
     }
 }
 
@@ -89,22 +99,16 @@ fn unfit(path: &Path, cause: impl Display) -> Error {
 }
 
 /// How a node checks the certificates of clients. With `others`, clients may have none.
-pub(super) fn client_verifier(
-    authority: &Authority<'_>,
-    revoked: Option<&Path>,
-    others: bool,
-) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+pub(super) fn client_verifier(authority: &Authority<'_>, others: bool) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(&authority.roots), provider());
-    if let Some(path) = revoked {
-        let lists: Vec<CertificateRevocationListDer<'static>> =
-            objects(&files::read(path, "revocation list")?, path, "revocation list")?;
+    if let Some((_, lists)) = &authority.revoked {
         // Intermediate authorities need not have a list.
-        builder = builder.with_crls(lists).only_check_end_entity_revocation();
+        builder = builder.with_crls(lists.iter().cloned()).only_check_end_entity_revocation();
     }
     if others {
         builder = builder.allow_unauthenticated();
     }
-    builder.build().map_err(|e| unfit(revoked.unwrap_or(authority.path), e))
+    builder.build().map_err(|e| authority.unfit(e))
 }
 
 /// How a node speaks TLS.
@@ -129,9 +133,12 @@ pub(super) fn server(
 
 /// How a client speaks TLS: whom it trusts, and the certificate that it shows.
 pub(super) fn client(authority: &Authority<'_>, pair: Option<(Pair, &Path)>) -> Result<Arc<ClientConfig>, Error> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&authority.roots), provider())
-        .build()
-        .map_err(|e| unfit(authority.path, e))?;
+    let mut builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(&authority.roots), provider());
+    if let Some((_, lists)) = &authority.revoked {
+        // As for clients.
+        builder = builder.with_crls(lists.iter().cloned()).only_check_end_entity_revocation();
+    }
+    let verifier = builder.build().map_err(|e| authority.unfit(e))?;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(|e| unfit(authority.path, e))?

@@ -136,7 +136,8 @@ impl Admission {
     }
 
     /// The TLS configuration for new connections to other servers, whose certificates are from the authorities of
-    /// clients; the certificate shown to them is this one's own. `None` without certificates or such an authority.
+    /// clients and not revoked; the certificate shown to them is this one's own. `None` without certificates or such
+    /// an authority.
     #[must_use]
     pub fn as_client(&self) -> Option<Arc<ClientConfig>> {
         self.rules().as_client.clone()
@@ -209,11 +210,10 @@ impl Rules {
             Some(path) => Secrets::read(path)?.and(secrets)?,
             None => secrets.clone(),
         };
-        let authority = client_authority.as_deref().map(Authority::read).transpose()?;
-        let certificates = authority.as_ref().map(|authority| {
-            certificates::client_verifier(authority, client_revocations.as_deref(), !secrets.is_empty())
-        });
-        let certificates = certificates.transpose()?;
+        let authority = client_authority.as_deref().map(|path| Authority::read(path, client_revocations.as_deref()));
+        let authority = authority.transpose()?;
+        let verifier = |authority| certificates::client_verifier(authority, !secrets.is_empty());
+        let certificates = authority.as_ref().map(verifier).transpose()?;
         let pair = pair.map(|(certificate, key)| Pair::read(certificate, key).map(|pair| (pair, certificate)));
         let pair = pair.transpose()?;
         let as_client = authority.as_ref().zip(pair.as_ref()).map(|(authority, (pair, certificate))| {
@@ -323,7 +323,7 @@ impl Access {
         }
         let pair = pair.map(|(certificate, key)| Pair::read(certificate, key).map(|pair| (pair, certificate)));
         let pair = pair.transpose()?;
-        let authority = authority.as_deref().map(Authority::read).transpose()?;
+        let authority = authority.as_deref().map(|path| Authority::read(path, None)).transpose()?;
         let tls = authority.as_ref().map(|authority| certificates::client(authority, pair)).transpose()?;
         let node_name = node_name.as_deref().map(server_name).transpose()?;
         Ok(Self { tls, node_name, secret })

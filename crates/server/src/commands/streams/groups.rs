@@ -56,7 +56,8 @@ impl Open {
 
     /// Removes the group with everything that belongs to it.
     pub(super) fn destroy(self, cx: &mut Context<'_, '_>) -> Outcome {
-        cx.keys.reads().take_removal(self.now.pending)?;
+        // Each pending entry has two records.
+        cx.keys.reads().take_removal(self.now.pending.saturating_mul(2))?;
         cx.keys.writes().delete(self.keys.group(&self.name));
         self.keys.of_group(self.now.number).into_iter().try_for_each(|range| cx.keys.remove_range(range))
     }
@@ -121,6 +122,7 @@ impl Open {
         let Some(consumer) = self.consumer(cx, name)? else { return Ok(None) };
         let all = (StreamId::LEAST, StreamId::MOST);
         let ids = self.own_pending(cx, consumer.number, all, u64::MAX)?;
+        cx.keys.reads().take_removal((ids.len() as u64).saturating_mul(2))?;
         cx.keys.remove_range(self.keys.all_own_pending(self.now.number, consumer.number, all.0, all.1))?;
         // Those of other consumers are between them.
         for id in ids {

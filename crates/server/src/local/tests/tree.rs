@@ -96,6 +96,7 @@ fn what_removes_many_elements_is_a_job() {
     let members = all(|number| format!(" m{number}"));
     let pairs = all(|number| format!(" {number} m{number}"));
     let stream = all(|number| format!("XADD k {number}-1 f v; ")) + "XLEN k";
+    let group = format!("{stream}; XGROUP CREATE k g 0; XREADGROUP GROUP g c STREAMS k >");
     for (fill, request, reply) in [
         (format!("SADD k{members}"), "DEL k", ":1\r\n"),
         (format!("HSET k{pairs}"), "UNLINK other k", ":1\r\n"),
@@ -104,6 +105,8 @@ fn what_removes_many_elements_is_a_job() {
         (format!("RPUSH k{members}"), "LTRIM k 95 99", "+OK\r\n"),
         (stream.clone(), "DEL k", ":1\r\n"),
         (stream, "XTRIM k MAXLEN 5", ":95\r\n"),
+        (group.clone(), "XGROUP DELCONSUMER k g c", ":100\r\n"),
+        (group, "XGROUP DESTROY k g", ":1\r\n"),
     ] {
         assert!(!told(&server, &format!("DEL k; SET plain x; {fill}")).contains("-ERR"), "{fill}");
         let mut connection = server.connect();
