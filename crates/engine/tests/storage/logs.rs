@@ -331,11 +331,17 @@ fn tables_show_that_the_end_of_a_log_was_durable() {
                 process.kill(db);
             }
             Err(error) => {
-                let report = StoredDatabase::new(&of_disk(&disk, 3), "db").unwrap().verify(&mut |_| ()).unwrap();
+                let looked = StoredDatabase::new(&of_disk(&disk, 3), "db").unwrap();
+                let report = looked.verify(&mut |_| ()).unwrap();
                 assert_eq!((error.kind(), report.problems.len()), (ErrorKind::Corrupt, 1), "step {step}");
                 for told in [error.to_string(), report.problems[0].detail.clone()] {
                     assert!(told.contains("which tables hold") && told.contains(&log), "step {step}: {told}");
                 }
+                // A repair says that something is lost.
+                let salvage = looked.salvage(&mut |_| ()).unwrap();
+                let saved = salvage.save(|_: SalvagedEntry<'_>| Ok::<_, Error>(())).unwrap();
+                let is_told = saved.problems.iter().any(|problem| problem.detail.contains("lost writes"));
+                assert!(is_told, "step {step}: {:?}", saved.problems);
                 refused += 1;
                 flip();
                 let process = Process::with_empty_memory();
