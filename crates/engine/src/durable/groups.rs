@@ -329,6 +329,7 @@ mod tests {
         // Tables may be ahead of such a log.
         let trails: fn(u64) -> u64 = |group| mark(group, false);
         assert_eq!(of_log(trails, torn(), [6, 4]), Ok(()));
+        assert_eq!([mark(7, true), mark(7, false)], [(1 << 63) + 7, 7]);
         assert_eq!([mark(7, true), mark(7, false)].map(group_of), [7, 7]);
     }
 

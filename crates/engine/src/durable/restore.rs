@@ -144,6 +144,8 @@ pub(crate) fn read_logs(
 fn look_at_end(place: &Place, name: LogName, committed: &Committed, replay: &Replay) -> Result<()> {
     let lasts: Vec<_> = replay.shards.iter().map(|shard| shard.last).collect();
     let mut looked = Replay::new(&lasts);
+    // If its records do not continue from there, these ends may be damaged.
+    looked.cuts.clone_from(&replay.cuts);
     unnamed::read_log(place, name, &mut looked)?;
     unnamed::check_end(place, committed, &looked)
 }
