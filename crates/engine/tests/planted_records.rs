@@ -1,13 +1,16 @@
 //! Bugs planted in what records may ask for: each is found by a short sequence of calls.
 
 use crate::alone;
-use crate::common::{Cluster, SetClock, SetWhenDropped, small_options};
+use crate::common::{Cluster, SetClock, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::planted::{Bug, plant};
 use forebay_engine::{Db, Keyspaces, Options, ShardBounds, WriteBatch};
-use forebay_env::{Clock, SystemClock};
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Clock, Nanos, SystemClock};
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{ThreadId, current};
+use std::time::Duration;
 
 fn opened(cluster: &Cluster, clock: &Arc<SetClock>) -> Db {
     cluster.open(Options { clock: Arc::clone(clock) as Arc<dyn Clock>, ..small_options() })
@@ -37,51 +40,67 @@ fn finds_mixed_keyspaces() -> bool {
     other.get(b"key").unwrap().is_some()
 }
 
-/// How long to look for a bug that shows between threads, and to check that nothing is found without one.
-const PATIENCE_NANOS: u64 = 60_000_000_000;
-const TRIAL_NANOS: u64 = 2_000_000_000;
+type Interrupt = Box<dyn FnOnce() + Send>;
 
-/// Whether a batch is written on the strength of a value that another write had replaced by then. One thread writes the
-/// first key without conditions. Others write to the second key what they found in the first, if it is still there.
-fn finds_stale_condition(for_nanos: u64) -> bool {
-    let cluster = Cluster::start(256 << 20);
-    let shard_bounds = ShardBounds::Given(vec![b"m".to_vec()]);
-    let db = cluster.open(Options { shards: 2, shard_bounds, ..small_options() });
-    let (clock, done) = (SystemClock::new(), AtomicBool::new(false));
-    let mut found = false;
-    for key in [b"a", b"b", b"z"] {
-        db.put(key, &0u64.to_le_bytes()).unwrap();
+/// The machine's clock, except for the time since 1970, which is zero. A thread that asks for it may be stopped there
+/// once, while something else is done.
+#[derive(Default)]
+struct StoppingClock {
+    machine: SystemClock,
+    interrupt: Mutex<Option<(ThreadId, Interrupt)>>,
+}
+
+impl StoppingClock {
+    /// The next time that this thread asks, another thread does this first.
+    fn stop_here(&self, meanwhile: impl FnOnce() + Send + 'static) {
+        *lock(&self.interrupt) = Some((current().id(), Box::new(meanwhile)));
     }
-    std::thread::scope(|scope| {
-        let _ends = SetWhenDropped(&done);
-        for target in [b"b", b"z"] {
-            let (db, done) = (&db, &done);
-            scope.spawn(move || {
-                while !done.load(Ordering::Relaxed) {
-                    let entry = db.get_entry(b"a").unwrap().unwrap();
-                    let mut batch = WriteBatch::new();
-                    if let Err(error) = db.write(batch.put(target, &entry.value).require_stamp(b"a", entry.stamp)) {
-                        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-                    }
-                }
-            });
+}
+
+impl fmt::Debug for StoppingClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoppingClock").finish_non_exhaustive()
+    }
+}
+
+impl Clock for StoppingClock {
+    fn now(&self) -> Nanos {
+        self.machine.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        let interrupt = lock(&self.interrupt).take_if(|(thread, _)| *thread == current().id());
+        if let Some((_, meanwhile)) = interrupt {
+            std::thread::scope(|scope| scope.spawn(meanwhile).join().unwrap());
         }
-        let read = || db.multi_get(&[b"b", b"z"]).unwrap();
-        for round in 1u64.. {
-            let value = round.to_le_bytes().to_vec();
-            db.put(b"a", &value).unwrap();
-            let before = read();
-            for _ in 0..3 {
-                let now = read();
-                // A writer that writes after the put has seen it.
-                found |= now.iter().zip(&before).any(|(now, before)| now != before && now.as_ref() != Some(&value));
-            }
-            if found || clock.now() > for_nanos {
-                return;
-            }
-        }
-    });
-    found
+        0
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.machine.sleep(duration);
+    }
+}
+
+/// Whether a batch is written to `target` on the strength of a value that another write has replaced by then. The writer
+/// stands still while it looks at the value, which may expire, so that it asks for the time. Then the value is replaced.
+fn finds_stale_condition(target: &[u8]) -> bool {
+    let (cluster, clock) = (Cluster::start(256 << 20), Arc::new(StoppingClock::default()));
+    let shard_bounds = ShardBounds::Given(vec![b"m".to_vec()]);
+    let options = Options { clock: Arc::clone(&clock) as Arc<dyn Clock>, shards: 2, shard_bounds, ..small_options() };
+    let db = cluster.open(options);
+    db.put_expiring(b"a", b"old", 1000).unwrap();
+    let entry = db.get_entry(b"a").unwrap().unwrap();
+    let other = db.clone();
+    clock.stop_here(move || other.put(b"a", b"new").unwrap());
+    let mut batch = WriteBatch::new();
+    let written = db.write(batch.put(target, &entry.value).require_stamp(b"a", entry.stamp));
+    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"new"[..]), "the writer asked for no time");
+    let is_there = db.get(target).unwrap().is_some();
+    if let Err(error) = &written {
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    }
+    assert_eq!(is_there, written.is_ok());
+    is_there
 }
 
 #[test]
@@ -99,9 +118,12 @@ fn planted_bugs_are_found() {
     let found = finds_mixed_keyspaces();
     plant(None);
     assert!(found, "a number of a keyspace that is used twice");
-    assert!(!finds_stale_condition(TRIAL_NANOS));
-    plant(Some(Bug::JudgeBeforeReserved));
-    let found = finds_stale_condition(PATIENCE_NANOS);
-    plant(None);
-    assert!(found, "a condition that is judged too early");
+    // In the shard of the condition, and in another one.
+    for target in [b"b", b"z"] {
+        assert!(!finds_stale_condition(target));
+        plant(Some(Bug::JudgeBeforeReserved));
+        let found = finds_stale_condition(target);
+        plant(None);
+        assert!(found, "a condition that is judged too early");
+    }
 }

@@ -18,7 +18,8 @@
 //! A frame of a log in files counts as damaged only if a later frame says that it was durable. The frames of the last
 //! group have no later frame, so damage to them looks like a power failure in the middle of them
 //! (`docs/formats/log.md`, decision 0033). Then the last group is cut, although it was acknowledged, and opening says
-//! so (`Recovery::cuts`). A database may lack nothing else. It may lack this group only if the damage is in a log in
+//! so (`Recovery::cuts`), unless a table holds some of that group (decision 0035): then it does not open. A database may
+//! lack nothing else. It may lack this group only if the damage is in a log in
 //! files and stays: see [`Damage::may_take_a_group`]. A log in objects has no such end, because an object exists as a
 //! whole or not at all. A log in memory has marks (`docs/formats/log-mark.md`), and another copy. Frames are aligned to
 //! 8 bytes, and at most one frame is damaged at a time, so at most one group is.

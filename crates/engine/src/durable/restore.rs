@@ -21,6 +21,7 @@ use crate::durable::groups::Replay;
 use crate::durable::keeping;
 use crate::durable::recovery::{LeftRecords, free_orphans, misplaced, open_tables, readers};
 use crate::durable::storage_log::LeftLog;
+use crate::durable::unnamed;
 use crate::remote::members::Members;
 use crate::remote::objects::{Objects, is_stored, object_of};
 use crate::remote::owner::Owner;
@@ -33,7 +34,7 @@ use forebay_env::thread::run_all;
 use forebay_env::{HashMap, HashSet};
 use forebay_memory_client::{AllocatorOptions, ExtentRange, SubAllocator};
 use forebay_storage::Recovery as LogRecovery;
-use forebay_table::{SegmentInfo, StorageRoot, Version, VersionEdit};
+use forebay_table::{LogName, SegmentInfo, StorageRoot, Version, VersionEdit};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -81,7 +82,8 @@ impl Logs {
 ///
 /// Sealing a log in files cuts a torn end off for good. Whether the end of a log was durable, the next log shows, which
 /// continues what was durable of the one before. So all logs but the last, which nobody writes any more, are sealed only
-/// once all logs are read. Until then damage can be repaired where it is.
+/// once all logs are read. Of the last one, only tables may show it (see [`Replay::check_end`]), so if its end is torn, it
+/// is looked at before it is sealed. Until then damage can be repaired where it is.
 ///
 /// # Errors
 /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
@@ -96,7 +98,11 @@ pub(crate) fn read_logs(
     let at_once = if options.background_threads == 0 { 1 } else { READ_AT_ONCE };
     let mut unsealed = Vec::new();
     for name in &committed.logs {
-        let is_sealed_later = place.storage.has_log_files() && committed.logs.last() != Some(name);
+        let (is_last, in_files) = (committed.logs.last() == Some(name), place.storage.has_log_files());
+        if is_last && in_files && place.open_log(*name, LogRecovery::Look)?.cut().is_some() {
+            look_at_end(place, *name, committed, &replay)?;
+        }
+        let is_sealed_later = in_files && !is_last;
         let how = if is_sealed_later { LogRecovery::Look } else { LogRecovery::Seal };
         let reader = place.open_log(*name, how)?;
         let mut next = 0;
@@ -117,6 +123,7 @@ pub(crate) fn read_logs(
         let numbers = replay.shards.iter().map(|shard| shard.last).collect();
         left.push(LeftLog { name: *name, numbers, may_hold_more: false });
     }
+    unnamed::check_end(place, committed, &replay)?;
     for (name, end) in unsealed {
         let sealed = place.open_log(name, LogRecovery::Seal)?;
         if sealed.end() != end {
@@ -131,6 +138,16 @@ pub(crate) fn read_logs(
     recovery.logs = left.len() as u64;
     (recovery.log_bytes, recovery.log_groups) = (replay.bytes, replay.groups);
     Ok(Logs { replay, left })
+}
+
+/// Reads the last log, as `replay` has read those before, and checks its end.
+fn look_at_end(place: &Place, name: LogName, committed: &Committed, replay: &Replay) -> Result<()> {
+    let lasts: Vec<_> = replay.shards.iter().map(|shard| shard.last).collect();
+    let mut looked = Replay::new(&lasts);
+    // If its records do not continue from there, these ends may be damaged.
+    looked.cuts.clone_from(&replay.cuts);
+    unnamed::read_log(place, name, &mut looked)?;
+    unnamed::check_end(place, committed, &looked)
 }
 
 /// Restores shards, whose segments memory may have lost.

@@ -423,7 +423,7 @@ impl StorageLog {
         let log = self.open(&mut shipping).map_err(|error| (error, false))?;
         let mut end = shipping.open.as_ref().map_or(0, |open| open.end);
         if !pieces.is_empty() {
-            let ended = append(&*log, shipping.group, &pieces);
+            let ended = append(&*log, groups::mark(shipping.group, self.leads_tables), &pieces);
             shipping.group += 1;
             end = ended.map_err(|error| failed(&*log, error))?;
             add(&self.counters.bytes, pieces.iter().map(|piece| piece.range.len() as u64).sum());
@@ -577,8 +577,8 @@ impl StorageLog {
         let mut shipping = lock(&self.shipping);
         let unnamed = shipping.unnamed.take().map(|(_, log)| log);
         let Some(log) = shipping.open.take().map(|open| open.log).or(unnamed) else { return };
-        let names = shipping.left.iter().map(|left| left.name).collect();
-        if let Err(error) = self.register.record_logs(names) {
+        // Tables hold what earlier logs have, too: none is named, also if it could not be let go of.
+        if let Err(error) = self.register.record_logs(Vec::new()) {
             tracing::debug!(%error, "recording that the log is not needed: the next owner does");
         } else if let Err(error) = log.discard() {
             self.undeleted.note(&error);
@@ -675,12 +675,12 @@ fn failed(log: &dyn Log, error: forebay_storage::Error) -> (Error, bool) {
     (Error::from(error).during("writing the log"), log.failure().is_some())
 }
 
-/// Appends a group. Returns where the log ends then.
-fn append(log: &dyn Log, group: u64, pieces: &[Piece]) -> forebay_storage::Result<Position> {
+/// Appends a group, whose frames have this mark. Returns where the log ends then.
+fn append(log: &dyn Log, mark: u64, pieces: &[Piece]) -> forebay_storage::Result<Position> {
     let mut end = 0;
     for (at, piece) in pieces.iter().enumerate() {
         let goes_on = at + 1 < pieces.len();
-        end = log.append(groups::stream(piece.shard, goes_on), group, piece.bytes())?;
+        end = log.append(groups::stream(piece.shard, goes_on), mark, piece.bytes())?;
     }
     Ok(end)
 }

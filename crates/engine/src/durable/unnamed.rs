@@ -30,6 +30,17 @@ pub(crate) fn read_log(place: &Place, log: LogName, replay: &mut Replay) -> Resu
     added
 }
 
+/// Checks the end of the newest log that the commits name, after all of these logs were read (see [`Replay::check_end`]).
+///
+/// # Errors
+/// `Corrupt`, naming the log, when its end was durable and is damaged.
+pub(crate) fn check_end(place: &Place, committed: &Committed, replay: &Replay) -> Result<()> {
+    let Some(newest) = committed.logs.last() else { return Ok(()) };
+    let log = place.log(*newest)?;
+    let checked = replay.check_end(newest.epoch, &committed.versions);
+    checked.map_err(|error| error.during(&format!("reading {log}")))
+}
+
 /// A log that no commit names.
 pub(crate) struct Unnamed {
     pub(crate) log: LogName,

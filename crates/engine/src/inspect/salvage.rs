@@ -42,6 +42,7 @@ mod saving;
 
 use crate::durable::database::Committed;
 use crate::durable::groups::{self, Replay};
+use crate::durable::unnamed;
 use crate::inspect::numbers::LostWrites;
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
@@ -473,10 +474,16 @@ impl Salvage {
                 }
                 continue;
             }
-            let read = match replay.take() {
-                Some(mut whole) => database.read_log(log, &mut whole).map(|()| replay = Some(whole)),
+            let read = match (replay.take(), committed) {
+                (Some(mut whole), Some(committed)) => {
+                    let read = database.read_log(log, &mut whole).and_then(|()| {
+                        let is_newest = committed.logs.last() == Some(&log);
+                        if is_newest { unnamed::check_end(&database.place, committed, &whole) } else { Ok(()) }
+                    });
+                    read.map(|()| replay = Some(whole))
+                }
                 // After the first damage, the numbers do not continue from those before.
-                None => {
+                _ => {
                     let opened = database.place.open_log(log, Recovery::Look);
                     opened.and_then(|reader| reader.frames().map(drop).map_err(Error::from))
                 }

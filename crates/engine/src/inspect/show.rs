@@ -184,7 +184,7 @@ impl StoredDatabase {
                     frames.rows.push(vec![
                         log_name(log).into(),
                         frame.position.into(),
-                        frame.mark.into(),
+                        groups::group_of(frame.mark).into(),
                         u64::from(groups::shard_of(frame.stream)).into(),
                         yes_or_no(groups::goes_on(frame.stream)).into(),
                         frame.payload.len().into(),

@@ -6,6 +6,7 @@ use crate::durable::database::{CheckpointId, Committed, Tombstone, UNFINISHED};
 use crate::durable::dropping;
 use crate::durable::findings::{Damaged, Looked};
 use crate::durable::groups::Replay;
+use crate::durable::unnamed;
 use crate::inspect::check::{self, Tally};
 use crate::inspect::report::{Finding, Report, Section, Step};
 use crate::inspect::source::{Live, Stored, at_node};
@@ -233,6 +234,11 @@ impl StoredDatabase {
                 report.problem(log.as_str(), error.kind(), error);
                 are_whole = false;
             }
+        }
+        let (newest, ends) = (committed.logs.last(), unnamed::check_end(&self.place, committed, &replay));
+        if let (true, Some(newest), Err(error)) = (are_whole, newest, ends) {
+            report.problem(self.place.log(*newest)?.as_str(), error.kind(), error);
+            are_whole = false;
         }
         // A later log that does not go on from there may show that such an end was acknowledged.
         for cut in replay.cuts.iter().filter(|_| are_whole) {

@@ -243,6 +243,7 @@ pub(crate) fn look(place: &Place, name: &str) -> Result<(Committed, Replay)> {
     unnamed::check(place, &history, &found)?;
     let mut replay = Replay::new(&found.flushed());
     found.logs.iter().try_for_each(|log| unnamed::read_log(place, *log, &mut replay))?;
+    unnamed::check_end(place, &found, &replay)?;
     Ok((found, replay))
 }
 

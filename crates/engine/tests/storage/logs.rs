@@ -7,6 +7,7 @@ use crate::common::stored::{four_shards, of_disk, of_objects, options};
 use forebay_base::{ErrorKind, Record, SequenceNumber};
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
 use forebay_storage::{Disk, DiskFault, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn a_shard_that_writes_little_does_not_hold_the_log() {
@@ -286,6 +287,71 @@ fn the_end_of_a_log_that_another_one_continues_is_not_cut() {
     assert!((0..5).all(|number| db.get(&key(number)).unwrap().is_some()));
     assert_eq!(db.recovery().unwrap().cuts, []);
     process.kill(db);
+}
+
+/// The last group has a batch over two shards, and the process ends at each step of flushing them. Then the part that was
+/// written last is damaged, which looks like a torn end. Where the other part is in a table, that shows that the group
+/// was durable: nobody reads half of the batch. The opening that fails cuts nothing.
+#[test]
+fn tables_show_that_the_end_of_a_log_was_durable() {
+    let quiet = |storage: &Storage| Options {
+        background_threads: 0,
+        storage_lag_memtables: 0,
+        ..four_shards(options(storage, Syncing::Sync))
+    };
+    let keys = [3, 700].map(key);
+    let log = format!("db/log/{:020}/{:020}/{:020}.log", 1, 1, 1);
+    let (mut cut, mut refused) = (0, 0);
+    for step in 0.. {
+        let (disk, image) = (SimDisk::new(), Arc::new(Mutex::new(None)));
+        let (handle, all, taken) = (disk.handle(), disk.handle(), Arc::clone(&image));
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet(&of_disk(&handle, 1)));
+        keys.iter().for_each(|key| db.put(key, b"before").unwrap());
+        let mut batch = WriteBatch::new();
+        batch.put(&keys[0], b"batch").put(&keys[1], b"batch");
+        db.write(&batch).unwrap();
+        handle.interrupt_at(handle.steps() + step, move || *taken.lock().unwrap() = Some(all.duplicate()));
+        db.flush().unwrap();
+        let image = image.lock().unwrap().take();
+        process.kill(db);
+        let Some(disk) = image else { break };
+        let file = disk.open(&log, false).unwrap();
+        let mut bytes = vec![0; file.length().unwrap() as usize];
+        file.read_at(0, &mut bytes).unwrap();
+        let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        let flip = || disk.flip(&log, written as u64, 1).unwrap();
+        flip();
+        let process = Process::with_empty_memory();
+        let found = |db: &Db| keys.each_ref().map(|key| db.get(key).unwrap().unwrap() == b"batch");
+        match process.try_open(quiet(&of_disk(&disk, 2))) {
+            Ok(db) => {
+                assert_eq!((found(&db), db.recovery().unwrap().cuts.len()), ([false; 2], 1), "step {step}");
+                cut += 1;
+                process.kill(db);
+            }
+            Err(error) => {
+                let looked = StoredDatabase::new(&of_disk(&disk, 3), "db").unwrap();
+                let report = looked.verify(&mut |_| ()).unwrap();
+                assert_eq!((error.kind(), report.problems.len()), (ErrorKind::Corrupt, 1), "step {step}");
+                for told in [error.to_string(), report.problems[0].detail.clone()] {
+                    assert!(told.contains("which tables hold") && told.contains(&log), "step {step}: {told}");
+                }
+                // A repair says that something is lost.
+                let salvage = looked.salvage(&mut |_| ()).unwrap();
+                let saved = salvage.save(|_: SalvagedEntry<'_>| Ok::<_, Error>(())).unwrap();
+                let is_told = saved.problems.iter().any(|problem| problem.detail.contains("lost writes"));
+                assert!(is_told, "step {step}: {:?}", saved.problems);
+                refused += 1;
+                flip();
+                let process = Process::with_empty_memory();
+                let db = process.open(quiet(&of_disk(&disk, 4)));
+                assert_eq!((found(&db), db.recovery().unwrap().cuts.len()), ([true; 2], 0), "step {step}");
+                process.kill(db);
+            }
+        }
+    }
+    assert!(cut > 0 && refused > 0, "{cut} cut, {refused} refused");
 }
 
 /// The frames of a log were lost to a power failure, and its header is damaged: the log seems never to have begun. The commit

@@ -33,15 +33,17 @@ impl JobPart {
 }
 
 /// Cuts a job into at most `most` parts of about the same size, in key order, according to the share of its largest
-/// input. A job that is small, or whose range already has bounds, is one part. The parts share the numbers for outputs.
+/// input. A job that is small, whose range already has bounds, or whose output is one table of level 0, is one part. The
+/// parts share the numbers for outputs.
 ///
 /// # Errors
 /// As [`run_compaction`](super::run_compaction).
 pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) -> Result<Vec<JobPart>> {
     job.validate()?;
-    let bytes: u64 = job.inputs.iter().map(|input| input.table.properties.record_bytes).sum();
+    let bytes = job.inputs.iter().map(|input| input.table.properties.record_bytes).fold(0, u64::saturating_add);
     let parts = usize::try_from(bytes / LEAST_PART_BYTES).unwrap_or(most).min(most);
-    if parts < 2 || job.lower.is_some() || job.upper.is_some() {
+    let is_one = job.output_level == 0 || job.lower.is_some() || job.upper.is_some();
+    if parts < 2 || is_one {
         let CompactionJob { lower, upper, output_segments, .. } = job;
         let (lower, upper, output_segments) = (lower.clone(), upper.clone(), output_segments.clone());
         return Ok(vec![JobPart { lower, upper, output_segments }]);
@@ -66,7 +68,7 @@ fn shares(numbers: &Range<u64>, count: u64) -> impl Iterator<Item = Range<u64>> 
 /// Keys between parts: bounds of the tables of the output level, so that outputs end where tables ended. If there are
 /// too few of them, keys of the largest table's sparse index.
 fn cuts(job: &CompactionJob, io: &mut dyn JobIo, parts: usize) -> Result<Vec<Vec<u8>>> {
-    let residents = job.inputs.iter().filter(|input| input.level == job.output_level && job.output_level > 0);
+    let residents = job.inputs.iter().filter(|input| input.level == job.output_level);
     let residents: Vec<_> = residents.map(|input| &input.table.properties).collect();
     let nth = |count: usize, part: usize| count * part / parts;
     if residents.len() >= 2 * parts {
