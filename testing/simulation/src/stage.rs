@@ -469,6 +469,15 @@ impl Stage {
         Ok((link, client))
     }
 
+    /// Looks at the nodes that are there, over sessions that own nothing.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&[Arc<MemoryClient>]) -> Result<T, Error>) -> Result<T, Error> {
+        let connected: Vec<_> = self.numbers().filter_map(|number| self.connect(number).ok()).collect();
+        let clients: Vec<_> = connected.iter().map(|(_, client)| Arc::clone(client)).collect();
+        let looked = look(&clients);
+        connected.iter().for_each(|(link, _)| link.close());
+        looked
+    }
+
     /// Starts nodes that were lost, and adds them to the database, which makes copies there.
     pub(crate) fn bring_nodes_back(&self, process: &mut Process) {
         self.start_nodes();
