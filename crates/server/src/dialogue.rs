@@ -25,7 +25,7 @@ impl Dialogue {
     /// Begins a dialogue, with nothing asked yet.
     #[must_use]
     pub fn new(session: Session) -> Self {
-        let (requests, out) = (Requests::default(), Reply::new(Protocol::Two));
+        let (requests, out) = (Requests::default(), Reply::in_parts(Protocol::Two));
         Self { session, requests, out, pace: Pace::default(), broken: None }
     }
 

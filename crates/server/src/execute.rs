@@ -588,7 +588,7 @@ impl<'s> Executor<'s> {
         session.client.describe(|described| {
             described.command = command.name;
             described.at_ms = now_ms;
-            described.queued = session.queue.as_ref().map(|queue| queue.requests.len());
+            described.queued = session.queue.as_ref().map(|queue| (queue.requests.len(), queue.held_bytes()));
         });
     }
 

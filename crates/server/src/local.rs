@@ -134,7 +134,7 @@ impl LocalConnection<'_> {
     }
 
     fn take_out(&mut self, sent: &mut Vec<u8>) {
-        sent.extend_from_slice(self.dialogue.out.bytes());
+        self.dialogue.out.parts().for_each(|part| sent.extend_from_slice(part));
         self.dialogue.out.forget();
     }
 

@@ -135,7 +135,7 @@ fn hsetnx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn hget(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let value = get(cx, arguments.at(1), arguments.at(2))?;
-    cx.out.bulk_or_null(value);
+    cx.out.shared_or_null(value.as_ref());
     Ok(())
 }
 
@@ -164,7 +164,7 @@ fn hmget(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
                 Some(hash) => field(cx, hash, name)?,
                 None => None,
             };
-            cx.out.bulk_or_null(value);
+            cx.out.shared_or_null(value.as_ref());
             if cx.out.is_full() {
                 return Ok(());
             }

@@ -238,10 +238,10 @@ fn pop_some(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: End, comman
     }
     list.save(cx, arguments.at(1), !popped.is_empty())?;
     match count {
-        None => cx.out.bulk_or_null(popped.first()),
+        None => cx.out.shared_or_null(popped.first()),
         Some(_) => {
             cx.out.array(popped.len());
-            popped.iter().for_each(|value| cx.out.bulk(value));
+            popped.iter().for_each(|value| cx.out.shared(value));
         }
     }
     Ok(())
@@ -341,7 +341,7 @@ fn lindex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     };
     let place = place_of(arguments.integer(2)?, length(&list));
     let value = place.map(|place| element(cx, &list, place)).transpose()?;
-    cx.out.bulk_or_null(value);
+    cx.out.shared_or_null(value.as_ref());
     Ok(())
 }
 
@@ -378,7 +378,7 @@ fn lrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         let range = (element_key(cx, &list, from), element_key(cx, &list, to));
         return collections::reply_each(cx, &range, count, |out, _, value| out.bulk(value));
     }
-    part(cx, &list, from, to, &|_| Ok(()))?.iter().for_each(|value| cx.out.bulk(value));
+    part(cx, &list, from, to, &|_| Ok(()))?.iter().for_each(|value| cx.out.shared(value));
     Ok(())
 }
 

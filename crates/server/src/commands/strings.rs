@@ -75,7 +75,10 @@ fn get(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (space, key) = (cx.space(), arguments.at(1));
     let value = cx.keys.peek_string(space, key)?;
     let is_found = value.is_some();
-    cx.out.bulk_or_null(value);
+    match value {
+        Some((record, string)) => cx.out.shared_part(record, string),
+        None => cx.out.null(),
+    }
     cx.count_look_up(key, is_found);
     Ok(())
 }
@@ -134,7 +137,7 @@ fn set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     if options.wants_former {
         match former.map(|former| former.content) {
-            Some(Content::String(bytes)) => cx.out.bulk(bytes),
+            Some(Content::String(bytes)) => cx.out.shared(&bytes),
             Some(_) => return Err(Failure::WRONG_TYPE),
             None => cx.out.null(),
         }
@@ -209,7 +212,7 @@ fn getex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         }
         None => {}
     }
-    cx.out.bulk(bytes);
+    cx.out.shared(&bytes);
     Ok(())
 }
 
@@ -219,7 +222,7 @@ fn getdel(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         cx.remove(arguments.at(1))?;
         cx.notify(Class::GENERIC, "del", arguments.at(1));
     }
-    cx.out.bulk_or_null(value);
+    cx.out.shared_or_null(value.as_ref());
     Ok(())
 }
 
@@ -227,7 +230,7 @@ fn getset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let former = cx.look_up_string(arguments.at(1))?;
     cx.overwrite(arguments.at(1), arguments.at(2), None)?;
     cx.notify(Class::STRING, "set", arguments.at(1));
-    cx.out.bulk_or_null(former);
+    cx.out.shared_or_null(former.as_ref());
     Ok(())
 }
 
@@ -241,7 +244,7 @@ fn mget(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         }
         for key in keys {
             match cx.look_up(key)?.map(|header| header.content) {
-                Some(Content::String(bytes)) => cx.out.bulk(bytes),
+                Some(Content::String(bytes)) => cx.out.shared(&bytes),
                 _ => cx.out.null(),
             }
             if cx.out.is_full() {
@@ -352,7 +355,7 @@ fn getrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
     let value = cx.look_up_string(arguments.at(1))?.unwrap_or_default();
     let part = clamp(start, end, value.len()).map_or(&[][..], |part| value.get(part).unwrap_or_default());
-    cx.out.bulk(part);
+    cx.out.shared_part(&value, part);
     Ok(())
 }
 

@@ -48,7 +48,7 @@ impl Executor<'_> {
         start: usize,
         out: &mut Reply,
     ) {
-        let nothing = out.bytes().get(start..).unwrap_or_default().to_vec();
+        let nothing = out.copied_from(start);
         out.truncate(start);
         let timeout_ns = (wait.timeout_ms > 0).then(|| wait.timeout_ms.saturating_mul(1_000_000));
         let until = timeout_ns.map(|timeout| self.shared.clock.now().saturating_add(timeout));

@@ -384,14 +384,15 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// Returns the string of a key, without copying it.
+    /// Returns the string of a key, without copying it, after the record that it is in.
     ///
     /// # Errors
     /// As [`Transaction::header`]; when it is no string.
-    pub fn peek_string(&mut self, space: Space, key: &[u8]) -> Outcome<Option<&[u8]>> {
+    pub fn peek_string(&mut self, space: Space, key: &[u8]) -> Outcome<Option<(&Bytes, &[u8])>> {
         let place = self.layout().header(space, key);
         let now_ms = self.now_ms;
-        self.writes.peek(&place)?.map_or(Ok(None), |bytes| Header::string_in(bytes, now_ms))
+        let Some(record) = self.writes.peek(&place)? else { return Ok(None) };
+        Ok(Header::string_in(record, now_ms)?.map(|string| (record, string)))
     }
 
     /// The stream of a key.

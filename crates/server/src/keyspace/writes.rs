@@ -19,6 +19,7 @@ use crate::keyspace::layout::Range;
 pub use crate::records::direction::Direction;
 use crate::records::store::Records;
 use bytes::Bytes;
+use forebay::Error;
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
@@ -26,6 +27,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Values that were only read are forgotten when they take more bytes than this.
 const MAX_READ_BYTES: usize = 64 << 20;
+/// A single change of at least this many bytes is written without a batch.
+const LONG_BYTES: usize = 1 << 20;
 /// What a key costs beside its bytes and those of its value.
 const KEY_BYTES: usize = 64;
 /// A portion of keys that are fetched together should bring no more bytes than this.
@@ -434,6 +437,12 @@ impl<'s> Writes<'s> {
     /// # Errors
     /// Those of the database. Nothing was written then.
     pub fn commit(&mut self) -> Outcome<Option<Failure>> {
+        if let Some((key, value)) = self.long_put() {
+            let written = self.store.put(key, value);
+            self.read_bytes += std::mem::take(&mut self.written_bytes);
+            self.known.values_mut().for_each(|known| known.is_written = false);
+            return doubt(written);
+        }
         let mut batch = self.store.batch();
         self.read_bytes += std::mem::take(&mut self.written_bytes);
         for (from, to) in self.deleted.drain(..) {
@@ -451,13 +460,28 @@ impl<'s> Writes<'s> {
         if batch.is_empty() {
             return Ok(None);
         }
-        let doubt = match self.store.write(&batch) {
-            Ok(()) => None,
-            Err(error) if error.is_published() => Some(Failure::of_durability(&error)),
-            Err(error) => return Err(error.into()),
-        };
+        let doubt = doubt(self.store.write(&batch))?;
         self.begun.drain(..).for_each(|mut begun| begun.end());
         Ok(doubt)
+    }
+
+    /// Returns the only change, if there is one and it sets a key to a long value: a batch would copy the value.
+    fn long_put(&self) -> Option<(&Bytes, &Bytes)> {
+        if self.written_bytes < LONG_BYTES || !self.deleted.is_empty() || !self.begun.is_empty() {
+            return None;
+        }
+        let mut written = self.known.iter().filter(|(_, known)| known.is_written);
+        let (key, known) = written.next()?;
+        known.value.as_ref().filter(|_| written.next().is_none()).map(|value| (key, value))
+    }
+}
+
+/// Why a write is not durable, if it is not.
+fn doubt(written: Result<(), Error>) -> Outcome<Option<Failure>> {
+    match written {
+        Ok(()) => Ok(None),
+        Err(error) if error.is_published() => Ok(Some(Failure::of_durability(&error))),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -518,6 +542,33 @@ mod tests {
             assert_eq!(writes.get(&bytes(key)).unwrap().unwrap().len(), length);
             assert!(writes.read_bytes <= MAX_READ_BYTES + value.len() + 100);
             check_counts(&writes);
+        }
+    }
+
+    #[test]
+    fn a_long_value_alone_needs_no_batch() {
+        for store in &on_each_engine(256 << 20) {
+            let long = Bytes::from(vec![7; LONG_BYTES]);
+            let mut writes = Writes::new(store, 7);
+            writes.get(&bytes(1)).unwrap();
+            writes.put(bytes(0), long.clone());
+            assert_eq!(writes.long_put(), Some((&bytes(0), &long)));
+            assert_eq!(writes.commit().unwrap(), None);
+            assert_eq!(store.get(&[0]).unwrap().as_deref(), Some(&long[..]));
+            check_counts(&writes);
+            assert!(writes.is_clean() && writes.long_put().is_none());
+            // Other changes are written with it.
+            let with: [fn(&mut Writes<'_>); 3] = [
+                |writes| writes.put(bytes(2), bytes(2)),
+                |writes| writes.delete(bytes(2)),
+                |writes| writes.delete_range((bytes(2), bytes(3))),
+            ];
+            for change in with {
+                let mut writes = Writes::new(store, 7);
+                writes.put(bytes(0), long.clone());
+                change(&mut writes);
+                assert_eq!(writes.long_put(), None);
+            }
         }
     }
 

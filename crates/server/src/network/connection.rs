@@ -37,7 +37,7 @@ pub struct Connection {
     /// The client's requests and replies.
     pub dialogue: Dialogue,
     stream: Stream,
-    /// How many bytes of the replies were sent.
+    /// How many bytes of the first part of the replies were sent.
     sent: usize,
     /// How many of the unsent bytes the client did not ask for, or a little more.
     unasked: usize,
@@ -166,12 +166,12 @@ impl Connection {
     /// Ends the turn: sends what is left.
     pub fn end_turn(&mut self, executor: &Executor<'_>) -> Turn {
         let is_open = self.send(executor).is_ok();
-        let (request_bytes, reply_bytes) = (self.dialogue.requests.size_bytes(), self.unsent_bytes());
+        let (request_bytes, reply_bytes) = (self.dialogue.requests.size_bytes(), self.dialogue.out.size_bytes());
         self.dialogue.session.client.describe(|described| {
             described.request_bytes = request_bytes;
             described.reply_bytes = reply_bytes;
         });
-        let is_over = self.dialogue.session.is_closing && reply_bytes == 0 && !self.stream.is_pending();
+        let is_over = self.dialogue.session.is_closing && self.unsent_bytes() == 0 && !self.stream.is_pending();
         if is_open && !is_over { self.next } else { Turn::Ends }
     }
 
@@ -213,11 +213,11 @@ impl Connection {
     }
 
     fn send(&mut self, executor: &Executor<'_>) -> std::io::Result<()> {
-        while self.can_write && (self.sent < self.dialogue.out.len() || self.stream.is_pending()) {
-            match self.stream.write(self.dialogue.out.bytes().get(self.sent..).unwrap_or_default()) {
-                Ok(0) if self.sent < self.dialogue.out.len() => return Err(ErrorKind::WriteZero.into()),
+        while self.can_write && (self.unsent_bytes() > 0 || self.stream.is_pending()) {
+            match self.stream.write(self.dialogue.out.first_part().get(self.sent..).unwrap_or_default()) {
+                Ok(0) if self.unsent_bytes() > 0 => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => {
-                    self.sent += sent;
+                    self.sent = self.dialogue.out.forget_parts(self.sent + sent);
                     executor.counters.add(Count::Writes, 1);
                     executor.counters.add(Count::SentBytes, sent as u64);
                 }
@@ -228,12 +228,11 @@ impl Connection {
         }
         // Requests are read only while little is unsent. So when a long reply comes, this counts little of it.
         self.unasked = self.unasked.min(self.unsent_bytes());
-        // A client may never have taken everything, so what it has taken is not kept until then. The rest of a long reply
-        // is not moved while it is long.
+        // A client may never have taken everything, so what it has taken is not kept until then. The rest of a long
+        // part is not moved while it is long.
         let unsent = self.unsent_bytes();
         if self.sent >= unsent && unsent <= MAX_UNASKED_BYTES {
-            self.dialogue.out.forget_first(self.sent);
-            self.sent = 0;
+            self.sent = self.dialogue.out.forget_first(self.sent);
         }
         Ok(())
     }

@@ -31,6 +31,9 @@ const MAX_STRANGER_BULK_BYTES: i64 = 16 << 10;
 const READ_BYTES: usize = 16 << 10;
 /// Most bytes that are read at once.
 const MAX_READ_BYTES: usize = 1 << 20;
+/// Memory for an announced value is at most this many times what was received. So the value is seldom moved while it
+/// arrives, and a client cannot take memory by announcing.
+const GROWTH: usize = 4;
 /// Room for this many arguments, and this many requests, is kept when they are answered.
 const KEPT_ARGUMENTS: usize = 1 << 10;
 
@@ -79,11 +82,14 @@ impl Requests {
     /// Those of `source`.
     pub fn fill(&mut self, source: &mut impl Read) -> std::io::Result<(usize, bool)> {
         let wanted = self.bulk.map_or(0, |bulk| (self.at + bulk + 2).saturating_sub(self.filled));
-        let room = wanted.clamp(READ_BYTES, self.filled.max(READ_BYTES));
-        let end = self.filled + room.min(MAX_READ_BYTES);
-        if self.bytes.capacity() < end {
+        let room = wanted.clamp(READ_BYTES, most_held(self.filled) - self.filled);
+        // The rest of a long value is read into the room that there is for it: more room would move the value.
+        let is_long = wanted > 0 && self.filled >= MAX_READ_BYTES;
+        let least = if is_long { wanted.min(READ_BYTES) } else { READ_BYTES };
+        if self.bytes.capacity() < self.filled + least {
             self.bytes.reserve_exact((self.filled + room).saturating_sub(self.bytes.len()));
         }
+        let end = self.bytes.capacity().min(self.filled + room.min(MAX_READ_BYTES));
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
@@ -116,9 +122,9 @@ impl Requests {
         }
     }
 
-    /// Gives back memory that is not needed. It keeps no more than twice what was received, or what one read takes.
+    /// Gives back memory that is not needed.
     pub fn return_memory(&mut self, spare: &mut Vec<u8>) {
-        if self.filled == 0 || self.bytes.capacity() > 2 * self.filled.max(READ_BYTES) {
+        if self.filled == 0 || self.bytes.capacity() > most_held(self.filled) {
             let kept = self.received().to_vec();
             let all = std::mem::replace(&mut self.bytes, kept);
             if all.capacity() <= MAX_READ_BYTES {
@@ -298,6 +304,11 @@ impl Requests {
     }
 }
 
+/// Most memory that is held for this many received bytes: at least for two reads.
+fn most_held(received: usize) -> usize {
+    (2 * READ_BYTES).max(GROWTH * received)
+}
+
 /// A length: decimal digits in the shortest form.
 fn parse_length(digits: &[u8]) -> Option<i64> {
     crate::text::number::integer(digits)
@@ -392,23 +403,27 @@ mod tests {
             // While only a little of it has arrived, and when all of it has.
             let bytes = if at_once == 700 { &bytes[..100_000] } else { &bytes };
             let mut socket = Socket(bytes, at_once);
-            let mut turns = 0;
+            let (mut turns, mut moved) = (0, 0);
             while !socket.0.is_empty() {
                 requests.borrow_memory(&mut spare);
+                let (capacity, filled, whole) = (requests.bytes.capacity(), requests.filled, !requests.is_empty());
                 requests.fill(&mut socket).unwrap();
+                // A request that is whole is carried out before more is read.
+                moved += if requests.bytes.capacity() == capacity || whole { 0 } else { filled };
                 requests.parse(MANY, value.len(), true).unwrap();
                 requests.return_memory(&mut spare);
                 turns += 1;
                 let (held, received) = (requests.size_bytes(), requests.filled);
-                assert!(held <= 2 * received.max(READ_BYTES) + 1000, "{held} bytes are held of {received}");
+                assert!(held <= most_held(received) + 1000, "{held} bytes are held of {received}");
                 assert!(requests.bytes.len() <= received + MAX_READ_BYTES);
             }
             if at_once == 700 {
                 assert_eq!((requests.len(), spare.len()), (0, MAX_READ_BYTES));
                 continue;
             }
-            // The buffer grows by what has come, and then by a MiB for each read.
+            // The buffer grows to some times what has come, and then by a MiB for each read.
             assert!(at_once < usize::MAX || turns < 60, "{turns}");
+            assert!(3 * moved <= 4 * value.len(), "{moved} bytes were moved");
             assert_eq!((requests.len(), requests.filled), (1, bytes.len()));
             requests.consume(1);
             requests.return_memory(&mut spare);

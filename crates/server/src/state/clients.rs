@@ -64,13 +64,13 @@ pub struct Described {
     pub at_ms: u64,
     /// The version of the protocol.
     pub protocol: u8,
-    /// Requests that wait in a transaction; `None` outside of one.
-    pub queued: Option<usize>,
+    /// Requests that wait in a transaction, and the memory that they take; `None` outside of one.
+    pub queued: Option<(usize, usize)>,
     /// Channels that it subscribed to, patterns, and channels of shards.
     pub subscriptions: (usize, usize, usize),
     /// Memory that is held for requests.
     pub request_bytes: usize,
-    /// Bytes of replies that are held.
+    /// Memory that is held for replies.
     pub reply_bytes: usize,
     /// Whether it waits in a command that blocks.
     pub is_blocked: bool,
@@ -93,6 +93,14 @@ pub struct DescribedTracking {
     pub is_broken: bool,
     /// The client that is told instead of it; zero when it is told itself.
     pub redirect: u64,
+}
+
+impl Described {
+    /// Memory that is held for requests and replies.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.request_bytes + self.reply_bytes + self.queued.map_or(0, |(_, bytes)| bytes)
+    }
 }
 
 impl Client {
@@ -201,7 +209,7 @@ impl Client {
         let _ = write!(
             line,
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} \
-             qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
+             qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
              user={} redir={} resp={}",
             self.id,
             self.address,
@@ -213,10 +221,11 @@ impl Client {
             described.subscriptions.0,
             described.subscriptions.1,
             described.subscriptions.2,
-            described.queued.map_or(-1, |queued| queued as i64),
+            described.queued.map_or(-1, |(requests, _)| requests as i64),
             described.request_bytes,
+            described.queued.map_or(0, |(_, bytes)| bytes),
             described.reply_bytes,
-            described.request_bytes + described.reply_bytes,
+            described.held_bytes(),
             described.command,
             crate::text::shown::short(&described.user, usize::MAX),
             described.tracking.is_on.then_some(described.tracking.redirect).map_or(-1, |redirect| redirect as i64),
@@ -278,7 +287,7 @@ impl Clients {
     /// Memory that is held for requests and replies.
     pub fn held_bytes(&self) -> usize {
         let described = self.all().into_iter().map(|client| client.described());
-        described.map(|described| described.request_bytes + described.reply_bytes).sum()
+        described.map(|described| described.held_bytes()).sum()
     }
 
     /// Number of clients.

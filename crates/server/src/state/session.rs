@@ -40,6 +40,14 @@ pub struct Queue {
     pub is_refused: bool,
 }
 
+impl Queue {
+    /// Memory that the requests take. What was refused for its size is not held.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        if self.requests.is_empty() { 0 } else { self.size_bytes }
+    }
+}
+
 /// Keys that the next transaction depends on.
 #[derive(Debug)]
 pub struct Watched {

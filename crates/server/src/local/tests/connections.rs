@@ -94,3 +94,48 @@ fn a_request_waits_while_the_client_does_not_read_replies() {
         turn(&mut connection);
     }
 }
+
+/// Values that were read wait for a slow client as they are, and each is freed when it is sent.
+#[test]
+fn long_values_that_a_slow_client_has_taken_are_not_held() {
+    let server = server(&Arc::default());
+    let value = vec![b'v'; 5 << 18];
+    let bulk = [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+    for key in 0..6 {
+        let set = [format!("*3\r\n$3\r\nSET\r\n$1\r\n{key}\r\n").as_bytes(), &bulk].concat();
+        assert_eq!(server.connect().send(&set), b"+OK\r\n");
+    }
+    let (mut connection, mut client) = connect(&server);
+    let executor = server.executor();
+    let expected = [&b"*6\r\n"[..], &bulk.repeat(6), b"+PONG\r\n"].concat();
+    connection.dialogue.requests.push(b"MGET 0 1 2 3 4 5\r\nPING\r\n");
+    let (mut taken, mut room) = (Vec::new(), [0; 64 << 10]);
+    while taken.len() < expected.len() {
+        connection.is_ready(false, true, false);
+        _ = connection.turn(&executor, &mut Vec::new());
+        assert_eq!(connection.end_turn(&executor), Turn::Waits);
+        let held = connection.dialogue.session.client.described().reply_bytes;
+        assert!(held <= expected.len() - taken.len() + value.len() + 4096, "{held} after {}", taken.len());
+        assert!(held > 0 || taken.len() + (2 << 20) > expected.len(), "{held} after {}", taken.len());
+        let read = client.read(&mut room).unwrap();
+        taken.extend_from_slice(&room[..read]);
+    }
+    assert!(taken == expected);
+    _ = connection.turn(&executor, &mut Vec::new());
+    assert_eq!(connection.end_turn(&executor), Turn::Waits);
+    assert!(connection.dialogue.session.client.line(0).contains(" multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 "));
+}
+
+/// Requests that wait in a transaction are on the account of their client.
+#[test]
+fn a_transaction_that_has_begun_is_held() {
+    let server = server(&Arc::default());
+    let mut client = server.connect();
+    let value = "v".repeat(10_000);
+    client.send(format!("MULTI\r\nSET key {value}\r\nSET key {value}\r\n").as_bytes());
+    let held = |client: &LocalConnection<'_>| client.dialogue.session.client.described().held_bytes();
+    assert!((20_000..21_000).contains(&held(&client)), "{}", held(&client));
+    assert_eq!(server.shared.clients.held_bytes(), held(&client));
+    client.send(b"DISCARD\r\n");
+    assert_eq!(held(&client), 0);
+}
