@@ -170,7 +170,7 @@ impl Replay {
     /// # Errors
     /// `Corrupt` when something that was durable is missing at the end.
     pub(crate) fn check_end(&self, epoch: u64, versions: &[Version]) -> Result<()> {
-        let Span { leads_tables, ends, cut } = &self.ended;
+        let Span { leads_tables, ends, cut, .. } = &self.ended;
         let of_owner = |(version, _): &(&Version, u32)| *leads_tables && version.epoch() == epoch;
         for (version, shard) in versions.iter().zip(0..).filter(of_owner) {
             let (flushed, end) = (version.last_sequence(), ends.get(&shard));
