@@ -3,9 +3,10 @@
 use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{BlockCacheCounts, Compression, Db, Durability, Options, Storage, StorageOptions, Syncing};
-use forebay_env::Random;
+use forebay_env::{ManualClock, Random};
 use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage, PutMode};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 const MEMORY_BYTES: u64 = 8 << 20;
@@ -13,7 +14,7 @@ const MEMORY_BYTES: u64 = 8 << 20;
 fn options(objects: &MemoryObjects) -> Options {
     Options {
         name: Some("db".to_owned()),
-        storage: Some(Storage::of_objects(std::sync::Arc::new(objects.clone()), StorageOptions::default())),
+        storage: Some(Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default())),
         durability: Durability::Storage(Syncing::Flush),
         storage_from_level: Some(1),
         // Storage takes no time here.
@@ -144,6 +145,40 @@ fn when_memory_gets_full_the_coldest_level_moves_down() {
         assert_eq!(db.get(&key(number)).unwrap(), Some(value(number, 0, 2000)));
     }
     assert_eq!(scanned(&db, false).len() as u64, records);
+}
+
+/// Otherwise level 0 would stay as it is, and writers that wait for room in it would wait for ever.
+#[test]
+fn what_full_storage_did_not_take_goes_down_once_there_is_room() {
+    const STOP: usize = 4;
+    let cluster = Cluster::start(MEMORY_BYTES);
+    let objects = MemoryObjects::new();
+    let clock = Arc::new(ManualClock::new());
+    let db = cluster.open(Options {
+        level0_compaction_trigger: STOP,
+        level0_slowdown_trigger: STOP,
+        level0_stop_trigger: STOP,
+        background_threads: 0,
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..options(&objects)
+    });
+    for number in 0..STOP as u64 {
+        db.put(&key(number), &value(number, 0, 100)).unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(db.statistics().compactions, 0);
+    objects.fail_at(objects.steps(), ObjectFault::Refused(ErrorKind::Full));
+    assert!(db.run_background_step());
+    assert_eq!(db.statistics().compactions, 0);
+    clock.advance(Duration::from_secs(1));
+    while db.run_background_step() {}
+    assert_eq!(db.statistics().compactions, 1);
+    let records = 3 * STOP as u64;
+    for number in 0..records {
+        db.put(&key(number), &value(number, 1, 100)).unwrap();
+        db.flush().unwrap();
+    }
+    assert!((0..records).all(|number| db.get(&key(number)).unwrap() == Some(value(number, 1, 100))));
 }
 
 /// A database comes back with less memory than it had, and smaller extents: what does not fit is read from storage.

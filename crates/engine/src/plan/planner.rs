@@ -346,7 +346,7 @@ impl Planner {
         ledger.flushed(holder, memory, records.saturating_add(index));
     }
 
-    /// Notes that a flush has ended; `is_full` when it found no memory.
+    /// Notes that a flush has ended; `is_full` when memory nodes had no memory for it.
     pub(crate) fn flushed(&mut self, is_full: bool, now: u64) {
         self.flushing = false;
         if is_full {
@@ -354,8 +354,8 @@ impl Planner {
         }
     }
 
-    /// Notes that a compaction has ended: well, or with an error of this kind.
-    pub(crate) fn compacted(&mut self, compaction: Compaction, failed: Option<ErrorKind>, order: KeyOrder) {
+    /// Notes that a compaction has ended: well, or with this error.
+    pub(crate) fn compacted(&mut self, compaction: Compaction, failed: Option<&Error>, order: KeyOrder) {
         let settles = compaction.settles();
         let Compaction { pick, step_of, reservation } = compaction;
         self.compactions -= 1;
@@ -364,19 +364,20 @@ impl Planner {
         }
         let half = reservation.bytes / 2;
         match failed {
-            Some(ErrorKind::Full) if settles => self.gives_up_settling(),
+            Some(error) if settles && error.kind() == ErrorKind::Full => self.gives_up_settling(),
             // A smaller part is tried next, if there is one. If nothing was reserved, nobody knows how much memory
             // there is.
-            Some(ErrorKind::Full)
-                if step_of.is_none()
+            Some(error)
+                if error.is_of_full_memory()
+                    && step_of.is_none()
                     && pick.has_parts()
                     && half > 0
                     && self.found_bytes.is_none_or(|found| half < found) =>
             {
                 self.found_bytes = Some(half);
             }
-            Some(kind) => {
-                if kind == ErrorKind::Full {
+            Some(error) => {
+                if error.is_of_full_memory() {
                     self.failed.extend(pick.chosen());
                 }
                 self.take_again(order, step_of.as_deref());

@@ -82,6 +82,12 @@ impl Error {
         self.is_of_storage() || self.source.as_ref().is_some_and(|source| source.is::<OfRegister>())
     }
 
+    /// Whether memory nodes had no memory. Full storage is something else: memory that comes back does not help, and
+    /// work that needs less memory does not either.
+    pub(crate) fn is_of_full_memory(&self) -> bool {
+        self.kind == ErrorKind::Full && !self.is_of_register()
+    }
+
     /// A member of a shard was to be read, and has no copy of `what`.
     pub(crate) fn not_held(what: impl std::fmt::Display, node: impl std::fmt::Display) -> Self {
         let message = format!("{what} has no copy at {node}");

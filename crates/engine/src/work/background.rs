@@ -312,12 +312,13 @@ impl Shard {
         };
         self.tree.view.reclaim();
         self.tree.remote.send_frees(MAX_RANGES);
-        let failed = result.as_ref().err().map(Error::kind);
-        // Nobody waits for settling: a shard that finds no memory for it is fine as it is.
-        let is_in_vain = failed == Some(ErrorKind::Full) && compacted.as_ref().is_some_and(Compaction::settles);
+        let failed = result.as_ref().err();
+        // Nobody waits for settling: a shard that finds no room for it is fine as it is.
+        let is_full = failed.is_some_and(|error| error.kind() == ErrorKind::Full);
+        let is_in_vain = is_full && compacted.as_ref().is_some_and(Compaction::settles);
         let mut state = self.lock();
         match compacted {
-            None => state.flushed(failed == Some(ErrorKind::Full), self.tree.options.clock.now()),
+            None => state.flushed(failed.is_some_and(Error::is_of_full_memory), self.tree.options.clock.now()),
             Some(compaction) => {
                 self.common.ledger().end(self.holder, compaction.reservation, taken);
                 state.compacted(compaction, failed, self.tree.options.key_order);

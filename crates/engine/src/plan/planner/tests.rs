@@ -124,7 +124,7 @@ impl Play {
             self.planner.committed(false);
         }
         self.ledger.end(self.holder, compaction.reservation, 0);
-        self.planner.compacted(compaction, failed, self.options.key_order);
+        self.planner.compacted(compaction, failed.map(error).as_ref(), self.options.key_order);
     }
 
     fn is_quiet(&mut self) -> bool {
@@ -192,6 +192,25 @@ fn an_error_of_storage_is_told_while_what_it_refused_is_to_be_tried_again() {
     play.now += STORAGE_PAUSE;
     assert!(play.compact().is_none());
     assert!(play.planner.storage_failure().is_none(), "nothing is left to be tried again");
+}
+
+/// Full storage says nothing about memory: the same is tried again soon, and not only once memory comes back.
+#[test]
+fn what_full_storage_refused_is_tried_again_as_it_is() {
+    for storage_from_level in [None, Some(1)] {
+        let mut play = Play::new(&[(0, 4, "a", "c"), (0, 3, "a", "c"), (0, 2, "a", "c"), (0, 1, "a", "c")]);
+        play.options.storage_from_level = storage_from_level;
+        let refused = play.compact().unwrap();
+        assert_eq!(ids(&refused), [4, 3, 2, 1]);
+        let full = Error::from(forebay_storage::Error::new(ErrorKind::Full, "put", "an object", "as told"));
+        play.ledger.end(play.holder, refused.reservation, 0);
+        play.planner.compacted(refused, Some(&full), play.options.key_order);
+        play.planner.storage_failed(full, play.now);
+        assert!(play.compact().is_none());
+        assert!(matches!(play.admit(false), Admission::Refuse(error) if error.is_of_storage()));
+        play.now += STORAGE_PAUSE;
+        assert_eq!(ids(&play.compact().unwrap()), [4, 3, 2, 1]);
+    }
 }
 
 #[test]

@@ -278,7 +278,7 @@ impl Run {
 
     fn fail(&mut self, compaction: Compaction, kind: ErrorKind) {
         self.ledger.end(self.holder, compaction.reservation, 0);
-        self.planner.compacted(compaction, Some(kind), KeyOrder::Bytewise);
+        self.planner.compacted(compaction, Some(&error(kind)), KeyOrder::Bytewise);
         self.planner.failed(error(kind), true, self.now);
         self.report();
         self.now += RETRY_PAUSE;
