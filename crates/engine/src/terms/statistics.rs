@@ -61,7 +61,7 @@ pub struct Statistics {
     /// Bytes of the segments that the newest versions name.
     pub named_bytes: u64,
     /// Bytes that the newest versions do not name. An earlier version that a snapshot, an iterator or a read holds
-    /// names them, or a flush or compaction is producing them.
+    /// names them, or a flush or compaction is producing them, or the manifests take them: up to two extents a shard.
     pub dead_bytes_pinned: u64,
     /// Bytes of the cached indexes of tables.
     pub cached_index_bytes: u64,
