@@ -403,13 +403,15 @@ fn the_process_and_one_memory_node_of_two_are_killed() {
         let copies = Copies::start();
         let lost = random.below(2) as usize;
         let is_node_first = random.one_in(1, 2);
-        let durable = copies.writer().until_ended(1 + random.below(100), |child| {
+        // Before the database is there, both nodes are needed to create it.
+        let kill_both = |child: &mut Child| {
             if !is_node_first {
                 child.kill().unwrap();
             }
             copies.nodes[lost].0.signal(Signal::KILL);
             child.kill().unwrap();
-        });
+        };
+        let durable = copies.writer().through(vec![(1 + random.below(100), Box::new(kill_both))]).durable;
         check(&copies.open(), durable, false, &format!("round {round}, node {lost}"));
     }
 }
