@@ -231,7 +231,7 @@ impl<'s> Executor<'s> {
             Err(failure) => return Planned::Refused(failure.into()),
         };
         *last = Some(command);
-        if let Err(refused) = self.admit(session, command, arguments) {
+        if let Err(refused) = admission::admit(self.shared, session, command, arguments) {
             return Planned::Refused(refused);
         }
         if !session.subscriptions.is_empty()
@@ -283,7 +283,7 @@ impl<'s> Executor<'s> {
                 session.queue = None;
                 session.client.describe(|described| described.queued = None);
                 self.unwatch(session);
-                Err(Self::aborted(self.refuse(refused).message()))
+                Err(Self::aborted(admission::refuse(self.shared, refused).message()))
             }
             Planned::Refused(why) => {
                 let refused = self.registry.look_up(arguments);
@@ -293,7 +293,7 @@ impl<'s> Executor<'s> {
                 if let Some(queue) = &mut session.queue {
                     queue.is_refused = true;
                 }
-                Err(self.refuse(why))
+                Err(admission::refuse(self.shared, why))
             }
             Planned::Foreign => {
                 tracing::warn!(client = session.client.id, address = %session.client.address, "a client speaks HTTP");
@@ -664,7 +664,7 @@ impl<'s> Executor<'s> {
     /// Counts the calls of a run that are not counted yet, and notes those that took long.
     fn count(&self, session: &Session, tally: &mut Tally<'_>, now_ms: u64) {
         for refused in tally.refused.drain(..) {
-            self.counters.add_error(self.refuse(refused).message());
+            self.counters.add_error(admission::refuse(self.shared, refused).message());
         }
         for Done { call: (command, arguments), took, outcome, waits } in tally.done.drain(..) {
             if !waits {

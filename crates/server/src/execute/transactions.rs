@@ -1,7 +1,7 @@
 //! Transactions: what they depend on, their queued commands, and their end.
 
 use super::tally::Tally;
-use super::{Executor, Place, Stopped};
+use super::{Executor, Place, Stopped, admission};
 use crate::commands::arguments::Arguments;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Reply;
@@ -98,7 +98,7 @@ impl Executor<'_> {
             if failed.is_some() {
                 break;
             }
-            if let Err(refused) = self.admit(session, command, *arguments) {
+            if let Err(refused) = admission::admit(self.shared, session, command, *arguments) {
                 let start = out.len();
                 out.error(refused.failure.message());
                 failed = out.is_full().then_some(Failure::REPLY_TOO_LONG);
