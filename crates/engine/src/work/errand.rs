@@ -79,17 +79,26 @@ impl Shard {
         await_decision(offloading, name, take, || close_ticket(remote, shard, number))
     }
 
-    /// Writes the arguments to memory of this session, where executors read them.
+    /// Writes the arguments to memory where executors read them: to what this session leases, or, if it gets no more,
+    /// to where the job's outputs go.
     fn write_arguments(&self, remote: &Arc<Remote>, bytes: &[u8]) -> Result<(Arc<Segment>, u32), NotThere> {
         let length = bytes.len() as u64;
-        let segment = remote.allocate(self.tree.next_segment(), SegmentKind::Run, length, Purpose::Collection);
-        let segment = segment.map_err(|error| match error.kind() {
+        let refused = |error: Error| match error.kind() {
             ErrorKind::Full | ErrorKind::Busy | ErrorKind::Invalid => NotThere::Refused(error),
             _ => NotThere::Failed(error),
-        })?;
-        let mut pipeline = Pipeline::new(remote.background()?);
-        pipeline.write(&segment, 0, bytes)?;
-        pipeline.drain()?;
+        };
+        let segment = match remote.allocate(self.tree.next_segment(), SegmentKind::Run, length, Purpose::Collection) {
+            Err(full) if full.kind() == ErrorKind::Full => {
+                self.store_near_data(remote, SegmentKind::Run, bytes).map_err(refused)?
+            }
+            allocated => {
+                let segment = allocated.map_err(refused)?;
+                let mut pipeline = Pipeline::new(remote.background()?);
+                pipeline.write(&segment, 0, bytes)?;
+                pipeline.drain()?;
+                segment
+            }
+        };
         statistics::add(&self.tree.counters.compaction_fabric_bytes, length);
         Ok((segment, checksum(bytes)))
     }

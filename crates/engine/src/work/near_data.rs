@@ -100,15 +100,20 @@ impl Shard {
         job.identity.epoch = shard.epoch().0;
     }
 
-    /// Lets the memory node store bytes of a flush where the outputs of its jobs are.
+    /// Lets the memory node store bytes where the outputs of the shard's jobs are. A node does this at once, also one
+    /// that leaves jobs to executors.
     ///
     /// # Errors
     /// `Full` when the node does not; others.
-    pub(crate) fn store_near_data(&self, kind: SegmentKind, bytes: &[u8]) -> Result<Arc<Segment>> {
+    pub(crate) fn store_near_data(
+        &self,
+        remote: &Arc<Remote>,
+        kind: SegmentKind,
+        bytes: &[u8],
+    ) -> Result<Arc<Segment>> {
         let full = |cause: String| Error::new(ErrorKind::Full, cause);
-        let remote = self.tree.remote.pinned();
-        let part = remote.node_part().filter(|_| remote.memory_node().runs_jobs());
-        let part = part.ok_or_else(|| full("the memory node runs no jobs".into()))?;
+        let part = remote.node_part().filter(|_| remote.memory_node().has_part());
+        let part = part.ok_or_else(|| full("no jobs leave outputs at the memory node".into()))?;
         if bytes.len() > MAX_STORED_BYTES {
             return Err(full(format!("a request has room for {MAX_STORED_BYTES} bytes, not {}", bytes.len())));
         }

@@ -140,7 +140,7 @@ impl Shard {
         let is_plenty = self.lock().room().is_plenty() || self.tree.remote.free_bytes(length) > 0;
         let mut segment = if is_plenty { allocate(Purpose::Flush)? } else { None };
         if segment.is_none() {
-            match self.store_near_data(kind, bytes) {
+            match self.store_near_data(self.tree.remote.pinned(), kind, bytes) {
                 Err(full) if full.kind() == ErrorKind::Full => {}
                 stored => return stored,
             }
