@@ -4,11 +4,12 @@ use crate::common::copied::{joined, left_out, options, register, sharded, start,
 use crate::common::model::{Model, contents, key, write};
 use crate::common::process::Process;
 use crate::common::{Cluster, eventually};
-use forebay_base::ErrorKind;
-use forebay_engine::{Db, Options, Storage, StorageOptions};
+use forebay_base::{ErrorKind, KeyOrder};
+use forebay_engine::{Db, Options, ShardBounds, Storage, StorageOptions};
 use forebay_env::Random;
-use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_client::{ClientOptions, MemoryClient, ShardId};
 use forebay_storage::{MemoryObjects, ObjectFault};
+use forebay_table::{StoreConfig, StorePart};
 use std::sync::Arc;
 
 #[test]
@@ -300,6 +301,54 @@ fn a_creation_that_the_register_did_not_hear_of_is_made_again() {
     let other = process.try_open(sharded(&register(), 2)).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::AlreadyExists, "{other}");
     assert_eq!(process.open(sharded(&failing, 2)).get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+/// The memory nodes are the register, and `begun` of three have a store: the process that made them ended. Another
+/// one may have used them, and left it at that.
+#[test]
+fn a_creation_that_the_nodes_did_not_see_the_end_of_is_completed() {
+    let voted = || Options { register: None, ..sharded(&register(), 2) };
+    let config = StoreConfig {
+        key_order: KeyOrder::Bytewise,
+        shards: 4,
+        merge_operator: String::new(),
+        bounds: [500, 1000, 1500].map(key).to_vec(),
+        part: Some(StorePart { database: 7, place: 0, nodes: 3 }),
+        copies: 2,
+        to_finish: false,
+    };
+    for (begun, used) in [(1, 0), (2, 0), (3, 0), (2, 1), (2, 2), (3, 3), (1, 1)] {
+        let mut nodes = start(3);
+        let process = Process::start(&nodes);
+        for (at, client) in process.clients.iter().take(begun).enumerate() {
+            let store = client.create_store("db", &config.encode().unwrap()).unwrap();
+            if at < used {
+                store.acquire_shard(ShardId(u32::MAX), false).unwrap().release().unwrap();
+            }
+        }
+        let few = Process::start(&nodes[..2]).try_open(voted()).unwrap_err();
+        assert_eq!(few.kind(), ErrorKind::Unavailable, "{few}");
+        if begun == 1 && used == 1 {
+            // Two nodes may have forgotten what they said.
+            let refused = process.try_open(voted()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+            Db::destroy(&process.clients, "db").unwrap();
+        } else {
+            let missing = process.try_open(Options { create_if_missing: false, ..voted() }).unwrap_err();
+            assert_eq!(missing.kind(), ErrorKind::NotFound, "{missing}");
+            let other = Options { shards: 3, shard_bounds: ShardBounds::Uniform, ..voted() };
+            let other = process.try_open(other).unwrap_err();
+            assert_eq!(other.kind(), ErrorKind::Invalid, "{other}");
+        }
+        let db = process.open(voted());
+        db.put(b"a", b"1").unwrap();
+        process.kill(db);
+        nodes.remove(begun % 3).stop();
+        let process = Process::start(&nodes);
+        let db = process.open(voted());
+        assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]), "{begun} begun, {used} used");
+        process.kill(db);
+    }
 }
 
 /// A node that cannot be reached looks like one that is not named, except where too few are named.

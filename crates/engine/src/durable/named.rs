@@ -9,7 +9,8 @@
 //! may be given again.
 //!
 //! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
-//! that none of its shards was ever acquired. Otherwise a node without its part has lost it.
+//! that none of its shards was ever acquired. Otherwise a node without its part has lost it. With several copies, its
+//! register says whether the database was created ([`crate::sharding`]).
 //!
 //! A database that is to be finished ([`Options::unfinished`]) says so in its stores' configuration. The process that
 //! finishes it sets the root of a shard that no database has in each of them. Until then nobody opens it, and the next
@@ -390,6 +391,11 @@ impl Part {
     fn new(store: StoreHandle) -> Result<Self> {
         let config = StoreConfig::decode(store.config());
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
+    }
+
+    /// On how many nodes a database with several copies was created, as far as this part knows.
+    pub(crate) fn founders(&self) -> usize {
+        self.config.part.map_or(0, |part| part.nodes as usize)
     }
 
     /// Whether the part is at a node that founded the database, which has several copies.

@@ -7,7 +7,7 @@
 //!   acquire      at more than half of the voters, again until all have one epoch: the ballot
 //!                from here on no earlier ballot can reach more than half
 //!   read         what the highest ballot says, and of it the last write
-//!   claim        write that again, at the own ballot
+//!   claim        write that again, at the own ballot; what nobody has claimed is claimed with the cells of all founders
 //!   write        to all; it counts when more than half have it
 //!
 //!   regain       a cell whose node is back by another session, or that may get a write late: its epoch has passed, or must
@@ -67,6 +67,8 @@ pub(crate) struct Cells {
     cells: Vec<Cell>,
     /// What the cells say.
     pub(crate) said: MembersRecord,
+    /// On how many nodes the database was created.
+    founders: usize,
     /// Cells of all nodes that are there, also by the same sessions.
     others: Vec<Cell>,
 }
@@ -79,16 +81,16 @@ impl Cells {
     /// half of the voters can be reached.
     pub(crate) fn acquire<'p>(parts: impl Iterator<Item = &'p Part>, options: &Options) -> Result<Self> {
         let mut founders = 0;
-        let known = parts.inspect(|part| founders = founders.max(part.config.part.map_or(0, |of| of.nodes as usize)));
-        let mut acquired =
-            Self { cells: known.map(Cell::new).collect(), said: MembersRecord::default(), others: Vec::new() };
+        let known = parts.inspect(|part| founders = founders.max(part.founders()));
+        let cells = known.map(Cell::new).collect();
+        let mut acquired = Self { cells, said: MembersRecord::default(), founders, others: Vec::new() };
         for _ in 0..ATTEMPTS {
             let highest = acquired.highest()?;
             if acquired.acquire_voters(highest.as_ref(), options)? {
                 continue;
             }
             // What was read after the last of them was acquired.
-            acquired.keep_voters(highest, founders)?;
+            acquired.keep_voters(highest)?;
             return Ok(acquired);
         }
         Err(Error::new(ErrorKind::Busy, "other processes open the database at the same time: try again"))
@@ -99,9 +101,29 @@ impl Cells {
     /// # Errors
     /// `Corrupt`; `Unsupported`.
     pub(crate) fn look<'p>(parts: impl Iterator<Item = &'p Part>) -> Result<MembersRecord> {
-        let mut found =
-            Self { cells: parts.map(Cell::new).collect(), said: MembersRecord::default(), others: Vec::new() };
+        let cells = parts.map(Cell::new).collect();
+        let mut found = Self { cells, said: MembersRecord::default(), founders: 0, others: Vec::new() };
         Ok(found.highest()?.unwrap_or_default())
+    }
+
+    /// Whether a process ever acquired one of the cells of these parts, or may have. If not, nobody has claimed the
+    /// register: the first process that does so has acquired the cells of all founders.
+    ///
+    /// # Errors
+    /// Those of reading a root.
+    pub(crate) fn are_used(parts: &[Part]) -> Result<bool> {
+        for part in parts {
+            // Who has claimed the register brings others.
+            if !part.is_founder() {
+                return Ok(true);
+            }
+            match part.store.root(CELL).map_err(Error::from) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if !error.is_out_of_reach() => return Err(error),
+                _ => return Ok(true),
+            }
+        }
+        Ok(false)
     }
 
     /// What the highest ballot says, wherever that can be read; `None` when nobody has said anything. Forgets nodes
@@ -151,24 +173,18 @@ impl Cells {
     }
 
     /// Keeps the cells of the voters, and what they say, if they are enough to decide.
-    fn keep_voters(&mut self, highest: Option<MembersRecord>, founders: usize) -> Result<()> {
+    fn keep_voters(&mut self, highest: Option<MembersRecord>) -> Result<()> {
         let is_voter = |cell: &Cell| highest.as_ref().is_none_or(|record| names(record, cell.node));
         self.cells.extract_if(.., |cell| !is_voter(cell)).for_each(Cell::release);
         let reached: Vec<_> = self.cells.iter().map(|cell| cell.node).collect();
         let ballot = highest.as_ref().and_then(|record| record.ballot.as_ref());
         let is_decided = match ballot {
             Some(ballot) => ballot.is_decided_by(&reached),
-            // Nothing was ever claimed, if all say so.
-            None => reached.len() == founders,
+            // Nothing was ever claimed, if those that do not say so are not enough to decide.
+            None => self.founders.saturating_sub(reached.len()) <= self.founders / 2,
         };
         if !is_decided {
-            let (reached, voters) = (reached.len(), ballot.map_or(founders, |ballot| ballot.voters.len()));
-            let message = format!(
-                "{reached} of the {voters} memory nodes can be reached that say who holds the database's copies: more than \
-                 half of them are needed, and one that was started again has forgotten it. Name a register that the database was \
-                 created with, if there is one"
-            );
-            return Err(Error::new(ErrorKind::Unavailable, message));
+            return Err(too_few(reached.len(), ballot.map_or(self.founders, |ballot| ballot.voters.len())));
         }
         self.said = highest.unwrap_or_default();
         Ok(())
@@ -186,13 +202,16 @@ impl Cells {
     /// Makes this process the owner: writes again what is said, or `first` when nothing is.
     ///
     /// # Errors
-    /// `Fenced` when another process was faster; `Unavailable`.
+    /// `Fenced` when another process was faster; `Unavailable`, also when nothing is said, and a founder's cell is missing.
     pub(crate) fn claim(self, first: &MembersRecord) -> Result<(Box<dyn Register>, MembersRecord)> {
         let (register, said) = self.claim_with(first, |one, other| one.node == other.node)?;
         Ok((Box::new(register), said))
     }
 
     fn claim_with(mut self, first: &MembersRecord, are_one: AreOne) -> Result<(NodeRegister, MembersRecord)> {
+        if self.said.ballot.is_none() && self.cells.len() < self.founders {
+            return Err(too_few(self.cells.len(), self.founders));
+        }
         let said = if self.said.database.is_none() { first.clone() } else { self.said.clone() };
         let here = || self.cells.iter().map(|cell| cell.node).collect();
         let first = || Ballot { epoch: 0, write: 0, voters: here(), before: Vec::new() };
@@ -278,6 +297,15 @@ impl Cell {
             tracing::debug!(%error, "releasing a cell of the register: it ends with the session");
         }
     }
+}
+
+fn too_few(reached: usize, voters: usize) -> Error {
+    let message = format!(
+        "{reached} of the {voters} memory nodes can be reached that say who holds the database's copies: more than \
+         half of them are needed, and one that was started again has forgotten it. Name a register that the database was \
+         created with, if there is one"
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Whether a record says that a node votes, or did before.

@@ -10,6 +10,10 @@
 //!  register is written       with the members that have everything: from here on the database is this process's
 //! ```
 //!
+//! A creation that was interrupted is completed where the register says that nobody has claimed the database: its nodes
+//! that have no store yet get one. Where the memory nodes are the register, all of those that were named then must be
+//! there, and no others: the stores know how many they are.
+//!
 //! Every member that the register names has all that was acknowledged, so one reachable member is enough. A member that
 //! is lost before the end is left out, and recovery begins anew with the others.
 
@@ -56,6 +60,7 @@ pub(super) fn open(
     common: &Arc<Common>,
 ) -> Result<Opened> {
     let (unclaimed, found, seen) = Unclaimed::read(name, clients, options)?;
+    let is_unclaimed = found.database.is_none();
     let database = match found.database {
         Some(_) if options.error_if_exists => {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
@@ -65,9 +70,11 @@ pub(super) fn open(
             database
         }
         None if options.create_if_missing => {
-            let copies = u32::try_from(options.copies()).unwrap_or(u32::MAX);
-            let database = unclaimed.begun(name, clients)?.map_or_else(named::new_number, Ok)?;
-            CopiedDatabase { database, copies, config: config(options)? }
+            let config = config(options)?;
+            match unclaimed.begun(name, clients, &config)? {
+                Some(begun) => begun,
+                None => CopiedDatabase { database: named::new_number()?, copies: config.copies, config },
+            }
         }
         None => {
             let message = format!("there is no database {name:?} on these memory nodes");
@@ -96,7 +103,8 @@ pub(super) fn open(
         }
     }
     for (client, part) in stores {
-        let founders = is_new.then_some(clients.len());
+        // A node whose store is made later may have forgotten what it said.
+        let founders = is_unclaimed.then_some(clients.len());
         match part.map_or_else(|| named::create_copy(client, name, &database, founders), Ok) {
             Err(error) if error.is_out_of_reach() && !is_new => {
                 tracing::warn!(node = %client.described(), %error, "a memory node cannot be reached");
@@ -164,8 +172,10 @@ fn nodes_told(nodes: impl Iterator<Item = MemberNode>) -> String {
 /// A register before it is claimed.
 enum Unclaimed {
     Stored(Place),
-    /// The memory nodes are the register: `None` when none of them has a store yet.
-    Nodes(Option<(u64, Cells)>),
+    /// The memory nodes are the register. These cells say something.
+    Nodes(Cells),
+    /// The memory nodes are the register, and nobody has claimed it. These are the stores that exist.
+    Begun(Vec<Part>),
 }
 
 impl Unclaimed {
@@ -186,42 +196,63 @@ impl Unclaimed {
             return Ok((Self::Stored(place), found, seen));
         }
         let parts = named::copies_of(clients, name)?;
-        let Some(database) = parts.first().and_then(|part| part.config.part).map(|part| part.database) else {
-            return Ok((Self::Nodes(None), MembersRecord::default(), Seen::default()));
-        };
-        let seen = look(&Cells::look(parts.iter())?, &parts, options)?;
-        let cells = Cells::acquire(parts.iter(), options)?;
-        let said = cells.said.clone();
-        if said.database.is_none() {
-            check_unowned(name, &parts)?;
-        }
-        Ok((Self::Nodes(Some((database, cells))), said, seen))
-    }
-
-    /// The number of a database whose creation began, but ended before the register knew of it.
-    fn begun(&self, name: &str, clients: &[Arc<MemoryClient>]) -> Result<Option<u64>> {
-        match self {
-            Self::Nodes(of_nodes) => Ok(of_nodes.as_ref().map(|(database, _)| *database)),
-            Self::Stored(_) => {
-                let parts = named::copies_of(clients, name)?;
-                let begun = parts.iter().filter(|part| part.is_founder()).find_map(|part| part.config.part);
-                Ok(begun.map(|part| part.database))
+        // Cells that were never used stay so: only all of them together are known to say nothing, if one is lost later.
+        if Cells::are_used(&parts)? {
+            let seen = look(&Cells::look(parts.iter())?, &parts, options)?;
+            let cells = Cells::acquire(parts.iter(), options)?;
+            let said = cells.said.clone();
+            if said.database.is_some() {
+                return Ok((Self::Nodes(cells), said, seen));
             }
         }
+        check_unowned(name, &parts)?;
+        Ok((Self::Begun(parts), MembersRecord::default(), Seen::default()))
+    }
+
+    /// A database whose creation began, but ended before the register knew of it. `wanted` is what is to be created.
+    ///
+    /// # Errors
+    /// `Invalid` when it began as another one; `Unavailable` when it began on more or fewer nodes.
+    fn begun(&self, name: &str, clients: &[Arc<MemoryClient>], wanted: &StoreConfig) -> Result<Option<CopiedDatabase>> {
+        let of_founder = |parts: &[Part]| parts.iter().find(|part| part.is_founder()).map(|part| part.config.clone());
+        let (begun, config) = match self {
+            Self::Nodes(_) => return Ok(None),
+            Self::Stored(_) => (of_founder(&named::copies_of(clients, name)?), wanted.clone()),
+            Self::Begun(parts) => {
+                for part in parts {
+                    named::check(name, &part.config, wanted)?;
+                    if part.founders() != clients.len() {
+                        return Err(interrupted(name, part, clients.len()));
+                    }
+                }
+                // Others may find out by these stores what the database is.
+                let begun = of_founder(parts);
+                let config = begun.as_ref().map_or_else(|| wanted.clone(), |of| StoreConfig { part: None, ..of.clone() });
+                (begun, config)
+            }
+        };
+        let part = begun.and_then(|of| of.part);
+        Ok(part.map(|part| CopiedDatabase { database: part.database, copies: config.copies, config }))
     }
 
     /// The register of a database whose stores exist.
     fn with(self, parts: &[Part], options: &Options) -> Result<Self> {
         match self {
-            Self::Nodes(None) => {
-                let database = parts.first().and_then(|part| part.config.part).map_or(0, |part| part.database);
-                Ok(Self::Nodes(Some((database, Cells::acquire(parts.iter(), options)?))))
+            Self::Begun(_) => {
+                let cells = Cells::acquire(parts.iter(), options)?;
+                match cells.said.database {
+                    None => Ok(Self::Nodes(cells)),
+                    Some(_) => Err(Error::new(
+                        ErrorKind::Busy,
+                        "another process has created the database at the same time: try again",
+                    )),
+                }
             }
-            Self::Nodes(Some((database, mut cells))) => {
+            Self::Nodes(mut cells) => {
                 cells.add(parts.iter());
-                Ok(Self::Nodes(Some((database, cells))))
+                Ok(Self::Nodes(cells))
             }
-            register => Ok(register),
+            Self::Stored(place) => Ok(Self::Stored(place)),
         }
     }
 
@@ -229,10 +260,21 @@ impl Unclaimed {
     fn claim(self, first: &MembersRecord) -> Result<(Box<dyn Register>, MembersRecord)> {
         match self {
             Self::Stored(place) => StoredRegister::claim(&place, first),
-            Self::Nodes(Some((_, cells))) => cells.claim(first),
-            Self::Nodes(None) => Err(Error::invalid("no memory node has a store of the database")),
+            Self::Nodes(cells) => cells.claim(first),
+            Self::Begun(_) => Err(Error::invalid("no memory node has a store of the database")),
         }
     }
+}
+
+/// Why a creation that was interrupted cannot be completed on these nodes.
+fn interrupted(name: &str, begun: &Part, nodes: usize) -> Error {
+    let message = format!(
+        "the creation of the database {name:?} was interrupted, after it had begun at {}: it is completed on {} memory nodes, and {nodes} \
+         are there. Name those that were named then, or drop the database",
+        begun.store.client().described(),
+        begun.founders()
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Checks that this build knows what the owner of a database wrote at those of these nodes that its register names.
