@@ -7,7 +7,7 @@ use crate::common::{Cluster, eventually};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Options, ShardBounds, Storage, StorageOptions};
 use forebay_env::Random;
-use forebay_memory_client::{ClientOptions, MemoryClient, ShardId};
+use forebay_memory_client::{ClientOptions, MemoryClient, Reach, ShardId};
 use forebay_storage::{MemoryObjects, ObjectFault};
 use forebay_table::{StoreConfig, StorePart};
 use std::sync::Arc;
@@ -328,6 +328,15 @@ fn a_creation_that_the_nodes_did_not_see_the_end_of_is_completed() {
         }
         let few = Process::start(&nodes[..2]).try_open(voted()).unwrap_err();
         assert_eq!(few.kind(), ErrorKind::Unavailable, "{few}");
+        nodes.push(Cluster::start(64 << 20));
+        let many = Process::start(&nodes).try_open(voted()).unwrap_err();
+        assert_eq!(many.kind(), ErrorKind::Unavailable, "{many}");
+        nodes.pop();
+        // Others are named that cannot be reached, and may be those.
+        let gone = || Arc::new(Reach::new(|| Err(forebay_memory_client::Error::Invalid("gone".to_owned()))));
+        let named = Options { memory_nodes: (0..4).map(|_| gone()).collect(), ..voted() };
+        let hidden = process.try_open(named).unwrap_err();
+        assert_eq!(hidden.kind(), ErrorKind::Unavailable, "{hidden}");
         if begun == 1 && used == 1 {
             // Two nodes may have forgotten what they said.
             let refused = process.try_open(voted()).unwrap_err();

@@ -7,7 +7,7 @@
 //!   acquire      at more than half of the voters, again until all have one epoch: the ballot
 //!                from here on no earlier ballot can reach more than half
 //!   read         what the highest ballot says, and of it the last write
-//!   claim        write that again, at the own ballot; what nobody has claimed is claimed with the cells of all founders
+//!   claim        write that again, at the own ballot; the first claim is written to the cells of all founders, or fails
 //!   write        to all; it counts when more than half have it
 //!
 //!   regain       a cell whose node is back by another session, or that may get a write late: its epoch has passed, or must
@@ -106,14 +106,14 @@ impl Cells {
         Ok(found.highest()?.unwrap_or_default())
     }
 
-    /// Whether a process ever acquired one of the cells of these parts, or may have. If not, nobody has claimed the
-    /// register: the first process that does so has acquired the cells of all founders.
+    /// Whether a process has acquired one of the cells of these parts, or may have. If not, nobody has claimed the
+    /// register: the first claim needs the cells of all founders.
     ///
     /// # Errors
     /// Those of reading a root.
     pub(crate) fn are_used(parts: &[Part]) -> Result<bool> {
         for part in parts {
-            // Who has claimed the register brings others.
+            // The nodes of the other parts came after the first claim.
             if !part.is_founder() {
                 return Ok(true);
             }
@@ -190,6 +190,17 @@ impl Cells {
         Ok(())
     }
 
+    /// Checks that these cells can claim a register that nobody has claimed.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub(crate) fn check_founders(&self) -> Result<()> {
+        if self.said.ballot.is_some() || self.cells.len() >= self.founders {
+            return Ok(());
+        }
+        Err(not_all(self.cells.len(), self.founders))
+    }
+
     /// Adds the nodes that are there by now, which may come to vote.
     pub(crate) fn add<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) {
         self.others.extend(parts.map(Cell::new));
@@ -209,9 +220,8 @@ impl Cells {
     }
 
     fn claim_with(mut self, first: &MembersRecord, are_one: AreOne) -> Result<(NodeRegister, MembersRecord)> {
-        if self.said.ballot.is_none() && self.cells.len() < self.founders {
-            return Err(too_few(self.cells.len(), self.founders));
-        }
+        self.check_founders()?;
+        let is_first = self.said.ballot.is_none();
         let said = if self.said.database.is_none() { first.clone() } else { self.said.clone() };
         let here = || self.cells.iter().map(|cell| cell.node).collect();
         let first = || Ballot { epoch: 0, write: 0, voters: here(), before: Vec::new() };
@@ -219,7 +229,7 @@ impl Cells {
         let ballot = Ballot { epoch: self.epoch().0, write: 0, ..ballot };
         let (cells, returned) = (std::mem::take(&mut self.cells), std::mem::take(&mut self.others));
         let mut register = NodeRegister { cells, returned, ballot, are_one, ended: None };
-        match register.write(&said) {
+        match if is_first { register.write_first(&said) } else { register.write(&said) } {
             Ok(()) => Ok((register, said)),
             Err(error) => {
                 // Others can acquire what is not claimed.
@@ -297,6 +307,13 @@ impl Cell {
             tracing::debug!(%error, "releasing a cell of the register: it ends with the session");
         }
     }
+}
+
+fn not_all(reached: usize, founders: usize) -> Error {
+    let message = format!(
+        "{reached} of the {founders} memory nodes on which the database is being created can be reached, and all of them are needed"
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 fn too_few(reached: usize, voters: usize) -> Error {
@@ -528,6 +545,19 @@ impl NodeRegister {
             self.ballot.voters.len()
         );
         Err(Error::of_register(kind, message))
+    }
+
+    /// Claims a register that nobody has claimed. A process that found a cell without a claim, and acquired it since, may
+    /// rely on that: so no cell is acquired again, and none may be missing.
+    ///
+    /// # Errors
+    /// As [`Register::write`].
+    fn write_first(&mut self, record: &MembersRecord) -> Result<()> {
+        let written = self.put(record)?;
+        if written.len() < self.ballot.voters.len() {
+            return Err(not_all(written.len(), self.ballot.voters.len()));
+        }
+        Ok(())
     }
 
     /// Lets nodes that came back empty, and have what was `written` last, vote in place of their earlier lives.

@@ -10,9 +10,9 @@
 //!  register is written       with the members that have everything: from here on the database is this process's
 //! ```
 //!
-//! A creation that was interrupted is completed where the register says that nobody has claimed the database: its nodes
-//! that have no store yet get one. Where the memory nodes are the register, all of those that were named then must be
-//! there, and no others: the stores know how many they are.
+//! A creation that was interrupted is completed if nobody has claimed the register: the nodes without a store get one.
+//! If the memory nodes are the register, exactly those on which the creation began must be there. The stores know how
+//! many they are.
 //!
 //! Every member that the register names has all that was acknowledged, so one reachable member is enough. A member that
 //! is lost before the end is left out, and recovery begins anew with the others.
@@ -71,13 +71,14 @@ pub(super) fn open(
         }
         None if options.create_if_missing => {
             let config = config(options)?;
-            match unclaimed.begun(name, clients, &config)? {
+            match unclaimed.begun(name, clients, options, &config)? {
                 Some(begun) => begun,
                 None => CopiedDatabase { database: named::new_number()?, copies: config.copies, config },
             }
         }
         None => {
-            let message = format!("there is no database {name:?} on these memory nodes");
+            let begun = if unclaimed.has_begun() { ": its creation was interrupted" } else { "" };
+            let message = format!("there is no database {name:?} on these memory nodes{begun}");
             return Err(Error::new(ErrorKind::NotFound, message));
         }
     };
@@ -172,7 +173,7 @@ fn nodes_told(nodes: impl Iterator<Item = MemberNode>) -> String {
 /// A register before it is claimed.
 enum Unclaimed {
     Stored(Place),
-    /// The memory nodes are the register. These cells say something.
+    /// The memory nodes are the register. These are its cells.
     Nodes(Cells),
     /// The memory nodes are the register, and nobody has claimed it. These are the stores that exist.
     Begun(Vec<Part>),
@@ -196,7 +197,7 @@ impl Unclaimed {
             return Ok((Self::Stored(place), found, seen));
         }
         let parts = named::copies_of(clients, name)?;
-        // Cells that were never used stay so: only all of them together are known to say nothing, if one is lost later.
+        // Otherwise no cell is acquired before all of them exist: one that was acquired, and is lost, may have said something.
         if Cells::are_used(&parts)? {
             let seen = look(&Cells::look(parts.iter())?, &parts, options)?;
             let cells = Cells::acquire(parts.iter(), options)?;
@@ -205,7 +206,11 @@ impl Unclaimed {
                 return Ok((Self::Nodes(cells), said, seen));
             }
         }
-        check_unowned(name, &parts)?;
+        if let Err(error) = check_unowned(name, &parts) {
+            // Another process may have claimed the register since its cells were read, and begun a shard.
+            let is_claimed = Cells::look(parts.iter())?.database.is_some();
+            return Err(if is_claimed { created_meanwhile() } else { error });
+        }
         Ok((Self::Begun(parts), MembersRecord::default(), Seen::default()))
     }
 
@@ -213,21 +218,30 @@ impl Unclaimed {
     ///
     /// # Errors
     /// `Invalid` when it began as another one; `Unavailable` when it began on more or fewer nodes.
-    fn begun(&self, name: &str, clients: &[Arc<MemoryClient>], wanted: &StoreConfig) -> Result<Option<CopiedDatabase>> {
+    fn begun(
+        &self,
+        name: &str,
+        clients: &[Arc<MemoryClient>],
+        options: &Options,
+        wanted: &StoreConfig,
+    ) -> Result<Option<CopiedDatabase>> {
         let of_founder = |parts: &[Part]| parts.iter().find(|part| part.is_founder()).map(|part| part.config.clone());
         let (begun, config) = match self {
             Self::Nodes(_) => return Ok(None),
             Self::Stored(_) => (of_founder(&named::copies_of(clients, name)?), wanted.clone()),
             Self::Begun(parts) => {
-                for part in parts {
+                // A node that cannot be reached may have been one of them.
+                let nodes = clients.len().max(options.memory_nodes.len());
+                for part in parts.iter().filter(|part| part.is_founder()) {
                     named::check(name, &part.config, wanted)?;
-                    if part.founders() != clients.len() {
-                        return Err(interrupted(name, part, clients.len()));
+                    if part.founders() != nodes || clients.len() != nodes {
+                        return Err(interrupted(name, part, (clients.len(), nodes)));
                     }
                 }
-                // Others may find out by these stores what the database is.
+                // Tools ask these stores what the database is.
                 let begun = of_founder(parts);
-                let config = begun.as_ref().map_or_else(|| wanted.clone(), |of| StoreConfig { part: None, ..of.clone() });
+                let config =
+                    begun.as_ref().map_or_else(|| wanted.clone(), |of| StoreConfig { part: None, ..of.clone() });
                 (begun, config)
             }
         };
@@ -235,18 +249,23 @@ impl Unclaimed {
         Ok(part.map(|part| CopiedDatabase { database: part.database, copies: config.copies, config }))
     }
 
+    fn has_begun(&self) -> bool {
+        matches!(self, Self::Begun(parts) if !parts.is_empty())
+    }
+
     /// The register of a database whose stores exist.
+    ///
+    /// # Errors
+    /// `Busy` when another process has created the database meanwhile; those of acquiring the cells.
     fn with(self, parts: &[Part], options: &Options) -> Result<Self> {
         match self {
             Self::Begun(_) => {
                 let cells = Cells::acquire(parts.iter(), options)?;
-                match cells.said.database {
-                    None => Ok(Self::Nodes(cells)),
-                    Some(_) => Err(Error::new(
-                        ErrorKind::Busy,
-                        "another process has created the database at the same time: try again",
-                    )),
+                if cells.said.database.is_some() {
+                    return Err(created_meanwhile());
                 }
+                cells.check_founders()?;
+                Ok(Self::Nodes(cells))
             }
             Self::Nodes(mut cells) => {
                 cells.add(parts.iter());
@@ -261,16 +280,20 @@ impl Unclaimed {
         match self {
             Self::Stored(place) => StoredRegister::claim(&place, first),
             Self::Nodes(cells) => cells.claim(first),
-            Self::Begun(_) => Err(Error::invalid("no memory node has a store of the database")),
+            Self::Begun(_) => Err(Error::invalid("the cells of the register were not acquired")),
         }
     }
 }
 
+fn created_meanwhile() -> Error {
+    Error::new(ErrorKind::Busy, "another process has created the database at the same time: try again")
+}
+
 /// Why a creation that was interrupted cannot be completed on these nodes.
-fn interrupted(name: &str, begun: &Part, nodes: usize) -> Error {
+fn interrupted(name: &str, begun: &Part, (reached, named): (usize, usize)) -> Error {
     let message = format!(
-        "the creation of the database {name:?} was interrupted, after it had begun at {}: it is completed on {} memory nodes, and {nodes} \
-         are there. Name those that were named then, or drop the database",
+        "the creation of the database {name:?} was interrupted, after it had begun at {} and on {} memory nodes in all. It is completed \
+         when just those are named and can be reached: {named} are named, of which {reached} can be reached. Otherwise drop it",
         begun.store.client().described(),
         begun.founders()
     );

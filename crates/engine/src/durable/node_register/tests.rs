@@ -264,6 +264,28 @@ fn a_node_that_was_silent_is_asked_where_too_few_others_answer() {
     assert_eq!(said(&network), record(4));
 }
 
+/// Another process acquired the cells, found no claim, and may complete the creation with other cells.
+#[test]
+fn a_first_claim_does_not_acquire_again() {
+    let network = start(&NODES);
+    let (_parts, slow) = Owner::acquire(&network, false);
+    let (_others, other) = Owner::acquire(&network, true);
+    assert!(other.unwrap().said.database.is_none());
+    assert_eq!(slow.unwrap().claim(&first()).unwrap_err().kind(), ErrorKind::Fenced);
+    Owner::new(&network, false);
+}
+
+#[test]
+fn a_first_claim_needs_all_founders() {
+    let network = start(&NODES);
+    let (parts, cells) = Owner::acquire(&network, false);
+    let client = parts[1].store.client();
+    client.call(&CloseSession { session: client.session() }).unwrap();
+    assert_eq!(cells.unwrap().claim(&first()).unwrap_err().kind(), ErrorKind::Unavailable);
+    // More than half of the nodes say so, and that counts.
+    assert!(said(&network).database.is_some());
+}
+
 /// A store that was made again at a node that forgot what it had said.
 #[test]
 fn a_node_that_came_later_does_not_vote() {
