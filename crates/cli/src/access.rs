@@ -10,25 +10,30 @@ use std::sync::Arc;
 /// The flags of a client, whose variables are read here.
 pub const FLAGS: [&str; 5] = ["tls-authority", "tls-name", "tls-certificate", "tls-key", "secret-file"];
 
+/// Where the flags of a client are in the help. Each flag names it: a heading of the whole group would also be that of
+/// the flags that follow the group.
+const OF_CLIENTS: &str = "Access to memory nodes over TCP";
+/// Where the flags of a memory node are in the help.
+const OF_NODES: &str = "Who may connect";
+
 /// Flags of a client, and the variables in their place.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "Access to memory nodes over TCP")]
 pub struct AccessArguments {
     /// PEM file: authorities that sign the certificates of nodes; speak TLS [variable: FOREBAY_TLS_AUTHORITY].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_CLIENTS)]
     tls_authority: Option<PathBuf>,
     /// Name that a node's certificate must be for, if not the host of its address [FOREBAY_TLS_NAME].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = OF_CLIENTS)]
     tls_name: Option<String>,
     /// PEM file: the certificate that this process shows [FOREBAY_TLS_CERTIFICATE].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_CLIENTS)]
     tls_certificate: Option<PathBuf>,
     /// PEM file: the key of that certificate [FOREBAY_TLS_KEY].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_CLIENTS)]
     tls_key: Option<PathBuf>,
     /// File with a line: a name, a space, and the secret that this process shares with the node [FOREBAY_SECRET_FILE;
     /// the line itself in FOREBAY_SECRET].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_CLIENTS)]
     secret_file: Option<PathBuf>,
 }
 
@@ -90,29 +95,28 @@ pub fn text(name: &str, value: OsString) -> Result<String, Failure> {
 
 /// Flags of a memory node, and the variables in their place.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "Who may connect")]
 pub struct AdmissionArguments {
     /// TCP: PEM file with the node's certificate; speak TLS, and nothing else [variable: FOREBAY_NODE_CERTIFICATE].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_NODES)]
     tls_certificate: Option<PathBuf>,
     /// TCP: PEM file with the key of that certificate [FOREBAY_NODE_KEY].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_NODES)]
     tls_key: Option<PathBuf>,
     /// TCP: PEM file with authorities whose certificates clients may show [FOREBAY_NODE_CLIENT_AUTHORITY].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_NODES)]
     tls_client_authority: Option<PathBuf>,
     /// TCP: PEM file with lists of clients' certificates that were revoked [FOREBAY_NODE_CLIENT_REVOCATIONS].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_NODES)]
     tls_client_revocations: Option<PathBuf>,
     /// TCP: file with the secrets that clients may have, a line each: a name, a space, the secret
     /// [FOREBAY_NODE_SECRETS_FILE; the lines themselves in FOREBAY_NODE_SECRETS].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OF_NODES)]
     secrets_file: Option<PathBuf>,
     /// Shared memory: numbers of users whose processes may connect, separated by commas; without, the node's own.
-    #[arg(long, value_delimiter = ',', value_name = "UID")]
+    #[arg(long, value_delimiter = ',', value_name = "UID", help_heading = OF_NODES)]
     allow_uid: Vec<u32>,
     /// Shared memory: numbers of groups whose processes may connect.
-    #[arg(long, value_delimiter = ',', value_name = "GID")]
+    #[arg(long, value_delimiter = ',', value_name = "GID", help_heading = OF_NODES)]
     allow_gid: Vec<u32>,
 }
 

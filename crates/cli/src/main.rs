@@ -286,6 +286,23 @@ mod tests {
         CommandLine::command().debug_assert();
     }
 
+    /// A heading covers the flags that it is for, and none that follow them.
+    #[test]
+    fn flags_are_below_their_headings() {
+        let command = CommandLine::command();
+        let (mut commands, mut headed) = (vec![&command], 0);
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands());
+            for argument in command.get_arguments() {
+                let Some((flag, heading)) = argument.get_long().zip(argument.get_help_heading()) else { continue };
+                let fits = ["tls-", "secret", "allow-uid", "allow-gid", "traces"].iter().any(|of| flag.starts_with(of));
+                assert!(fits, "--{flag} of {} is below {heading:?}", command.get_name());
+                headed += 1;
+            }
+        }
+        assert!(headed > 0);
+    }
+
     #[test]
     fn refusals_say_what_would_be_right() {
         for (line, hint) in [

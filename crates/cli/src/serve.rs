@@ -41,6 +41,9 @@ const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121)
 /// Redis.
 const FOLDER: &str = "forebay-data";
 
+/// Where the flags for TLS are in the help.
+const TLS: &str = "TLS for clients of Redis";
+
 /// How often bounds between shards are moved if neighbours differ too much in size: collections are all in the last
 /// shard at first.
 const REBALANCE: Duration = Duration::from_secs(10);
@@ -116,23 +119,23 @@ impl FromStr for Listen {
 
 /// How to serve within TLS.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "TLS for clients of Redis")]
 struct TlsArguments {
     /// Where to listen for connections within TLS 1.3; port 0 lets the system choose.
-    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["tls_listen_certificate", "tls_listen_key"])]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = TLS)]
+    #[arg(requires_all = ["tls_listen_certificate", "tls_listen_key"])]
     tls_listen: Option<SocketAddr>,
     /// PEM file with the server's certificate. SIGHUP reads this and the other files again, for connections to come.
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    #[arg(long, value_name = "FILE", help_heading = TLS, requires = "tls_listen")]
     tls_listen_certificate: Option<PathBuf>,
     /// PEM file with the key of that certificate.
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    #[arg(long, value_name = "FILE", help_heading = TLS, requires = "tls_listen")]
     tls_listen_key: Option<PathBuf>,
     /// PEM file with authorities, one of which must have signed the certificate that a client shows, and, with
     /// tls-cluster=yes, that of a server to which MIGRATE sends keys.
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    #[arg(long, value_name = "FILE", help_heading = TLS, requires = "tls_listen")]
     tls_listen_client_authority: Option<PathBuf>,
     /// PEM file with lists of certificates that were revoked, of clients and of such servers.
-    #[arg(long, value_name = "FILE", requires = "tls_listen_client_authority")]
+    #[arg(long, value_name = "FILE", help_heading = TLS, requires = "tls_listen_client_authority")]
     tls_listen_client_revocations: Option<PathBuf>,
 }
 

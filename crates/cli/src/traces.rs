@@ -27,18 +27,20 @@ use tracing_subscriber::{Layer, Registry};
 const TARGET: &str = "forebay_trace";
 /// How long the collector may take for a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Where the flags are in the help.
+const HEADING: &str = "Traces";
 /// The path at which a collector takes traces, unless the URL has a path.
 const PATH: &str = "/v1/traces";
 
 /// Where traces go, and how many.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Traces")]
 pub struct TraceArguments {
     /// Send traces to the collector at this address, which speaks OTLP over HTTP, such as http://127.0.0.1:4318.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = HEADING)]
     traces: Option<String>,
     /// How many of all commands, flushes, compactions and jobs are traced, from 0 to 1.
-    #[arg(long, default_value_t = 0.01, value_name = "SHARE", requires = "traces", value_parser = share)]
+    #[arg(long, default_value_t = 0.01, value_name = "SHARE", help_heading = HEADING)]
+    #[arg(requires = "traces", value_parser = share)]
     traces_share: f64,
 }
 
