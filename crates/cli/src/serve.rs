@@ -14,8 +14,8 @@ use crate::configuration::Usual;
 use crate::failure::{Failure, Stage};
 use crate::given::Given;
 use crate::log::TracedLogArguments;
-use crate::output;
 use crate::stores::EngineArguments;
+use crate::{nodes, output};
 use clap::builder::BoolishValueParser;
 use forebay::admission::{Admission, AdmissionOptions, is_open_to_all};
 use forebay::{ErrorKind, Options, ShardBounds};
@@ -308,13 +308,16 @@ fn divided(options: Options) -> Options {
 
 /// Opens what is served, with what its options say.
 fn open(arguments: &Arguments, memory: &MemoryArguments, placed: Placed) -> Result<Opened, Failure> {
+    let failed = |error: forebay::Error| {
+        Failure::new(error.kind(), Stage::Start, nodes::of_opening(&error, &memory.memory))
+    };
     let Placed::Lsm(engine, options) = placed else {
         let name = arguments.engine_options.flags.name();
-        return arguments.tree.open(memory, name.as_deref()).map_err(starting);
+        return arguments.tree.open(memory, name.as_deref()).map_err(failed);
     };
-    let options = divided(engine.with_recorded_shards(&memory.memory, *options).map_err(starting)?);
-    let options = engine.opened(options).map_err(starting)?;
-    let store = engine.open(memory, options.clone()).map_err(starting)?;
+    let options = divided(engine.with_recorded_shards(&memory.memory, *options).map_err(failed)?);
+    let options = engine.opened(options).map_err(failed)?;
+    let store = engine.open(memory, options.clone()).map_err(failed)?;
     let options = Options { storage: engine.found_storage(), ..options };
     let lend = || lending::lend(&store, &memory.memory, &engine, &options);
     let lent = arguments.lend_threads.then(lend).transpose()?;

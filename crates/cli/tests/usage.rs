@@ -167,7 +167,13 @@ fn what_a_flag_names_has_the_code_of_its_error() {
 #[test]
 fn a_memory_node_that_is_not_there() {
     for memory in ["shm:/tmp/forebay-no-such-node", "tcp://127.0.0.1:1"] {
-        for command in ["bench --num=10", "fabric-test --seconds=0.01", "replay /dev/null"] {
+        for command in [
+            "bench --num=10",
+            "fabric-test --seconds=0.01",
+            "replay /dev/null",
+            "serve --listen=127.0.0.1:0 --admin=none",
+            "serve --listen=127.0.0.1:0 --admin=none --engine=tree",
+        ] {
             let ended = run(&format!("{command} --memory={memory}")).expect(3);
             assert!(ended.error.contains("is a memory node running"), "{}", ended.error);
         }
