@@ -122,9 +122,12 @@ fn a_server_shows_its_clients_and_its_database() {
     let report = run(&format!("top http://{admin}/ --once --interval=100ms --format=json")).expect(0).json();
     assert!(report["rates"]["seconds"].as_f64().unwrap() > 0.05);
     assert_eq!(report["status"]["process"]["role"], "serve");
+    let hint = "is this the address that the process prints after `admin`?";
+    let of_clients = run(&format!("top 127.0.0.1:{port} --once")).expect(3);
+    assert!(of_clients.error.contains(hint), "{of_clients:?}");
     server.signal(Signal::INT);
     server.wait_stopped();
-    run(&format!("top {admin} --once")).expect(3);
+    assert!(run(&format!("top {admin} --once")).expect(3).error.contains(hint));
 }
 
 #[test]

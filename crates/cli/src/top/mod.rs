@@ -13,6 +13,7 @@ mod screen;
 use crate::failure::{Failure, Stage};
 use crate::output::{self, Format};
 use crate::units;
+use forebay::ErrorKind;
 use forebay_admin::{Rates, Status};
 use forebay_env::{Clock, SystemClock};
 use serde::Serialize;
@@ -20,6 +21,9 @@ use std::io::IsTerminal;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// What a user may have to correct when no process answers.
+const HINT: &str = "; is this the address that the process prints after `admin`?";
 
 /// Which process, and how often.
 #[derive(Debug, clap::Args)]
@@ -72,12 +76,13 @@ struct Report<'a> {
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let address = arguments.address.0.clone();
     let ask_at = move |stage| forebay_admin::fetch(&address).map_err(|error| Failure::new(error.kind(), stage, error));
+    let hint = |failure: Failure| failure.going_on(ErrorKind::Unavailable, HINT);
     let is_text = arguments.format == Format::Table;
     if is_text && !arguments.once && std::io::stdout().is_terminal() {
-        return screen::show(arguments.interval, move || ask_at(Stage::Start));
+        return screen::show(arguments.interval, move || ask_at(Stage::Start)).map_err(hint);
     }
     let clock = SystemClock::new();
-    let mut before = ask_at(Stage::Start)?;
+    let mut before = ask_at(Stage::Start).map_err(hint)?;
     loop {
         clock.sleep(arguments.interval);
         let status = ask_at(Stage::Running)?;
