@@ -7,7 +7,7 @@ use crate::log::TracedLogArguments;
 use crate::{output, placement, tenants, units};
 use forebay::admission::Admission;
 use forebay::{ListenOptions, NodeAddress};
-use forebay_env::{Clock, SystemClock};
+use forebay_env::{Clock, SystemClock, process};
 use forebay_memory_node::{Handle, MemoryNode, Options};
 use forebay_offload::Policy;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Memory to offer.
     #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
     memory: u64,
-    /// Threads for jobs of compute nodes.
+    /// Threads for jobs of compute nodes; with 0, these run their jobs themselves.
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Where jobs of databases with --compaction-place pool go that ask this node: a name (sparing, away, paper, moving), and what is different from it, such as paper,moved=0.5,patience=2s.
@@ -127,7 +127,21 @@ fn reload(admission: &Admission) {
     }
 }
 
+/// Refuses memory that this machine does not have, if it is to be committed at once: the system would end this process,
+/// or another one, for lack of memory.
+fn check_memory(arguments: &Arguments) -> Result<(), Failure> {
+    match process::machine_bytes() {
+        Some(machine) if !arguments.lazy && arguments.memory > machine => Err(Failure::usage(format_args!(
+            "--memory: {} bytes are more than this machine has, {machine} bytes: offer less, or commit memory when it is \
+             first used, with --lazy",
+            arguments.memory
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn start(arguments: &Arguments, admission: Option<Arc<Admission>>) -> Result<Handle, Failure> {
+    check_memory(arguments)?;
     let tenants = arguments.tenants.as_deref().map(tenants::read).transpose()?.unwrap_or_default();
     if let Some(admission) = &admission {
         tracing::info!(encrypts = admission.encrypts(), asks = admission.asks(), "who connects is looked at");

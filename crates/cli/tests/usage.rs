@@ -87,6 +87,7 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("bench --memory=tcp://127.0.0.1:1 --tls-name=node", "authority"),
         ("checkpoint --memory=tcp://127.0.0.1:1 --db=x --tls-key=/nowhere /nowhere/file", "certificate"),
         ("memory-node --listen=tcp://127.0.0.1:0 --memory=1GiB --extent-size=5", "4096"),
+        ("memory-node --listen=tcp://127.0.0.1:0 --memory=8000TiB", "more than this machine has"),
         ("restore --memory tcp://127.0.0.1:1 --db=a/b /nowhere", "\"a/b\" is no name for a database"),
         ("drop --memory tcp://127.0.0.1:1 --db=a/b --yes", "is no name for a database"),
         ("backup create --path . a/b", "is no name of a checkpoint"),
