@@ -1,7 +1,7 @@
 //! The address where operators look at commands that run until they are stopped, and what these commands show there.
 
 use crate::failure::{Failure, Stage};
-use crate::output;
+use crate::{output, units};
 use forebay::{NodeStatistics, Store};
 use forebay_admin::status::{
     Clients, Database, LostNode, MemoryNode, Scheduler, SharedTree, Status, Tenant, Visitors, Worker,
@@ -33,7 +33,7 @@ impl FromStr for AdminAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "none" => Ok(Self(None)),
-            address => address.parse().map(|address| Self(Some(address))).map_err(|error| format!("{error}, or none")),
+            address => units::listening(address).map(|at| Self(Some(at))).map_err(|right| format!("{right}, or none")),
         }
     }
 }

@@ -63,7 +63,7 @@ pub enum Action {
 pub struct Place {
     /// Directory in which the database lies, as of `bench --path`.
     #[arg(long, value_name = "DIRECTORY", value_parser = storage_flags::named_directory,
-          conflicts_with_all = ["db", "storage"], required_unless_present = "storage")]
+          conflicts_with_all = ["db", "storage"])]
     path: Option<NamedStorage>,
     /// Name of the database in --storage; by default `default`.
     #[arg(long, value_name = "NAME", value_parser = names::database)]

@@ -263,13 +263,16 @@ fn refuse(error: &clap::Error, configuration: &Configuration) -> ExitCode {
 /// Clap's message in one line, without the usage.
 fn one_line(text: &str) -> String {
     let said = text.split("\n\nUsage:").next().unwrap_or(text).trim_start_matches("error: ");
-    let parts: Vec<_> = said
+    let parts = said
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-        .map(|line| line.trim_start_matches("tip: "))
-        .collect();
-    parts.join("; ")
+        .map(|line| line.trim_start_matches("tip: "));
+    parts.fold(String::new(), |line, part| match line.chars().last() {
+        None => part.to_owned(),
+        Some(':') => format!("{line} {part}"),
+        Some(_) => format!("{line}; {part}"),
+    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::failure::{Failure, Stage};
 use crate::given::Given;
 use crate::log::TracedLogArguments;
 use crate::stores::EngineArguments;
-use crate::{nodes, output};
+use crate::{nodes, output, units};
 use clap::builder::BoolishValueParser;
 use forebay::admission::{Admission, AdmissionOptions, is_open_to_all};
 use forebay::{ErrorKind, Options, ShardBounds};
@@ -113,7 +113,7 @@ impl FromStr for Listen {
         if text == "none" {
             return Ok(Self(None));
         }
-        text.parse().map(|address| Self(Some(address))).map_err(|error| format!("{error}: ADDRESS:PORT, or none"))
+        units::listening(text).map(|address| Self(Some(address))).map_err(|right| format!("{right}, or none"))
     }
 }
 
@@ -121,7 +121,7 @@ impl FromStr for Listen {
 #[derive(Debug, clap::Args)]
 struct TlsArguments {
     /// Where to listen for connections within TLS 1.3; port 0 lets the system choose.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = TLS)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = units::listening, help_heading = TLS)]
     #[arg(requires_all = ["tls_listen_certificate", "tls_listen_key"])]
     tls_listen: Option<SocketAddr>,
     /// PEM file with the server's certificate. SIGHUP reads this and the other files again, for connections to come.

@@ -1,4 +1,4 @@
-//! Formats of sizes, durations and rates on the command line.
+//! Formats of sizes, durations, rates and addresses on the command line.
 //!
 //! | what | examples | units |
 //! |---|---|---|
@@ -6,8 +6,10 @@
 //! | duration | `2us`, `1.5ms`, `10s` | ns, us, ms, s |
 //! | bandwidth | `100Gbps`, `100Gb/s`, `12.5GB/s` | bits (b) or bytes (B) per second; k, M, G, T |
 //! | rate | `30M`, `1500000` | k, M, G |
+//! | address to listen on | `127.0.0.1:6379`, `[::1]:0` | |
 
 use forebay::MemoryNodeOptions;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -63,6 +65,14 @@ pub fn of_size(bytes: u64) -> String {
 /// What would be valid.
 pub fn length(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| "more than this machine can address".to_owned())
+}
+
+/// Where to listen: no name, as that may have several addresses.
+///
+/// # Errors
+/// What would be valid.
+pub fn listening(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "use an IP address and a port, such as 127.0.0.1:0".to_owned())
 }
 
 /// A parser of a number of bytes within a range.
