@@ -821,7 +821,10 @@ impl<'s> Executor<'s> {
         self.shared.tracking.end(session.client.id);
         session.tracked = None;
         session.database = 0;
-        session.replies = Replies::On;
+        // The reply to RESET itself may be the one that is skipped.
+        if session.replies == Replies::Off {
+            session.replies = Replies::On;
+        }
         session.log_in(self.shared.users.anonymous());
         out.set_protocol(Protocol::Two);
         session.client.describe(|described| {
