@@ -56,6 +56,12 @@ pub(crate) struct WholeStream {
 }
 
 impl WholeStream {
+    /// Number of its entries, and of what belongs to its groups.
+    pub(crate) fn elements(&self) -> u64 {
+        let of_groups: usize = self.groups.iter().map(|group| group.consumers.len() + group.pending.len()).sum();
+        (self.entries.len() + of_groups) as u64
+    }
+
     /// All of a stream. Fails when its dump would be longer than a reply may be.
     pub(crate) fn read(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<Self> {
         let (mut entries, mut bytes, room) = (Vec::new(), 0, cx.out.room());
