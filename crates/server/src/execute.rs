@@ -183,6 +183,8 @@ impl<'s> Executor<'s> {
                     }
                 }
             }
+            // Commands before one that a pause holds go on, even if they take several runs.
+            let held_until = session.held_until.take();
             if !run.is_empty() {
                 let carried = self.together(session, &words, &run, out, pace);
                 session.push(out);
@@ -192,6 +194,7 @@ impl<'s> Executor<'s> {
                     continue;
                 }
             }
+            session.held_until = held_until;
             if let Some((planned, from)) = end {
                 let arguments = Arguments::new(words.get(from..).unwrap_or_default());
                 done += usize::from(self.by_itself(session, planned, arguments, out, Place::Here));
