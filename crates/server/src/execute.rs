@@ -183,6 +183,8 @@ impl<'s> Executor<'s> {
                     }
                 }
             }
+            // Commands before one that a pause holds go on, even if they take several runs.
+            let held_until = session.held_until.take();
             if !run.is_empty() {
                 let carried = self.together(session, &words, &run, out, pace);
                 session.push(out);
@@ -192,6 +194,7 @@ impl<'s> Executor<'s> {
                     continue;
                 }
             }
+            session.held_until = held_until;
             if let Some((planned, from)) = end {
                 let arguments = Arguments::new(words.get(from..).unwrap_or_default());
                 done += usize::from(self.by_itself(session, planned, arguments, out, Place::Here));
@@ -821,7 +824,10 @@ impl<'s> Executor<'s> {
         self.shared.tracking.end(session.client.id);
         session.tracked = None;
         session.database = 0;
-        session.replies = Replies::On;
+        // The reply to RESET itself may be the one that is skipped.
+        if session.replies == Replies::Off {
+            session.replies = Replies::On;
+        }
         session.log_in(self.shared.users.anonymous());
         out.set_protocol(Protocol::Two);
         session.client.describe(|described| {

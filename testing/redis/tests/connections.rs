@@ -84,6 +84,14 @@ fn a_key_of_another_type_is_none_to_wait_for() {
 }
 
 #[test]
+fn a_stream_that_is_named_twice_comes_once_to_who_waits() {
+    let server = serve(2);
+    let others = ["XADD s 1-1 a b", "XADD s 3-1 f v"];
+    let entry = one_entry("3-1", &["f", "v"]).to_string();
+    assert_eq!(awaited(&server, "XREAD BLOCK 0 STREAMS s s 2-0 $", &others), entry);
+}
+
+#[test]
 fn who_waits_is_served_from_the_key_that_changed_first() {
     let server = serve(2);
     let both = ["MULTI", "LPUSH b 1", "LPUSH a 1", "EXEC"];

@@ -29,6 +29,8 @@ pub struct Users {
     default: Arc<User>,
     users: Mutex<BTreeMap<Bytes, Arc<User>>>,
     file: Option<PathBuf>,
+    /// Only one thread writes the file at a time.
+    saving: Mutex<()>,
     /// What was denied lately.
     pub denials: Denials,
 }
@@ -45,7 +47,7 @@ impl Users {
     pub fn new(catalogue: Catalogue, file: Option<PathBuf>) -> Result<Self, String> {
         let default = Arc::new(User::new(Bytes::from_static(DEFAULT), everything(&catalogue)));
         let users = Mutex::new(BTreeMap::from([(default.name().clone(), Arc::clone(&default))]));
-        let users = Self { catalogue, default, users, file, denials: Denials::default() };
+        let users = Self { catalogue, default, users, file, saving: Mutex::new(()), denials: Denials::default() };
         if users.file.is_some() {
             users.load()?;
         }
@@ -227,6 +229,7 @@ impl Users {
     /// Those of the system.
     pub fn save(&self) -> std::io::Result<()> {
         let Some(path) = &self.file else { return Ok(()) };
+        let _saving = lock(&self.saving);
         let mut lines = self.lines();
         lines.iter_mut().for_each(|line| line.push(b'\n'));
         replace_file(path, &lines.concat(), 0o600)
@@ -261,6 +264,22 @@ mod tests {
             }
         });
         assert_eq!(users.default().rules().root.keys.len(), COUNT);
+    }
+
+    /// Otherwise one of them would empty the file to which another gives its name.
+    #[test]
+    fn users_are_saved_by_one_thread_at_a_time() {
+        const COUNT: usize = 20;
+        let path = std::env::temp_dir().join(format!("forebay-users-{}", std::process::id()));
+        std::fs::write(&path, "user u on nopass +get\n").unwrap();
+        let users = Users::new(Catalogue::new([("get", vec!["read"])]), Some(path.clone())).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..COUNT).for_each(|_| users.save().unwrap()));
+            }
+        });
+        assert_eq!(std::fs::read(&path).unwrap(), [&users.lines().join(&b'\n')[..], b"\n"].concat());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

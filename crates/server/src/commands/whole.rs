@@ -54,6 +54,17 @@ impl Whole {
         }))
     }
 
+    /// Number of its elements. A string has none.
+    pub(crate) const fn elements(&self) -> u64 {
+        let count = match self {
+            Self::String(_) => 0,
+            Self::List(elements) | Self::Set(elements) => elements.len(),
+            Self::Hash(pairs) => pairs.len(),
+            Self::SortedSet(scored) => scored.len(),
+        };
+        count as u64
+    }
+
     /// Replaces what a key holds. The key does not expire then. A collection must have elements, and they must all
     /// differ, except in a list.
     pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {

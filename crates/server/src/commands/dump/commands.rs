@@ -53,6 +53,15 @@ enum Restored {
     Stream(WholeStream),
 }
 
+impl Restored {
+    fn elements(&self) -> u64 {
+        match self {
+            Self::Value(whole) => whole.elements(),
+            Self::Stream(whole) => whole.elements(),
+        }
+    }
+}
+
 fn read(bytes: &[u8]) -> Outcome<Restored> {
     let value = payload::open(bytes).ok_or(Failure::text("ERR DUMP payload version or checksum are wrong"))?;
     let mut reader = Reader::new(value);
@@ -91,6 +100,8 @@ fn restore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let ttl_ms = u64::try_from(arguments.integer(2)?);
     let ttl_ms = ttl_ms.map_err(|_| Failure::text("ERR Invalid TTL value, must be >= 0"))?;
     let restored = read(arguments.at(3))?;
+    // A large collection is written in parts, and a run whose steps are bounded writes one batch.
+    cx.keys.reads().expect_steps(restored.elements())?;
     let now_ms = cx.keys.now_ms();
     let expires_ms = (ttl_ms > 0).then(|| if is_absolute { ttl_ms } else { ttl_ms.saturating_add(now_ms) });
     if expires_ms.is_some_and(|expires| expires < now_ms) {

@@ -20,20 +20,31 @@ pub(in crate::commands) const BAD: Failure = Failure::text("ERR Bad data format"
 /// The compressed strings of a value are too long.
 const TOO_LONG: Failure =
     Failure::text("ERR the value is too long: its compressed strings may unpack to at most 512 MiB together");
+/// The value has too many strings and numbers.
+const TOO_MANY: Failure = Failure::text("ERR the value is too long: it may have at most 33554432 strings and numbers");
 /// The longest string: no value of the engine is longer.
 const MAX_BYTES: usize = 64 << 20;
 /// Most bytes that the compressed strings of a value unpack to: they may be 88 times as long as they are compressed,
 /// and all of a value is held.
 const MAX_UNPACKED_BYTES: usize = 512 << 20;
+/// Most strings and numbers of a value: each takes dozens of bytes of memory, and may be two bytes of what is unpacked.
+pub(in crate::commands) const MAX_PARTS: usize = 32 << 20;
 
-/// Reads a value from the front: the bytes that are left, and how many bytes may still be unpacked.
+/// Reads a value from the front: the bytes that are left, how many bytes may still be unpacked, and how many strings and
+/// numbers may still come.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::commands) struct Reader<'a>(pub(in crate::commands) &'a [u8], usize);
+pub(in crate::commands) struct Reader<'a>(pub(in crate::commands) &'a [u8], usize, usize);
 
 impl<'a> Reader<'a> {
     /// Begins at the front of a value.
     pub(in crate::commands) const fn new(value: &'a [u8]) -> Self {
-        Self(value, MAX_UNPACKED_BYTES)
+        Self(value, MAX_UNPACKED_BYTES, MAX_PARTS)
+    }
+
+    /// Counts strings and numbers, and refuses more than a value may have.
+    pub(in crate::commands) fn count_parts(&mut self, parts: usize) -> Outcome {
+        self.2 = self.2.checked_sub(parts).ok_or(TOO_MANY)?;
+        Ok(())
     }
 
     /// The next bytes.
@@ -84,6 +95,7 @@ impl<'a> Reader<'a> {
     /// A string.
     pub(in crate::commands) fn string(&mut self) -> Outcome<Bytes> {
         let integer = |number: i64| Ok(Bytes::from(number::integer_text(number)));
+        self.count_parts(1)?;
         match self.length_or_kind()? {
             Ok(length) => Ok(Bytes::copy_from_slice(self.take(usize::try_from(length).map_err(|_| BAD)?)?)),
             Err(0) => integer(i64::from(i8::from_le_bytes(self.array()?))),
@@ -179,11 +191,18 @@ mod tests {
     #[test]
     fn what_the_strings_of_a_value_unpack_to_is_bounded() {
         let bytes = b"\xc3\x06\x0b\x01ab\xe0\x00\x01".repeat(3);
-        let mut reader = Reader(&bytes, 2 * 11);
+        let mut reader = Reader(&bytes, 2 * 11, MAX_PARTS);
         (0..2).for_each(|_| assert_eq!(reader.string().unwrap(), "abababababa"));
         assert_eq!(reader.string().unwrap_err(), TOO_LONG);
         // Other strings are no longer than their bytes.
-        assert_eq!(Reader(b"\x02ab", 0).string().unwrap(), "ab");
+        assert_eq!(Reader(b"\x02ab", 0, 1).string().unwrap(), "ab");
+    }
+
+    #[test]
+    fn the_strings_of_a_value_are_counted() {
+        let mut reader = Reader(b"\x01a\xc0\x05\x01b", 0, 2);
+        assert_eq!((reader.string().unwrap(), reader.string().unwrap()), (Bytes::from("a"), Bytes::from("5")));
+        assert_eq!(reader.string().unwrap_err(), TOO_MANY);
     }
 
     proptest! {

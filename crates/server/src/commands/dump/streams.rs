@@ -129,7 +129,9 @@ pub(super) fn read(kind: u8, reader: &mut Reader<'_>) -> Outcome<WholeStream> {
     for _ in 0..reader.count()? {
         let first = reader.string()?;
         let first = raw_id(first[..].try_into().map_err(|_| BAD)?);
-        node(&reader.string()?, first, &mut entries)?;
+        let values = values(&reader.string()?)?;
+        reader.count_parts(values.len())?;
+        node(values, first, &mut entries)?;
     }
     let count = reader.length()?;
     let last = id(reader)?;
@@ -155,8 +157,8 @@ pub(super) fn read(kind: u8, reader: &mut Reader<'_>) -> Outcome<WholeStream> {
 }
 
 /// Reads the entries of a node.
-fn node(pack: &[u8], first: StreamId, entries: &mut Vec<Entry>) -> Outcome {
-    let mut values = values(pack)?.into_iter();
+fn node(values: Vec<Value>, first: StreamId, entries: &mut Vec<Entry>) -> Outcome {
+    let mut values = values.into_iter();
     let mut next = || values.next().ok_or(BAD);
     let number = |value: Outcome<Value>| value.and_then(|value| value.number());
     let size = |value: Outcome<Value>| number(value).and_then(|number| usize::try_from(number).map_err(|_| BAD));
@@ -219,6 +221,7 @@ fn group(reader: &mut Reader<'_>, is_old: bool) -> Outcome<WholeGroup> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::dump::reader::MAX_PARTS;
     use proptest::prelude::*;
 
     fn id(ms: u64, sequence: u64) -> StreamId {
@@ -246,6 +249,10 @@ mod tests {
         for at in 1..bytes.len() {
             assert!(read(19, &mut Reader::new(&bytes[1..at])).is_err(), "{at}");
         }
+        // Its words are counted.
+        let mut reader = Reader::new(&bytes[1..]);
+        reader.count_parts(MAX_PARTS - 1000).unwrap();
+        assert!(read(19, &mut reader).is_err());
     }
 
     /// To compare each of them with all others, or with all pending entries, would take minutes.
@@ -270,7 +277,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_stream_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let _ = read(19, &mut Reader::new(&bytes));
-            let _ = node(&bytes, StreamId::LEAST, &mut Vec::new());
+            let _ = values(&bytes).and_then(|values| node(values, StreamId::LEAST, &mut Vec::new()));
         }
     }
 }

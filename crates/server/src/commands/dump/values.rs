@@ -108,7 +108,11 @@ pub(super) fn read(kind: u8, reader: &mut Reader<'_>) -> Outcome<Whole> {
             for _ in 0..reader.count()? {
                 match (reader.length()?, reader.string()?) {
                     (PLAIN, element) => elements.push(element),
-                    (PACKED, pack) => elements.extend(packed::values(&pack)?.into_iter().map(Value::into_bytes)),
+                    (PACKED, pack) => {
+                        let values = packed::values(&pack)?;
+                        reader.count_parts(values.len())?;
+                        elements.extend(values.into_iter().map(Value::into_bytes));
+                    }
                     _ => return Err(BAD),
                 }
             }
@@ -173,6 +177,8 @@ fn all_differ<'n>(names: impl Iterator<Item = &'n Bytes>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::dump::packed::Listpack;
+    use crate::commands::dump::reader::MAX_PARTS;
     use proptest::prelude::*;
 
     fn whole() -> impl Strategy<Value = Whole> {
@@ -186,6 +192,25 @@ mod tests {
             (words(), -1e9..1e9)
                 .prop_map(|(words, score)| Whole::SortedSet(words.into_iter().map(|word| (word, score)).collect())),
         ]
+    }
+
+    /// Compressed parts of a list are short, and may have very many elements.
+    #[test]
+    fn the_elements_of_a_list_are_counted() {
+        let mut pack = Listpack::new();
+        (0..3).for_each(|number| pack.integer(number));
+        let pack = pack.into_bytes();
+        let mut bytes = vec![2];
+        for _ in 0..2 {
+            put_length(&mut bytes, PACKED);
+            put_string(&mut bytes, &pack);
+        }
+        // Two parts of three elements.
+        for (most, is_taken) in [(8, true), (7, false)] {
+            let mut reader = Reader::new(&bytes);
+            reader.count_parts(MAX_PARTS - most).unwrap();
+            assert_eq!(read(18, &mut reader).is_ok(), is_taken);
+        }
     }
 
     proptest! {

@@ -56,6 +56,12 @@ pub(crate) struct WholeStream {
 }
 
 impl WholeStream {
+    /// Number of its entries, and of what belongs to its groups.
+    pub(crate) fn elements(&self) -> u64 {
+        let of_groups: usize = self.groups.iter().map(|group| group.consumers.len() + group.pending.len()).sum();
+        (self.entries.len() + of_groups) as u64
+    }
+
     /// All of a stream. Fails when its dump would be longer than a reply may be.
     pub(crate) fn read(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<Self> {
         let (mut entries, mut bytes, room) = (Vec::new(), 0, cx.out.room());
@@ -95,13 +101,13 @@ impl WholeStream {
 
     /// Replaces what a key holds. The key does not expire then.
     pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {
-        let mut stream = new_stream(cx)?;
+        let (space, mut stream) = (cx.space(), new_stream(cx)?);
+        let (keys, mut elements) = (entries::keys(cx, &stream), cx.keys.new_elements(space, stream.id));
         for (id, words) in &self.entries {
             let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
-            let place = entries::keys(cx, &stream).entry(*id);
-            cx.keys.writes().put(place, streams::encode_entry(&words));
-            cx.keys.check_size()?;
+            elements.add(keys.entry(*id), streams::encode_entry(&words))?;
         }
+        cx.keys.adopt(elements);
         stream = Stream {
             entries: self.entries.len() as u64,
             last: self.last,

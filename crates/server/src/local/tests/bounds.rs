@@ -362,6 +362,30 @@ fn members_that_are_popped_are_held_in_portions() {
     assert_eq!(told(&server, "EXISTS set; ZPOPMIN set; ZPOPMIN set 3; ZMPOP 1 set MIN"), ":0\r\n*0\r\n*0\r\n*-1\r\n");
 }
 
+/// It is written in parts, like other collections.
+#[test]
+fn a_restored_stream_may_be_longer_than_one_write() {
+    let mut server = server(&Arc::default());
+    server.shared.max_written_bytes = 2_000_000;
+    for from in (1..=11_000).step_by(250) {
+        let requests: String = (from..from + 250).map(|id| format!("XADD s {id}-1 f {id:0300}\r\n")).collect();
+        server.connect().send(requests.as_bytes());
+    }
+    let mut connection = server.connect();
+    let mut ask = |request: &[u8]| {
+        assert_eq!(connection.send(request), b"");
+        assert_eq!(server.carry_out_jobs(), 1);
+        connection.send(b"")
+    };
+    let dumped = ask(b"DUMP s\r\n");
+    let before = server.records().count();
+    let restore = [&b"*4\r\n$7\r\nRESTORE\r\n$1\r\nr\r\n$1\r\n0\r\n"[..], &dumped].concat();
+    assert_eq!(ask(&restore), b"+OK\r\n");
+    assert_eq!(server.records().count() - before, 1 + 11_000);
+    let ends = told(&server, "XLEN r; XRANGE r - + COUNT 1; XREVRANGE r + - COUNT 1");
+    assert!(ends.starts_with(":11000\r\n") && ends.contains("\r\n1-1\r\n") && ends.contains("\r\n11000-1\r\n"));
+}
+
 #[test]
 fn a_stream_that_is_too_long_is_not_read_to_its_end() {
     let mut server = server(&Arc::default());

@@ -270,3 +270,11 @@ fn libraries_have_the_room_of_those_that_are_gone() {
     server.shared.scripts.doubt();
     assert_eq!(told(&server, "FCALL two 0"), ":135000\r\n");
 }
+
+/// Otherwise the client would take it for the reply to its next request.
+#[test]
+fn a_client_may_skip_the_reply_to_reset() {
+    let server = server(&Arc::default());
+    assert_eq!(told(&server, "CLIENT REPLY SKIP; RESET; PING; PING x"), "+PONG\r\n$1\r\nx\r\n");
+    assert_eq!(told(&server, "CLIENT REPLY OFF; RESET; PING"), "+RESET\r\n+PONG\r\n");
+}

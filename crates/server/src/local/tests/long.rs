@@ -119,6 +119,23 @@ fn commands_over_many_elements_are_jobs_and_give_the_same() {
     }
 }
 
+/// Otherwise it would be one write, which may be much shorter than what memory has room for.
+#[test]
+fn a_value_of_many_elements_is_restored_by_a_job() {
+    let server = with_collections(STEPS);
+    for (key, count) in [("l", "LLEN r"), ("s", "SCARD r"), ("h", "HLEN r"), ("z", "ZCARD r"), ("x", "XLEN r")] {
+        let mut connection = server.connect();
+        assert_eq!(connection.send(format!("DUMP {key}\r\n").as_bytes()), b"", "{key}");
+        assert_eq!(server.carry_out_jobs(), 1, "{key}");
+        let dumped = connection.send(b"");
+        let request = [&b"*5\r\n$7\r\nRESTORE\r\n$1\r\nr\r\n$1\r\n0\r\n"[..], &dumped, b"$7\r\nREPLACE\r\n"].concat();
+        assert_eq!(connection.send(&request), b"", "{key}");
+        assert!(is_blocked(&connection), "{key}");
+        assert_eq!(server.carry_out_jobs(), 1, "{key}");
+        assert_eq!((connection.send(b""), told(&server, count)), (b"+OK\r\n".to_vec(), ":100\r\n".to_owned()), "{key}");
+    }
+}
+
 #[test]
 fn many_words_are_a_job_before_keys_are_read() {
     let server = with_collections(STEPS);

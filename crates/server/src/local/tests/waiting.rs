@@ -267,3 +267,14 @@ fn who_is_unblocked_while_its_command_is_tried_goes_on() {
         assert_eq!(server.shared.waiting.count(), 0);
     }
 }
+
+/// They take several runs, because their replies are long.
+#[test]
+fn reads_before_a_held_write_go_on() {
+    let server = server(&Arc::default());
+    assert_eq!(told(&server, "SETRANGE k 1100000 x; CLIENT PAUSE 1000 WRITE"), ":1100001\r\n+OK\r\n");
+    let mut client = server.connect();
+    let sent = client.send(b"GET k\r\nGET k\r\nGET k\r\nSET k 1\r\nPING\r\n");
+    assert_eq!(sent.len(), 3 * ("$1100001\r\n".len() + 1_100_001 + 2));
+    assert!(client.dialogue.session.held_until.is_some());
+}
