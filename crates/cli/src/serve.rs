@@ -308,9 +308,8 @@ fn divided(options: Options) -> Options {
 
 /// Opens what is served, with what its options say.
 fn open(arguments: &Arguments, memory: &MemoryArguments, placed: Placed) -> Result<Opened, Failure> {
-    let failed = |error: forebay::Error| {
-        Failure::new(error.kind(), Stage::Start, nodes::of_opening(&error, &memory.memory))
-    };
+    let failed =
+        |error: forebay::Error| Failure::new(error.kind(), Stage::Start, nodes::of_opening(&error, &memory.memory));
     let Placed::Lsm(engine, options) = placed else {
         let name = arguments.engine_options.flags.name();
         return arguments.tree.open(memory, name.as_deref()).map_err(failed);
