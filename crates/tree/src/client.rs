@@ -3,7 +3,7 @@
 use crate::cached_node::{CachedNode, Entry};
 use crate::class::{Block, CHUNK_BYTES, CHUNK_HEADER_BYTES, Class};
 use crate::key::{Key, SEEDS, Separator, prefix_of};
-use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots, key_end};
+use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, decode_block, inner_level, inner_slots, key_end};
 use crate::memory::ROOT_OFFSET;
 use crate::verbs::{Hook, Posted, Verbs};
 use crate::word::{Address, Child, MAX_GENERATION};
@@ -221,13 +221,21 @@ impl TreeClient {
     /// Reads the keys of records like [`TreeClient::read_blocks`], without the values. Each is checked by the key word
     /// of its slot.
     pub(crate) fn read_keys(&mut self, records: &[(u64, Address)]) -> Result<Vec<Vec<u8>>, Error> {
+        let other = || Error::corrupt("a record with another key than its slot says");
+        self.read_keys_left(records)?.into_iter().map(|key| key.ok_or_else(other)).collect()
+    }
+
+    /// As [`TreeClient::read_keys`], but `None` for a record that was freed: in its place is another one, which is whole.
+    pub(crate) fn read_keys_left(&mut self, records: &[(u64, Address)]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let blocks: Vec<Address> = records.iter().map(|&(_, at)| at).collect();
-        let mut keys = self.read_up_to(&blocks, key_end)?;
-        for (key, &(word, _)) in keys.iter_mut().zip(records) {
+        let mut keys = Vec::with_capacity(records.len());
+        for (mut key, &(word, at)) in self.read_up_to(&blocks, key_end)?.into_iter().zip(records) {
             key.drain(..BLOCK_HEADER_BYTES.min(key.len()));
-            if Key::new(key).word != word {
-                return Err(Error::corrupt("a record with another key than its slot says"));
+            let is_its = Key::new(&key).word == word;
+            if !is_its {
+                self.read_blocks(&[at])?.iter().try_for_each(|block| decode_block(block).map(drop))?;
             }
+            keys.push(is_its.then_some(key));
         }
         Ok(keys)
     }
@@ -398,7 +406,7 @@ impl TreeClient {
         for (slot, entry) in live {
             let separator = match entry.separator_length() {
                 length @ 0..=8 => Separator::short(entry.prefix, length),
-                _ => Separator::new(crate::layout::decode_block(&long.next().unwrap_or_default())?.0),
+                _ => Separator::new(decode_block(&long.next().unwrap_or_default())?.0),
             };
             entries.push(Entry { separator, child: entry.child.thawed(), slot });
         }
