@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Times that an operation starts over before it gives up.
 const PATIENCE: u32 = 100_000;
+/// Times that a block is read again that somebody may be writing, before it counts as damaged.
+const TORN_READS: u32 = 10_000;
 /// Bytes that are read first of a block whose length is unknown.
 const FIRST_READ_BYTES: u64 = 512;
 /// Displaced blocks whose classes are looked up together.
@@ -222,22 +224,41 @@ impl TreeClient {
     /// of its slot.
     pub(crate) fn read_keys(&mut self, records: &[(u64, Address)]) -> Result<Vec<Vec<u8>>, Error> {
         let other = || Error::corrupt("a record with another key than its slot says");
-        self.read_keys_left(records)?.into_iter().map(|key| key.ok_or_else(other)).collect()
+        self.read_own_keys(records)?.into_iter().map(|key| key.ok_or_else(other)).collect()
     }
 
-    /// As [`TreeClient::read_keys`], but `None` for a record that was freed: in its place is another one, which is whole.
+    /// As [`TreeClient::read_keys`], but `None` for a record that was freed: in its place is another block, which is whole.
     pub(crate) fn read_keys_left(&mut self, records: &[(u64, Address)]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys = self.read_own_keys(records)?;
+        for (_, &(_, at)) in keys.iter().zip(records).filter(|(key, _)| key.is_none()) {
+            self.await_whole(at)?;
+        }
+        Ok(keys)
+    }
+
+    /// Reads the keys of records; `None` for one that is not the key of its slot.
+    fn read_own_keys(&mut self, records: &[(u64, Address)]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let blocks: Vec<Address> = records.iter().map(|&(_, at)| at).collect();
         let mut keys = Vec::with_capacity(records.len());
-        for (mut key, &(word, at)) in self.read_up_to(&blocks, key_end)?.into_iter().zip(records) {
+        for (mut key, &(word, _)) in self.read_up_to(&blocks, key_end)?.into_iter().zip(records) {
             key.drain(..BLOCK_HEADER_BYTES.min(key.len()));
             let is_its = Key::new(&key).word == word;
-            if !is_its {
-                self.read_blocks(&[at])?.iter().try_for_each(|block| decode_block(block).map(drop))?;
-            }
             keys.push(is_its.then_some(key));
         }
         Ok(keys)
+    }
+
+    /// Waits until a block is whole. It was freed before this read began, so others may be writing there.
+    fn await_whole(&mut self, at: Address) -> Result<(), Error> {
+        let mut attempt = 0;
+        loop {
+            let read = self.read_blocks(&[at]);
+            let whole = read.and_then(|read| read.iter().try_for_each(|block| decode_block(block).map(drop)));
+            match whole {
+                Err(error) if error.kind() == ErrorKind::Corrupt && attempt < TORN_READS => Self::again(&mut attempt)?,
+                whole => return whole,
+            }
+        }
     }
 
     /// Reads blocks up to where their first bytes say that they `end`.

@@ -663,7 +663,7 @@ mod tests {
     use crate::key::Key;
     use crate::tests::{session, start, tree};
     use crate::word::Value;
-    use crate::{Tree, TreeOptions};
+    use crate::{Tree, TreeOptions, Verb};
     use std::collections::BTreeSet;
 
     #[test]
@@ -687,8 +687,8 @@ mod tests {
         assert!(children.len() > 1, "the leaves have several seeds: {children:?}");
     }
 
-    /// A client dies after it entered the right half of a leaf. What the right half frees is used again, and then the split
-    /// is completed.
+    /// A client dies after it entered the right half of a leaf. What the right half frees is used again, and the split is
+    /// completed while somebody writes there.
     #[test]
     fn a_split_is_completed_although_records_of_its_right_half_were_freed() {
         let (_node, _session, tree) = tree();
@@ -711,16 +711,30 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let records: Vec<(u64, Address)> = entered.unwrap().iter().map(record).collect();
-        let mut round = 0;
+        (4..8).for_each(|number| assert!(client.put(&key(number), b"again").unwrap()));
+        // The old records are free after some rounds, and are taken after all blocks that this process has.
+        let (other, mut used, mut rounds) = (block_image(b"another key", b"value"), Address::default(), 0);
         while client.within_read(|client| client.read_keys(&records)).is_ok() {
-            round += 1;
-            assert!(round < 200, "no record is used again");
-            (4..8).for_each(|number| assert!(client.put(&key(number), &[round; 5]).unwrap()));
+            rounds += 1;
+            assert!(rounds < 400, "no record is used again");
             client.reclaim().unwrap();
+            used = client.allocate(0, Class::of_block(other.len())).unwrap().at;
+            client.write_block(used, &other).unwrap();
         }
+        // And somebody is just writing there once more.
+        let third = block_image(b"another key", b"third");
+        client.write_block(used, &third[..BLOCK_HEADER_BYTES]).unwrap();
+        let (mut writer, mut reads) = (tree.client().unwrap(), 0_u32);
+        client.set_hook(Some(Box::new(move |verb| {
+            reads += u32::from(verb == Verb::Read);
+            if reads == 50 {
+                writer.write_block(used, &third).unwrap();
+            }
+            true
+        })));
         for number in 0..8 {
-            let expected = if number < 4 { b"first".to_vec() } else { vec![round; 5] };
-            assert_eq!(client.get(&key(number)).unwrap(), Some(expected), "{number}");
+            let expected = if number < 4 { b"first" } else { b"again" };
+            assert_eq!(client.get(&key(number)).unwrap().as_deref(), Some(&expected[..]), "{number}");
         }
         assert_eq!(client.verify().unwrap().keys, 8);
     }
