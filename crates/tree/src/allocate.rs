@@ -101,11 +101,13 @@ impl TreeClient {
             }
             match self.next_extent(node, index) {
                 Err(error) if error.is_full() => {
-                    // Nobody got these chunks, so shorter blocks may still have those that the extent has left. Where
-                    // clients fail at once, only the last one takes its chunks back. The others' must not add up to another
-                    // index.
-                    let back = if chunk < MANY_CHUNKS { cursor } else { index << 32 | in_extent };
-                    self.compare_swap(node, cursor_at, cursor.wrapping_add(chunks), back)?;
+                    // Nobody got these chunks, so shorter blocks may still have those that the extent has left.
+                    let mut found = self.compare_swap(node, cursor_at, cursor.wrapping_add(chunks), cursor)?;
+                    // Where clients fail at once, only the last one takes its chunks back. The others' must not add up to
+                    // another index.
+                    while found >> 32 == index && found & 0xffff_ffff >= MANY_CHUNKS {
+                        found = self.compare_swap(node, cursor_at, found, index << 32 | in_extent)?;
+                    }
                     return Err(error);
                 }
                 moved => moved?,
@@ -224,6 +226,7 @@ impl TreeClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Verb;
     use crate::tests::tree;
 
     #[test]
@@ -263,6 +266,15 @@ mod tests {
         let end = client.read_word(0, at).unwrap();
         // Other clients have failed at once very often.
         client.write_words(0, at, &[end | 0xffff_ff00]).unwrap();
+        // Another one fails while this client asks the node.
+        let (mut other, mut has_failed) = (tree.client().unwrap(), false);
+        client.set_hook(Some(Box::new(move |verb| {
+            if verb == Verb::CompareSwap && !has_failed {
+                has_failed = true;
+                other.fetch_add(0, at, 1).unwrap();
+            }
+            true
+        })));
         for _ in 0..3 {
             assert!(client.take_chunks(0, 1).is_err_and(|error| error.is_full()));
         }
