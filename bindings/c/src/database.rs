@@ -281,7 +281,7 @@ fn property(store: &Store, name: &str) -> Option<String> {
 }
 
 /// Gives the approximate bytes of the records in each of `num_ranges` ranges, without what memtables hold; 0 for a range
-/// that ends before it starts.
+/// that ends before it starts. After an error, the others are 0, and [`crate::forebay_error_kind`] tells the kind.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -305,7 +305,12 @@ pub unsafe extern "C" fn leveldb_approximate_sizes(
         let limits = array(range_limit_key, count)?.iter().zip(array(range_limit_key_len, count)?);
         for ((start, limit), size) in starts.zip(limits).zip(sizes) {
             let range = (bytes(*start.0, *start.1)?, bytes(*limit.0, *limit.1)?);
-            *size = store.approximate_sizes(&[range]).ok().and_then(|sizes| sizes.first().copied()).unwrap_or(0);
+            match store.approximate_sizes(&[range]) {
+                Ok(found) => *size = found.first().copied().unwrap_or(0),
+                // The range ends before it starts.
+                Err(error) if error.kind() == ErrorKind::Invalid => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     });
@@ -389,5 +394,28 @@ pub unsafe extern "C" fn leveldb_repair_db(
             (engine.create_if_missing, engine.error_if_exists) = (false, false);
             Ok(open(&options, name)?.close()?)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forebay_error_kind;
+
+    #[test]
+    fn sizes_that_nobody_knows_leave_an_error_behind() {
+        let store = Arc::new(Store::embedded(64 << 20, Options::default()).unwrap());
+        let mut db = leveldb_t { store: Owned::new(Arc::clone(&store)) };
+        let (starts, limits, lengths) = ([c"b".as_ptr(), c"a".as_ptr()], [c"a".as_ptr(), c"b".as_ptr()], [1; 2]);
+        let mut ask = || {
+            let (mut sizes, length) = ([1; 2], lengths.as_ptr());
+            let (start, limit) = (starts.as_ptr(), limits.as_ptr());
+            // SAFETY: all arrays have two elements, and all strings one byte.
+            unsafe { leveldb_approximate_sizes(&raw mut db, 2, start, length, limit, length, sizes.as_mut_ptr()) };
+            (sizes, forebay_error_kind())
+        };
+        assert_eq!(ask(), ([0, 0], 0));
+        store.close().unwrap();
+        assert_eq!(ask(), ([0, 0], i32::from(ErrorKind::Closed.code())));
     }
 }

@@ -304,8 +304,9 @@ impl Database {
     }
 
     /// Names of the checkpoints, in order.
-    fn checkpoints(&self) -> PyResult<Vec<String>> {
-        self.store()?.checkpoints().raised()
+    fn checkpoints(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let store = self.store()?;
+        py.detach(|| store.checkpoints()).raised()
     }
 
     /// Drops a checkpoint.

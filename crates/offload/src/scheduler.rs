@@ -145,10 +145,13 @@ impl Scheduler {
 
     /// Takes an executor's beat.
     fn beat(&mut self, now: Nanos, from: Party, beat: &Beat) {
+        let runs = |name: &JobName| beat.running.iter().any(|(running, _)| running == name);
+        // Nobody asked for such a job, and its end is not always told. An executor that is told to stop an attempt says
+        // no more about it, but has just named it in a beat.
+        self.jobs.retain(|name, it| it.asked.is_some() || it.stage.party() != Some(from) || runs(name));
         let mut load = beat.load;
         for (name, tracked) in &self.jobs {
-            let is_there = tracked.stage.party() == Some(from);
-            if is_there && !beat.running.iter().any(|(running, _)| running == name) {
+            if tracked.stage.party() == Some(from) && !runs(name) {
                 load = load.and_one();
             }
         }
@@ -666,6 +669,26 @@ mod tests {
         say(&mut scheduler, 0, Party(10), Message { term: Term(1), name: name(2), attempt, body: made });
         prepare(&mut scheduler, 0, 2, package(100, 0), load(1, 1));
         assert_eq!(told(&mut scheduler), [(OWNER, made)]);
+    }
+
+    /// The beat that comes before the executor gets the ABORT still names the job.
+    #[test]
+    fn a_job_that_was_stopped_takes_no_room_at_its_executor() {
+        let mut scheduler = Scheduler::new(Term(0), Policy::default());
+        beats(&mut scheduler, 0, Party(10), beat(load(0, 1)));
+        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+        let asked = scheduler.take_messages();
+        let [(to, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
+        say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body: Body::Accept });
+        scheduler.left(0, OWNER);
+        assert_eq!(told(&mut scheduler), [(to, Body::Abort(Reason::Ended))]);
+        beats(&mut scheduler, 0, to, Beat { running: vec![(name(1), attempt)], ..beat(load(1, 1)) });
+        beats(&mut scheduler, 0, to, beat(load(0, 1)));
+        assert_eq!(scheduler.jobs(), 0);
+        // One of these runs, and one waits there.
+        (2..=3).for_each(|job| prepare(&mut scheduler, 0, job, package(100, 0), load(1, 1)));
+        let assigned = Body::Assign { package: package(100, 0) };
+        assert_eq!(told(&mut scheduler), [(to, assigned), (to, assigned)]);
     }
 
     #[test]

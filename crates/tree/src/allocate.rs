@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Number of unreachable blocks that are retired together.
 const UNREACHABLE: usize = 32;
 
+/// Chunks of an extent, more than any has, from which on the cursor is put back to the extent's end.
+const MANY_CHUNKS: u64 = 1 << 20;
+
 impl Drop for TreeClient {
     /// Retires the remaining unreachable blocks. The last client of a process hands over all its blocks. If that
     /// fails, they are lost as if the process had died.
@@ -99,7 +102,12 @@ impl TreeClient {
             match self.next_extent(node, index) {
                 Err(error) if error.is_full() => {
                     // Nobody got these chunks, so shorter blocks may still have those that the extent has left.
-                    self.compare_swap(node, cursor_at, cursor.wrapping_add(chunks), cursor)?;
+                    let mut found = self.compare_swap(node, cursor_at, cursor.wrapping_add(chunks), cursor)?;
+                    // Where clients fail at once, only the last one takes its chunks back. The others' must not add up to
+                    // another index.
+                    while found >> 32 == index && found & 0xffff_ffff >= MANY_CHUNKS {
+                        found = self.compare_swap(node, cursor_at, found, index << 32 | in_extent)?;
+                    }
                     return Err(error);
                 }
                 moved => moved?,
@@ -218,6 +226,7 @@ impl TreeClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Verb;
     use crate::tests::tree;
 
     #[test]
@@ -246,6 +255,30 @@ mod tests {
         }
         let at = tree.memory.superblock(0, CURSOR_OFFSET).unwrap();
         assert_eq!(client.read_word(0, at).unwrap() & 0xffff_ffff, 16);
+    }
+
+    #[test]
+    fn a_cursor_that_finds_no_room_for_long_stays_in_its_extent() {
+        let (_node, _session, tree) = tree();
+        let mut client = tree.client().unwrap();
+        while client.take_chunks(0, 1).is_ok() {}
+        let at = tree.memory.superblock(0, CURSOR_OFFSET).unwrap();
+        let end = client.read_word(0, at).unwrap();
+        // Other clients have failed at once very often.
+        client.write_words(0, at, &[end | 0xffff_ff00]).unwrap();
+        // Another one fails while this client asks the node.
+        let (mut other, mut has_failed) = (tree.client().unwrap(), false);
+        client.set_hook(Some(Box::new(move |verb| {
+            if verb == Verb::CompareSwap && !has_failed {
+                has_failed = true;
+                other.fetch_add(0, at, 1).unwrap();
+            }
+            true
+        })));
+        for _ in 0..3 {
+            assert!(client.take_chunks(0, 1).is_err_and(|error| error.is_full()));
+        }
+        assert_eq!(client.read_word(0, at).unwrap(), end);
     }
 
     #[test]

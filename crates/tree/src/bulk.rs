@@ -80,7 +80,7 @@ impl TreeClient {
         // From here on, others may know any block that is taken.
         let taken = self.loading.take().unwrap_or_default();
         self.freeze_inner(root)?;
-        let empty = match self.see_leaf(leaf, root)? {
+        let empty = match self.see_leaf(leaf, root, None)? {
             Some(seen) => self.freeze_leaf(seen)?,
             None => None,
         };

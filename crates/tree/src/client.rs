@@ -3,7 +3,7 @@
 use crate::cached_node::{CachedNode, Entry};
 use crate::class::{Block, CHUNK_BYTES, CHUNK_HEADER_BYTES, Class};
 use crate::key::{Key, SEEDS, Separator, prefix_of};
-use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots, key_end};
+use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, decode_block, inner_level, inner_slots, key_end};
 use crate::memory::ROOT_OFFSET;
 use crate::verbs::{Hook, Posted, Verbs};
 use crate::word::{Address, Child, MAX_GENERATION};
@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Times that an operation starts over before it gives up.
 const PATIENCE: u32 = 100_000;
+/// Times that a block is read again that somebody may be writing, before it counts as damaged.
+const TORN_READS: u32 = 10_000;
 /// Bytes that are read first of a block whose length is unknown.
 const FIRST_READ_BYTES: u64 = 512;
 /// Displaced blocks whose classes are looked up together.
@@ -113,6 +115,8 @@ impl TreeClient {
     /// Runs an operation as a read of memory that others may free.
     #[inline]
     pub(crate) fn within_read<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        // The input of a load may have panicked. What is taken from now on is not of that load.
+        self.loading = None;
         for (node, reader) in self.readers.iter().enumerate() {
             let epoch = reader.begin();
             if self.tree.is_cache_old(node, epoch, CACHE_EPOCHS) {
@@ -219,15 +223,42 @@ impl TreeClient {
     /// Reads the keys of records like [`TreeClient::read_blocks`], without the values. Each is checked by the key word
     /// of its slot.
     pub(crate) fn read_keys(&mut self, records: &[(u64, Address)]) -> Result<Vec<Vec<u8>>, Error> {
-        let blocks: Vec<Address> = records.iter().map(|&(_, at)| at).collect();
-        let mut keys = self.read_up_to(&blocks, key_end)?;
-        for (key, &(word, _)) in keys.iter_mut().zip(records) {
-            key.drain(..BLOCK_HEADER_BYTES.min(key.len()));
-            if Key::new(key).word != word {
-                return Err(Error::corrupt("a record with another key than its slot says"));
-            }
+        let other = || Error::corrupt("a record with another key than its slot says");
+        self.read_own_keys(records)?.into_iter().map(|key| key.ok_or_else(other)).collect()
+    }
+
+    /// As [`TreeClient::read_keys`], but `None` for a record that was freed: in its place is another block, which is whole.
+    pub(crate) fn read_keys_left(&mut self, records: &[(u64, Address)]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys = self.read_own_keys(records)?;
+        for (_, &(_, at)) in keys.iter().zip(records).filter(|(key, _)| key.is_none()) {
+            self.await_whole(at)?;
         }
         Ok(keys)
+    }
+
+    /// Reads the keys of records; `None` for one that is not the key of its slot.
+    fn read_own_keys(&mut self, records: &[(u64, Address)]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let blocks: Vec<Address> = records.iter().map(|&(_, at)| at).collect();
+        let mut keys = Vec::with_capacity(records.len());
+        for (mut key, &(word, _)) in self.read_up_to(&blocks, key_end)?.into_iter().zip(records) {
+            key.drain(..BLOCK_HEADER_BYTES.min(key.len()));
+            let is_its = Key::new(&key).word == word;
+            keys.push(is_its.then_some(key));
+        }
+        Ok(keys)
+    }
+
+    /// Waits until a block is whole. It was freed before this read began, so others may be writing there.
+    fn await_whole(&mut self, at: Address) -> Result<(), Error> {
+        let mut attempt = 0;
+        loop {
+            let read = self.read_blocks(&[at]);
+            let whole = read.and_then(|read| read.iter().try_for_each(|block| decode_block(block).map(drop)));
+            match whole {
+                Err(error) if error.kind() == ErrorKind::Corrupt && attempt < TORN_READS => Self::again(&mut attempt)?,
+                whole => return whole,
+            }
+        }
     }
 
     /// Reads blocks up to where their first bytes say that they `end`.
@@ -396,7 +427,7 @@ impl TreeClient {
         for (slot, entry) in live {
             let separator = match entry.separator_length() {
                 length @ 0..=8 => Separator::short(entry.prefix, length),
-                _ => Separator::new(crate::layout::decode_block(&long.next().unwrap_or_default())?.0),
+                _ => Separator::new(decode_block(&long.next().unwrap_or_default())?.0),
             };
             entries.push(Entry { separator, child: entry.child.thawed(), slot });
         }

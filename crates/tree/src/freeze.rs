@@ -39,6 +39,8 @@ pub struct SeenLeaf {
     pub names_a_mark: bool,
     /// Whether its parent has a free slot.
     pub has_parent_room: bool,
+    /// Its upper bound.
+    upper: Option<Separator>,
 }
 
 /// A leaf that is being replaced, as it was before it was frozen.
@@ -118,9 +120,14 @@ impl TreeClient {
         leaf_merged(bytes, leaf).is_some() && (0..leaf.buckets()).all(generation)
     }
 
-    /// Reads a leaf that is about to be frozen; `None` when it was replaced and is gone, or its parent is
-    /// gone.
-    pub(crate) fn see_leaf(&mut self, leaf: Child, parent: Child) -> Result<Option<SeenLeaf>, Error> {
+    /// Reads a leaf that is about to be frozen and ends at `upper`; `None` when it was replaced and is gone, or its parent
+    /// is gone.
+    pub(crate) fn see_leaf(
+        &mut self,
+        leaf: Child,
+        parent: Child,
+        upper: Option<Separator>,
+    ) -> Result<Option<SeenLeaf>, Error> {
         let leaf_bytes = self.tree().memory.cut.geometry.leaf_bytes(leaf.buckets());
         let pieces = [(leaf.address(), leaf_bytes), (parent.address(), HEADER_BYTES + 8)];
         let mut read = self.read_all(&pieces)?.into_iter();
@@ -128,16 +135,17 @@ impl TreeClient {
         let Some(header) = read.next().filter(|header| inner_level(header, parent).is_some()) else { return Ok(None) };
         let words = self.slot_words(&bytes, leaf);
         let in_place: Vec<SlotWords> = self.live_in_place(&bytes, leaf).collect();
-        let items = self.items(&in_place)?;
+        let is_frozen = words.iter().all(|(_, value)| value.is_frozen());
+        let items = self.items(&in_place, upper.as_ref().filter(|_| is_frozen))?;
         let is_torn = words.iter().filter(|(_, value)| value.is_live()).count() > items.len();
         let names_a_mark = leaf_merged(&bytes, leaf).is_some_and(Child::is_live);
         let has_parent_room = Control(word_at(&header, HEADER_BYTES)).reserved() < INNER_SLOTS;
-        Ok(Some(SeenLeaf { leaf, words, items, is_torn, names_a_mark, has_parent_room }))
+        Ok(Some(SeenLeaf { leaf, words, items, is_torn, names_a_mark, has_parent_room, upper }))
     }
 
     /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone.
     pub(crate) fn freeze_leaf(&mut self, seen: SeenLeaf) -> Result<Option<Contents>, Error> {
-        let SeenLeaf { leaf, mut words, items, is_torn, .. } = seen;
+        let SeenLeaf { leaf, mut words, items, is_torn, upper, .. } = seen;
         if planted(Bug::CopyWithoutFreezing) {
             return Ok(Some(Contents { items, staging: Vec::new() }));
         }
@@ -157,7 +165,7 @@ impl TreeClient {
         }
         // Every word is final now, and so is every key word of a live slot.
         let Some(bytes) = self.read_leaf(leaf)? else { return Ok(None) };
-        self.contents(leaf, &bytes, own).map(Some)
+        self.contents(leaf, &bytes, own, upper.as_ref()).map(Some)
     }
 
     /// Freezes the words of a leaf. `words` are as they were read, and are updated to what they become.
@@ -233,14 +241,20 @@ impl TreeClient {
         Ok(Some(self.verbs.post_write(block.at.node(), to, values)?))
     }
 
-    /// The contents of a frozen leaf, from its bytes.
-    fn contents(&mut self, leaf: Child, bytes: &[u8], own: Option<(Address, Vec<u8>)>) -> Result<Contents, Error> {
+    /// The contents of a frozen leaf that ends at `upper`, from its bytes.
+    fn contents(
+        &mut self,
+        leaf: Child,
+        bytes: &[u8],
+        own: Option<(Address, Vec<u8>)>,
+        upper: Option<&Separator>,
+    ) -> Result<Contents, Error> {
         let mut words = self.slot_words(bytes, leaf);
         if let Some((_, value)) = words.iter().find(|(_, value)| value.frozen().is_none()) {
             return Err(Error::corrupt(format!("the value word {:016x} in a frozen leaf", value.0)));
         }
         let staging = self.thaw(&mut words, own)?;
-        Ok(Contents { items: self.items(&words)?, staging })
+        Ok(Contents { items: self.items(&words, upper)?, staging })
     }
 
     /// A leaf as it was before it was frozen; `None` when it is no longer in its parent, or is merging. For
@@ -284,8 +298,10 @@ impl TreeClient {
         Ok(staging)
     }
 
-    /// The items of slots whose words are not frozen.
-    fn items(&mut self, words: &[SlotWords]) -> Result<Vec<Item>, Error> {
+    /// The items of slots. If all words of their leaf are frozen, `upper` is its upper bound: the right half of a split
+    /// may have been entered long ago by a client that died, and its records freed since. Their items get the bound as
+    /// their key, so they are [`cut`] with those of the right half that are still there.
+    fn items(&mut self, words: &[SlotWords], upper: Option<&Separator>) -> Result<Vec<Item>, Error> {
         let mut items = Vec::with_capacity(words.len());
         let mut records = Vec::new();
         for &(word, value) in words.iter().filter(|(_, value)| value.is_live()) {
@@ -297,10 +313,17 @@ impl TreeClient {
         if records.is_empty() {
             return Ok(items);
         }
-        let keys = self.read_keys(&records.iter().map(|&(_, record)| record).collect::<Vec<_>>())?;
+        let places: Vec<(u64, Address)> = records.iter().map(|&(_, record)| record).collect();
+        let keys: Vec<Separator> = match upper {
+            None => self.read_keys(&places)?.iter().map(|key| Separator::new(key)).collect(),
+            Some(upper) => {
+                let keys = self.read_keys_left(&places)?;
+                keys.iter().map(|key| key.as_deref().map_or_else(|| upper.clone(), Separator::new)).collect()
+            }
+        };
         for ((index, _), key) in records.into_iter().zip(keys) {
             if let Some(item) = items.get_mut(index) {
-                item.key = Separator::new(&key);
+                item.key = key;
             }
         }
         Ok(items)

@@ -16,7 +16,7 @@ use crate::freeze::LeafBefore;
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
 use crate::planted::{Bug, planted};
-use crate::word::{Child, Value, ValueWord};
+use crate::word::{Address, Child, Value, ValueWord};
 use crate::{Error, TreeClient};
 use forebay_fabric::Slot;
 
@@ -173,9 +173,7 @@ impl TreeClient {
                 Found::Nowhere | Found::At(_, ValueWord::DEAD) => false,
                 Found::At(_, word) if self.decode_small(word, &mut value) => true,
                 Found::At(_, word) => {
-                    if let Some(Value::Block(at) | Value::Record(at)) = word.value() {
-                        blocks.push((index, at));
-                    }
+                    blocks.push((index, block_of(word)?));
                     false
                 }
                 Found::Stale | Found::Frozen => {
@@ -317,17 +315,18 @@ impl TreeClient {
             value.extend_from_slice(decode_block(&record)?.1);
             return Ok(Some(true));
         }
-        let is_read = self.decode_small(word, value) || self.read_value(word, value)?;
-        Ok(is_read.then_some(true))
+        if !self.decode_small(word, value) {
+            self.read_value(word, value)?;
+        }
+        Ok(Some(true))
     }
 
-    /// Reads the value of a block's or record's word. False when the word is neither.
-    fn read_value(&mut self, word: ValueWord, value: &mut Vec<u8>) -> Result<bool, Error> {
-        let Some(Value::Block(at) | Value::Record(at)) = word.value() else { return Ok(false) };
-        let read = self.read_blocks(&[at])?;
+    /// Reads the value of a live word that does not hold it.
+    fn read_value(&mut self, word: ValueWord, value: &mut Vec<u8>) -> Result<(), Error> {
+        let read = self.read_blocks(&[block_of(word)?])?;
         let bytes = read.first().map_or(&[][..], Vec::as_slice);
         value.extend_from_slice(decode_block(bytes)?.1);
-        Ok(true)
+        Ok(())
     }
 
     /// Reads the bucket of a key; first reserves a slot in it if `reserve`.
@@ -475,9 +474,10 @@ impl TreeClient {
                 Change::Put(_) => false,
                 Change::Swap { expected, .. } => {
                     let mut value = Vec::new();
-                    !word.is_live()
-                        || !(self.decode_small(word, &mut value) || self.read_value(word, &mut value)?)
-                        || value != expected
+                    if word.is_live() && !self.decode_small(word, &mut value) {
+                        self.read_value(word, &mut value)?;
+                    }
+                    !word.is_live() || value != expected
                 }
             };
             let new = match change.value() {
@@ -735,6 +735,14 @@ fn find(bytes: &[u8], key: &Key<'_>, leaf: Child, from: usize) -> Found {
     Bucket::new(bytes).find(key, leaf.generation(), from)
 }
 
+/// The address in a live word that does not hold its value.
+fn block_of(word: ValueWord) -> Result<Address, Error> {
+    match word.value() {
+        Some(Value::Block(at) | Value::Record(at)) => Ok(at),
+        _ => Err(Error::corrupt(format!("the value word {:016x}", word.0))),
+    }
+}
+
 fn checked(key: &[u8]) -> Result<Key<'_>, Error> {
     if key.len() > MAX_KEY_BYTES {
         return Err(Error::Invalid(format!("a key of {} bytes: at most {MAX_KEY_BYTES}", key.len())));
@@ -762,6 +770,27 @@ mod tests {
         assert_eq!(client.delete(b"the key!"), Ok(true));
         // What fails before a change is told.
         assert!(client.delete(b"the key!").is_err_and(|error| error.kind() == ErrorKind::Corrupt));
+    }
+
+    #[test]
+    fn a_value_word_that_nobody_writes_is_damage() {
+        let (_node, _session, tree) = tree();
+        let mut client = tree.client().unwrap();
+        let key = Key::new(b"the key!");
+        client.put(key.bytes, b"value").unwrap();
+        let leaf = client.leaf(&key).unwrap();
+        let read = client.read_bucket(leaf, &key, false).unwrap();
+        let Found::At(slot, word) = find(&read.bytes, &key, leaf, 0) else { panic!("the key is not there") };
+        client.verbs.release(0, read.bytes);
+        let at = tree.memory.resolve(leaf.address(), read.offset + 16 + 16 * slot).unwrap();
+        client.write_words(0, at, &[word.0 | 7 << 44]).unwrap();
+        let is_damage = |error: Error| error.kind() == ErrorKind::Corrupt;
+        assert!(client.get(key.bytes).is_err_and(is_damage));
+        assert!(client.multi_get(&[key.bytes]).is_err_and(is_damage));
+        assert!(client.compare_and_set(key.bytes, b"value", b"other").is_err_and(is_damage));
+        assert!(client.scan(crate::Range::all()).is_err_and(is_damage));
+        client.put(key.bytes, b"again").unwrap();
+        assert_eq!(client.get(key.bytes).unwrap().as_deref(), Some(&b"again"[..]));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl TreeClient {
             if place.child == leaf && right.is_none_or(|right| !right.is_merging()) {
                 // A leaf's header decides about the mark beside it: only a client that sees the mark may replace the
                 // leaf.
-                if let Some(seen) = self.see_leaf(leaf, parent.node)?.filter(|seen| !seen.names_a_mark) {
+                if let Some(seen) = self.see_leaf(leaf, parent.node, place.upper())?.filter(|seen| !seen.names_a_mark) {
                     return self.replace_seen(&place, seen);
                 }
                 self.tree().cache_write().forget_at(1, key);
@@ -141,7 +141,7 @@ impl TreeClient {
         if let Some(right) = place.mark_behind() {
             return self.finish_merge(place, &right);
         }
-        match self.see_leaf(place.child, place.parent.node)? {
+        match self.see_leaf(place.child, place.parent.node, place.upper())? {
             Some(seen) => self.replace_seen(place, seen),
             None => Ok(()),
         }
@@ -525,8 +525,8 @@ impl TreeClient {
         let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
         let right = marked.child.plain();
         let parent = left.parent.node;
-        let seen = (self.see_leaf(left.child, parent)?, self.see_leaf(right, parent)?);
-        let (Some(seen), Some(more)) = seen else { return Ok(()) };
+        let seen = self.see_leaf(left.child, parent, Some(marked.low()))?;
+        let (Some(seen), Some(more)) = (seen, self.see_leaf(right, parent, upper.clone())?) else { return Ok(()) };
         self.reserve_union((left.child, &seen.live()), (right, &more.live()))?;
         let frozen = (self.freeze_leaf(seen)?, self.freeze_leaf(more)?);
         let (Some(mut contents), Some(mut more)) = frozen else { return Ok(()) };
@@ -566,7 +566,7 @@ impl TreeClient {
     fn end_mark(&mut self, marked: &Place, decision: Child, upper: Option<&Separator>) -> Result<(), Error> {
         let right = marked.child.plain();
         if decision.is_frozen() {
-            let Some(seen) = self.see_leaf(right, marked.parent.node)? else { return Ok(()) };
+            let Some(seen) = self.see_leaf(right, marked.parent.node, upper.cloned())? else { return Ok(()) };
             let Some(mut contents) = self.freeze_leaf(seen)? else { return Ok(()) };
             cut(&mut contents.items, upper);
             let Contents { items, staging } = contents;
@@ -662,7 +662,8 @@ mod tests {
     use super::*;
     use crate::key::Key;
     use crate::tests::{session, start, tree};
-    use crate::{Tree, TreeOptions};
+    use crate::word::Value;
+    use crate::{Tree, TreeOptions, Verb};
     use std::collections::BTreeSet;
 
     #[test]
@@ -684,6 +685,58 @@ mod tests {
         }
         assert_eq!(blocks.len(), 1);
         assert!(children.len() > 1, "the leaves have several seeds: {children:?}");
+    }
+
+    /// A client dies after it entered the right half of a leaf. What the right half frees is used again, and the split is
+    /// completed while somebody writes there.
+    #[test]
+    fn a_split_is_completed_although_records_of_its_right_half_were_freed() {
+        let (_node, _session, tree) = tree();
+        let mut client = tree.client().unwrap();
+        let key = |number: u8| format!("key {number}").into_bytes();
+        (0..8).for_each(|number| assert!(client.insert(&key(number), b"first").unwrap()));
+        let parent = client.inner(b"", 1, true).unwrap().unwrap();
+        let place = Place::new(&parent, 0).unwrap();
+        let entered = client.within_read(|client| {
+            let seen = client.see_leaf(place.child, parent.node, None)?.ok_or(Error::Stopped)?;
+            let mut items = client.freeze_leaf(seen)?.ok_or(Error::Stopped)?.items;
+            let separator = divide(&mut items, 4).ok_or(Error::Stopped)?;
+            let right = items.split_off(4);
+            let (_, child, written) = client.post_leaf(0, &right, Child::EMPTY)?;
+            assert!(matches!(client.enter(&place, &separator, child, Some(written))?, Entered::Done(_)));
+            Ok(right)
+        });
+        let record = |item: &Item| match item.value.value() {
+            Some(Value::Record(at)) => (item.word, at),
+            other => panic!("{other:?}"),
+        };
+        let records: Vec<(u64, Address)> = entered.unwrap().iter().map(record).collect();
+        (4..8).for_each(|number| assert!(client.put(&key(number), b"again").unwrap()));
+        // The old records are free after some rounds, and are taken after all blocks that this process has.
+        let (other, mut used, mut rounds) = (block_image(b"another key", b"value"), Address::default(), 0);
+        while client.within_read(|client| client.read_keys(&records)).is_ok() {
+            rounds += 1;
+            assert!(rounds < 400, "no record is used again");
+            client.reclaim().unwrap();
+            used = client.allocate(0, Class::of_block(other.len())).unwrap().at;
+            client.write_block(used, &other).unwrap();
+        }
+        // And somebody is just writing there once more.
+        let third = block_image(b"another key", b"third");
+        client.write_block(used, &third[..BLOCK_HEADER_BYTES]).unwrap();
+        let (mut writer, mut reads) = (tree.client().unwrap(), 0_u32);
+        client.set_hook(Some(Box::new(move |verb| {
+            reads += u32::from(verb == Verb::Read);
+            if reads == 50 {
+                writer.write_block(used, &third).unwrap();
+            }
+            true
+        })));
+        for number in 0..8 {
+            let expected = if number < 4 { b"first" } else { b"again" };
+            assert_eq!(client.get(&key(number)).unwrap().as_deref(), Some(&expected[..]), "{number}");
+        }
+        assert_eq!(client.verify().unwrap().keys, 8);
     }
 
     /// A leaf was the union with one whose memory was used again until its generation repeated, right of it.

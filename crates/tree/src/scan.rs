@@ -148,6 +148,7 @@ impl TreeClient {
         let mut next = None;
         for ReadLeaf { leaf, low, high, mut bytes } in leaves {
             let is_whole = !leaf.is_merging() && self.is_leaf(&bytes, leaf) && self.is_thawed(&bytes, leaf);
+            let mut is_frozen = false;
             if !is_whole && !planted(Bug::ScanStaleLeaf) {
                 let key = low.to_vec();
                 let before = match self.settle(&key, leaf, false) {
@@ -155,7 +156,7 @@ impl TreeClient {
                     settled => settled.map(|()| None)?,
                 };
                 match before {
-                    Some(before) if before.high == high => bytes = before.bytes,
+                    Some(before) if before.high == high => (bytes, is_frozen) = (before.bytes, true),
                     _ if next.is_none() => {
                         Self::again(attempt)?;
                         return Ok(Some(at));
@@ -169,7 +170,7 @@ impl TreeClient {
                     }
                 }
             }
-            let mut hits = self.hits(range, leaf, &bytes)?;
+            let mut hits = self.hits(range, leaf, &bytes, is_frozen)?;
             // The leaf may be a union with a neighbour that was scanned already, or with one that comes
             // next and is not known to be part of it yet.
             let is_its = |key: &[u8]| {
@@ -289,8 +290,9 @@ impl TreeClient {
             .all(|(_, value)| !value.is_frozen())
     }
 
-    /// The live keys of a leaf that are in a range, in order.
-    fn hits(&mut self, range: &Range<'_>, leaf: Child, bytes: &[u8]) -> Result<Vec<Hit>, Error> {
+    /// The live keys of a leaf that are in a range, in order. If the leaf `is_frozen`, it may have been split, and records
+    /// of its right half freed since.
+    fn hits(&mut self, range: &Range<'_>, leaf: Child, bytes: &[u8], is_frozen: bool) -> Result<Vec<Hit>, Error> {
         let mut hits = Vec::new();
         let mut records = Vec::new();
         let live: Vec<(u64, ValueWord)> = self.live_in_place(bytes, leaf).collect();
@@ -300,8 +302,12 @@ impl TreeClient {
                 _ => hits.push(Hit { key: word.to_be_bytes().to_vec(), value }),
             }
         }
-        let keys = self.read_keys(&records)?;
-        hits.extend(keys.into_iter().zip(records).map(|(key, (_, at))| Hit { key, value: ValueWord::record(at) }));
+        let keys = match is_frozen {
+            true => self.read_keys_left(&records)?,
+            false => self.read_keys(&records)?.into_iter().map(Some).collect(),
+        };
+        let places = records.into_iter().map(|(_, at)| ValueWord::record(at));
+        hits.extend(keys.into_iter().zip(places).filter_map(|(key, value)| Some(Hit { key: key?, value })));
         hits.retain(|hit| range.contains(&hit.key));
         hits.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         // A long key that was deleted and inserted again while the leaf was read may be in two slots.

@@ -5,6 +5,7 @@ use forebay_base::ErrorKind;
 use forebay_memory_client::{MemoryClient, Purpose, ShardId};
 use forebay_proto::calls::CloseSession;
 use forebay_tree::{Error, Range, Tree, TreeClient, TreeOptions, Verb};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -126,6 +127,19 @@ fn a_load_that_is_refused_gives_back_no_node_of_the_tree() {
     }
     let verified = client.verify().unwrap();
     assert!(verified.keys == keys + 3_000 && verified.inner_nodes > 3, "{verified:?}");
+}
+
+/// The next load is refused, and gives back only what it took itself.
+#[test]
+fn a_load_whose_input_panics_takes_nothing_from_later_writes() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    let input = std::iter::once((word(1), [7_u8; 40])).chain(std::iter::from_fn(|| panic!("by hand")));
+    assert!(catch_unwind(AssertUnwindSafe(|| client.bulk_load(input))).is_err());
+    assert!(client.insert(&word(2), &[8; 40]).unwrap());
+    assert_eq!(client.bulk_load([(b"a", b"b")]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(client.insert(&word(3), &[9; 40]).unwrap());
+    assert_eq!(client.get(&word(2)).unwrap(), Some(vec![8; 40]));
 }
 
 #[test]
