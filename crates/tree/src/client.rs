@@ -3,7 +3,9 @@
 use crate::cached_node::{CachedNode, Entry};
 use crate::class::{Block, CHUNK_BYTES, CHUNK_HEADER_BYTES, Class};
 use crate::key::{Key, SEEDS, Separator, prefix_of};
-use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, decode_block, inner_level, inner_slots, key_end};
+use crate::layout::{
+    BLOCK_HEADER_BYTES, INNER_BYTES, InnerSlot, block_length, decode_block, inner_level, inner_slots, key_end,
+};
 use crate::memory::ROOT_OFFSET;
 use crate::verbs::{Hook, Posted, Verbs};
 use crate::word::{Address, Child, MAX_GENERATION};
@@ -414,9 +416,36 @@ impl TreeClient {
         }
     }
 
-    /// The live entries of an inner node, in order.
+    /// The live entries of an inner node, in order. For a node that may be frozen, see [`TreeClient::entries_below`].
     pub(crate) fn entries(&mut self, bytes: &[u8]) -> Result<Vec<Entry>, Error> {
-        let live: Vec<_> = inner_slots(bytes).enumerate().filter(|(_, slot)| slot.child.is_live()).collect();
+        self.entries_of(&live_slots(bytes))
+    }
+
+    /// The live entries below `upper` of an inner node that may be frozen and ended there during this read, in order.
+    /// And whether there are others.
+    ///
+    /// If the right half of the node had been entered by then, `upper` is its first separator. That block is still there,
+    /// and the other long separators of the right half are given: their blocks may have been freed before this read, so
+    /// they are left out. Otherwise a block that is given was still there, and stays there for this read.
+    pub(crate) fn entries_below(
+        &mut self,
+        bytes: &[u8],
+        upper: Option<&Separator>,
+    ) -> Result<(Vec<Entry>, bool), Error> {
+        let live = live_slots(bytes);
+        let own: Vec<_> = live.iter().filter(|(_, slot)| !slot.is_given()).copied().collect();
+        let mut entries = self.entries_of(&own)?;
+        let was_split = upper.is_some_and(|upper| entries.iter().any(|entry| entry.separator == *upper));
+        if !was_split && own.len() < live.len() {
+            entries = self.entries_of(&live)?;
+        }
+        entries.retain(|entry| upper.is_none_or(|upper| *upper > entry.separator));
+        let has_others = entries.len() < live.len();
+        Ok((entries, has_others))
+    }
+
+    /// The entries of live slots with their numbers, in order.
+    fn entries_of(&mut self, live: &[(usize, InnerSlot)]) -> Result<Vec<Entry>, Error> {
         let long: Vec<Address> = live
             .iter()
             .filter(|(_, entry)| entry.separator_length() > 8)
@@ -424,7 +453,7 @@ impl TreeClient {
             .collect();
         let mut long = if long.is_empty() { Vec::new() } else { self.read_blocks(&long)? }.into_iter();
         let mut entries = Vec::with_capacity(live.len());
-        for (slot, entry) in live {
+        for &(slot, entry) in live {
             let separator = match entry.separator_length() {
                 length @ 0..=8 => Separator::short(entry.prefix, length),
                 _ => Separator::new(decode_block(&long.next().unwrap_or_default())?.0),
@@ -487,6 +516,11 @@ impl TreeClient {
         self.classes.insert(chunk, class);
         Ok(class)
     }
+}
+
+/// The live slots of an inner node, with their numbers.
+fn live_slots(bytes: &[u8]) -> Vec<(usize, InnerSlot)> {
+    inner_slots(bytes).enumerate().filter(|(_, slot)| slot.child.is_live()).collect()
 }
 
 #[cfg(test)]

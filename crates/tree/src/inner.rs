@@ -8,15 +8,23 @@
 //! While a node or its right neighbour is marked, a client that would replace the node completes the merge instead.
 //! What a frozen node holds above its upper bound in the parent belongs to its right half, which was entered already. A
 //! root with one child is replaced by that child.
+//!
+//! The right half of a split takes over the blocks of its long separators, and frees them as its children merge. If the
+//! client that entered it died, the frozen node still names them. So before a right half is entered, the frozen node's
+//! slots for them are marked as *given*. Whoever finds the right half in the parent reads none of them. The first one is
+//! not given: it is the lower bound of the node in the right half's place, so it stays until that node merges with the
+//! left one, which ends the split. It tells that the right half was entered: then it is the left half's upper bound.
 
 use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};
 use crate::class::{Block, Class};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
-    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_level, inner_merged, inner_slots, word_at,
+    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_level, inner_merged, inner_slot_offset,
+    inner_slots, word_at,
 };
 use crate::memory::ROOT_OFFSET;
+use crate::planted::{Bug, planted};
 use crate::replace::{Entered, Place, separator_block, separator_class};
 use crate::word::Child;
 use crate::{Error, TreeClient};
@@ -34,6 +42,8 @@ type Member = (Separator, InnerSlot);
 /// What was in a frozen inner node.
 struct Members {
     list: Vec<Member>,
+    /// The slot of each in the node.
+    slots: Vec<usize>,
     /// Whether it held more, which belongs to its right half and is already in the parent.
     was_split: bool,
 }
@@ -95,25 +105,20 @@ impl TreeClient {
         let bytes = self.read_inner(node)?;
         match inner_level(&bytes, node) {
             Some(_) => self.members(&bytes, upper),
-            None => Ok(Members { list: Vec::new(), was_split: false }),
+            None => Ok(Members { list: Vec::new(), slots: Vec::new(), was_split: false }),
         }
     }
 
     /// The members below a bound in an inner node's bytes, in order.
     fn members(&mut self, bytes: &[u8], upper: Option<&Separator>) -> Result<Members, Error> {
         let slots: Vec<InnerSlot> = inner_slots(bytes).collect();
-        let entries = self.entries(bytes)?;
-        let count = entries.len();
+        let (entries, was_split) = self.entries_below(bytes, upper)?;
         let member = |entry: Entry| {
-            let slot = slots.get(entry.slot)?;
-            Some((entry.separator, InnerSlot { child: entry.child, ..*slot }))
+            let slot = slots.get(entry.slot)?.own();
+            Some(((entry.separator, InnerSlot { child: entry.child, ..slot }), entry.slot))
         };
-        let list: Vec<Member> = entries
-            .into_iter()
-            .filter(|entry| upper.is_none_or(|upper| *upper > entry.separator))
-            .filter_map(member)
-            .collect();
-        Ok(Members { was_split: list.len() < count, list })
+        let (list, slots) = entries.into_iter().filter_map(member).unzip();
+        Ok(Members { list, slots, was_split })
     }
 
     /// Puts one or two inner nodes with these members in the place of the old one.
@@ -123,6 +128,7 @@ impl TreeClient {
         let mut entered = None;
         if let Some((separator, _)) = right.first() {
             let (block, child) = self.write_inner(level, right, Child::EMPTY)?;
+            self.give_separators(place.child, members)?;
             match self.enter(place, separator, child, None)? {
                 Entered::Done(slot) => entered = Some(Entry { separator: separator.clone(), child, slot }),
                 Entered::Exists => self.give_back(block)?,
@@ -141,6 +147,23 @@ impl TreeClient {
             None => is_whole.then_some(Change::Replaced(child)),
         };
         self.swing_inner(place, left, Child::EMPTY, change).map(drop)
+    }
+
+    /// Marks the long separators of a frozen node's right half, except the first, as given to the right half. All clients
+    /// that do so write the same words.
+    fn give_separators(&mut self, node: Child, members: &Members) -> Result<(), Error> {
+        if planted(Bug::KeepSeparators) {
+            return Ok(());
+        }
+        let at = node.address();
+        let mut posted = Vec::new();
+        for ((_, slot), &number) in members.list.iter().zip(&members.slots).skip(members.middle() + 1) {
+            if separator_block(slot.rest).is_some() {
+                let to = self.tree().memory.resolve(at, inner_slot_offset(number) + 8)?;
+                posted.push(self.verbs.post_write(at.node(), to, &slot.given().rest.to_le_bytes())?);
+            }
+        }
+        posted.into_iter().try_for_each(|posted| self.verbs.done(posted))
     }
 
     /// Writes an inner node and swaps the child word of a place to it, which retires the old node.

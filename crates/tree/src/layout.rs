@@ -9,7 +9,7 @@
 //! inner       0  MAGIC 16 | level 8 | 0 8 | generation 32
 //!             8  child word of the node that was merged into this one, or 0
 //!            16  control word
-//!            24  slots, each:    prefix 64 | separator's length 16 . address 44 | child word
+//!            24  slots, each:    prefix 64 | separator's length 16 . given 1 . 0 3 . address 44 | child word
 //!
 //! control     generation 32 | conditional 1 | reserved slots 31   what is above the slots is of no account
 //!
@@ -18,6 +18,8 @@
 //! block       0  CRC32C of what follows 32 | key's length 32 | value's length 32 | 0 32
 //!            16  key, value
 //! ```
+//!
+//! The separator of a slot that is *given* belongs to the right half of the frozen node.
 //!
 //! A node whose control words have the generation [`NO_GENERATION`] is no longer a node.
 //!
@@ -308,8 +310,24 @@ pub struct InnerSlot {
 }
 
 impl InnerSlot {
+    const GIVEN: u64 = 1 << 47;
+
     pub const fn separator_length(&self) -> u32 {
         separator_length(self.rest)
+    }
+
+    /// Whether its separator's block belongs to the right half of the node, and may be free.
+    pub const fn is_given(&self) -> bool {
+        self.rest & Self::GIVEN != 0
+    }
+
+    pub const fn given(self) -> Self {
+        Self { rest: self.rest | Self::GIVEN, ..self }
+    }
+
+    /// The slot of a copy, which owns its separator.
+    pub const fn own(self) -> Self {
+        Self { rest: self.rest & !Self::GIVEN, ..self }
     }
 }
 
@@ -469,6 +487,10 @@ mod tests {
         assert_eq!(slots[..2], entries);
         assert_eq!(slots[2].child, Child::EMPTY);
         assert_eq!(entries[0].separator_length(), 8);
+        let given = InnerSlot { prefix: 0, rest: 9 << 48 | 5, child }.given();
+        assert_eq!((given.rest, given.separator_length()), (0x0009_8000_0000_0005, 9));
+        assert_eq!(crate::word::Address::from_bits(given.rest), child.address());
+        assert!(given.is_given() && !given.own().is_given());
     }
 
     #[test]

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// First word of a superblock: "fb-tree" and the version.
-pub const SUPERBLOCK: u64 = u64::from_le_bytes(*b"fb-tree\x03");
+pub const SUPERBLOCK: u64 = u64::from_le_bytes(*b"fb-tree\x04");
 /// Offset of the root's child word in the superblock of node 0.
 pub const ROOT_OFFSET: u64 = 8;
 /// Offset of the cursor.

@@ -45,11 +45,13 @@ pub enum Bug {
     PushToGiving,
     /// A round ends although readers have not passed.
     AdvanceTooEarly,
+    /// A right half is entered before the separators that it takes over are marked in the old inner node.
+    KeepSeparators,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::EnterPastPending,
         Self::InsertPastPending,
         Self::ReuseTooEarly,
@@ -69,6 +71,7 @@ impl Bug {
         Self::ListAfterTop,
         Self::PushToGiving,
         Self::AdvanceTooEarly,
+        Self::KeepSeparators,
     ];
 }
 

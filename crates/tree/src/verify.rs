@@ -82,7 +82,7 @@ impl TreeClient {
             statistics.inner_nodes += 1;
             statistics.inner_bytes += Class::Inner.bytes(&self.tree().memory.cut.geometry);
             statistics.unsettled += u64::from(inner_slots(&bytes).any(|slot| slot.child.is_frozen()));
-            let entries = self.entries(&bytes)?;
+            let (entries, _) = self.entries_below(&bytes, high.as_ref())?;
             if entries.first().is_none_or(|first| first.separator != low) {
                 return Err(Error::corrupt("an inner node's first separator is not its lower bound"));
             }

@@ -5,6 +5,7 @@ mod common;
 mod concurrent;
 mod counts;
 mod full;
+mod halves;
 mod interleaved;
 mod lifetime;
 mod model;

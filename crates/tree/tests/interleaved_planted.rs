@@ -10,8 +10,8 @@ const SEEDS: u64 = 300;
 const SHOWN_BY: [u64; 6] = [0, 2, 12, 18, 24, 84];
 
 /// Bugs that no cut of one client shows in 1500 seeds: they need two clients within an operation at once, or memory that is
-/// torn or used again at a certain step. `testing/linearizability` finds them, and `rounds.rs` the last one.
-const OF_SEVERAL: [Bug; 8] = [
+/// torn or used again at a certain step. `testing/linearizability` finds them, and `rounds.rs` and `halves_planted.rs` the last two.
+const OF_SEVERAL: [Bug; 9] = [
     Bug::MissingGeneration,
     Bug::TrustTorn,
     Bug::MergePastPending,
@@ -20,6 +20,7 @@ const OF_SEVERAL: [Bug; 8] = [
     Bug::ListAfterTop,
     Bug::PushToGiving,
     Bug::AdvanceTooEarly,
+    Bug::KeepSeparators,
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 use forebay_env::sync::{Mutex, MutexGuard, lock};
 
 mod common;
+mod halves_planted;
 mod interleaved_planted;
 mod rounds;
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod cuts;
+pub mod halves;
 pub mod history;
 
 use forebay_fabric::inprocess::{Connector, listen};
