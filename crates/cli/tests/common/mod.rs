@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use forebay_env::{Clock, SystemClock};
+use rustix::process::{WaitId, WaitIdOptions};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -205,9 +206,14 @@ impl Running {
         std::fs::read_to_string(&self.out).unwrap()
     }
 
-    /// Sends a signal.
+    /// Sends a signal. If it is to stop the process, waits until the process stands still: until then it may still answer.
     pub fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(self.id(), signal).unwrap();
+        if signal == rustix::process::Signal::STOP {
+            // Somebody else waits for its end.
+            let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            rustix::process::waitid(WaitId::Pid(self.id()), stopped).unwrap();
+        }
     }
 
     /// The number of the process.
