@@ -12,6 +12,15 @@ use crate::{Error, TreeClient};
 /// Children of a loaded inner node: some slots stay free.
 const CHILDREN: usize = INNER_SLOTS * 3 / 4;
 
+/// A client while it loads. If the input panics, what the client takes later is not of that load.
+struct Load<'c>(&'c mut TreeClient);
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.loading = None;
+    }
+}
+
 impl TreeClient {
     /// Loads keys in ascending order into the tree, which must be empty and used by nobody else yet.
     /// Returns how many there were.
@@ -24,8 +33,10 @@ impl TreeClient {
         sorted: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64, Error> {
         self.reading(|client| {
-            let loaded = client.load_sorted(sorted.into_iter());
-            let taken = client.loading.take().unwrap_or_default();
+            let load = Load(client);
+            let loaded = load.0.load_sorted(sorted.into_iter());
+            let taken = load.0.loading.take().unwrap_or_default();
+            drop(load);
             // Operations that are still under way may land in a block.
             if loaded.is_err() && !client.verbs.left_something() {
                 taken.into_iter().try_for_each(|block| client.give_back(block))?;

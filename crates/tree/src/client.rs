@@ -117,8 +117,6 @@ impl TreeClient {
     /// Runs an operation as a read of memory that others may free.
     #[inline]
     pub(crate) fn within_read<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        // The input of a load may have panicked. What is taken from now on is not of that load.
-        self.loading = None;
         for (node, reader) in self.readers.iter().enumerate() {
             let epoch = reader.begin();
             if self.tree.is_cache_old(node, epoch, CACHE_EPOCHS) {
