@@ -394,10 +394,10 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::dying::insert_until_split;
     use crate::tests::{session, start};
     use crate::{Tree, TreeOptions, Verb};
     use forebay_env::sync::{Mutex, lock};
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn small() -> TreeOptions {
         TreeOptions { slots: 3, most_buckets: 3, fill_percent: 60, ..TreeOptions::default() }
@@ -428,29 +428,9 @@ mod tests {
         client.bulk_load((0..1_000).map(|number| (key(number), b"12345678"))).unwrap();
         assert!(client.get(&key(999)).unwrap().is_some());
         let before = tree.cache_read().node(2, 999, &key(999)).cloned().unwrap();
-        // Only an inner node has this many words to freeze. Then a slot of its parent is reserved, the next swap enters
-        // the right half, and the one after that would complete the split.
         let other = Tree::open(&[session(&connector)], "tree", small()).unwrap();
         let mut dying = other.client().unwrap();
-        let swaps = Arc::new(AtomicU64::new(0));
-        let (count, mut reserved, mut entered) = (Arc::clone(&swaps), false, false);
-        dying.set_hook(Some(Box::new(move |verb| {
-            match verb {
-                Verb::CompareSwap if entered => return false,
-                Verb::CompareSwap if reserved => entered = true,
-                Verb::CompareSwap => {
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-                Verb::FetchAdd => reserved = count.load(Ordering::Relaxed) >= 100,
-                Verb::Read | Verb::Write => {}
-            }
-            true
-        })));
-        let mut keys = 1_000;
-        while dying.insert(&key(keys), b"12345678").is_ok() {
-            swaps.store(0, Ordering::Relaxed);
-            keys += 1;
-        }
+        let keys = insert_until_split(&mut dying, key, 1_000, true);
         tree.clear_cache();
         // No other swap comes before that of the child word.
         let block = client.allocate(0, Class::Inner).unwrap();

@@ -1,6 +1,9 @@
 //! A memory node, sessions and trees for the tests of this crate.
 
-use crate::{Tree, TreeOptions};
+#[path = "../tests/common/dying.rs"]
+pub mod dying;
+
+use crate::{Tree, TreeClient, TreeOptions, Verb};
 use forebay_fabric::inprocess::Connector;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode, Options};

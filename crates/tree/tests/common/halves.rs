@@ -1,10 +1,10 @@
 //! A client that dies between the two steps of an inner node's split.
 
+use super::dying::insert_until_split;
 use super::{Nodes, small};
-use forebay_tree::{Tree, TreeClient, Verb};
+use forebay_tree::{Tree, TreeClient};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys whose separators do not fit into the slots of an inner node.
 fn key(number: u64) -> Vec<u8> {
@@ -40,26 +40,7 @@ impl HalfSplit {
     /// or, if it `enters`, right after it entered that.
     pub fn split(&mut self, nodes: &Nodes, enters: bool) {
         let mut dying = nodes.open().client().unwrap();
-        // Only an inner node has this many words to freeze. Then a slot of its parent is reserved, the next swap enters
-        // the right half, and the one after that would complete the split.
-        let swaps = Arc::new(AtomicU64::new(0));
-        let (count, mut reserved, mut entered) = (Arc::clone(&swaps), false, false);
-        dying.set_hook(Some(Box::new(move |verb| {
-            match verb {
-                Verb::CompareSwap if entered => return false,
-                Verb::CompareSwap if reserved => entered = true,
-                Verb::CompareSwap => {
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-                Verb::FetchAdd => reserved = count.load(Ordering::Relaxed) >= 100,
-                Verb::Read | Verb::Write => {}
-            }
-            enters || !reserved
-        })));
-        while dying.insert(&key(self.keys), b"12345678").is_ok() {
-            swaps.store(0, Ordering::Relaxed);
-            self.keys += 1;
-        }
+        self.keys = insert_until_split(&mut dying, key, self.keys, enters);
     }
 
     pub fn client(&self) -> TreeClient {

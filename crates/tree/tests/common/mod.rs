@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod cuts;
+pub mod dying;
 pub mod halves;
 pub mod history;
 
@@ -10,7 +11,7 @@ use forebay_fabric::inprocess::{Connector, listen};
 use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode, Options};
-use forebay_tree::{Tree, TreeOptions};
+use forebay_tree::{Tree, TreeClient, TreeOptions, Verb};
 use std::sync::{Arc, Mutex};
 
 /// Memory nodes, and how sessions are opened.
