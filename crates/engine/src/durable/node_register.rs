@@ -229,7 +229,8 @@ impl Cells {
         let ballot = Ballot { epoch: self.epoch().0, write: 0, ..ballot };
         let (cells, returned) = (std::mem::take(&mut self.cells), std::mem::take(&mut self.others));
         let mut register = NodeRegister { cells, returned, ballot, are_one, ended: None };
-        match if is_first { register.write_first(&said) } else { register.write(&said) } {
+        let claimed = if is_first { register.write_first(&said) } else { register.write(&said) };
+        match claimed {
             Ok(()) => Ok((register, said)),
             Err(error) => {
                 // Others can acquire what is not claimed.

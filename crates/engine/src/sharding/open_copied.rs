@@ -197,7 +197,7 @@ impl Unclaimed {
             return Ok((Self::Stored(place), found, seen));
         }
         let parts = named::copies_of(clients, name)?;
-        // Otherwise no cell is acquired before all of them exist: one that was acquired, and is lost, may have said something.
+        // Unused cells stay so until all of them exist. A used one that is lost may have said something.
         if Cells::are_used(&parts)? {
             let seen = look(&Cells::look(parts.iter())?, &parts, options)?;
             let cells = Cells::acquire(parts.iter(), options)?;
