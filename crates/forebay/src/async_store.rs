@@ -126,7 +126,8 @@ impl AsyncStore {
     where
         I: Iterator<Item: Send> + Send + 'static,
     {
-        Ok(AsyncEntries(Unblock::with_capacity(READ_AHEAD, self.run(iterate).await?)))
+        let iterator = self.run(move |store| iterate(store).map(|iterator| Pooled(Some(iterator)))).await?;
+        Ok(AsyncEntries(Unblock::with_capacity(READ_AHEAD, iterator)))
     }
 
     /// As [`Db::get`](crate::Db::get).
@@ -255,9 +256,30 @@ impl AsyncStore {
     }
 }
 
-/// A stream of keys and values: see [`AsyncStore::stream`]. It keeps the memory of everything that it reads.
+/// A stream of keys and values: see [`AsyncStore::stream`]. It keeps the memory of everything that it reads, but it does
+/// not keep the store open.
 #[derive(Debug)]
-pub struct AsyncEntries<I = Entries>(Unblock<I>);
+pub struct AsyncEntries<I: Send + 'static = Entries>(Unblock<Pooled<I>>);
+
+/// An iterator that the pool drops, because a drop may wait for reads that are on their way. It is `Some` until then.
+#[derive(Debug)]
+struct Pooled<I: Send + 'static>(Option<I>);
+
+impl<I: Send + 'static> Drop for Pooled<I> {
+    fn drop(&mut self) {
+        if let Some(iterator) = self.0.take() {
+            unblock(move || drop(iterator)).detach();
+        }
+    }
+}
+
+impl<I: Iterator + Send + 'static> Iterator for Pooled<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.0.as_mut()?.next()
+    }
+}
 
 impl<I: Iterator<Item: Send> + Send + 'static> Stream for AsyncEntries<I> {
     type Item = I::Item;

@@ -183,3 +183,38 @@ fn a_store_that_is_open_when_its_future_is_dropped_is_closed_by_the_pool() {
     });
     assert!(opened.is_some());
 }
+
+/// Counts down, and says which thread drops it.
+struct Countdown(u32, mpsc::Sender<ThreadId>);
+
+impl Iterator for Countdown {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(self.0)
+    }
+}
+
+impl Drop for Countdown {
+    fn drop(&mut self) {
+        let _ = self.1.send(std::thread::current().id());
+    }
+}
+
+#[test]
+fn what_a_stream_iterates_over_is_dropped_by_the_pool() {
+    on_one_thread(async {
+        let store = in_memory();
+        // Before the first entry, in the middle, and at the end.
+        for taken in [0, 1, 3] {
+            let (dropped, by) = mpsc::channel();
+            let mut stream = store.stream(move |_| Ok(Countdown(2, dropped))).await.unwrap();
+            for _ in 0..taken {
+                stream.next().await;
+            }
+            drop(stream);
+            assert_ne!(by.recv().unwrap(), std::thread::current().id(), "after {taken}");
+        }
+    });
+}
