@@ -10,8 +10,9 @@
  * Memory.    What a function returns belongs to the caller, who frees it with
  *            leveldb_free, or with the destroy or release function of its type.
  * Threads.   Databases, snapshots, tables of requests, comparators, caches and
- *            environments may be used by any number of threads. One thread at a
- *            time may use an options object, an iterator or a batch.
+ *            environments may be used by any number of threads, and so may
+ *            options that nobody changes meanwhile. One thread at a time may use
+ *            an iterator or a batch.
  * NULL.      Where an object is needed, NULL is an error, never a crash. NULL
  *            for options means the defaults.
  * Fork.      A database belongs to the process that opened it. In a child that is

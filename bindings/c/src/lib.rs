@@ -9,8 +9,9 @@
 //! The compiler cannot check what a C program passes. Each function relies on these rules, and on nothing else:
 //!
 //! 1. A handle (`leveldb_t *` and the like) is `NULL` or came from this library, and was not destroyed.
-//! 2. While a function runs on an options object, an iterator or a batch, no other thread uses that object. Databases,
-//!    snapshots, tables of requests, comparators, caches and environments may be used by any number of threads.
+//! 2. While a function runs on an iterator or a batch, or changes an options object, no other thread uses that object.
+//!    Databases, snapshots, tables of requests, comparators, caches, environments, and options that nobody changes
+//!    meanwhile may be used by any number of threads.
 //! 3. A pointer and a length name that many readable bytes, which nobody changes during the call. Strings end with a
 //!    zero byte. An array has as many elements as the function's count says.
 //! 4. An error pointer is `NULL`, or points to `NULL` or to a string that `malloc` gave.

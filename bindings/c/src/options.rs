@@ -338,3 +338,17 @@ pub unsafe extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_wri
     // SAFETY: the caller's duty.
     unsafe { change(options, |options| options.sync = value != 0) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_threads_may_pass_the_same_options() {
+        // The compiler checks it.
+        let pass = |_: &dyn Sync| ();
+        pass(&leveldb_options_t::default());
+        pass(&leveldb_readoptions_t::default());
+        pass(&leveldb_writeoptions_t::default());
+    }
+}
