@@ -181,8 +181,9 @@ pub unsafe extern "C" fn forebay_multi_get(
     // SAFETY: the caller's duty.
     unsafe {
         failing(errptr, (), || {
-            let (values, lengths) = (array_mut(values, count)?, array_mut(vallens, count)?);
+            let values = array_mut(values, count)?;
             values.fill(std::ptr::null_mut());
+            let lengths = array_mut(vallens, count)?;
             lengths.fill(0);
             let keys = array(keys, count)?.iter().zip(array(keylens, count)?);
             let keys = keys.map(|(key, length)| bytes(*key, *length)).collect::<Result<Vec<_>, _>>()?;

@@ -126,6 +126,10 @@ static void nonsense(void) {
     forebay_multi_get(NULL, NULL, 1, NULL, NULL, &no_value, &length, &error);
     CHECK(no_value == NULL);
     CHECK_ERROR(error, "NULL");
+    no_value = (char *)&length;
+    forebay_multi_get(NULL, NULL, 1, &null_key, &length, &no_value, NULL, &error);
+    CHECK(no_value == NULL);
+    CHECK_ERROR(error, "an array of 1 elements is NULL");
     CHECK(forebay_requests_create(NULL, "r/", 2, 1, &error) == NULL);
     CHECK_ERROR(error, "leveldb_t is NULL");
     CHECK(forebay_requests_write(NULL, NULL, "c", 1, 1, NULL, NULL, 0, NULL, NULL, &error) == NULL);
