@@ -122,7 +122,7 @@ impl WriteBatch {
         let Write { kind, key, value, expiry_ms } = write;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        // Longer keys and values are refused when the batch is written.
+        // Longer keys and values are refused when the batch is read.
         let bound = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let (key_bytes, value_bytes) = (bound(key.len()), bound(value.len()));
         self.operations.push(Operation { kind, key_bytes, value_bytes, expiry_ms });
@@ -205,6 +205,10 @@ impl WriteBatch {
         let mut rest = &self.bytes[..];
         self.operations.iter().map(move |operation| {
             let too_long = || Error::invalid("a key or value has 4 GiB or more: split it");
+            // The length that stands for all longer ones.
+            if operation.key_bytes.max(operation.value_bytes) == u32::MAX {
+                return Err(too_long());
+            }
             let (key, tail) = rest.split_at_checked(operation.key_bytes as usize).ok_or_else(too_long)?;
             let (value, tail) = tail.split_at_checked(operation.value_bytes as usize).ok_or_else(too_long)?;
             rest = tail;
@@ -423,6 +427,16 @@ mod tests {
             BatchWrite::DeleteRange { from: b"c", to: b"d" },
         ];
         assert_eq!((writes.as_slice(), batch.record_bytes(), batch.len()), (&expected[..], sum, 3));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "memory that is not touched takes room there")]
+    fn what_is_too_long_for_a_batch_is_not_shown_in_part() {
+        for (key_bytes, value_bytes) in [(u32::MAX, 0), (0, u32::MAX)] {
+            let operation = Operation { kind: Kind::Put, key_bytes, value_bytes, expiry_ms: None };
+            let batch = WriteBatch { bytes: vec![0; 4 << 30], operations: vec![operation], ..WriteBatch::default() };
+            assert_eq!(batch.writes().next().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
+        }
     }
 
     #[test]
