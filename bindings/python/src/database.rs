@@ -41,8 +41,14 @@ pub(crate) struct Database {
 /// database that is created with one opens with this one alone; it is also named to drop the database. A database that is
 /// created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps it, and accepts merges.
 ///
+/// Without `create`, the database must exist; with `error_if_exists`, it must not. With `takeover`, it is opened even while
+/// another process has it open, whose calls then fail with `FencedError`. With `reverse`, keys are in the reverse order of
+/// their bytes; a database opens only in the order that it was created with. A memtable takes `write_buffer_bytes`, by
+/// default 64 MiB.
+///
 /// With `read_only`, a directory is read as it is, and nothing is written there. With a `checkpoint`, it is read as it
-/// was at the checkpoint, even while another process has it open.
+/// was at the checkpoint, even while another process has it open. With either, `memory_bytes` alone of the other keywords
+/// has an effect.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
     write_buffer_bytes=None, shards=None, copies=None, register=None, reverse=false, merge_operator=None,
