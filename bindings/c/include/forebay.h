@@ -80,7 +80,7 @@ void leveldb_destroy_db(const leveldb_options_t *options, const char *name, char
 void leveldb_repair_db(const leveldb_options_t *options, const char *name, char **errptr);
 
 /* Iterators. What leveldb_iter_key and leveldb_iter_value return stays until
- * the iterator moves. Without a position they return NULL. */
+ * the iterator moves; a seek may be to it. Without a position they return NULL. */
 
 leveldb_iterator_t *leveldb_create_iterator(leveldb_t *db, const leveldb_readoptions_t *options);
 void leveldb_iter_destroy(leveldb_iterator_t *iterator);

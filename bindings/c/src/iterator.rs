@@ -45,6 +45,25 @@ unsafe fn go(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut DbIterato
     quiet((), || unsafe { exclusive(iterator)? }.go(step));
 }
 
+/// Moves an iterator to a key, which may be a part of the entry that the iterator is at. So the key is copied before the
+/// iterator gives that entry back.
+///
+/// # Safety
+/// As [`exclusive`] and [`bytes`].
+unsafe fn go_to(
+    iterator: *mut leveldb_iterator_t,
+    (key, length): (*const c_char, size_t),
+    seek: impl FnOnce(&mut DbIterator, &[u8]) -> Result<(), EngineError>,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        go(iterator, |iterator| {
+            let key = bytes(key, length)?.to_vec();
+            Ok(seek(iterator, &key)?)
+        });
+    }
+}
+
 /// Moves an iterator from its position, if it has one: a failure stays until the next seek.
 ///
 /// # Safety
@@ -122,17 +141,17 @@ pub unsafe extern "C" fn leveldb_iter_seek_to_last(iterator: *mut leveldb_iterat
     unsafe { go(iterator, |iterator| Ok(iterator.seek_to_last()?)) }
 }
 
-/// Goes to the first key that is not before `key`.
+/// Goes to the first key that is not before `key`, which may be the iterator's current key or value.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_iter_seek(iterator: *mut leveldb_iterator_t, key: *const c_char, keylen: size_t) {
     // SAFETY: the caller's duty.
-    unsafe { go(iterator, |iterator| Ok(iterator.seek(bytes(key, keylen)?)?)) }
+    unsafe { go_to(iterator, (key, keylen), DbIterator::seek) }
 }
 
-/// Goes to the last key that is not after `key`.
+/// Goes to the last key that is not after `key`, which may be the iterator's current key or value.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -143,7 +162,7 @@ pub unsafe extern "C" fn forebay_iter_seek_for_prev(
     keylen: size_t,
 ) {
     // SAFETY: the caller's duty.
-    unsafe { go(iterator, |iterator| Ok(iterator.seek_for_prev(bytes(key, keylen)?)?)) }
+    unsafe { go_to(iterator, (key, keylen), DbIterator::seek_for_prev) }
 }
 
 /// Goes to the next key, if the iterator is at one.

@@ -247,6 +247,34 @@ int main(int argc, char **argv) {
         delete_key(db, "goo");
     }
 
+    start("seeks to what an iterator is at");
+    {
+        leveldb_iterator_t *iterator;
+        const char *found;
+        size_t length;
+        int step;
+        put(db, "chain 1", "chain 3");
+        put(db, "chain 2", "not in the chain");
+        put(db, "chain 3", "chain 1");
+        leveldb_compact_range(db, NULL, 0, NULL, 0);
+        iterator = leveldb_create_iterator(db, read_options);
+        leveldb_iter_seek(iterator, "chain 1", 7);
+        for (step = 0; step < 100; step++) {
+            CHECK(step % 2 == 0 ? is_at(iterator, "chain 1", "chain 3") : is_at(iterator, "chain 3", "chain 1"));
+            found = leveldb_iter_key(iterator, &length);
+            leveldb_iter_seek(iterator, found, length);
+            CHECK(step % 2 == 0 ? is_at(iterator, "chain 1", "chain 3") : is_at(iterator, "chain 3", "chain 1"));
+            found = leveldb_iter_value(iterator, &length);
+            leveldb_iter_seek(iterator, found, length);
+        }
+        leveldb_iter_get_error(iterator, &error);
+        CHECK_NO_ERROR(error);
+        leveldb_iter_destroy(iterator);
+        delete_key(db, "chain 1");
+        delete_key(db, "chain 2");
+        delete_key(db, "chain 3");
+    }
+
     start("sizes of ranges");
     {
         const char *starts[2] = {"a", "k00000000000000010000"}, *limits[2] = {"k00000000000000010000", "z"};
