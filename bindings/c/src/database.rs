@@ -12,7 +12,7 @@ use crate::snapshot::leveldb_snapshot_t;
 use forebay::process::Owned;
 use forebay::{DirectoryOptions, EngineError, ErrorKind, Options, Storage, StorageOptions, Store};
 use libc::{c_char, c_int, size_t};
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -55,8 +55,12 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
 
 /// Opens what says where the copies in memory are, if the options name it.
 fn register(options: &leveldb_options_t, create_directory: bool) -> Result<Option<Storage>, Failure> {
-    let open = |url: &String| Storage::open(url, StorageOptions { create_directory, ..StorageOptions::default() });
-    Ok(options.register.as_ref().map(open).transpose().map_err(EngineError::from)?)
+    let open = |url: &CString| -> Result<Storage, Failure> {
+        let url = url.to_str().map_err(|_| Failure::invalid("the register is no text: name a path or a URL in UTF-8"))?;
+        let options = StorageOptions { create_directory, ..StorageOptions::default() };
+        Ok(Storage::open(url, options).map_err(EngineError::from)?)
+    };
+    options.register.as_ref().map(open).transpose()
 }
 
 /// Drops the database of this name, from where [`open`] finds it.

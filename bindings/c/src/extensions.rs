@@ -115,7 +115,7 @@ pub unsafe extern "C" fn forebay_options_set_copies(options: *mut leveldb_option
 pub unsafe extern "C" fn forebay_options_set_register(options: *mut leveldb_options_t, url: *const c_char) {
     // SAFETY: the caller's duty.
     quiet((), || unsafe {
-        let url = string(url, "register")?.to_string_lossy().into_owned();
+        let url = string(url, "register")?.to_owned();
         exclusive(options)?.register = Some(url).filter(|url| !url.is_empty());
         Ok(())
     });

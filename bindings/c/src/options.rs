@@ -9,6 +9,7 @@ use crate::snapshot::leveldb_snapshot_t;
 use forebay::process::Owned;
 use forebay::{DirectoryOptions, IterOptions, NodeAddress, Options, Snapshot};
 use libc::{c_char, c_int, size_t};
+use std::ffi::CString;
 use std::sync::Arc;
 
 /// Options of opening a database.
@@ -23,7 +24,7 @@ pub struct leveldb_options_t {
     /// The number of copies in memory; `None` for that of the database, or one for a new database.
     pub(crate) copies: Option<usize>,
     /// Where it is stored who holds the copies; `None` for the memory nodes.
-    pub(crate) register: Option<String>,
+    pub(crate) register: Option<CString>,
     /// Why these options open nothing.
     pub(crate) refused: Option<Failure>,
 }

@@ -485,6 +485,10 @@ static void copies_that_are_there(const char *addresses) {
     forebay_options_set_copies(options, 2);
     CHECK(open_with(options) == NULL);
     CHECK_ERROR(error, "has one copy in memory");
+    options = leveldb_options_create();
+    forebay_options_set_register(options, "no text: \xff");
+    CHECK(open_with(options) == NULL);
+    CHECK_ERROR(error, "Invalid argument: the register is no text");
     if (addresses == NULL) {
         return;
     }
