@@ -180,7 +180,7 @@ pub unsafe extern "C" fn leveldb_delete(
     }
 }
 
-/// Writes a batch, all of which becomes visible at once.
+/// Writes a batch, all of which becomes visible at once. An empty batch with sync syncs what was written before.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -195,8 +195,12 @@ pub unsafe extern "C" fn leveldb_write(
     unsafe {
         failing(errptr, (), || {
             let (store, default) = (shared(db)?.store()?, leveldb_writeoptions_t::default());
-            let options = store.write_options(or_default(options, &default).sync);
-            Ok(store.write_with(shared(batch)?.writes()?, &options)?)
+            let (sync, writes) = (or_default(options, &default).sync, shared(batch)?.writes()?);
+            match sync && writes.is_empty() {
+                // Nothing is to be written, but LevelDB syncs all the same.
+                true => Ok(store.sync()?),
+                false => Ok(store.write_with(writes, &store.write_options(sync))?),
+            }
         });
     }
 }

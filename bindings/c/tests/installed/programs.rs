@@ -70,7 +70,7 @@ fn a_program_that_ends_without_closing() {
     let _ = std::fs::remove_dir_all(&database);
     for how in [How::Shared, How::Static, How::Sanitized] {
         let program = installed.compile("exit.c", how);
-        for end in ["returns", "closes", "thread", "found", "child"] {
+        for end in ["returns", "closes", "thread", "found", "child", "synced"] {
             for what in [end, "check"] {
                 let mut program = Command::new(&program);
                 run(program.args([database.as_os_str(), what.as_ref()]).env("ASAN_OPTIONS", "detect_leaks=0"));

@@ -56,6 +56,17 @@ static void found(void *state, const char *value, size_t length) {
     exit(0);
 }
 
+/* Writes an empty batch with sync. */
+static void sync_all(void) {
+    leveldb_writeoptions_t *synced = leveldb_writeoptions_create();
+    leveldb_writebatch_t *empty = leveldb_writebatch_create();
+    leveldb_writeoptions_set_sync(synced, 1);
+    leveldb_write(db, synced, empty, &error);
+    CHECK_NO_ERROR(error);
+    leveldb_writebatch_destroy(empty);
+    leveldb_writeoptions_destroy(synced);
+}
+
 /* Registered before the library's own handler, so it runs after that one. */
 static void closes(void) {
     leveldb_put(db, NULL, "0", 1, "again", 5, &error);
@@ -92,6 +103,9 @@ int main(int argc, char **argv) {
         pthread_join(thread, NULL);
     } else if (strcmp(how, "found") == 0) {
         forebay_get(db, NULL, "0", 1, found, NULL, &error);
+    } else if (strcmp(how, "synced") == 0) {
+        sync_all();
+        _exit(0);
     } else if (strcmp(how, "child") == 0) {
         int status = -1;
         const pid_t child = fork();
