@@ -66,8 +66,8 @@ impl Store {
     /// fails, and of the last few milliseconds if the process is killed: see [`DirectoryOptions`].
     ///
     /// # Errors
-    /// `Invalid` for a URL; `Busy` while a process has the database open, unless it is to be taken over; `Corrupt` when
-    /// durable data is damaged; `Io` and other errors of the directory.
+    /// `Invalid` for a URL, and for a path that is not UTF-8; `Busy` while a process has the database open, unless it is to
+    /// be taken over; `Corrupt` when durable data is damaged; `Io` and other errors of the directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_found(path, None, None, DirectoryOptions::default())
     }
