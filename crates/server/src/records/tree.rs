@@ -151,21 +151,22 @@ impl TreeRecords {
         self.with(|client| client.get(key))
     }
 
-    /// The values of several keys, in few round trips.
+    /// The values of the first keys, in few round trips: as many as have at most `budget_bytes`, and at least one. Values
+    /// of unfinished batches, which this process holds anyway, do not count.
     ///
     /// # Errors
     /// Those of the tree.
-    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    pub fn multi_get(&self, keys: &[&[u8]], budget_bytes: usize) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let states: Vec<_> = keys.iter().map(|key| self.unfinished.state(key)).collect();
         let is_in_tree = |(key, state): &(&&[u8], &Option<_>)| state.is_none() && key.len() <= MAX_KEY_BYTES;
         let wanted: Vec<&[u8]> = keys.iter().zip(&states).filter(is_in_tree).map(|(key, _)| *key).collect();
-        let mut found = self.with(|client| client.multi_get(&wanted))?.into_iter();
+        let mut found = self.with(|client| client.multi_get_within(&wanted, budget_bytes))?.into_iter();
         let value = |(key, state): (&&[u8], Option<Option<Vec<u8>>>)| match state {
-            Some(state) => state,
-            None if key.len() > MAX_KEY_BYTES => None,
-            None => found.next().flatten(),
+            Some(state) => Some(state),
+            None if key.len() > MAX_KEY_BYTES => Some(None),
+            None => found.next(),
         };
-        Ok(keys.iter().zip(states).map(value).collect())
+        Ok(keys.iter().zip(states).map_while(value).collect())
     }
 
     /// Writes changes. The caller has their keys locked, and sees all of them or, after an error, none, unless the
