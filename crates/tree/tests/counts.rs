@@ -212,6 +212,18 @@ fn a_scan_reads_long_values_by_and_by() {
     };
     assert_eq!(client.scan_with(Range::all(), visit).unwrap(), 20);
     assert!(before[19] - before[0] >= 10, "{before:?}");
+    // Values behind the end of a scan are not read, wherever it ends.
+    for (backward, count) in [(false, 1), (true, 1), (false, 9), (true, 20)] {
+        let mut found = 0;
+        let cost = counted(&mut client, |client| {
+            let visit = |_: &[u8], _: &[u8]| {
+                found += 1;
+                found < count
+            };
+            assert_eq!(client.scan_while(Range { backward, ..Range::all() }, visit).unwrap(), count);
+        });
+        assert!(cost.bytes_read <= ((count + 7) * 600_000 + 100_000) as u64, "{count}: {cost:?}");
+    }
 }
 
 /// A block that is used again was pushed and popped with 61 others: 5 round trips for all of them.
