@@ -278,6 +278,26 @@ fn a_scan_finds_all_of_a_batch_that_is_finished_meanwhile() {
 }
 
 #[test]
+fn a_page_of_long_values_is_short() {
+    let Records::Tree(records) = on_tree(256 << 20) else { panic!("no tree") };
+    let value = vec![7; 1 << 20];
+    (0..20_u8).for_each(|number| records.write(&changes(&[Change::Put(&[9, number], &value)])).unwrap());
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut cursor = records.cursor(&[9], &[10], direction);
+        let mut count = 0;
+        cursor.step().unwrap();
+        while cursor.entry().is_some_and(|(_, found)| found == value) {
+            assert!(cursor.page.len() < 4, "{} records", cursor.page.len());
+            count += 1;
+            cursor.step().unwrap();
+        }
+        assert_eq!(count, 20);
+    }
+    records.write(&changes(&[Change::DeleteRange(&[9], &[10])])).unwrap();
+    assert_eq!(found(&records), Model::new());
+}
+
+#[test]
 fn a_damaged_journal_is_not_applied() {
     let Records::Tree(records) = on_tree(64 << 20) else { panic!("no tree") };
     let body = changes(&[Change::Put(b"a", b"1"), Change::Put(b"b", b"2")]);
