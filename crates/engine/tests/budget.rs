@@ -87,7 +87,7 @@ fn values_of_memtables_count_as_well() {
     db.flush().unwrap();
     keys.iter().step_by(2).for_each(|key| db.put(key, &[9; LENGTH]).unwrap());
     let (found, cost) = read(&db, &keys, 5 * RECORD);
-    let expected: Vec<_> = (0..5).map(|number| Some(vec![if number % 2 == 0 { 9 } else { 7 }; LENGTH])).collect();
+    let expected: Vec<_> = (0..5).map(|number| Some(vec![if number % 2 == 0 { 9_u8 } else { 7 }; LENGTH])).collect();
     assert_eq!(found, expected);
     assert!((2..=3).contains(&cost.reads), "{cost:?}");
     // Keys that memtables know to be deleted take nothing.
