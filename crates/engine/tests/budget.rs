@@ -1,9 +1,12 @@
 //! Reads of several keys within a budget of bytes.
 
+use crate::common::copied::{register, sharded, start};
 use crate::common::model::{Model, key};
+use crate::common::process::Process;
 use crate::common::{Cluster, small_options};
 use forebay_engine::{Db, Delegation, Durability, Options, ShardBounds, Storage, StorageOptions, Syncing};
 use forebay_env::Random;
+use forebay_env::thread::set_turn;
 use forebay_fabric::Counts;
 use forebay_storage::MemoryObjects;
 use std::sync::Arc;
@@ -157,5 +160,36 @@ fn a_prefix_is_right_wherever_its_values_are() {
             check(&db, &model, &keys[..count], budget, &format!("seed {seed}"));
         }
         db.close().unwrap();
+    }
+}
+
+/// Shards are read one by one then.
+#[test]
+fn a_prefix_is_right_although_a_copy_is_damaged() {
+    let (nodes, register) = (start(2), register());
+    let process = Process::start(&nodes);
+    let usual = sharded(&register, 2);
+    let db = process.open(Options { background_threads: 0, settle_after: None, write_buffer_bytes: 1 << 20, ..usual });
+    let keys: Vec<_> = (0..40).map(|number| key(50 * number)).collect();
+    let model: Model = keys.iter().map(|key| (key.clone(), vec![7; LENGTH])).collect();
+    model.iter().for_each(|(key, value)| db.put(key, value).unwrap());
+    db.flush().unwrap();
+    let mut damaged = 0;
+    for extent in 0.. {
+        let bytes = nodes[0].bytes_of(extent);
+        if bytes.is_empty() {
+            break;
+        }
+        for (at, _) in bytes.chunks(LENGTH / 2).enumerate().filter(|(_, part)| part.iter().all(|byte| *byte == 7)) {
+            nodes[0].rot(extent, at * LENGTH / 2, 1);
+            damaged += 1;
+        }
+    }
+    assert!(damaged >= keys.len());
+    for turn in 0..2 {
+        set_turn(turn);
+        for budget in [0, 3 * RECORD, 20 * RECORD, usize::MAX] {
+            check(&db, &model, &keys, budget, &format!("turn {turn}"));
+        }
     }
 }
