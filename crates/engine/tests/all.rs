@@ -4,6 +4,7 @@ mod behaviour;
 mod benchmark;
 mod between_syncs;
 mod bit_flips;
+mod budget;
 mod checkpoint;
 mod common;
 mod conditional;

@@ -342,6 +342,11 @@ impl Run {
         let one_by_one: Vec<_> = keys.iter().map(|key| self.db.get(key).unwrap()).collect();
         assert_eq!(one_by_one, of(&self.model));
         assert_eq!(self.db.multi_get(&keys).unwrap(), of(&self.model));
+        for budget in [0, 30] {
+            let found = self.db.multi_get_within(&keys, budget).unwrap();
+            assert!(!found.is_empty() && found[..] == of(&self.model)[..found.len()], "{found:?}");
+            assert!(found.len() == 1 || found.iter().flatten().map(Vec::len).sum::<usize>() <= budget, "{found:?}");
+        }
         for (snapshot, model) in &self.snapshots {
             assert_eq!(self.db.multi_get_at(&keys, snapshot).unwrap(), of(model));
             let mut iterator = self.db.iter_at(snapshot).unwrap();

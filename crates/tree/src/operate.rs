@@ -14,7 +14,7 @@
 use crate::class::{Block, Class};
 use crate::freeze::LeafBefore;
 use crate::key::{Key, MAX_KEY_BYTES};
-use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
+use crate::layout::{Bucket, Control, Found, block_image, block_length, bucket_offset_of, decode_block};
 use crate::planted::{Bug, planted};
 use crate::word::{Address, Child, Value, ValueWord};
 use crate::{Error, TreeClient};
@@ -142,15 +142,37 @@ impl TreeClient {
     /// # Errors
     /// As [`TreeClient::get`].
     pub fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.multi_get_within(keys, usize::MAX)
+    }
+
+    /// Returns the values of the first keys: of as many as have values of at most `budget_bytes` together, and at least
+    /// of the first key. A value that is in its slot does not count. Of other values, some more are read only up to
+    /// where they say how long they are.
+    ///
+    /// # Errors
+    /// As [`TreeClient::get`].
+    pub fn multi_get_within(&mut self, keys: &[&[u8]], budget_bytes: usize) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let keys = keys.iter().map(|key| checked(key)).collect::<Result<Vec<_>, _>>()?;
         let mut values = Vec::with_capacity(keys.len());
+        let mut left = budget_bytes;
         for keys in keys.chunks(KEYS_AT_ONCE) {
-            self.reading(|client| client.look_up_all(keys, &mut values))?;
+            let before = values.len();
+            left = self.reading(|client| client.look_up_all(keys, left, &mut values))?;
+            if values.len() - before < keys.len() {
+                break;
+            }
         }
         Ok(values)
     }
 
-    fn look_up_all(&mut self, keys: &[Key<'_>], values: &mut Vec<Option<Vec<u8>>>) -> Result<(), Error> {
+    /// Adds the values of the first keys, as many as the budget allows, but at least one if there was none. Returns what
+    /// is left of the budget.
+    fn look_up_all(
+        &mut self,
+        keys: &[Key<'_>],
+        budget_bytes: usize,
+        values: &mut Vec<Option<Vec<u8>>>,
+    ) -> Result<usize, Error> {
         let mut posted = Vec::with_capacity(keys.len());
         let known = self.tree().cache_read().leaves(keys);
         for (key, known) in keys.iter().zip(known) {
@@ -183,7 +205,21 @@ impl TreeClient {
             };
             values.push(is_there.then_some(value));
         }
-        let read = self.read_blocks(&blocks.iter().map(|&(_, at)| at).collect::<Vec<_>>())?;
+        let mut places: Vec<_> = blocks.iter().map(|&(_, at)| at).collect();
+        let mut read = self.read_first(&places)?;
+        let mut left = budget_bytes;
+        for (number, (&(index, _), bytes)) in blocks.iter().zip(&read).enumerate() {
+            let rest = left.checked_sub(block_length(bytes)?);
+            if rest.is_none() && first + index > 0 {
+                values.truncate(first + index);
+                apart.retain(|&other| other < index);
+                places.truncate(number);
+                read.truncate(number);
+                break;
+            }
+            left = rest.unwrap_or(0);
+        }
+        self.read_rest(&mut read, &places, block_length)?;
         for ((index, _), block) in blocks.into_iter().zip(read) {
             let (found, value) = decode_block(&block)?;
             let Some(key) = keys.get(index) else { continue };
@@ -194,15 +230,22 @@ impl TreeClient {
                 *place = Some(value.to_vec());
             }
         }
+        apart.sort_unstable();
         for index in apart {
             let mut value = Vec::new();
             if let (Some(key), Some(place)) = (keys.get(index), values.get_mut(first + index))
                 && self.look_up(key, &mut value)?
             {
+                let rest = left.checked_sub(value.len());
+                if rest.is_none() && first + index > 0 {
+                    values.truncate(first + index);
+                    break;
+                }
+                left = rest.unwrap_or(0);
                 *place = Some(value);
             }
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Sets the value of a key. Returns whether the key had one.

@@ -113,6 +113,22 @@ impl TreeClient {
     /// # Errors
     /// [`Error`].
     pub fn scan_with(&mut self, range: Range<'_>, mut visit: impl FnMut(&[u8], &[u8])) -> Result<usize, Error> {
+        self.scan_while(range, |key, value| {
+            visit(key, value);
+            true
+        })
+    }
+
+    /// Calls `visit` with each entry of a range, in order, until it returns false. Returns how many entries it got. A few
+    /// long values are read at a time.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn scan_while(
+        &mut self,
+        range: Range<'_>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<usize, Error> {
         let mut position = match (range.backward, range.from, range.to) {
             (false, Bound::Included(key) | Bound::Excluded(key), _) => Some(Position::At(key.to_vec())),
             (false, Bound::Unbounded, _) => Some(Position::At(Vec::new())),
@@ -141,7 +157,7 @@ impl TreeClient {
         range: &Range<'_>,
         at: Position,
         (count, attempt): (&mut usize, &mut u32),
-        visit: &mut impl FnMut(&[u8], &[u8]),
+        visit: &mut impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<Position>, Error> {
         let wanted = range.limit - *count;
         let leaves = self.read_leaves(range, &at, wanted)?;
@@ -182,9 +198,7 @@ impl TreeClient {
                 hits.reverse();
             }
             hits.truncate(range.limit - *count);
-            *count += hits.len();
-            self.deliver(hits, visit)?;
-            if *count >= range.limit {
+            if !self.deliver(hits, count, visit)? || *count >= range.limit {
                 return Ok(None);
             }
             *attempt = 0;
@@ -331,8 +345,14 @@ impl TreeClient {
             .map(|(_, slot)| slot)
     }
 
-    /// Reads the values that are not in their words, long ones a few at a time, and calls `visit` with all.
-    fn deliver(&mut self, hits: Vec<Hit>, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
+    /// Reads the values that are not in their words, long ones a few at a time, and calls `visit` with all, until it
+    /// returns false. Counts the calls. Returns what the last one returned.
+    fn deliver(
+        &mut self,
+        hits: Vec<Hit>,
+        count: &mut usize,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, Error> {
         let at = |hit: &Hit| match hit.value.value() {
             Some(Value::Block(at) | Value::Record(at)) => Some(at),
             _ => None,
@@ -343,18 +363,22 @@ impl TreeClient {
         let mut value = Vec::new();
         for hit in hits {
             value.clear();
-            if self.decode_small(hit.value, &mut value) {
-                visit(&hit.key, &value);
-                continue;
+            let goes_on = if self.decode_small(hit.value, &mut value) {
+                visit(&hit.key, &value)
+            } else {
+                if next == whole {
+                    whole = self.read_run(&mut read, &blocks, next)?;
+                }
+                let block = read.get_mut(next).map(std::mem::take).unwrap_or_default();
+                next += 1;
+                visit(&hit.key, decode_block(&block)?.1)
+            };
+            *count += 1;
+            if !goes_on {
+                return Ok(false);
             }
-            if next == whole {
-                whole = self.read_run(&mut read, &blocks, next)?;
-            }
-            let block = read.get_mut(next).map(std::mem::take).unwrap_or_default();
-            visit(&hit.key, decode_block(&block)?.1);
-            next += 1;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads the rest of some blocks whose first bytes were read, from one on. Returns where the next ones begin.
@@ -406,7 +430,7 @@ mod tests {
         client.write_words(0, header, &[0]).unwrap();
         let mut count = 0;
         let mut scan = |attempt: &mut u32| {
-            let visit = &mut |_: &[u8], _: &[u8]| {};
+            let visit = &mut |_: &[u8], _: &[u8]| true;
             client.scan_batch(&Range::all(), Position::At(Vec::new()), (&mut count, attempt), visit)
         };
         let mut attempt = 0;

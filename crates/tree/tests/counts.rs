@@ -161,6 +161,36 @@ fn long_values_are_read_by_those_who_want_them() {
     assert!(scan.bytes_read <= 2 * LENGTH as u64 + 20_000);
 }
 
+#[test]
+fn values_beyond_a_budget_are_not_read() {
+    const LENGTH: usize = 40_000;
+    let nodes = Nodes::start(1, 256 << 20);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    let long = vec![7; LENGTH];
+    for number in 0..100 {
+        assert!(client.insert(&word(number), &long).unwrap());
+        assert!(client.insert(&word(100 + number), b"short").unwrap());
+    }
+    let keys: Vec<[u8; 8]> = (0..200).map(word).collect();
+    let mut keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let all = client.multi_get(&keys).unwrap();
+    assert!(all[..100].iter().all(|value| value.as_ref() == Some(&long)));
+    assert!(all[100..].iter().all(|value| value.as_deref() == Some(b"short")));
+    for (budget, count) in [(usize::MAX, 200), (10 * (LENGTH + 100), 10), (3 * LENGTH, 2), (LENGTH - 1, 1), (0, 1)] {
+        let cost = counted(&mut client, |client| {
+            assert!(client.multi_get_within(&keys, budget).unwrap() == all[..count], "{budget}");
+        });
+        // The buckets and the first bytes of all blocks, and whole blocks within the budget.
+        let most = 200 * 1024 + count.min(100) * (LENGTH + 100);
+        assert!(cost.bytes_read <= most as u64, "{budget}: {cost:?}");
+    }
+    // Short values, which are in their slots, do not count.
+    keys.reverse();
+    let found = client.multi_get_within(&keys, 0).unwrap();
+    assert_eq!(found, vec![Some(b"short".to_vec()); 100]);
+    assert_eq!(client.multi_get_within(&keys, 5 * (LENGTH + 100)).unwrap().len(), 105);
+}
+
 /// A scan holds a few long values at a time.
 #[test]
 fn a_scan_reads_long_values_by_and_by() {
@@ -182,6 +212,18 @@ fn a_scan_reads_long_values_by_and_by() {
     };
     assert_eq!(client.scan_with(Range::all(), visit).unwrap(), 20);
     assert!(before[19] - before[0] >= 10, "{before:?}");
+    // Values behind the end of a scan are not read, wherever it ends.
+    for (backward, count) in [(false, 1), (true, 1), (false, 9), (true, 20)] {
+        let mut found = 0;
+        let cost = counted(&mut client, |client| {
+            let visit = |_: &[u8], _: &[u8]| {
+                found += 1;
+                found < count
+            };
+            assert_eq!(client.scan_while(Range { backward, ..Range::all() }, visit).unwrap(), count);
+        });
+        assert!(cost.bytes_read <= ((count + 7) * 600_000 + 100_000) as u64, "{count}: {cost:?}");
+    }
 }
 
 /// A block that is used again was pushed and popped with 61 others: 5 round trips for all of them.

@@ -12,7 +12,7 @@ use crate::sharding::router::Router;
 use crate::sharding::{open, open_copied, open_stored, rebalance};
 use crate::terms::recovery::Recovery;
 use crate::terms::routing::KeyRange;
-use crate::terms::{Durability, Entry, Error, Options, Result, Stamp, Statistics, Syncing, WriteOptions};
+use crate::terms::{Durability, Error, Options, Result, Statistics, Syncing, WriteOptions};
 use crate::work::background::{Background, Idle};
 use crate::work::common::Common;
 use crate::work::scrub::{self, Scrub};
@@ -490,78 +490,6 @@ impl Db {
             (_, Some(log)) => log.check_shipped().map(|()| true),
             (_, None) => Ok(true),
         }
-    }
-
-    /// The value of `key`; `None` when it has none.
-    ///
-    /// # Errors
-    /// `Unavailable` when the memory node is gone; `Corrupt` when a checksum does not match; `Closed`.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_with(key, None, <[u8]>::to_vec)
-    }
-
-    /// The value of `key` as of a snapshot.
-    ///
-    /// # Errors
-    /// See [`Db::get`].
-    pub fn get_at(&self, key: &[u8], snapshot: &Snapshot) -> Result<Option<Vec<u8>>> {
-        self.get_with(key, Some(snapshot), <[u8]>::to_vec)
-    }
-
-    /// Passes the value of `key`, as of a snapshot or now, to `found` without copying it. `found` should be short, and
-    /// must not call the database: while it runs, it holds scarce resources that the read needs.
-    ///
-    /// # Errors
-    /// See [`Db::get`].
-    pub fn get_with<T>(
-        &self,
-        key: &[u8],
-        snapshot: Option<&Snapshot>,
-        found: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Option<T>> {
-        let moment = snapshot.map(|snapshot| snapshot.moment_of(self.router())).transpose()?;
-        self.router().get(key, moment, |_, record| found(record.value))
-    }
-
-    /// The value of `key` with its stamp and its expiry; `None` when it has none.
-    ///
-    /// # Errors
-    /// See [`Db::get`].
-    pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.entry(key, None)
-    }
-
-    /// The same as of a snapshot.
-    ///
-    /// # Errors
-    /// See [`Db::get`].
-    pub fn get_entry_at(&self, key: &[u8], snapshot: &Snapshot) -> Result<Option<Entry>> {
-        self.entry(key, Some(snapshot))
-    }
-
-    fn entry(&self, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Entry>> {
-        let moment = snapshot.map(|snapshot| snapshot.moment_of(self.router())).transpose()?;
-        self.router().get(key, moment, |shard, record| Entry {
-            value: record.value.to_vec(),
-            stamp: Stamp { shard: shard as u32, sequence: record.tag.sequence() },
-            expiry_ms: record.expiry_ms,
-        })
-    }
-
-    /// The values of `keys`, all as of the same moment, in few round trips.
-    ///
-    /// # Errors
-    /// See [`Db::get`].
-    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.router().multi_get(keys, None)
-    }
-
-    /// The values of `keys` as of a snapshot.
-    ///
-    /// # Errors
-    /// See [`Db::get`].
-    pub fn multi_get_at(&self, keys: &[&[u8]], snapshot: &Snapshot) -> Result<Vec<Option<Vec<u8>>>> {
-        self.router().multi_get(keys, Some(snapshot.moment_of(self.router())?))
     }
 
     /// Pins the present moment.

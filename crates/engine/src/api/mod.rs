@@ -12,6 +12,7 @@ mod health;
 pub(crate) mod keyspace;
 pub(crate) mod keyspaces;
 pub(crate) mod property;
+mod reads;
 pub(crate) mod requests;
 pub(crate) mod snapshot;
 pub(crate) mod statistics;

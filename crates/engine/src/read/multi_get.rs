@@ -7,6 +7,10 @@
 //!   ring all doorbells, then wait for all  one round of round trips, whatever the number of keys
 //!   again with what is left                keys whose candidate was another key's record
 //! ```
+//!
+//! A call has a budget of bytes, and answers as many of the first keys as have values within it, but at least one
+//! ([`Answers::cut`]). The length of a record is known before the record is read: from the memtable, or from the index.
+//! So no record is read that does not fit (`docs/decisions/0091`). The length of a merged value is known once it is made.
 
 use crate::read::found::Found;
 use crate::read::get::{in_memtable, memtables_to_ask, post, verified};
@@ -66,8 +70,9 @@ fn node(at: &Remote) -> usize {
 }
 
 /// A search for a key's record in the tables.
-struct Search<'a, T> {
-    value: &'a mut T,
+struct Search<'a> {
+    /// Position of the key.
+    key: usize,
     probe: Probe<'a>,
     next: Option<Step<'a>>,
     /// First the index of the source that holds the key; later the index of the line to its memory node.
@@ -83,8 +88,51 @@ struct Line<'a> {
     failure: Option<Error>,
 }
 
-/// Returns the values of `keys`, at a time that is not before the sources' views. The key at position `i` comes from
-/// the source `source_of(i)`.
+/// What was found for the keys of a call that are answered: all keys at first, fewer when a budget is exceeded.
+struct Answers<'t, T, F> {
+    values: Vec<T>,
+    /// For each key, the bytes of what was found, or else of the record that is read next. Zero while they are unknown.
+    bytes: Vec<usize>,
+    budget_bytes: usize,
+    take: &'t F,
+}
+
+impl<'t, T, F: Fn(Found<'_>) -> T> Answers<'t, T, F> {
+    fn new(keys: usize, budget_bytes: usize, take: &'t F) -> Self {
+        let values = (0..keys).map(|_| take(Found::NOTHING)).collect();
+        Self { values, bytes: vec![0; keys], budget_bytes, take }
+    }
+
+    /// Notes how many bytes a key takes.
+    fn expect(&mut self, key: usize, bytes: usize) {
+        if let Some(known) = self.bytes.get_mut(key) {
+            *known = bytes;
+        }
+    }
+
+    fn set(&mut self, key: usize, found: Found<'_>) {
+        if let Some(value) = self.values.get_mut(key) {
+            *value = (self.take)(found);
+        }
+    }
+
+    /// Leaves out the first key that exceeds the budget and all keys behind it, but not the first key. Searches for
+    /// keys that are left out end.
+    fn cut(&mut self, searches: &mut Vec<Search<'_>>) {
+        let mut left = Some(self.budget_bytes);
+        let fits = |bytes: &&usize| {
+            left = left.and_then(|left| left.checked_sub(**bytes));
+            left.is_some()
+        };
+        let count = self.bytes.iter().take_while(fits).count().max(1);
+        self.values.truncate(count);
+        self.bytes.truncate(count);
+        searches.retain(|search| search.key < count);
+    }
+}
+
+/// Returns the values of the first of `keys`: as many as take at most `budget_bytes`, and at least one. They are as of
+/// a time that is not before the sources' views. The key at position `i` comes from the source `source_of(i)`.
 ///
 /// # Errors
 /// See [`crate::Db::get`].
@@ -92,19 +140,31 @@ pub(crate) fn values(
     sources: &[Source<'_>],
     keys: &[&[u8]],
     source_of: impl Fn(usize) -> usize,
+    budget_bytes: usize,
     time: ReadTime<'_>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
     let take = |found: Found<'_>| (found.merges(), found.with_value(time).map(|record| record.value.to_vec()));
-    let found = fetch(sources, keys, &source_of, &take)?;
-    let value = |(at, (merges, value))| match (keys.get(at), sources.get(source_of(at))) {
-        (Some(key), Some(source)) if merges => source.merged(key, time),
-        _ => Ok(value),
-    };
-    found.into_iter().enumerate().map(value).collect()
+    let found = fetch(sources, keys, &source_of, budget_bytes, &take)?;
+    let mut values = Vec::with_capacity(found.len());
+    let mut left = budget_bytes;
+    for (at, (merges, value)) in found.into_iter().enumerate() {
+        let value = match (keys.get(at), sources.get(source_of(at))) {
+            (Some(key), Some(source)) if merges => source.merged(key, time)?,
+            _ => value,
+        };
+        // The length of a merged value was not known before.
+        let rest = left.checked_sub(value.as_ref().map_or(0, Vec::len));
+        if rest.is_none() && at > 0 {
+            break;
+        }
+        left = rest.unwrap_or(0);
+        values.push(value);
+    }
+    Ok(values)
 }
 
-/// Applies `take` to what is found for each of `keys`, and returns the results. The key at position `i` comes from the
-/// source `source_of(i)`.
+/// Applies `take` to what is found for each of the first of `keys`, and returns the results. How many keys these are
+/// depends on the budget, see [`values`]. The key at position `i` comes from the source `source_of(i)`.
 ///
 /// # Errors
 /// See [`crate::Db::get`].
@@ -112,16 +172,17 @@ pub(crate) fn fetch<T>(
     sources: &[Source<'_>],
     keys: &[&[u8]],
     source_of: impl Fn(usize) -> usize,
+    budget_bytes: usize,
     take: &impl Fn(Found<'_>) -> T,
 ) -> Result<Vec<T>> {
     if let [source] = sources {
-        return fetch_from(source, keys, take);
+        return fetch_from(source, keys, budget_bytes, take);
     }
     loop {
         let are_several = sources.iter().any(|source| source.tree.remote.are_several());
         let several = sources.iter().filter(|_| are_several);
         let members: Vec<_> = several.map(|source| source.tree.remote.reader()).collect();
-        match try_fetch(sources, &members, keys, &source_of, take) {
+        match try_fetch(sources, &members, keys, &source_of, budget_bytes, take) {
             // It is unknown which source has a damaged or missing copy, so each source is read on its own.
             Err(error) if are_several && (error.kind() == ErrorKind::Corrupt || error.is_not_held()) => break,
             // Try again: other members are read now.
@@ -130,21 +191,30 @@ pub(crate) fn fetch<T>(
         }
     }
     let mut found: Vec<_> = keys.iter().map(|_| None).collect();
+    let mut answered = keys.len();
     for (number, source) in sources.iter().enumerate() {
         let own = keys.iter().enumerate().filter(|(at, _)| source_of(*at) == number);
         let (places, own): (Vec<_>, Vec<&[u8]>) = own.unzip();
-        for (at, value) in places.into_iter().zip(fetch_from(source, &own, take)?) {
+        let values = fetch_from(source, &own, budget_bytes / sources.len(), take)?;
+        answered = places.get(values.len()).map_or(answered, |&left_out| answered.min(left_out));
+        for (at, value) in places.into_iter().zip(values) {
             if let Some(place) = found.get_mut(at) {
                 *place = Some(value);
             }
         }
     }
+    found.truncate(answered);
     Ok(found.into_iter().map(|found| found.unwrap_or_else(|| take(Found::NOTHING))).collect())
 }
 
 /// Does the same for keys that all come from one source.
-fn fetch_from<T>(source: &Source<'_>, keys: &[&[u8]], take: &impl Fn(Found<'_>) -> T) -> Result<Vec<T>> {
-    let read = |at| try_fetch(std::slice::from_ref(source), &[at], keys, &|_| 0, take);
+fn fetch_from<T>(
+    source: &Source<'_>,
+    keys: &[&[u8]],
+    budget_bytes: usize,
+    take: &impl Fn(Found<'_>) -> T,
+) -> Result<Vec<T>> {
+    let read = |at| try_fetch(std::slice::from_ref(source), &[at], keys, &|_| 0, budget_bytes, take);
     source.tree.wherever(read)
 }
 
@@ -177,34 +247,42 @@ fn try_fetch<T>(
     members: &[&Arc<Remote>],
     keys: &[&[u8]],
     source_of: &impl Fn(usize) -> usize,
+    budget_bytes: usize,
     take: &impl Fn(Found<'_>) -> T,
 ) -> Result<Vec<T>> {
-    let mut values: Vec<T> = keys.iter().map(|_| take(Found::NOTHING)).collect();
+    let mut answers = Answers::new(keys.len(), budget_bytes, take);
     let mut searches = Vec::with_capacity(keys.len());
     let found = search_memtables(sources, keys, source_of)?;
-    for ((at, (&key, found)), value) in keys.iter().zip(found).enumerate().zip(&mut values) {
-        let line = source_of(at);
+    for (key, found) in found.iter().enumerate() {
+        answers.expect(key, found.and_then(|found| found.record).map_or(0, |record| record.value.len()));
+    }
+    answers.cut(&mut searches);
+    for (number, (&key, found)) in keys.iter().zip(found).enumerate().take(answers.values.len()) {
+        let line = source_of(number);
         let Some(source) = sources.get(line) else { continue };
         if let Some(found) = found {
-            *value = take(found);
+            answers.set(number, found);
             continue;
         }
         let at = members.get(line).copied().unwrap_or_else(|| source.tree.remote.pinned());
         let mut probe = Probe::new(at, &source.tree.learnt, &source.view.version, key, source.number);
         probe.approach();
-        searches.push(Search { value, probe, next: None, line });
+        searches.push(Search { key: number, probe, next: None, line });
     }
     // Loads of different searches overlap, while the loads of one search wait for each other.
     searches.retain(|search| search.probe.approach_entries());
-    searches.retain_mut(|search| search.goes_on(take));
+    searches.retain_mut(|search| search.goes_on(&mut answers));
+    answers.cut(&mut searches);
     let mut lines = open_lines(sources, &mut searches)?;
     while !searches.is_empty() {
-        look_up(&mut lines, &mut searches, take)?;
-        round(&mut lines, &mut searches, take)?;
+        look_up(&mut lines, &mut searches, &mut answers)?;
+        round(&mut lines, &mut searches, &mut answers)?;
     }
     drop(lines);
     sources.iter().try_for_each(|source| source.tree.check_open())?;
-    Ok(values)
+    // Records may have come with answers of a memory node.
+    answers.cut(&mut searches);
+    Ok(answers.values)
 }
 
 /// A key that is looked for in memtables.
@@ -250,7 +328,7 @@ fn search_memtables<'s>(
 
 /// Opens a line to each memory node that is needed, always in the same order, so a thread that waits for an endpoint of
 /// one node holds none of a later node.
-fn open_lines<'a, T>(sources: &'a [Source<'_>], searches: &mut [Search<'a, T>]) -> Result<Vec<Line<'a>>> {
+fn open_lines<'a>(sources: &'a [Source<'_>], searches: &mut [Search<'a>]) -> Result<Vec<Line<'a>>> {
     let mut needed: Vec<(&'a Tree, &'a Remote)> = Vec::new();
     for search in &*searches {
         let at = search.probe.at();
@@ -271,37 +349,47 @@ fn open_lines<'a, T>(sources: &'a [Source<'_>], searches: &mut [Search<'a, T>]) 
     needed.into_iter().map(open).collect()
 }
 
-impl<T> Search<'_, T> {
+impl Search<'_> {
     /// Goes to the next step. Returns whether there is one.
-    fn goes_on(&mut self, take: &impl Fn(Found<'_>) -> T) -> bool {
+    fn goes_on<T, F: Fn(Found<'_>) -> T>(&mut self, answers: &mut Answers<'_, T, F>) -> bool {
         self.next = self.probe.next();
+        let bytes = match self.next {
+            Some(Step::Record(_, candidate)) => candidate.read_length as usize,
+            _ => 0,
+        };
+        answers.expect(self.key, bytes);
         if self.next.is_none() && self.probe.hidden().is_some() {
-            *self.value = take(Found { record: None, hidden: self.probe.hidden() });
+            answers.set(self.key, Found { record: None, hidden: self.probe.hidden() });
         }
         self.next.is_some()
     }
 
     /// Takes the record that came with an answer, if there is one. Returns whether there is none, so that the search
     /// continues.
-    fn take_delivered(&mut self, take: &impl Fn(Found<'_>) -> T) -> Result<bool> {
+    fn take_delivered<T, F: Fn(Found<'_>) -> T>(&mut self, answers: &mut Answers<'_, T, F>) -> Result<bool> {
         let Some(bytes) = self.probe.take_delivered() else { return Ok(true) };
-        *self.value = take(Found { record: Some(Record::decode(&bytes)?), hidden: self.probe.hidden() });
+        answers.expect(self.key, bytes.len());
+        answers.set(self.key, Found { record: Some(Record::decode(&bytes)?), hidden: self.probe.hidden() });
         Ok(false)
     }
 }
 
 /// Looks up entries whose point index is not held, until no search waits for one.
-fn look_up<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &impl Fn(Found<'_>) -> T) -> Result<()> {
+fn look_up<T, F: Fn(Found<'_>) -> T>(
+    lines: &mut [Line<'_>],
+    searches: &mut Vec<Search<'_>>,
+    answers: &mut Answers<'_, T, F>,
+) -> Result<()> {
     while searches.iter().any(|search| matches!(search.next, Some(Step::Index))) {
         for (at, line) in lines.iter_mut().enumerate() {
             let of_line = searches.iter_mut().filter(|search| search.line == at);
             let mut waiting: Vec<_> = of_line.map(|search| &mut search.probe).filter(|probe| probe.waits()).collect();
             line.tree.look_up(line.at, &mut line.endpoint, &mut waiting)?;
         }
-        searches.retain_mut(|search| !matches!(search.next, Some(Step::Index)) || search.goes_on(take));
+        searches.retain_mut(|search| !matches!(search.next, Some(Step::Index)) || search.goes_on(answers));
     }
     let mut failure = None;
-    searches.retain_mut(|search| match search.take_delivered(take) {
+    searches.retain_mut(|search| match search.take_delivered(answers) {
         Ok(goes_on) => goes_on,
         Err(error) => {
             failure.get_or_insert(error);
@@ -311,8 +399,13 @@ fn look_up<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &
     failure.map_or(Ok(()), Err)
 }
 
-/// Reads the next candidate of each search, and keeps the searches that continue.
-fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &impl Fn(Found<'_>) -> T) -> Result<()> {
+/// Reads the next candidate of each search, as far as the budget goes, and keeps the searches that continue.
+fn round<T, F: Fn(Found<'_>) -> T>(
+    lines: &mut [Line<'_>],
+    searches: &mut Vec<Search<'_>>,
+    answers: &mut Answers<'_, T, F>,
+) -> Result<()> {
+    answers.cut(searches);
     let mut posted = Vec::with_capacity(searches.len());
     for search in &*searches {
         if let Some(Step::Record(table, candidate)) = search.next {
@@ -324,7 +417,7 @@ fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &im
     posted.iter_mut().skip(1).for_each(Posted::begin);
     let mut posted = posted.into_iter();
     let mut failure = None;
-    searches.retain_mut(|search| match finish(lines, search, &mut posted, take) {
+    searches.retain_mut(|search| match finish(lines, search, &mut posted, answers) {
         Ok(goes_on) => goes_on,
         Err(error) => {
             failure.get_or_insert(error);
@@ -343,11 +436,11 @@ fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &im
 }
 
 /// Takes the record that was read for a search. Returns whether the search continues.
-fn finish<T>(
+fn finish<T, F: Fn(Found<'_>) -> T>(
     lines: &mut [Line<'_>],
-    search: &mut Search<'_, T>,
+    search: &mut Search<'_>,
     posted: &mut impl Iterator<Item = Posted>,
-    take: &impl Fn(Found<'_>) -> T,
+    answers: &mut Answers<'_, T, F>,
 ) -> Result<bool> {
     let Some(Step::Record(table, candidate)) = search.next else { return Ok(true) };
     let Some(posted) = posted.next() else { return Ok(true) };
@@ -367,12 +460,12 @@ fn finish<T>(
     let record = verified(&slot, table, candidate)?;
     let found = search.probe.accepts(table, candidate, &record);
     if found {
-        *search.value = take(Found { record: Some(record), hidden: search.probe.hidden() });
+        answers.set(search.key, Found { record: Some(record), hidden: search.probe.hidden() });
     }
     line.endpoint.release(slot);
-    Ok(!found && search.goes_on(take))
+    Ok(!found && search.goes_on(answers))
 }
 
-fn line<'l, 'a, T>(lines: &'l mut [Line<'a>], search: &Search<'_, T>) -> Result<&'l mut Line<'a>> {
+fn line<'l, 'a>(lines: &'l mut [Line<'a>], search: &Search<'_>) -> Result<&'l mut Line<'a>> {
     lines.get_mut(search.line).ok_or_else(|| Error::invalid("a search without a line to its memory node"))
 }

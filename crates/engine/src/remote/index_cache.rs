@@ -98,6 +98,10 @@ impl IndexCache {
         let mut ring = lock(&self.ring);
         *held.index.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(index));
         self.held_bytes.fetch_add(held.point_bytes, Ordering::Relaxed);
+        // The hand comes by only once the budget is used up. Until then, tables that are gone would stay in the ring.
+        if ring.len() == ring.capacity() {
+            ring.retain(|held| held.strong_count() > 0);
+        }
         ring.push_back(Arc::downgrade(held));
         // Each is visited at most twice: once with the mark of use, once without.
         for _ in 0..2 * ring.len() {
@@ -206,6 +210,15 @@ mod tests {
         drop((places, fourth, fifth));
         assert_eq!(get(&cache.held_bytes), 0);
         assert_eq!(cache.statistics(), IndexCacheStatistics { hits: 1, misses: 0, evictions: 2, loads: 0 });
+    }
+
+    #[test]
+    fn tables_that_are_gone_do_not_stay_in_the_ring() {
+        let cache = IndexCache::new(u64::MAX);
+        let kept = cache.hold(index(), 0);
+        (0..100).for_each(|_| drop(cache.hold(index(), 0)));
+        assert!(lock(&cache.ring).len() <= 8 && kept.is_held());
+        assert_eq!(get(&cache.held_bytes), index().size_bytes() as u64);
     }
 
     #[test]

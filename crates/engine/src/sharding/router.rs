@@ -435,13 +435,18 @@ impl Router {
         Ok((routing, views, time_ms))
     }
 
-    /// The values of `keys`, all at one moment or now.
-    pub(crate) fn multi_get(&self, keys: &[&[u8]], moment: Option<&Moment>) -> Result<Vec<Option<Vec<u8>>>> {
+    /// The values of the first of `keys`, as many as the budget allows, all at one moment or now.
+    pub(crate) fn multi_get(
+        &self,
+        keys: &[&[u8]],
+        moment: Option<&Moment>,
+        budget_bytes: usize,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
         // After the views were taken.
         let time_ms = || moment.map_or_else(|| self.time_ms(), |moment| moment.time_ms);
         let fetch = |sources: &[Source<'_>], source_of: &dyn Fn(usize) -> usize| {
             let time = ReadTime::At(time_ms());
-            multi_get::values(sources, keys, source_of, time)
+            multi_get::values(sources, keys, source_of, budget_bytes, time)
         };
         if let Some(only) = self.only() {
             let source = Source::of(&only.tree, moment.map(|moment| moment.number(0)))?;

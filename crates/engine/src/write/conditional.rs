@@ -69,7 +69,8 @@ impl Shard {
     /// `Conflict`; as for reads.
     pub(crate) fn look(&self, source: &Source<'_>, conditions: Conditions<'_>) -> Result<Known> {
         let keys: Vec<_> = conditions.all.iter().map(|condition| &condition.key[..]).collect();
-        let mut states = fetch(std::slice::from_ref(source), &keys, |_| 0, &|found: Found<'_>| found.state())?;
+        let state = |found: Found<'_>| found.state();
+        let mut states = fetch(std::slice::from_ref(source), &keys, |_| 0, usize::MAX, &state)?;
         for (condition, state) in conditions.all.iter().zip(&mut states) {
             if let (true, Demand::Unchanged(past)) = (state.merges, condition.demand) {
                 // A merged value changes when the value expires that its operands apply to.

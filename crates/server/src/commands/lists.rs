@@ -124,9 +124,7 @@ fn part(cx: &Context<'_, '_>, list: &Collection, from: u64, to: u64, check: Chec
             .scan(&range, Direction::Forward, |_, value| hold(Bytes::copy_from_slice(value)).map(|()| true))?;
     } else {
         let keys: Vec<Bytes> = (from..to).map(|place| element_key(cx, list, place)).collect();
-        for value in cx.keys.reads().read_many(&keys)? {
-            hold(value.ok_or_else(missing)?)?;
-        }
+        cx.keys.reads().read_many(&keys, |value| hold(value.ok_or_else(missing)?))?;
     }
     Ok(elements)
 }
@@ -378,7 +376,9 @@ fn lrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         let range = (element_key(cx, &list, from), element_key(cx, &list, to));
         return collections::reply_each(cx, &range, count, |out, _, value| out.bulk(value));
     }
-    part(cx, &list, from, to, &|_| Ok(()))?.iter().for_each(|value| cx.out.shared(value));
+    let reads = &*cx;
+    let elements = part(reads, &list, from, to, &|bytes| reads.make_room(bytes))?;
+    elements.iter().for_each(|value| cx.out.shared(value));
     Ok(())
 }
 

@@ -100,8 +100,12 @@ fn intersection(cx: &mut Context<'_, '_>, sets: &[Option<Collection>], visit: Vi
         }
         for other in others {
             let keys: Vec<Bytes> = left.iter().map(|member| layout.hashed_element(space, other.id, member)).collect();
-            let values = cx.keys.reads().read_many(&keys)?;
-            let mut is_there = values.iter().map(Option::is_some);
+            let mut are_there = Vec::with_capacity(keys.len());
+            cx.keys.reads().read_many(&keys, |value| {
+                are_there.push(value.is_some());
+                Ok(())
+            })?;
+            let mut is_there = are_there.into_iter();
             left.retain(|_| is_there.next().unwrap_or(false));
         }
         for member in &left {

@@ -356,11 +356,13 @@ impl<'s> Transaction<'s> {
     /// As [`Transaction::header`].
     pub fn are_there<'k>(&self, keys: impl Iterator<Item = (Space, &'k [u8])>) -> Outcome<Vec<bool>> {
         let places: Vec<Bytes> = keys.map(|(space, key)| self.layout().header(space, key)).collect();
-        let is_there = |stored: Option<Bytes>| {
+        let mut are_there = Vec::with_capacity(places.len());
+        self.writes.read_many(&places, |stored| {
             let header = stored.map(Header::decode).transpose()?;
-            Ok(header.is_some_and(|header| !header.is_expired(self.now_ms)))
-        };
-        self.writes.read_many(&places)?.into_iter().map(is_there).collect()
+            are_there.push(header.is_some_and(|header| !header.is_expired(self.now_ms)));
+            Ok(())
+        })?;
+        Ok(are_there)
     }
 
     /// Returns the outline of a key: its header, perhaps without the bytes if it is a string.

@@ -10,8 +10,9 @@
 //! which is kept from then on.
 //!
 //! Values that were only read are forgotten when they are many bytes, and read again when needed. Written values must
-//! stay, so the executor ends a run in time ([`Writes::written_bytes`]). The lengths of values are not known before they
-//! arrive. So keys are fetched in portions, each as long as earlier portions suggest, and no more once much is held.
+//! stay, so the executor ends a run in time ([`Writes::written_bytes`]). Keys are fetched in portions, and no more once
+//! much is held. The store ends a portion when it has many bytes (`docs/decisions/0091`). How many keys it is asked for
+//! depends on earlier portions, because it looks up all of them before it knows where the portion ends.
 
 use crate::keyspace::building::{Begun, NewElements};
 use crate::keyspace::failure::{Failure, Outcome};
@@ -31,7 +32,7 @@ const MAX_READ_BYTES: usize = 64 << 20;
 const LONG_BYTES: usize = 1 << 20;
 /// What a key costs beside its bytes and those of its value.
 const KEY_BYTES: usize = 64;
-/// A portion of keys that are fetched together should bring no more bytes than this.
+/// A portion of keys that are fetched together brings no more bytes than this, unless it is one value.
 pub const PORTION_BYTES: usize = 4 << 20;
 /// Most keys of a portion.
 const MAX_PORTION: usize = 1 << 12;
@@ -239,38 +240,43 @@ impl<'s> Writes<'s> {
             self.forget_much();
         }
         while !missing.is_empty() && self.fetched_bytes.saturating_sub(before) <= MAX_READ_BYTES {
-            self.fetch_portion(missing)?;
-            missing = self.missing(&mut keys);
+            self.fetch_portion(&mut missing)?;
+            if missing.is_empty() {
+                missing = self.missing(&mut keys);
+            }
         }
         Ok(())
     }
 
-    /// Returns the next portion of unknown keys.
+    /// Returns the next portion of unknown keys, each once.
     fn missing(&self, keys: &mut impl Iterator<Item = Bytes>) -> Vec<Bytes> {
-        keys.filter(|key| !self.is_known(key)).take(self.portion).collect()
+        let mut missing: Vec<Bytes> = keys.filter(|key| !self.is_known(key)).take(self.portion).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
     }
 
-    fn fetch_portion(&mut self, mut missing: Vec<Bytes>) -> Outcome {
+    /// Reads the first of some keys, as many as a portion holds, and takes them out.
+    fn fetch_portion(&mut self, missing: &mut Vec<Bytes>) -> Outcome {
         let before = self.fetched_bytes;
-        self.take_steps(missing.len() as u64 * LOOK_UP_STEPS)?;
-        if missing.len() > 1 {
-            missing.sort_unstable();
-            missing.dedup();
-        }
-        let values = match missing.as_slice() {
+        let asked = missing.get(..self.portion).unwrap_or(&missing[..]);
+        let wanted = asked.len();
+        self.expect_steps(wanted as u64 * LOOK_UP_STEPS)?;
+        let values = match asked {
             [key] => vec![self.store.get(key)?],
             keys => {
                 let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-                self.store.multi_get(&keys)?
+                self.store.multi_get(&keys, PORTION_BYTES)?
             }
         };
-        let count = missing.len();
-        for (key, value) in missing.into_iter().zip(values) {
+        let count = values.len();
+        self.take_steps(count as u64 * LOOK_UP_STEPS)?;
+        for (key, value) in missing.drain(..count).zip(values) {
             self.learn(key, value.map(Bytes::from));
         }
         // A few short values say little about others; long values say enough.
         let bytes = self.fetched_bytes.saturating_sub(before).max(1);
-        if bytes > PORTION_BYTES || count >= self.portion {
+        if bytes > PORTION_BYTES || count < wanted || count >= self.portion {
             let most = self.portion.saturating_mul(GROWTH).min(MAX_PORTION);
             self.portion = (count.saturating_mul(PORTION_BYTES) / bytes).clamp(1, most);
         }
@@ -316,21 +322,34 @@ impl<'s> Writes<'s> {
         Ok(self.known.get(key).and_then(|known| known.value.as_ref()))
     }
 
-    /// Returns the values of keys without keeping them, to read much.
+    /// Passes the values of keys to `visit`, in order, without keeping them, to read much. A portion of them is held at a
+    /// time.
     ///
     /// # Errors
-    /// Those of the database.
-    pub fn read_many(&self, keys: &[Bytes]) -> Outcome<Vec<Option<Bytes>>> {
+    /// Those of the database and of `visit`.
+    pub fn read_many(&self, keys: &[Bytes], mut visit: impl FnMut(Option<Bytes>) -> Outcome) -> Outcome {
         let missing: Vec<&[u8]> = keys.iter().filter(|key| !self.is_known(key)).map(|key| &key[..]).collect();
         self.take_steps(missing.len() as u64 * LOOK_UP_STEPS)?;
-        let mut found =
-            if missing.is_empty() { Vec::new().into_iter() } else { self.store.multi_get(&missing)?.into_iter() };
-        let value = |key: &Bytes| match self.known.get(key) {
-            Some(known) => known.value.clone(),
-            None if self.is_deleted(key) => None,
-            None => found.next().flatten().map(Bytes::from),
-        };
-        Ok(keys.iter().map(value).collect())
+        let (mut left, mut portion) = (&missing[..], usize::MAX);
+        let mut found = Vec::<Option<Vec<u8>>>::new().into_iter();
+        for key in keys {
+            let value = match self.known.get(key) {
+                Some(known) => known.value.clone(),
+                None if self.is_deleted(key) => None,
+                None => {
+                    if found.as_slice().is_empty() {
+                        let asked = left.get(..portion).unwrap_or(left);
+                        let values = self.store.multi_get(asked, PORTION_BYTES)?;
+                        left = left.get(values.len()..).unwrap_or_default();
+                        portion = values.len().saturating_mul(GROWTH);
+                        found = values.into_iter();
+                    }
+                    found.next().flatten().map(Bytes::from)
+                }
+            };
+            visit(value)?;
+        }
+        Ok(())
     }
 
     /// Sets a key.
@@ -572,7 +591,6 @@ mod tests {
         }
     }
 
-    /// The lengths of values are not known before they arrive.
     #[test]
     fn what_is_fetched_together_is_bounded() {
         let store = on_lsm(256 << 20);
@@ -594,6 +612,60 @@ mod tests {
         let mut writes = Writes::new(&store, 7);
         writes.fetch((1000..2000).map(key)).unwrap();
         assert_eq!((writes.known.len(), writes.portion()), (1000, 16 * GROWTH * GROWTH));
+    }
+
+    /// Whatever number of keys it has.
+    #[test]
+    fn a_portion_ends_when_it_has_many_bytes() {
+        for store in &on_each_engine(256 << 20) {
+            let keys: Vec<Bytes> = (0..20).map(bytes).collect();
+            let value = vec![7; 1 << 20];
+            keys.iter().for_each(|key| store.put(key, &value).unwrap());
+            let mut writes = Writes::new(store, 7);
+            let mut missing = keys.clone();
+            writes.set_portion(100);
+            writes.fetch_portion(&mut missing).unwrap();
+            assert!((3..=4).contains(&writes.known.len()) && writes.fetched_bytes() <= PORTION_BYTES);
+            assert_eq!((missing.len() + writes.known.len(), writes.portion()), (20, 4));
+            check_counts(&writes);
+            writes.fetch(keys.iter().cloned()).unwrap();
+            assert_eq!(writes.known.len(), 20);
+            // Values that were written, and removed keys, are not read.
+            let mut writes = Writes::new(store, 7);
+            writes.put(bytes(3), bytes(1));
+            writes.delete_range((bytes(5), bytes(8)));
+            let mut found = Vec::new();
+            let visit = |value: Option<Bytes>| {
+                found.push(value.map_or(0, |value| value.len()));
+                Ok(())
+            };
+            writes.read_many(&keys, visit).unwrap();
+            let expected = (0..20).map(|key| match key {
+                3 => 1,
+                5..8 => 0,
+                _ => value.len(),
+            });
+            assert!(found.into_iter().eq(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_not_visited_is_not_read() {
+        let store = on_lsm(256 << 20);
+        let keys: Vec<Bytes> = (0..40).map(bytes).collect();
+        let value = vec![7; 1 << 20];
+        keys.iter().for_each(|key| store.put(key, &value).unwrap());
+        let database = store.lsm().unwrap();
+        database.flush().unwrap();
+        let before = database.statistics().foreground.bytes_read;
+        let (writes, mut left) = (Writes::new(&store, 7), 5);
+        let visit = |_| {
+            left -= 1;
+            if left == 0 { Err(Failure::SYNTAX) } else { Ok(()) }
+        };
+        assert_eq!(writes.read_many(&keys, visit).unwrap_err(), Failure::SYNTAX);
+        let took = database.statistics().foreground.bytes_read - before;
+        assert!(took < 10 << 20, "{took} bytes");
     }
 
     fn check_steps(store: &Records, steps: Vec<Step>) {

@@ -119,14 +119,14 @@ impl Records {
         }
     }
 
-    /// The values of several keys, in few round trips.
+    /// The values of the first keys, in few round trips: as many as have at most `budget_bytes`, and at least one.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    pub fn multi_get(&self, keys: &[&[u8]], budget_bytes: usize) -> Result<Vec<Option<Vec<u8>>>, Error> {
         match self {
-            Self::Lsm(store) => Ok(store.multi_get(keys)?),
-            Self::Tree(tree) => tree.multi_get(keys),
+            Self::Lsm(store) => Ok(store.multi_get_within(keys, budget_bytes)?),
+            Self::Tree(tree) => tree.multi_get(keys, budget_bytes),
         }
     }
 

@@ -48,6 +48,8 @@ const FIRST_PAGE: usize = 16;
 const MAX_PAGE: usize = 1024;
 /// Bytes that a page should bring, judged by the page before.
 const PAGE_BYTES: usize = 1 << 20;
+/// A page ends when it has this many bytes, although fewer were expected.
+const MOST_PAGE_BYTES: usize = 4 << 20;
 
 /// What the memory of a tree is used for, and what was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,21 +153,22 @@ impl TreeRecords {
         self.with(|client| client.get(key))
     }
 
-    /// The values of several keys, in few round trips.
+    /// The values of the first keys, in few round trips: as many as have at most `budget_bytes`, and at least one. Values
+    /// of unfinished batches, which this process holds anyway, do not count.
     ///
     /// # Errors
     /// Those of the tree.
-    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    pub fn multi_get(&self, keys: &[&[u8]], budget_bytes: usize) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let states: Vec<_> = keys.iter().map(|key| self.unfinished.state(key)).collect();
         let is_in_tree = |(key, state): &(&&[u8], &Option<_>)| state.is_none() && key.len() <= MAX_KEY_BYTES;
         let wanted: Vec<&[u8]> = keys.iter().zip(&states).filter(is_in_tree).map(|(key, _)| *key).collect();
-        let mut found = self.with(|client| client.multi_get(&wanted))?.into_iter();
+        let mut found = self.with(|client| client.multi_get_within(&wanted, budget_bytes))?.into_iter();
         let value = |(key, state): (&&[u8], Option<Option<Vec<u8>>>)| match state {
-            Some(state) => state,
-            None if key.len() > MAX_KEY_BYTES => None,
-            None => found.next().flatten(),
+            Some(state) => Some(state),
+            None if key.len() > MAX_KEY_BYTES => Some(None),
+            None => found.next(),
         };
-        Ok(keys.iter().zip(states).map(value).collect())
+        Ok(keys.iter().zip(states).map_while(value).collect())
     }
 
     /// Writes changes. The caller has their keys locked, and sees all of them or, after an error, none, unless the
@@ -450,8 +453,15 @@ impl TreeRecords {
         let (from, to) = (at.from.as_ref().map(Vec::as_slice), at.to.as_ref().map(Vec::as_slice));
         let backward = at.direction == Direction::Backward;
         let batches = self.unfinished.all();
-        let mut entries = self.with(|client| client.scan(Range { from, to, backward, limit: at.portion }))?;
-        let last = entries.last().filter(|_| entries.len() >= at.portion).map(|(key, _)| key.clone());
+        let (mut entries, mut bytes) = (Vec::<Entry>::new(), 0);
+        let take = |key: &[u8], value: &[u8]| {
+            bytes += key.len() + value.len();
+            entries.push((key.to_vec(), value.to_vec()));
+            bytes < MOST_PAGE_BYTES
+        };
+        self.with(|client| client.scan_while(Range { from, to, backward, limit: at.portion }, take))?;
+        let is_cut = entries.len() >= at.portion || bytes >= MOST_PAGE_BYTES;
+        let last = entries.last().filter(|_| is_cut).map(|(key, _)| key.clone());
         let covered = match (&last, backward) {
             (None, _) => (from, to),
             (Some(last), false) => (from, Bound::Included(&last[..])),
@@ -517,9 +527,10 @@ fn make(client: &mut TreeClient, change: Change<'_>) -> Result<(), forebay::tree
         Change::Delete(key) => client.delete(key).map(drop),
         Change::DeleteRange(from, to) => loop {
             let (from, to) = (Bound::Included(from), Bound::Excluded(to));
-            let entries = client.scan(Range { from, to, backward: false, limit: REMOVED_AT_A_TIME })?;
-            entries.iter().try_for_each(|(key, _)| client.delete(key).map(drop))?;
-            if entries.len() < REMOVED_AT_A_TIME {
+            let (range, mut keys) = (Range { from, to, backward: false, limit: REMOVED_AT_A_TIME }, Vec::new());
+            client.scan_with(range, |key, _| keys.push(key.to_vec()))?;
+            keys.iter().try_for_each(|key| client.delete(key).map(drop))?;
+            if keys.len() < REMOVED_AT_A_TIME {
                 return Ok(());
             }
         },

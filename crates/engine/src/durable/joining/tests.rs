@@ -104,7 +104,8 @@ fn a_node_that_joins_is_read_once_it_is_a_member() {
     let wanted: Vec<_> = written.iter().skip(1).map(Vec::as_slice).collect();
     for turn in 0..2 {
         set_turn(turn);
-        let found = values(std::slice::from_ref(&before), &wanted, |_| 0, ReadTime::Now(&tree.time)).unwrap();
+        let time = ReadTime::Now(&tree.time);
+        let found = values(std::slice::from_ref(&before), &wanted, |_| 0, usize::MAX, time).unwrap();
         assert!(found.iter().all(|found| found.as_deref() == Some(&VALUE[..])));
     }
     assert_eq!(tree.remote.active().count(), 2);

@@ -611,6 +611,34 @@ fn what_patterns_lead_to_is_not_read_to_its_end_when_it_is_too_long() {
     assert_eq!(told(&server, "SORT l BY w* DESC LIMIT 0 1"), "*1\r\n$5\r\n11999\r\n");
 }
 
+/// Few elements may be long.
+#[test]
+fn elements_beyond_a_reply_are_not_read() {
+    let options = Options { background_threads: 0, ..Options::default() };
+    let store = Store::embedded(256 << 20, options).unwrap();
+    let mut server = LocalServer::new(store, Arc::<ManualClock>::default(), &[]).unwrap();
+    let value = "v".repeat(1 << 20);
+    let push = format!("*3\r\n$5\r\nRPUSH\r\n$1\r\nl\r\n${}\r\n{value}\r\n", value.len());
+    (1..=40).for_each(|count| assert_eq!(server.connect().send(push.as_bytes()), format!(":{count}\r\n").as_bytes()));
+    told(&server, &format!("RPUSH short{}", " element".repeat(64)));
+    server.records().lsm().unwrap().flush().unwrap();
+    let most = std::mem::replace(&mut server.shared.max_reply_bytes, 2 << 20);
+    for request in ["LRANGE l 0 -1", "LPOP l 40", "RPOP l 40", "LMPOP 1 l LEFT COUNT 40"] {
+        let (reply, took) = read_for(&server, request);
+        assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n", "{request}");
+        assert!(took < 8 << 20, "{request} read {took} bytes");
+    }
+    server.shared.max_reply_bytes = most;
+    let element = format!("${}\r\n{value}\r\n", value.len());
+    assert!(told(&server, "LRANGE l 0 19") == format!("*20\r\n{}", element.repeat(20)));
+    assert!(told(&server, "RPOP l 5; LLEN l") == format!("*5\r\n{}:35\r\n", element.repeat(5)));
+    // Short elements come together.
+    let round_trips = || server.records().lsm().unwrap().statistics().foreground.round_trips;
+    let before = round_trips();
+    assert!(told(&server, "LRANGE short 0 -1").starts_with("*64\r\n"));
+    assert!(round_trips() - before <= 4);
+}
+
 #[test]
 fn a_list_is_read_where_it_changes() {
     let server = with_many("RPUSH k", |number| format!(" {number:0200}"));

@@ -205,7 +205,7 @@ fn a_batch_that_finds_no_room_in_the_middle_counts_and_is_finished_later() {
     assert_eq!(found(&records), model);
     let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
     let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    assert!(records.multi_get(&wanted).unwrap().into_iter().eq(model.values().cloned().map(Some)));
+    assert!(records.multi_get(&wanted, usize::MAX).unwrap().into_iter().eq(model.values().cloned().map(Some)));
     let mut backward = records.cursor(&[2], &[255], Direction::Backward);
     for (key, value) in model.iter().rev() {
         backward.step().unwrap();
@@ -278,6 +278,26 @@ fn a_scan_finds_all_of_a_batch_that_is_finished_meanwhile() {
 }
 
 #[test]
+fn a_page_of_long_values_is_short() {
+    let Records::Tree(records) = on_tree(256 << 20) else { panic!("no tree") };
+    let value = vec![7; 1 << 20];
+    (0..20_u8).for_each(|number| records.write(&changes(&[Change::Put(&[9, number], &value)])).unwrap());
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut cursor = records.cursor(&[9], &[10], direction);
+        let mut count = 0;
+        cursor.step().unwrap();
+        while cursor.entry().is_some_and(|(_, found)| found == value) {
+            assert!(cursor.page.len() < 4, "{} records", cursor.page.len());
+            count += 1;
+            cursor.step().unwrap();
+        }
+        assert_eq!(count, 20);
+    }
+    records.write(&changes(&[Change::DeleteRange(&[9], &[10])])).unwrap();
+    assert_eq!(found(&records), Model::new());
+}
+
+#[test]
 fn a_damaged_journal_is_not_applied() {
     let Records::Tree(records) = on_tree(64 << 20) else { panic!("no tree") };
     let body = changes(&[Change::Put(b"a", b"1"), Change::Put(b"b", b"2")]);
@@ -300,7 +320,7 @@ fn what_is_too_long_is_refused_before_anything_is_written() {
     records.write(&changes(&[Change::Put(b"a", &vec![0; most - 1])])).unwrap();
     assert_eq!(records.get(&long).unwrap(), None);
     assert_eq!(
-        records.multi_get(&[&long, b"a", b"b"]).unwrap().iter().map(Option::is_some).collect::<Vec<_>>(),
+        records.multi_get(&[&long, b"a", b"b"], usize::MAX).unwrap().iter().map(Option::is_some).collect::<Vec<_>>(),
         [false, true, false]
     );
     assert_eq!(journal_keys(&records), []);
@@ -315,9 +335,9 @@ fn one_change_needs_no_journal_and_keys_of_a_run_share_round_trips() {
     assert_eq!(records.figures().journals, 0);
     let keys: Vec<[u8; 2]> = (0..100).map(|number| [9, number]).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-    records.multi_get(&keys).unwrap();
+    records.multi_get(&keys, usize::MAX).unwrap();
     let before = records.tree.counts()[0].round_trips;
-    records.multi_get(&keys).unwrap();
+    records.multi_get(&keys, usize::MAX).unwrap();
     assert!(
         records.tree.counts()[0].round_trips - before <= 8,
         "{} round trips",
