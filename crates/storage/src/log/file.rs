@@ -158,7 +158,9 @@ impl FileLog {
         let synced = if planted(Bug::AcknowledgedBeforeSync) { Ok(()) } else { file.sync() };
         synced
             .and_then(|()| refuse_sealed(&*self.disk, &self.folder))
-            .map(|()| end)
+            // An append may have synced the file meanwhile, and failed. Then this sync says nothing about what that one
+            // covered.
+            .and_then(|()| self.usable().map(|_| end))
             .map_err(|error| self.break_off(error))
     }
 

@@ -92,6 +92,25 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
     assert_eq!(went_on, [1, 2, 3]);
 }
 
+/// While a thread syncs the log, another one needs more room, and its sync loses what both cover. A disk reports that once.
+#[test]
+fn a_sync_after_one_that_failed_acknowledges_nothing() {
+    let (disk, name) = (Arc::new(SimDisk::new()), ObjectName::new("log").unwrap());
+    let options = FileLogOptions { segment_bytes: 4096, reserve_bytes: 512 };
+    let log = Arc::new(FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap());
+    let end = log.append(0, 1, &[1; 100]).unwrap();
+    let (sync, other) = (disk.steps(), Arc::clone(&log));
+    // The append reserves room, and syncs.
+    disk.fail_at(sync + 2, DiskFault::Lost);
+    disk.interrupt_at(sync, move || {
+        assert_eq!(other.append(0, 2, &[2; 500]).unwrap_err().kind(), ErrorKind::Io);
+    });
+    assert_eq!(log.sync(end).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!((log.durable(), log.failure().map(|error| error.kind())), (0, Some(ErrorKind::Closed)));
+    disk.lose_power(&mut forebay_env::Random::seeded(1));
+    assert_eq!(found(disk, &name, Recovery::Seal), (vec![], 1));
+}
+
 /// The last file descriptor goes to the next segment, and none is left to sync the folder.
 #[test]
 fn a_log_goes_on_once_its_folder_can_be_opened() {
