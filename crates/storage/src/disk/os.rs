@@ -3,6 +3,7 @@
 use super::{Disk, DiskEntry, DiskFile, OPEN};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::io::{Errno, pwritev};
 use std::fs::{File, OpenOptions};
@@ -82,7 +83,7 @@ impl OsDisk {
     }
 
     fn file(&self, file: File, path: &str) -> Arc<dyn DiskFile> {
-        Arc::new(OsFile { file, path: self.path(path).display().to_string() })
+        Arc::new(OsFile { file, path: self.path(path).display().to_string(), failed_sync: Mutex::default() })
     }
 }
 
@@ -162,6 +163,9 @@ impl Disk for OsDisk {
 struct OsFile {
     file: File,
     path: String,
+    /// The error of a sync that failed. The system tells one sync of a handle what it could not write, and the next ones, also
+    /// those that have begun, succeed. So syncs go one at a time, and after one that failed, none succeeds.
+    failed_sync: Mutex<Option<Error>>,
 }
 
 impl OsFile {
@@ -257,6 +261,12 @@ impl DiskFile for OsFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(self.failed("sync"))
+        let mut failed = lock(&self.failed_sync);
+        if let Some(error) = &*failed {
+            return Err(error.clone());
+        }
+        let synced = self.file.sync_data().map_err(self.failed("sync"));
+        *failed = synced.clone().err();
+        synced
     }
 }
