@@ -453,8 +453,13 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
             break;
         }
         let path = segment_path(folder, number);
-        let header =
-            SegmentHeader::decode(&header_bytes(&*disk, &path)?).map_err(|cause| Error::decode(&path, &cause))?;
+        let header = header_bytes(&*disk, &path);
+        let is_missing = header.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        // Its writer may have trimmed it since, and what comes before it.
+        if is_missing && !source::files(&*disk, folder)?.contains(&number) {
+            break;
+        }
+        let header = SegmentHeader::decode(&header?).map_err(|cause| Error::decode(&path, &cause))?;
         let part = Part { number, start: header.start.min(next.start), end: next.start, object: path };
         part.check(&header, last.header.log)?;
         parts.push(part);
@@ -481,7 +486,8 @@ fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Begun<Option<Error>>> {
         let bad = match &last {
             Ok(Ok(Last { scan, .. })) => scan.bad.as_ref().map(|cause| format!("{} {cause}", scan.end)),
             Ok(Err(bad_begin)) => Some(bad_begin.as_ref().map_or_else(String::new, Error::to_string)),
-            Err(error) => (error.kind() == ErrorKind::Corrupt).then(|| error.to_string()),
+            // What is not found may be trimmed, because the next segments have begun.
+            Err(error) => matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound).then(|| error.to_string()),
         };
         if bad.is_none() || bad == found {
             return last;

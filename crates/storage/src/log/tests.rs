@@ -237,6 +237,35 @@ fn what_is_written_while_somebody_looks_is_no_damage() {
     assert_eq!(look(&handle).unwrap().len(), 2);
 }
 
+/// At each step of whoever opens a log, its writer begins another segment, and trims all before it.
+#[test]
+fn what_is_trimmed_while_a_log_is_opened_is_no_damage() {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    for recovery in [Recovery::Look, Recovery::Seal] {
+        for step in 0.. {
+            let (disk, name, log) = short_segments();
+            let append = |log: &FileLog, mark| log.append(0, mark, &[1; 250]).unwrap();
+            let end = (0..5).fold(0, |_, mark| append(&log, mark));
+            log.sync(end).unwrap();
+            let opener = disk.handle();
+            opener.interrupt_at(step, move || {
+                let last = append(&log, 5);
+                // It may be fenced by now.
+                let _synced = log.sync(last);
+                assert_eq!(log.trim(end).unwrap(), 5);
+            });
+            let handle: Arc<dyn Disk> = Arc::new(opener.clone());
+            let reader = open_log(&objects, Some(&handle), &name, recovery).unwrap();
+            if opener.steps() <= step {
+                assert!(step > 5, "{recovery:?}: {step} steps");
+                break;
+            }
+            let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+            assert!(marks == [4] || marks == [5], "{recovery:?}, step {step}: {marks:?}");
+        }
+    }
+}
+
 /// Makes a log in files of several segments, whose contents are all durable.
 fn log_of_segments(disk: &SimDisk, name: &ObjectName) {
     let options = FileLogOptions { segment_bytes: 2048, reserve_bytes: 512 };
