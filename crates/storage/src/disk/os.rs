@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
-use rustix::io::{Errno, pwritev};
+use rustix::io::{Errno, pwritev, retry_on_intr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
@@ -230,7 +230,8 @@ impl DiskFile for OsFile {
         if length >= length_bytes {
             return Ok(());
         }
-        match fallocate(&self.file, FallocateFlags::empty(), length, length_bytes - length) {
+        // A signal interrupts this on some file systems, such as those in memory.
+        match retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), length, length_bytes - length)) {
             Ok(()) => Ok(()),
             // Not every file system can reserve room. Then a write may find the disk full, and
             // reports that.
