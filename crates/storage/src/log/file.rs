@@ -418,7 +418,7 @@ pub(super) fn delete(disk: &dyn Disk, folder: &str) -> Result<()> {
 
 /// Opens the log in `folder` for reading.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Result<LogReader> {
-    if recovery == Recovery::Seal {
+    if recovery != Recovery::Look {
         make_folders(&*disk, folder)?;
         match disk.create(&path_in(folder, SEAL)) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -432,14 +432,15 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     };
     let (object, last, cut) = match recovery {
         Recovery::Look => last.cut(),
-        Recovery::Seal if last.is_end => {
+        Recovery::SealUnlessTorn if last.scan.bad.is_some() => last.cut(),
+        _ if last.is_end => {
             // Another process may have given the file its name a moment ago.
             disk.sync_folder(folder)?;
             last.cut()
         }
         // Of several processes that recover the log, the first one decides where it ends.
-        Recovery::Seal if finish(&*disk, folder, &last.scan)? => last.cut(),
-        Recovery::Seal => {
+        _ if finish(&*disk, folder, &last.scan)? => last.cut(),
+        _ => {
             let gone = |_| Error::corrupt(path_in(folder, END), "it was there a moment ago");
             last_segment(&*disk, folder)?.map_err(gone)?.cut()
         }

@@ -410,6 +410,25 @@ fn what_comes_back_of_a_deleted_log_is_no_damage() {
     assert!(came_back > 20, "{came_back}");
 }
 
+/// The last frame is damaged, which looks like a torn write. Whoever opens the log may find out that it was durable, so it is
+/// not cut, although the writer acknowledges nothing any more. Once it is repaired, it is there.
+#[test]
+fn a_torn_end_is_left_for_its_reader_to_judge() {
+    let (disk, name, log) = short_segments();
+    let end = log.append(0, 1, &[1; 100]).unwrap();
+    log.sync(end).unwrap();
+    log.append(0, 2, &[2; 100]).unwrap();
+    let damaged = SEGMENT_HEADER_BYTES as u64 + 160 + 60;
+    let flip = || disk.flip("log/00000000000000000001.log", damaged, 1).unwrap();
+    flip();
+    assert_eq!(found(Arc::clone(&disk), &name, Recovery::SealUnlessTorn), (vec![1], 1));
+    assert!(!disk.exists("log/end").unwrap());
+    assert_eq!(log.sync(log.end()).unwrap_err().kind(), ErrorKind::Fenced);
+    flip();
+    assert_eq!(found(Arc::clone(&disk), &name, Recovery::SealUnlessTorn), (vec![1, 2], 1));
+    assert!(disk.exists("log/end").unwrap());
+}
+
 /// Recovery takes room only for frames that were not known to be durable. A second recovery finds the same.
 #[test]
 fn what_was_durable_is_not_copied_by_recovery() {
