@@ -266,6 +266,28 @@ fn what_is_trimmed_while_a_log_is_opened_is_no_damage() {
     }
 }
 
+/// At each step of whoever looks at what is left of a log, its writer trims it.
+#[test]
+fn what_is_trimmed_while_somebody_looks_is_passed_over() {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    for step in 0.. {
+        let (disk, name, log) = short_segments();
+        let end = (0..3).fold(0, |_, mark| log.append(0, mark, &[1; 250]).unwrap());
+        log.sync(end).unwrap();
+        let looker = disk.handle();
+        looker.interrupt_at(step, move || assert_eq!(log.trim(end).unwrap(), 2));
+        let handle: Arc<dyn Disk> = Arc::new(looker.clone());
+        let rescued = rescue_log(&objects, Some(&handle), &name).unwrap();
+        if looker.steps() <= step {
+            assert!(step > 5, "{step} steps");
+            break;
+        }
+        assert!(rescued.iter().all(|part| part.damage.is_none()), "step {step}: {rescued:?}");
+        let marks: Vec<_> = rescued.iter().flat_map(|part| &part.frames).map(|frame| frame.mark).collect();
+        assert!(marks.ends_with(&[2]), "step {step}: {marks:?}");
+    }
+}
+
 /// Makes a log in files of several segments, whose contents are all durable.
 fn log_of_segments(disk: &SimDisk, name: &ObjectName) {
     let options = FileLogOptions { segment_bytes: 2048, reserve_bytes: 512 };
