@@ -4,7 +4,7 @@ use super::{Disk, DiskEntry, DiskFile, OPEN};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, StatVfsMountFlags, fadvise, fallocate, flock, fstatvfs};
 use rustix::io::{Errno, pwritev, retry_on_intr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -155,8 +155,17 @@ impl Disk for OsDisk {
 
     fn sync_folder(&self, folder: &str) -> Result<()> {
         let opened = File::open(self.path(folder)).map_err(self.failed(OPEN, folder))?;
-        opened.sync_all().map_err(self.failed("sync", folder))
+        match opened.sync_all() {
+            // SquashFS and ISO 9660, for instance, have no sync of folders. Nothing changes there.
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput && is_read_only(&opened) => Ok(()),
+            synced => synced.map_err(self.failed("sync", folder)),
+        }
     }
+}
+
+/// Whether the file system can only be read.
+fn is_read_only(file: &File) -> bool {
+    fstatvfs(file).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 #[derive(Debug)]
