@@ -6,7 +6,7 @@
 //!              bit 1  the length of the record is that of the entry before
 //!              bit 2  the segment is that of the entry before
 //!              bit 3  so is the segment, and the record begins where that of the entry before ends with its padding
-//!              bit 4  the user key has the length of the key before, and its end
+//!              bit 4  the user key has the length of the key before, and its end; not if nothing is shared at its start
 //!              bits 5 … 7  bytes of the user key that are stored; 7 for 7 and more
 //!  1–3   bytes of the user key that are shared with the key before, at its start, varint
 //!  0–3   how many more than 7 bytes are stored, varint, only if the head says 7
@@ -179,8 +179,9 @@ fn decode_v2(reader: &mut Reader<'_>, key: &mut Vec<u8>, before: Option<&EntryTa
     }
     let stored = reader.bytes(length)?;
     if has(SAME_END) {
-        let replaced =
-            key.get_mut(shared..).and_then(|rest| rest.get_mut(..length)).ok_or_else(|| bad_share(shared))?;
+        // An entry that shares nothing depends on no key.
+        let rest = key.get_mut(shared..).filter(|_| shared > 0);
+        let replaced = rest.and_then(|rest| rest.get_mut(..length)).ok_or_else(|| bad_share(shared))?;
         replaced.copy_from_slice(stored);
     } else {
         extend_shared(key, shared, stored)?;
@@ -303,6 +304,18 @@ mod tests {
         // The head, the byte for what is shared, a byte of the key, and three of the number.
         assert_eq!(lengths[0], 2 + 1 + 20 + 3 + 2);
         assert_eq!(lengths[1..], [6; 9]);
+    }
+
+    /// Otherwise a reader that begins at such an entry would find another key than one that comes from the entry before.
+    #[test]
+    fn an_entry_that_shares_nothing_keeps_no_end() {
+        let head = SAME_KIND | SAME_LENGTH | FOLLOWS | SAME_END;
+        for bytes in [&[head, 0, 2][..], &[head | 1 << STORED_SHIFT, 0, b'x', 2]] {
+            for key in [&b""[..], b"key"] {
+                let error = Coding::V2.decode(&mut Reader::new(bytes), &mut key.to_vec(), None).unwrap_err();
+                assert_eq!(error, bad_share(0));
+            }
+        }
     }
 
     #[test]

@@ -165,12 +165,6 @@ impl<S: SortedStream> Merge<S> {
         Rival { prefix, order: self.order, direction: self.direction, shared_bytes: self.shared_bytes }
     }
 
-    /// Ends the merge and returns the streams.
-    #[must_use]
-    pub fn into_streams(self) -> Vec<S> {
-        self.streams
-    }
-
     /// Plays the whole tournament.
     fn rebuild(&mut self) {
         let count = self.streams.len();

@@ -232,6 +232,20 @@ fn an_upload_of_which_a_part_fails_is_removed() {
     assert_eq!(stream(&storage, TWO_PARTS), Ok(()));
 }
 
+/// Also a call that sends nothing says so.
+#[test]
+fn an_object_of_which_a_part_failed_takes_no_more_bytes() {
+    let (bucket, storage) = start();
+    let part = "PUT /bucket/object?partNumber=1";
+    lock(&bucket).faults.push((part, Fault::Refused("403 Forbidden", "AccessDenied")));
+    let mut writer = storage.objects().writer(&object()).unwrap();
+    let kind = |written: forebay_storage::Result<()>| written.unwrap_err().kind();
+    assert_eq!(kind(writer.write(Bytes::from(vec![7; TWO_PARTS]))), ErrorKind::AccessDenied);
+    assert_eq!(kind(writer.write(Bytes::from_static(b"x"))), ErrorKind::Closed);
+    assert_eq!(kind(writer.finish()), ErrorKind::Closed);
+    assert_eq!(storage.objects().get(&object()).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
 #[test]
 fn a_put_into_a_bucket_that_is_missing_may_succeed_later() {
     let (bucket, storage) = start();

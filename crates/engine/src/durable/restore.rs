@@ -83,7 +83,7 @@ impl Logs {
 /// Sealing a log in files cuts a torn end off for good. Whether the end of a log was durable, the next log shows, which
 /// continues what was durable of the one before. So all logs but the last, which nobody writes any more, are sealed only
 /// once all logs are read. Of the last one, only tables may show it (see [`Replay::check_end`]), so if its end is torn, it
-/// is looked at before it is sealed. Until then damage can be repaired where it is.
+/// is looked at before it is cut. Until then damage can be repaired where it is.
 ///
 /// # Errors
 /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
@@ -98,13 +98,13 @@ pub(crate) fn read_logs(
     let at_once = if options.background_threads == 0 { 1 } else { READ_AT_ONCE };
     let mut unsealed = Vec::new();
     for name in &committed.logs {
-        let (is_last, in_files) = (committed.logs.last() == Some(name), place.storage.has_log_files());
-        if is_last && in_files && place.open_log(*name, LogRecovery::Look)?.cut().is_some() {
+        let is_sealed_later = place.storage.has_log_files() && committed.logs.last() != Some(name);
+        let how = if is_sealed_later { LogRecovery::Look } else { LogRecovery::SealUnlessTorn };
+        let mut reader = place.open_log(*name, how)?;
+        if !is_sealed_later && reader.cut().is_some() {
             look_at_end(place, *name, committed, &replay)?;
+            reader = place.open_log(*name, LogRecovery::Seal)?;
         }
-        let is_sealed_later = in_files && !is_last;
-        let how = if is_sealed_later { LogRecovery::Look } else { LogRecovery::Seal };
-        let reader = place.open_log(*name, how)?;
         let mut next = 0;
         while next < reader.segments() {
             let begin = reader.span(next).start;

@@ -20,6 +20,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+/// The blocks of a request: each, or what is wrong with it.
+pub(super) type Decoded = Vec<Result<Bytes>>;
+
 /// An object that is read through the cache.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -53,7 +56,7 @@ struct State {
 enum Stage {
     Waiting,
     Running,
-    Done(Result<Vec<Bytes>>),
+    Done(Result<Decoded>),
 }
 
 impl Fetch {
@@ -116,7 +119,7 @@ impl Fetch {
     }
 
     /// Decodes the blocks from their stored form.
-    pub fn decode(&self, stored: Bytes) -> Result<Vec<Bytes>> {
+    pub fn decode(&self, stored: Bytes) -> Decoded {
         let directory = &self.object.directory;
         let mut rest = stored;
         let is_one = self.blocks.len() == 1;
@@ -139,7 +142,7 @@ impl Fetch {
     }
 
     /// Gives the waiting threads the result.
-    pub fn complete(&self, blocks: Result<Vec<Bytes>>) {
+    pub fn complete(&self, blocks: Result<Decoded>) {
         let mut state = lock(&self.state);
         state.stage = Stage::Done(blocks);
         let waiting = state.waiting;
@@ -157,7 +160,7 @@ impl Fetch {
                 let blocks = blocks.as_ref().map_err(Error::clone)?;
                 let at = block.checked_sub(self.blocks.start).and_then(|at| blocks.get(at as usize));
                 let missing = || Error::corrupt(&self.object.name, format!("block {block} was not asked for"));
-                return at.cloned().ok_or_else(missing);
+                return at.cloned().unwrap_or_else(|| Err(missing()));
             }
             state.waiting += 1;
             state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);

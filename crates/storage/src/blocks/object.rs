@@ -106,7 +106,7 @@ impl BlockObject {
         });
         let verified = |fetch: Fetch| {
             let stored = fetch.read()?;
-            fetch.decode(stored.clone())?;
+            fetch.decode(stored.clone()).into_iter().try_for_each(|block| block.map(drop))?;
             Ok(stored)
         };
         // It was verified when the object was opened.

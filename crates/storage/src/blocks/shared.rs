@@ -13,7 +13,7 @@
 //! 3. The lock of `under_way` is taken before a request's own. No lock is held during a request.
 //! 4. Nobody waits for a caller that asks the floor below: how long that takes may depend on other work of the engine.
 
-use super::fetch::{Fetch, Object};
+use super::fetch::{Decoded, Fetch, Object};
 use super::floor::{LowerFloor, MOST_BLOCKS};
 use crate::error::{Error, Result};
 use bytes::Bytes;
@@ -314,22 +314,25 @@ impl Shared {
         let took = now().saturating_sub(begun);
         if let Ok(blocks) = &read {
             for (block, bytes) in fetch.blocks.clone().zip(blocks) {
-                self.blocks.insert(BlockKey { object: fetch.object.id, block }, bytes.clone());
+                if let Ok(bytes) = bytes {
+                    self.blocks.insert(BlockKey { object: fetch.object.id, block }, bytes.clone());
+                }
             }
         }
+        let is_whole = read.as_ref().is_ok_and(|blocks| blocks.iter().all(Result::is_ok));
         claimed.read = Some(read);
         drop(claimed);
-        if let (Some(below), Some(stored)) = (below, stored) {
+        if let (Some(below), Some(stored), true) = (below, stored, is_whole) {
             below.keep(fetch.object.id, fetch.blocks.start, &fetch.stored_lengths(), &stored, took);
         }
     }
 
     /// Reads the blocks of a request from the storage. Returns them decoded and in their stored form.
-    fn read_storage(&self, fetch: &Fetch) -> Result<(Vec<Bytes>, Bytes)> {
+    fn read_storage(&self, fetch: &Fetch) -> Result<(Decoded, Bytes)> {
         add(&self.requests, 1);
         add(&self.requested_bytes, fetch.stored_bytes());
         let stored = fetch.read()?;
-        Ok((fetch.decode(stored.clone())?, stored))
+        Ok((fetch.decode(stored.clone()), stored))
     }
 
     pub(super) fn shrink_below(&self) {
@@ -373,7 +376,7 @@ impl Shared {
 struct Claimed<'a> {
     shared: &'a Shared,
     fetch: &'a Arc<Fetch>,
-    read: Option<Result<Vec<Bytes>>>,
+    read: Option<Result<Decoded>>,
 }
 
 impl Drop for Claimed<'_> {
@@ -389,10 +392,10 @@ impl Drop for Claimed<'_> {
 
 /// Reads the blocks of a request from the floor below; `None` when it does not have all of them
 /// undamaged.
-fn read_below(below: &dyn LowerFloor, fetch: &Fetch) -> Option<Vec<Bytes>> {
+fn read_below(below: &dyn LowerFloor, fetch: &Fetch) -> Option<Decoded> {
     let stored = below.bring(fetch.object.id, fetch.blocks.clone(), fetch.stored_bytes() as usize)?;
     // A damaged block counts as missing.
-    fetch.decode(Bytes::from(stored)).ok()
+    Some(fetch.decode(Bytes::from(stored))).filter(|blocks| blocks.iter().all(Result::is_ok))
 }
 
 /// A wanted block of a request that is under way.

@@ -322,6 +322,25 @@ fn what_nobody_wants_any_more_is_not_read() {
     assert_eq!(object.reads().len(), 1);
 }
 
+/// Two readers share one request, and a block that only one of them wants is damaged.
+#[test]
+fn a_damaged_block_fails_only_those_who_want_it() {
+    let bytes = sample(4 * BLOCK_BYTES as usize);
+    let mut stored = encoded(Compression::None, b"", &bytes);
+    stored[BLOCK_BYTES as usize + 100] ^= 1;
+    let (cache, object) = (cache(1 << 20, 0), Watched::new(stored));
+    let opened = open(&cache, &object);
+    let (whole, part) = (opened.ask(0..4096).unwrap(), opened.ask(2048..3072).unwrap());
+    assert_eq!(whole.wait(&mut [0; 4096]).unwrap_err().kind(), ErrorKind::Corrupt);
+    let mut out = vec![0; 1024];
+    part.wait(&mut out).unwrap();
+    assert_eq!(out, bytes[2048..3072]);
+    // The cache has the others.
+    assert_eq!(read(&opened, 3072..4096), bytes[3072..4096]);
+    assert_eq!(object.reads().len(), 1);
+    assert_eq!(opened.read_at(1024, &mut [0; 9]).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
 #[test]
 fn a_request_that_failed_is_made_again() {
     let bytes = sample(4096);

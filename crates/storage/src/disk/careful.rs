@@ -86,14 +86,29 @@ impl Disk for CarefulDisk {
             if error.kind() != ErrorKind::NotFound && !error.is_of(OPEN) {
                 lock(&self.broken).entry(folder.to_owned()).or_insert_with(|| error.cause());
             }
-        })
+        })?;
+        // Another sync of the folder may have failed meanwhile. Then this one says nothing about what that one covered.
+        self.refuse_broken(folder)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::OsDisk;
+    use crate::disk::{DiskFault, OsDisk, SimDisk};
+
+    #[test]
+    fn a_sync_beside_one_that_failed_does_not_count() {
+        let sim = SimDisk::new();
+        let disk = Arc::new(CarefulDisk::new(Arc::new(sim.clone())));
+        disk.make_folder("folder").unwrap();
+        let (step, other) = (sim.steps(), Arc::clone(&disk));
+        sim.fail_at(step + 1, DiskFault::Refused(ErrorKind::Io));
+        sim.interrupt_at(step, move || {
+            assert_eq!(other.sync_folder("folder").unwrap_err().kind(), ErrorKind::Io);
+        });
+        assert_eq!(disk.sync_folder("folder").unwrap_err().kind(), ErrorKind::Closed);
+    }
 
     #[test]
     fn a_folder_that_could_not_be_opened_can_be_synced_later() {

@@ -3,8 +3,9 @@
 use super::{Disk, DiskEntry, DiskFile, OPEN};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
-use rustix::io::{Errno, pwritev};
+use forebay_env::sync::{Mutex, lock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, StatVfsMountFlags, fadvise, fallocate, flock, fstatvfs};
+use rustix::io::{Errno, pwritev, retry_on_intr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
@@ -82,7 +83,7 @@ impl OsDisk {
     }
 
     fn file(&self, file: File, path: &str) -> Arc<dyn DiskFile> {
-        Arc::new(OsFile { file, path: self.path(path).display().to_string() })
+        Arc::new(OsFile { file, path: self.path(path).display().to_string(), failed_sync: Mutex::default() })
     }
 }
 
@@ -154,14 +155,26 @@ impl Disk for OsDisk {
 
     fn sync_folder(&self, folder: &str) -> Result<()> {
         let opened = File::open(self.path(folder)).map_err(self.failed(OPEN, folder))?;
-        opened.sync_all().map_err(self.failed("sync", folder))
+        match opened.sync_all() {
+            // SquashFS and ISO 9660, for instance, have no sync of folders. Nothing changes there.
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput && is_read_only(&opened) => Ok(()),
+            synced => synced.map_err(self.failed("sync", folder)),
+        }
     }
+}
+
+/// Whether the file system can only be read.
+fn is_read_only(file: &File) -> bool {
+    fstatvfs(file).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 #[derive(Debug)]
 struct OsFile {
     file: File,
     path: String,
+    /// The error of a sync that failed. The system tells one sync of a handle what it could not write, and the next ones, also
+    /// those that have begun, succeed. So syncs go one at a time, and after one that failed, none succeeds.
+    failed_sync: Mutex<Option<Error>>,
 }
 
 impl OsFile {
@@ -226,7 +239,8 @@ impl DiskFile for OsFile {
         if length >= length_bytes {
             return Ok(());
         }
-        match fallocate(&self.file, FallocateFlags::empty(), length, length_bytes - length) {
+        // A signal interrupts this on some file systems, such as those in memory.
+        match retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), length, length_bytes - length)) {
             Ok(()) => Ok(()),
             // Not every file system can reserve room. Then a write may find the disk full, and
             // reports that.
@@ -257,6 +271,12 @@ impl DiskFile for OsFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(self.failed("sync"))
+        let mut failed = lock(&self.failed_sync);
+        if let Some(error) = &*failed {
+            return Err(error.clone());
+        }
+        let synced = self.file.sync_data().map_err(self.failed("sync"));
+        *failed = synced.clone().err();
+        synced
     }
 }

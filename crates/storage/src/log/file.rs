@@ -158,7 +158,9 @@ impl FileLog {
         let synced = if planted(Bug::AcknowledgedBeforeSync) { Ok(()) } else { file.sync() };
         synced
             .and_then(|()| refuse_sealed(&*self.disk, &self.folder))
-            .map(|()| end)
+            // An append may have synced the file meanwhile, and failed. Then this sync says nothing about what that one
+            // covered.
+            .and_then(|()| self.usable().map(|_| end))
             .map_err(|error| self.break_off(error))
     }
 
@@ -416,7 +418,7 @@ pub(super) fn delete(disk: &dyn Disk, folder: &str) -> Result<()> {
 
 /// Opens the log in `folder` for reading.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Result<LogReader> {
-    if recovery == Recovery::Seal {
+    if recovery != Recovery::Look {
         make_folders(&*disk, folder)?;
         match disk.create(&path_in(folder, SEAL)) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -430,14 +432,15 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     };
     let (object, last, cut) = match recovery {
         Recovery::Look => last.cut(),
-        Recovery::Seal if last.is_end => {
+        Recovery::SealUnlessTorn if last.scan.bad.is_some() => last.cut(),
+        _ if last.is_end => {
             // Another process may have given the file its name a moment ago.
             disk.sync_folder(folder)?;
             last.cut()
         }
         // Of several processes that recover the log, the first one decides where it ends.
-        Recovery::Seal if finish(&*disk, folder, &last.scan)? => last.cut(),
-        Recovery::Seal => {
+        _ if finish(&*disk, folder, &last.scan)? => last.cut(),
+        _ => {
             let gone = |_| Error::corrupt(path_in(folder, END), "it was there a moment ago");
             last_segment(&*disk, folder)?.map_err(gone)?.cut()
         }
@@ -451,8 +454,13 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
             break;
         }
         let path = segment_path(folder, number);
-        let header =
-            SegmentHeader::decode(&header_bytes(&*disk, &path)?).map_err(|cause| Error::decode(&path, &cause))?;
+        let header = header_bytes(&*disk, &path);
+        let is_missing = header.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        // Its writer may have trimmed it since, and what comes before it.
+        if is_missing && !source::files(&*disk, folder)?.contains(&number) {
+            break;
+        }
+        let header = SegmentHeader::decode(&header?).map_err(|cause| Error::decode(&path, &cause))?;
         let part = Part { number, start: header.start.min(next.start), end: next.start, object: path };
         part.check(&header, last.header.log)?;
         parts.push(part);
@@ -479,7 +487,8 @@ fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Begun<Option<Error>>> {
         let bad = match &last {
             Ok(Ok(Last { scan, .. })) => scan.bad.as_ref().map(|cause| format!("{} {cause}", scan.end)),
             Ok(Err(bad_begin)) => Some(bad_begin.as_ref().map_or_else(String::new, Error::to_string)),
-            Err(error) => (error.kind() == ErrorKind::Corrupt).then(|| error.to_string()),
+            // What is not found may be trimmed, because the next segments have begun.
+            Err(error) => matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound).then(|| error.to_string()),
         };
         if bad.is_none() || bad == found {
             return last;

@@ -336,7 +336,7 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
     let source = Source::Objects(Arc::clone(&storage), prefix.clone());
     let (listed, seal) = match recovery {
         Recovery::Look => (numbers(&*storage, prefix)?, None),
-        Recovery::Seal => {
+        Recovery::Seal | Recovery::SealUnlessTorn => {
             let Sealed { number, before } = seal(&*storage, prefix)?;
             (before, Some(number))
         }

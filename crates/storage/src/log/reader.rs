@@ -12,6 +12,9 @@ pub enum Recovery {
     /// For a writer that takes over: the log's writer acknowledges nothing any more, and what is read
     /// survives.
     Seal,
+    /// As [`Recovery::Seal`], but a torn end of a log in files is not cut yet ([`LogReader::cut`] tells of it). The caller
+    /// finds out whether it was durable, and then opens the log with [`Recovery::Seal`].
+    SealUnlessTorn,
     /// For inspection: changes nothing. The log's writer may continue.
     Look,
 }

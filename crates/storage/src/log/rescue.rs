@@ -1,12 +1,12 @@
 //! Reads what is left of a damaged log: every segment on its own, and every whole frame of it, even after damage. Changes
-//! nothing, and seals nothing.
+//! nothing, and seals nothing. A segment that the log's writer trims meanwhile is passed over.
 
 use super::file;
 use super::frame::{Frame, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
 use crate::disk::{Disk, read_file};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
-use crate::objects::ObjectStorage;
+use crate::objects::{ObjectInfo, ObjectStorage};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 
@@ -33,9 +33,13 @@ pub struct Rescued {
 
 /// Reads the segments of a log in files.
 pub(crate) fn of_files(disk: &dyn Disk, folder: &str) -> Result<Vec<Rescued>> {
-    let files = file::segment_files(disk, folder)?.into_iter();
-    let of_file = |(path, ends_at): (String, _)| read(&path, cut(&read_file(disk, &path)?, ends_at));
-    let mut parts: Vec<_> = files.map(of_file).collect::<Result<_>>()?;
+    let mut parts = Vec::new();
+    for (path, ends_at) in file::segment_files(disk, folder)? {
+        match read_file(disk, &path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !disk.exists(&path)? => {}
+            bytes => parts.push(read(&path, cut(&bytes?, ends_at))?),
+        }
+    }
     if let Some(last) = parts.last_mut() {
         last.ends_torn |= last.offset_of_end() >= last.bytes;
     }
@@ -61,9 +65,19 @@ impl Rescued {
 
 /// Reads the segments of a log in objects.
 pub(crate) fn of_objects(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<Rescued>> {
+    let mut parts = Vec::new();
     let listed = storage.list(Some(prefix))?;
-    let names = listed.into_iter().filter(|object| object.name.number_after(prefix).is_some());
-    names.map(|object| read(object.name.as_str(), storage.get(&object.name)?)).collect()
+    for ObjectInfo { name, .. } in listed.iter().filter(|object| object.name.number_after(prefix).is_some()) {
+        match storage.get(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_listed(storage, prefix, name)? => {}
+            bytes => parts.push(read(name.as_str(), bytes?)?),
+        }
+    }
+    Ok(parts)
+}
+
+fn is_listed(storage: &dyn ObjectStorage, prefix: &ObjectName, name: &ObjectName) -> Result<bool> {
+    Ok(storage.list(Some(prefix))?.iter().any(|object| object.name == *name))
 }
 
 fn read(object: &str, bytes: Bytes) -> Result<Rescued> {

@@ -92,6 +92,25 @@ fn a_log_goes_on_once_its_next_segment_can_be_created() {
     assert_eq!(went_on, [1, 2, 3]);
 }
 
+/// While a thread syncs the log, another one needs more room, and its sync loses what both cover. A disk reports that once.
+#[test]
+fn a_sync_after_one_that_failed_acknowledges_nothing() {
+    let (disk, name) = (Arc::new(SimDisk::new()), ObjectName::new("log").unwrap());
+    let options = FileLogOptions { segment_bytes: 4096, reserve_bytes: 512 };
+    let log = Arc::new(FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap());
+    let end = log.append(0, 1, &[1; 100]).unwrap();
+    let (sync, other) = (disk.steps(), Arc::clone(&log));
+    // The append reserves room, and syncs.
+    disk.fail_at(sync + 2, DiskFault::Lost);
+    disk.interrupt_at(sync, move || {
+        assert_eq!(other.append(0, 2, &[2; 500]).unwrap_err().kind(), ErrorKind::Io);
+    });
+    assert_eq!(log.sync(end).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!((log.durable(), log.failure().map(|error| error.kind())), (0, Some(ErrorKind::Closed)));
+    disk.lose_power(&mut forebay_env::Random::seeded(1));
+    assert_eq!(found(disk, &name, Recovery::Seal), (vec![], 1));
+}
+
 /// The last file descriptor goes to the next segment, and none is left to sync the folder.
 #[test]
 fn a_log_goes_on_once_its_folder_can_be_opened() {
@@ -216,6 +235,57 @@ fn what_is_written_while_somebody_looks_is_no_damage() {
     let (handle, writer) = (disk.handle(), disk.clone());
     handle.interrupt_at(first.steps() - 1, move || flip(&writer));
     assert_eq!(look(&handle).unwrap().len(), 2);
+}
+
+/// At each step of whoever opens a log, its writer begins another segment, and trims all before it.
+#[test]
+fn what_is_trimmed_while_a_log_is_opened_is_no_damage() {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    for recovery in [Recovery::Look, Recovery::Seal] {
+        for step in 0.. {
+            let (disk, name, log) = short_segments();
+            let append = |log: &FileLog, mark| log.append(0, mark, &[1; 250]).unwrap();
+            let end = (0..5).fold(0, |_, mark| append(&log, mark));
+            log.sync(end).unwrap();
+            let opener = disk.handle();
+            opener.interrupt_at(step, move || {
+                let last = append(&log, 5);
+                // It may be fenced by now.
+                let _synced = log.sync(last);
+                assert_eq!(log.trim(end).unwrap(), 5);
+            });
+            let handle: Arc<dyn Disk> = Arc::new(opener.clone());
+            let reader = open_log(&objects, Some(&handle), &name, recovery).unwrap();
+            if opener.steps() <= step {
+                assert!(step > 5, "{recovery:?}: {step} steps");
+                break;
+            }
+            let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+            assert!(marks == [4] || marks == [5], "{recovery:?}, step {step}: {marks:?}");
+        }
+    }
+}
+
+/// At each step of whoever looks at what is left of a log, its writer trims it.
+#[test]
+fn what_is_trimmed_while_somebody_looks_is_passed_over() {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    for step in 0.. {
+        let (disk, name, log) = short_segments();
+        let end = (0..3).fold(0, |_, mark| log.append(0, mark, &[1; 250]).unwrap());
+        log.sync(end).unwrap();
+        let looker = disk.handle();
+        looker.interrupt_at(step, move || assert_eq!(log.trim(end).unwrap(), 2));
+        let handle: Arc<dyn Disk> = Arc::new(looker.clone());
+        let rescued = rescue_log(&objects, Some(&handle), &name).unwrap();
+        if looker.steps() <= step {
+            assert!(step > 5, "{step} steps");
+            break;
+        }
+        assert!(rescued.iter().all(|part| part.damage.is_none()), "step {step}: {rescued:?}");
+        let marks: Vec<_> = rescued.iter().flat_map(|part| &part.frames).map(|frame| frame.mark).collect();
+        assert!(marks.ends_with(&[2]), "step {step}: {marks:?}");
+    }
 }
 
 /// Makes a log in files of several segments, whose contents are all durable.
@@ -360,6 +430,25 @@ fn what_comes_back_of_a_deleted_log_is_no_damage() {
         came_back += reader.segments();
     }
     assert!(came_back > 20, "{came_back}");
+}
+
+/// The last frame is damaged, which looks like a torn write. Whoever opens the log may find out that it was durable, so it is
+/// not cut, although the writer acknowledges nothing any more. Once it is repaired, it is there.
+#[test]
+fn a_torn_end_is_left_for_its_reader_to_judge() {
+    let (disk, name, log) = short_segments();
+    let end = log.append(0, 1, &[1; 100]).unwrap();
+    log.sync(end).unwrap();
+    log.append(0, 2, &[2; 100]).unwrap();
+    let damaged = SEGMENT_HEADER_BYTES as u64 + 160 + 60;
+    let flip = || disk.flip("log/00000000000000000001.log", damaged, 1).unwrap();
+    flip();
+    assert_eq!(found(Arc::clone(&disk), &name, Recovery::SealUnlessTorn), (vec![1], 1));
+    assert!(!disk.exists("log/end").unwrap());
+    assert_eq!(log.sync(log.end()).unwrap_err().kind(), ErrorKind::Fenced);
+    flip();
+    assert_eq!(found(Arc::clone(&disk), &name, Recovery::SealUnlessTorn), (vec![1, 2], 1));
+    assert!(disk.exists("log/end").unwrap());
 }
 
 /// Recovery takes room only for frames that were not known to be durable. A second recovery finds the same.

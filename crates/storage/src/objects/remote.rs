@@ -277,11 +277,12 @@ struct RemoteWriter {
 }
 
 impl RemoteWriter {
+    fn refuse_failed(&self) -> Result<()> {
+        if self.has_failed { Err(has_failed(self.name.as_str())) } else { Ok(()) }
+    }
+
     /// Sends a part, after those before it. Begins the upload with the first.
     fn put_part(&mut self, part: Bytes) -> Result<()> {
-        if self.has_failed {
-            return Err(has_failed(self.name.as_str()));
-        }
         // A part that fails leaves the upload here, to be removed with the parts that were sent.
         self.has_failed = true;
         let object = self.objects.object(&self.name);
@@ -313,6 +314,7 @@ impl RemoteWriter {
 
 impl ObjectWriter for RemoteWriter {
     fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.refuse_failed()?;
         self.buffer.extend_from_slice(&bytes);
         self.length += bytes.len() as u64;
         while self.buffer.len() >= PART_BYTES {
@@ -323,9 +325,7 @@ impl ObjectWriter for RemoteWriter {
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
-        if self.has_failed {
-            return Err(has_failed(self.name.as_str()));
-        }
+        self.refuse_failed()?;
         let rest = std::mem::take(&mut self.buffer).freeze();
         if self.upload.is_none() {
             return self.objects.put(&self.name, rest, PutMode::Replace);

@@ -125,10 +125,15 @@ fn judge_frames(reader: &LogReader, frames: &[Frame], written: &Written) -> Resu
     check(position == reader.end(), || format!("frames end at {position}, and the log at {}", reader.end()))
 }
 
-/// Recovers the log. Some of it may be trimmed late, after it is opened and before it is read.
+/// Recovers the log as an owner does, who looks at a torn end before it is cut. Some of it may be trimmed late, after it is
+/// opened and before it is read.
 fn recover<W: World>(world: &W) -> Result<LogReader, Finding> {
     let storage = world.storage();
-    let reader = storage.open_log(&name(), Recovery::Seal).map_err(|error| format!("recovery failed: {error}"))?;
+    let open = |how| storage.open_log(&name(), how).map_err(|error| format!("recovery failed: {error}"));
+    let mut reader = open(Recovery::SealUnlessTorn)?;
+    if reader.cut().is_some() {
+        reader = open(Recovery::Seal)?;
+    }
     (0..8).for_each(|_| drop(storage.objects().list(None)));
     Ok(reader)
 }
