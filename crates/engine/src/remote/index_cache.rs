@@ -96,6 +96,8 @@ impl IndexCache {
             return;
         }
         let mut ring = lock(&self.ring);
+        // While the budget is kept, the hand stands still, and tables come and go.
+        ring.retain(|held| held.strong_count() > 0);
         *held.index.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(index));
         self.held_bytes.fetch_add(held.point_bytes, Ordering::Relaxed);
         ring.push_back(Arc::downgrade(held));
@@ -206,6 +208,15 @@ mod tests {
         drop((places, fourth, fifth));
         assert_eq!(get(&cache.held_bytes), 0);
         assert_eq!(cache.statistics(), IndexCacheStatistics { hits: 1, misses: 0, evictions: 2, loads: 0 });
+    }
+
+    #[test]
+    fn indexes_of_tables_that_are_gone_leave_the_ring() {
+        let cache = IndexCache::new(u64::MAX);
+        (0..10).for_each(|_| drop(cache.hold(index(), 0)));
+        let last = cache.hold(index(), 0);
+        assert!(last.is_held());
+        assert_eq!(lock(&cache.ring).len(), 1);
     }
 
     #[test]
