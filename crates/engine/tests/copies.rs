@@ -5,7 +5,7 @@ use crate::common::model::{Model, contents, key, write};
 use crate::common::process::Process;
 use crate::common::{Cluster, eventually};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{Db, Options, ShardBounds, Storage, StorageOptions};
+use forebay_engine::{Db, Options, ShardBounds, Storage, StorageOptions, WriteBatch};
 use forebay_env::Random;
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach, ShardId};
 use forebay_storage::{MemoryObjects, ObjectFault};
@@ -273,6 +273,39 @@ fn missing_copies_are_made_while_service_goes_on() {
         let process = Process::start(&nodes);
         assert!(contents(&process.open(sharded(&register, 2))) == model, "seed {seed}");
     }
+}
+
+#[test]
+fn a_node_that_joined_has_its_share_of_the_budget_for_indexes() {
+    const BUDGET: u64 = 32 << 10;
+    let (mut nodes, register) = (start(2), register());
+    let process = Process::start(&nodes);
+    let db = process.open(Options { cached_index_bytes: Some(BUDGET), ..options(&register, 2) });
+    // The indexes of all tables do not fit.
+    let fill = || {
+        for first in (0..10_000).step_by(100) {
+            let mut batch = WriteBatch::new();
+            for number in first..first + 100 {
+                batch.put(&key(number), &[7; 20]);
+            }
+            db.write(&batch).unwrap();
+        }
+        db.compact_range(None, None).unwrap();
+    };
+    fill();
+    nodes.remove(0).stop();
+    db.put(&key(0), b"").unwrap();
+    nodes.push(Cluster::start(64 << 20));
+    db.add_memory_node(&nodes[1].client()).unwrap();
+    eventually("all copies are there again", || {
+        db.put(&key(0), b"").unwrap();
+        db.missing_copies() == 0
+    });
+    // Now all tables are at the node that joined.
+    nodes.remove(0).stop();
+    fill();
+    let held = db.statistics().cached_index_bytes;
+    assert!(held <= BUDGET / 2, "{held}");
 }
 
 #[test]

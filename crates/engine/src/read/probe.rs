@@ -193,6 +193,10 @@ impl<'v> Probe<'v> {
             if self.waiting.is_some() {
                 return Some(Step::Index);
             }
+            if self.trusted.is_some() && (self.delivered.is_some() || self.hidden.is_some()) {
+                self.start_anew();
+                continue;
+            }
             if self.delivered.is_some() {
                 return Some(Step::Delivered);
             }
@@ -302,23 +306,32 @@ impl<'v> Probe<'v> {
         self.look_up(found);
     }
 
-    /// Whether a record that was read is the newest of the key that the read may see. If its address was learnt but is
-    /// another key's, the walk starts again.
+    /// Whether a record that was read is the newest of the key that the read may see.
     pub(crate) fn accepts(&mut self, table: &Table, place: Candidate, record: &Record<'_>) -> bool {
         let sequence = record.tag.sequence();
         let is_visible = record.key == self.user_key && sequence <= self.number;
         let is_looked_up = self.known(table).is_some();
-        match self.trusted.filter(|_| is_looked_up) {
-            Some(trusted) if !is_visible || trusted != sequence => {
-                self.learnt.forget(self.hash);
-                let anew = Self::new(self.at, self.learnt, self.version, self.user_key, self.number);
-                *self = Self { distrusts: true, ..anew };
+        match self.trusted {
+            None if is_visible && is_looked_up => self.learn(table, place, sequence),
+            // It was learnt before.
+            Some(trusted) if is_visible && is_looked_up && trusted == sequence => {}
+            Some(_) if is_visible || is_looked_up => {
+                self.start_anew();
                 return false;
             }
-            None if is_visible && is_looked_up => self.learn(table, place, sequence),
             _ => {}
         }
         is_visible
+    }
+
+    /// Starts the walk again, without the address that was learnt. Until the record there has turned out to be the
+    /// key's, the address may be that of another key with the same hash. Then the tables that were passed because of it
+    /// may have the key's newest record, whatever the walk has met in other tables since.
+    #[cold]
+    fn start_anew(&mut self) {
+        self.learnt.forget(self.hash);
+        let anew = Self::new(self.at, self.learnt, self.version, self.user_key, self.number);
+        *self = Self { distrusts: true, ..anew };
     }
 
     /// Remembers the place of a record that a lookup found and that the walk has reached.
@@ -326,3 +339,6 @@ impl<'v> Probe<'v> {
         self.learnt.learn(self.hash, Address { table: table.id(), place, sequence, newest_to: self.number });
     }
 }
+
+#[cfg(test)]
+mod tests;

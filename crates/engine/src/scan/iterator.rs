@@ -33,7 +33,7 @@ use crate::tree::shared::{Tree, View};
 use forebay_base::{InternalKey, SequenceNumber, Tag};
 use forebay_env::sync::{Mutex, lock};
 use forebay_memtable::OwnedCursor;
-use forebay_table::{Direction, Merge, SortedStream};
+use forebay_table::{Direction, Merge, RangeTombstone, SortedStream};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl ShardIterator {
         let sources = sources(&view, &bounds, (&endpoint, at.member()));
         let merge = Merge::new(sources, tree.options.key_order, Direction::Forward);
         Ok(Self {
-            deletions: deletions(&view, horizon.number),
+            deletions: deletions(&view, horizon.number, &bounds),
             tree,
             view,
             merge,
@@ -452,15 +452,19 @@ fn endpoint(tree: &Tree, tried: &mut Tried) -> Result<(Arc<Remote>, SharedEndpoi
     })
 }
 
-/// The range deletions of a view that `number` covers.
-fn deletions(view: &View, number: SequenceNumber) -> RangeDeletions {
-    let of_memtables = view.buffers().filter(|buffer| !buffer.range_deletions.is_empty());
-    let mut all: Vec<_> =
-        of_memtables.flat_map(|buffer| buffer.range_deletions.all().iter().cloned().collect::<Vec<_>>()).collect();
-    if view.version.has_range_deletions() {
-        all.extend(view.version.levels().iter().flatten().flat_map(|table| table.range_deletions().iter()).cloned());
+/// The range deletions of a view that `number` covers and that may hide keys within the bounds.
+fn deletions(view: &View, number: SequenceNumber, bounds: &Bounds) -> RangeDeletions {
+    let is_wanted = |deletion: &&Arc<RangeTombstone>| {
+        deletion.tag.sequence() <= number && bounds.overlap(before(&deletion.start), before(&deletion.end))
+    };
+    let mut all = Vec::new();
+    for buffer in view.buffers().filter(|buffer| !buffer.range_deletions.is_empty()) {
+        all.extend(buffer.range_deletions.all().iter().filter(is_wanted).cloned());
     }
-    all.retain(|deletion| deletion.tag.sequence() <= number);
+    if view.version.has_range_deletions() {
+        let tables = view.version.levels().iter().flatten().filter(|table| table.overlaps(bounds));
+        all.extend(tables.flat_map(|table| table.range_deletions().iter()).filter(is_wanted).cloned());
+    }
     RangeDeletions::new(view.version.version.identity().key_order, all)
 }
 

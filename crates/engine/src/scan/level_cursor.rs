@@ -50,8 +50,8 @@ pub(crate) struct LevelCursor {
     piece_bytes: u64,
 }
 
-/// Bytes of the first reads in the next table: a scan that streams continues to stream there. They are no larger than
-/// the last reads, as the scan may end soon.
+/// Bytes of the first reads in the next table: a scan that streams continues to stream there. In memory they are no larger
+/// than the last reads, as the scan may end soon.
 #[derive(Clone, Copy)]
 struct Pace {
     index_bytes: u64,

@@ -5,9 +5,10 @@
 //!   backward   [ … not yet | asked for | asked for | piece | … seen … ]
 //! ```
 //!
-//! Pieces double up to a length, [`MAX_PIECE_BYTES`] at most: a short scan reads little, a long one streams. Once it
-//! streams, [`AHEAD`] reads are kept in flight after the piece in use. How far the scan goes is an estimate. Beyond it,
-//! nothing is read ahead of need, and a scan that still continues begins small again.
+//! Pieces double up to a length, [`MAX_PIECE_BYTES`] at most: a short scan reads little, a long one streams. Pieces from
+//! storage are longer and grow faster, as a request takes longer there. Once a scan streams, [`AHEAD`] reads are kept in
+//! flight after the piece in use. How far the scan goes is an estimate. Beyond it, nothing is read ahead of need, and a
+//! scan that still continues begins small again.
 
 use crate::remote::segment::Segment;
 use crate::scan::scan_endpoint::{Asked, SharedEndpoint};

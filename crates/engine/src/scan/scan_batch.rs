@@ -22,6 +22,8 @@ const MAX_STORED_GAP_BYTES: u64 = 16 << 10;
 
 /// A batch ends when its values have more bytes than this.
 const MAX_VALUE_BYTES: usize = 1 << 20;
+/// A batch also ends when it holds more bytes than this: of long keys, or of chunks in which little is shown.
+const MAX_HELD_BYTES: usize = 16 << 20;
 
 /// Bytes that a value counts for before it is merged.
 const ASSUMED_BYTES: u32 = 16 << 10;
@@ -48,6 +50,8 @@ pub(crate) struct ScanBatch {
     generation: u64,
     /// Bytes of the values; for values that are still to be read, the lengths of their records.
     value_bytes: usize,
+    /// Bytes of the chunks among the buffers. Each counts once.
+    chunk_bytes: usize,
 }
 
 /// The generation of the batch in which a chunk was shared, and as which buffer.
@@ -59,7 +63,7 @@ struct Entry {
     value: Place,
 }
 
-/// Part of a buffer. A batch holds a few megabytes and one more value, so 32 bits suffice.
+/// Part of a buffer. A batch holds some dozens of megabytes at most and one more value, so 32 bits suffice.
 #[derive(Clone, Copy)]
 struct Place {
     buffer: u32,
@@ -144,7 +148,9 @@ impl ScanBatch {
     /// Whether the batch, which should hold `limit` entries, may take another one.
     #[inline]
     pub(crate) fn has_room(&self, limit: usize) -> bool {
-        self.entries.len() < limit && self.value_bytes < MAX_VALUE_BYTES
+        self.entries.len() < limit
+            && self.value_bytes < MAX_VALUE_BYTES
+            && self.bytes.len() + self.chunk_bytes < MAX_HELD_BYTES
     }
 
     /// The key of an entry.
@@ -204,6 +210,7 @@ impl ScanBatch {
         self.made = None;
         self.expiries.clear();
         self.value_bytes = 0;
+        self.chunk_bytes = 0;
     }
 
     /// Adds an entry.
@@ -258,7 +265,13 @@ impl ScanBatch {
     pub(crate) fn share(&mut self, chunk: &Arc<Slot>) -> usize {
         match self.buffers.last() {
             Some(Buffer::Chunk(last)) if Arc::ptr_eq(last, chunk) => {}
-            _ => self.buffers.push(Buffer::Chunk(Arc::clone(chunk))),
+            _ => {
+                // Sources that take turns share a chunk again and again. The first time, only its reader has it.
+                if Arc::strong_count(chunk) == 1 {
+                    self.chunk_bytes += chunk.len();
+                }
+                self.buffers.push(Buffer::Chunk(Arc::clone(chunk)));
+            }
         }
         self.buffers.len()
     }
@@ -443,7 +456,8 @@ fn value_in(bytes: &[u8], key: &[u8], tag: Tag) -> Result<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_base::{ErrorKind, SequenceNumber};
+    use forebay_base::{ErrorKind, Kind, SequenceNumber};
+    use forebay_fabric::Arena;
 
     #[test]
     fn a_record_of_another_key_or_version_is_no_value() {
@@ -455,5 +469,37 @@ mod tests {
         for (key, number) in [(b"kex", 7), (b"key", 6), (b"key", 8)] {
             assert_eq!(value_in(&bytes, key, of_number(number).tag).unwrap_err().kind(), ErrorKind::Corrupt);
         }
+    }
+
+    #[test]
+    fn long_keys_end_a_batch() {
+        let (mut batch, key) = (ScanBatch::default(), vec![7u8; 64 << 10]);
+        while batch.has_room(usize::MAX) {
+            batch.add(&key, Some(Location::Local(b"value"))).unwrap();
+        }
+        assert_eq!(batch.len(), MAX_HELD_BYTES / key.len());
+    }
+
+    #[test]
+    fn chunks_in_which_little_is_shown_end_a_batch() {
+        const CHUNK_BYTES: usize = 1 << 20;
+        let (mut batch, mut arena) = (ScanBatch::default(), Arena::new());
+        let record = RunRecord { tag: Tag::new(SequenceNumber(1), Kind::Put, false), key: 0..1, value: 1..2 };
+        let add = |batch: &mut ScanBatch, chunk: &Arc<Slot>| {
+            let buffer = batch.share(chunk);
+            batch.add_shared(buffer, &record);
+        };
+        let chunks = [(); 2].map(|()| Arc::new(arena.take(CHUNK_BYTES).unwrap()));
+        // Two sources that take turns: each chunk counts once.
+        for _ in 0..100 {
+            chunks.iter().for_each(|chunk| add(&mut batch, chunk));
+        }
+        assert!(batch.has_room(usize::MAX));
+        let mut more = 0;
+        while batch.has_room(usize::MAX) {
+            add(&mut batch, &Arc::new(arena.take(CHUNK_BYTES).unwrap()));
+            more += 1;
+        }
+        assert_eq!(chunks.len() + more, MAX_HELD_BYTES / CHUNK_BYTES);
     }
 }

@@ -71,9 +71,18 @@ impl Copied {
         }
         let part = named::open_copy(client, name, &self.database, None)?;
         self.register.returned(&part);
-        self.places.add(Node::new(nodes.len(), Arc::clone(client), options, None), part.store);
+        // Nodes that were lost get no tables any more.
+        let others = nodes.iter().filter(|node| node.lost().is_none()).count();
+        let options = of_each(options, others + 1);
+        self.places.add(Node::new(nodes.len(), Arc::clone(client), &options, None), part.store);
         Ok(())
     }
+}
+
+/// The options of one of so many memory nodes. Each has the same share of the budget for indexes.
+fn of_each(options: &Options, nodes: usize) -> Options {
+    let cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / nodes.max(1) as u64);
+    Options { cached_index_bytes, ..options.clone() }
 }
 
 /// The memory nodes, each with the same share of the budget for indexes.
@@ -81,8 +90,7 @@ pub(super) fn nodes<'a>(
     clients: impl ExactSizeIterator<Item = &'a Arc<MemoryClient>>,
     options: &Options,
 ) -> Vec<Arc<Node>> {
-    let mut of_node = options.clone();
-    of_node.cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / clients.len().max(1) as u64);
+    let of_node = of_each(options, clients.len());
     let clients: Vec<_> = clients.collect();
     let is_placed = options.compaction_place == CompactionPlace::Pool;
     let offloading = clients.first().filter(|_| is_placed).map(|first| {

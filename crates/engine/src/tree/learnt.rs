@@ -9,7 +9,8 @@
 //!   itself is not later.
 //!
 //! Entries are found by the key's hash. The record that is read has the key and the number, or the entry is dropped and
-//! the lookup begins anew. Which entries stay is up to crate `quick_cache`.
+//! the lookup begins anew. It also does when it meets something else of the key first: keys may have the same hash. Which
+//! entries stay is up to crate `quick_cache`.
 
 use crate::terms::Options;
 use crate::terms::planted::{Bug, planted};
