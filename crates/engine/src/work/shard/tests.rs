@@ -7,12 +7,14 @@ use crate::write::batch::WriteBatch;
 use crate::write::put::Fill;
 use forebay_base::ErrorKind;
 use forebay_base::record::MIN_RECORD_BYTES;
+use forebay_env::ManualClock;
 use forebay_fabric::inprocess;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use forebay_memtable::Reserved;
 use forebay_storage::{Storage, StorageOptions};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A thread that waits for a number when the shard is cleared, as [`Db::close`] does it, must not learn that it is
 /// durable.
@@ -138,4 +140,32 @@ fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
     }
     let found = [b"a", b"b", b"c"].map(|key| db.get(key).unwrap().is_some());
     assert_eq!(found, [false, true, true]);
+}
+
+/// Otherwise a shard that is not written to any more would keep the log, which other shards make longer.
+#[test]
+fn a_memtable_is_flushed_although_it_ended_without_a_next_writer() {
+    let (listener, connector) = inprocess::listen(1).unwrap();
+    let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+    let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+    let (clock, age) = (Arc::new(ManualClock::new()), Duration::from_secs(1));
+    let options = Options {
+        flush_after: Some(age),
+        background_threads: 0,
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..Options::default()
+    };
+    let db = Db::open(&[client], options).unwrap();
+    let [shard] = db.shards() else { panic!("one shard") };
+    db.put(b"a", b"").unwrap();
+    // As a write does whose range deletions are the last ones that the memtable takes.
+    let _ = shard.tree.view.load().active.memtable.end_early();
+    let flushes = || {
+        while db.run_background_step() {}
+        db.statistics().flushes
+    };
+    assert_eq!(flushes(), 0);
+    clock.advance(age);
+    assert_eq!(flushes(), 1);
+    assert!(db.get(b"a").unwrap().is_some());
 }
