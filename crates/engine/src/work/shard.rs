@@ -735,6 +735,15 @@ impl Shard {
         let _ = self.tree.view.load().active.memtable.end_early();
     }
 
+    /// Before background work begins: makes sure that it does not do again what a commit has done, of which it is
+    /// unknown whether it counts.
+    ///
+    /// # Errors
+    /// As [`Commits::settle`].
+    pub(crate) fn settle_commits(&self) -> Result<()> {
+        self.commits.settle(&self.tree)
+    }
+
     /// Commits a change that background work, or the move of a bound, has made.
     ///
     /// # Errors

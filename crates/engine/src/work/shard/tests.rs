@@ -12,7 +12,7 @@ use forebay_fabric::inprocess;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use forebay_memtable::Reserved;
-use forebay_storage::{Storage, StorageOptions};
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage, Storage, StorageOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,4 +168,42 @@ fn a_memtable_is_flushed_although_it_ended_without_a_next_writer() {
     clock.advance(age);
     assert_eq!(flushes(), 1);
     assert!(db.get(b"a").unwrap().is_some());
+}
+
+/// Another commit may settle that the first one counts while its work is done again. Then the work does not fit.
+#[test]
+fn no_work_begins_while_it_is_unknown_whether_a_commit_counts() {
+    let mut settled = 0;
+    for step in 0..30 {
+        let (listener, connector) = inprocess::listen(1).unwrap();
+        let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+        let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+        let objects = MemoryObjects::new();
+        let storage = Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default());
+        let options = Options {
+            name: Some("db".to_owned()),
+            durability: Durability::Storage(Syncing::Flush),
+            storage: Some(storage),
+            background_threads: 0,
+            ..Options::default()
+        };
+        let db = Db::open(&[client], options).unwrap();
+        let [shard] = db.shards() else { panic!("one shard") };
+        db.put(b"a", b"").unwrap();
+        objects.fail_at(objects.steps() + step, ObjectFault::ReplyLost);
+        if db.flush().is_ok() {
+            continue;
+        }
+        let sealed = shard.tree.view.load().sealed.clone();
+        let count = || objects.list(None).unwrap().len();
+        let before = count();
+        if shard.flush(&sealed).is_err_and(|error| error.kind() == ErrorKind::Busy) {
+            assert_eq!(count(), before, "step {step}: it was flushed again");
+            let view = Arc::clone(&shard.tree.view.load());
+            assert_eq!((view.sealed.len(), view.version.level0_tables()), (0, 1), "step {step}");
+            settled += 1;
+        }
+        assert!(db.get(b"a").unwrap().is_some(), "step {step}");
+    }
+    assert!(settled > 0);
 }
