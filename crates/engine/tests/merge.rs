@@ -535,3 +535,42 @@ fn a_merged_value_has_changed_when_the_value_under_it_has_expired() {
     }
     db.close().unwrap();
 }
+
+/// Panics when it is to make a value.
+#[derive(Debug)]
+struct Panics;
+
+impl MergeOperator for Panics {
+    fn full(&self, _key: &[u8], _value: Option<&[u8]>, _operands: &[&[u8]]) -> Option<Vec<u8>> {
+        panic!("as a program's operator may")
+    }
+
+    fn partial(&self, _key: &[u8], _older: &[u8], _newer: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn an_operator_that_panics_ends_the_work_of_its_shard_alone() {
+    let cluster = Cluster::start(256 << 20);
+    let mut merge_operators = MergeOperators::default();
+    merge_operators.register("test.panics", Arc::new(Panics)).unwrap();
+    let db = cluster.open(Options {
+        merge_operator: Some("test.panics".to_owned()),
+        merge_operators,
+        shards: 2,
+        shard_bounds: ShardBounds::Given(vec![b"m".to_vec()]),
+        background_threads: 1,
+        level0_compaction_trigger: 1,
+        level0_slowdown_trigger: 2,
+        level0_stop_trigger: 2,
+        ..small_options()
+    });
+    db.merge(b"a", b"operand").unwrap();
+    let failed = db.compact_range(None, None).unwrap_err().to_string();
+    assert!(failed.contains("panicked"), "{failed}");
+    // The other shard would not take so much if nobody flushed and compacted it.
+    let key = |i: u32| format!("z{i:04}").into_bytes();
+    (0..500).for_each(|i| db.put(&key(i), &[7; 400]).unwrap());
+    assert_eq!(db.get(&key(499)).unwrap(), Some(vec![7; 400]));
+}

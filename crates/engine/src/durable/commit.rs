@@ -94,6 +94,20 @@ impl Commits {
         Ok(())
     }
 
+    /// Before work begins: if it is unknown whether an earlier commit counts, makes it count, and installs its version.
+    ///
+    /// # Errors
+    /// `Busy` when there was one: the work must be chosen again; `Closed`; those of the commit register.
+    pub(crate) fn settle(&self, tree: &Tree) -> Result<()> {
+        match &self.record {
+            Record::Storage(recorded) if !recorded.lags() && recorded.is_unsettled() => {
+                let _turn = self.begin()?;
+                recorded.go_on(tree)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Lets a node join as the member of this number, and names it in the register. Nothing is committed meanwhile.
     /// `copy_rest` gives the copies that the node still lacks, each with its segment, and `begin` begins the manifest
     /// there.

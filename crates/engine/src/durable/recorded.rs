@@ -10,7 +10,9 @@
 //! at once, and storage *lags* behind: it gets the version of some later moment, with copies of the segments that are
 //! still named then. What came and went in between is never written to storage.
 //!
-//! Without such a log, storage has a version before it is installed.
+//! Without such a log, storage has a version before it is installed. While it is unknown whether a commit counts, the
+//! version before it stays installed. No work begins then ([`Recorded::go_on`]): it might do again what the commit has
+//! done, and would not fit once another commit had settled that.
 //!
 //! # Invariants
 //!
@@ -29,7 +31,7 @@ use crate::tree::version::LiveVersion;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
 use forebay_table::{Placement, SegmentInfo, Version, VersionEdit};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, TryLockError};
 
 /// See the module.
@@ -40,6 +42,8 @@ pub(crate) struct Recorded {
     lags: bool,
     /// Held while storage gets a version.
     turn: Mutex<Turn>,
+    /// Whether the turn has an unsettled commit.
+    is_unsettled: AtomicBool,
     /// The version that storage has.
     version: Mutex<Arc<LiveVersion>>,
     /// Bytes of memtables that were flushed since.
@@ -63,8 +67,8 @@ struct Unsettled {
 impl Recorded {
     /// The versions of the shard with this number, of which storage has `version`. It `lags` if a log leads the tables.
     pub(crate) fn new(register: Arc<Register>, shard: usize, version: Arc<LiveVersion>, lags: bool) -> Self {
-        let (turn, version) = (Mutex::default(), Mutex::new(version));
-        Self { register, shard, lags, turn, version, flushed_bytes: AtomicU64::new(0) }
+        let (turn, is_unsettled, version) = (Mutex::default(), AtomicBool::new(false), Mutex::new(version));
+        Self { register, shard, lags, turn, is_unsettled, version, flushed_bytes: AtomicU64::new(0) }
     }
 
     pub(crate) const fn lags(&self) -> bool {
@@ -108,9 +112,28 @@ impl Recorded {
     /// As [`Register::record`].
     pub(crate) fn lead(&self, tree: &Tree, version: &Arc<LiveVersion>, flushed: &[Arc<Buffer>]) -> Result<()> {
         let mut turn = self.begin()?;
-        let Some(Unsettled { version, flushed }) = self.settle(&mut turn)? else {
-            return self.put(&mut turn, version, flushed);
-        };
+        self.install_settled(&mut turn, tree)?;
+        self.put(&mut turn, version, flushed)
+    }
+
+    /// Before work begins whose commit is to lead: makes sure that no commit is left that may count.
+    ///
+    /// # Errors
+    /// As [`Recorded::lead`].
+    pub(crate) fn go_on(&self, tree: &Tree) -> Result<()> {
+        let mut turn = self.begin()?;
+        self.install_settled(&mut turn, tree)
+    }
+
+    /// Whether it is unknown of a commit if it counts.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        // Relaxed: work that would do the same again is chosen after the work that failed has ended, under a lock.
+        self.is_unsettled.load(Ordering::Relaxed)
+    }
+
+    /// Makes a commit count that failed and may count, if there is one, and installs what it leads to.
+    fn install_settled(&self, turn: &mut Turn, tree: &Tree) -> Result<()> {
+        let Some(Unsettled { version, flushed }) = self.settle(turn)? else { return Ok(()) };
         tree.install(version, &flushed);
         let detail = "an earlier commit, which seemed to fail, counts: what was to follow it is chosen again";
         Err(forebay_storage::Error::new(ErrorKind::Busy, "commit", "the commit register", detail).into())
@@ -146,6 +169,7 @@ impl Recorded {
             self.register.settle()?;
         }
         let settled = turn.unsettled.take();
+        self.is_unsettled.store(false, Ordering::Relaxed);
         if let Some(Unsettled { version, .. }) = &settled {
             self.has(version);
         }
@@ -157,6 +181,7 @@ impl Recorded {
         if let Err(NotRecorded { error, may_count }) = recorded {
             if may_count {
                 turn.unsettled = Some(Unsettled { version: Arc::clone(version), flushed: flushed.to_vec() });
+                self.is_unsettled.store(true, Ordering::Relaxed);
             } else if error.kind() == ErrorKind::Fenced {
                 // A process that took over may have found the commit, and name what it names.
                 version.segments().for_each(|segment| segment.abandon());

@@ -38,8 +38,12 @@ impl Held {
         self.range().contains(order, key)
     }
 
-    /// Whether a batch writes any of these keys.
+    /// Whether a batch writes any of these keys, or has a condition on one. When the keys are released, others write
+    /// them in another shard. A condition that is judged in the shard that they leave would not see that.
     pub(crate) fn holds_any(&self, order: KeyOrder, batch: &WriteBatch) -> Result<bool> {
+        if batch.conditions().iter().any(|condition| self.holds(order, &condition.key)) {
+            return Ok(true);
+        }
         for write in batch.iter() {
             let Write { kind, key, value, .. } = write?;
             let is_held = match kind {
@@ -54,5 +58,22 @@ impl Held {
             }
         }
         Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_asks_about_keys_waits_like_one_that_writes_them() {
+        let held = Held::new(Some(b"g".to_vec()), Some(b"n".to_vec()), 0);
+        let holds = |batch: &WriteBatch| held.holds_any(KeyOrder::Bytewise, batch).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"").delete_range(b"n", b"z").require_absent(b"n").require_present(b"a");
+        assert!(!holds(&batch));
+        assert!(holds(batch.clone().require_absent(b"g")));
+        assert!(holds(batch.clone().put(b"m", b"")));
+        assert!(holds(batch.delete_range(b"a", b"h")));
     }
 }

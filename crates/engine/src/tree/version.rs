@@ -21,6 +21,8 @@ pub(crate) struct LiveVersion {
     levels: Vec<Vec<Arc<Table>>>,
     /// One for each level above 0.
     fences: Vec<Fences>,
+    /// The tables of levels above 0, by number. A pick asks about each of them.
+    numbered: HashMap<TableId, Arc<Table>>,
     segments: HashMap<SegmentId, Arc<Segment>>,
     has_range_deletions: bool,
 }
@@ -40,6 +42,7 @@ impl LiveVersion {
             version: Version::empty(identity(options, 0, 0)),
             levels: Vec::new(),
             fences: Vec::new(),
+            numbered: HashMap::default(),
             segments: HashMap::default(),
             has_range_deletions: false,
         }
@@ -97,7 +100,8 @@ impl LiveVersion {
         let has_range_deletions = levels.iter().flatten().any(|table| !table.range_deletions().is_empty());
         let order = version.identity().key_order;
         let fences = levels.iter().skip(1).map(|tables| fences_of(order, tables)).collect();
-        Ok(Self { version, levels, fences, segments, has_range_deletions })
+        let numbered = levels.iter().skip(1).flatten().map(|table| (table.id(), Arc::clone(table))).collect();
+        Ok(Self { version, levels, fences, numbered, segments, has_range_deletions })
     }
 
     /// All segments.
@@ -160,7 +164,7 @@ impl LiveVersion {
 
     /// How often scans crossed the whole table.
     pub(crate) fn crossings(&self, id: TableId) -> u32 {
-        self.levels.iter().skip(1).flatten().find(|table| table.id() == id).map_or(0, |table| table.crossings())
+        self.numbered.get(&id).map_or(0, |table| table.crossings())
     }
 
     /// The shape of the tree.

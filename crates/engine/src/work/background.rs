@@ -9,7 +9,8 @@
 //! each other. If there are several threads, compactions leave one to flushes. If a shard's memory node is full, its
 //! compactions run first: they may make the room that its flush needs.
 //!
-//! A shard that failed has no more work; the others continue.
+//! A shard that failed has no more work; the others continue. So it is if its work panics, for example in a merge
+//! operator of the program: the thread goes on.
 //!
 //! Logs have a thread of their own. It makes parts of logs in memory ahead: a writer that finds no part ready waits for
 //! it, and flushes and compactions take longer than a part lasts. It also brings tables to storage, which then need no
@@ -26,6 +27,7 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::JoinHandle;
 use forebay_proto::calls::MAX_RANGES;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -211,10 +213,13 @@ struct FailsWithPanic<'a>(&'a Shard);
 impl Drop for FailsWithPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0
-                .failed(Error::new(ErrorKind::Corrupt, "background work panicked: close the database, and report it"));
+            self.0.failed(panicked());
         }
     }
+}
+
+fn panicked() -> Error {
+    Error::panicked("flushes or compacts")
 }
 
 /// Ends a step of a database without threads, even when the step panics.
@@ -301,10 +306,12 @@ impl Shard {
         let mut taken = 0;
         // What a task names is freed before anybody hears that it is done.
         let (result, compacted) = match task {
-            Task::Flush(buffers) => (self.flush(&buffers).map_err(|error| error.during("flushing memtables")), None),
+            Task::Flush(buffers) => {
+                (self.caught(|| self.flush(&buffers)).map_err(|error| error.during("flushing memtables")), None)
+            }
             Task::Compact(version, mut compaction) => {
                 let start = self.tree.options.clock.now();
-                let compacted = self.compact(version, &compaction.pick, &mut compaction.reservation);
+                let compacted = self.caught(|| self.compact(version, &compaction.pick, &mut compaction.reservation));
                 taken = compacted.as_ref().copied().unwrap_or(0);
                 if compacted.is_ok() && compaction.pick.inputs.iter().any(|(level, _)| *level == 0) {
                     self.pace.compacted(self.tree.options.clock.now().saturating_sub(start));
@@ -334,6 +341,15 @@ impl Shard {
         }
         self.measure_room();
         self.notify();
+    }
+
+    /// Does work. If it panics in a thread of the database, that is an error: what was reserved for it is given back,
+    /// and the thread, which may be the only one, goes on with other shards.
+    fn caught<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        match self.tree.options.background_threads {
+            0 => work(),
+            _ => catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked())),
+        }
     }
 
     /// Whether nothing is left to be flushed or compacted.

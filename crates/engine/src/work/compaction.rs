@@ -39,6 +39,7 @@ impl Shard {
     /// # Errors
     /// `Full` when the memory node has less room for the outputs than was reserved: nothing changed; others.
     pub(crate) fn compact(&self, version: Arc<LiveVersion>, pick: &Pick, reservation: &mut Reservation) -> Result<u64> {
+        self.settle_commits()?;
         let (tables, into) = (pick.inputs.len(), pick.output_level);
         let from = pick.inputs.first().map(|(level, _)| *level);
         tracing::debug!(from, into, tables, work = pick.work.name(), "compacting");

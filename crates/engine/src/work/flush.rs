@@ -72,6 +72,7 @@ impl Shard {
     /// # Errors
     /// `Full` when the memory node is full: nothing is lost, and it can be tried again; others.
     pub(crate) fn flush(&self, buffers: &[Arc<Buffer>]) -> Result<()> {
+        self.settle_commits()?;
         buffers.iter().for_each(|buffer| self.wait_complete(buffer));
         if planted(Bug::DropBeforeInstalled) {
             let state = self.lock();

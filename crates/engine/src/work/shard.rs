@@ -426,23 +426,44 @@ impl Shard {
         let mut state = self.lock();
         let is_old = self.with_scene(&view, |scene, _| state.ends_active(scene, memtable.base()));
         drop(state);
-        if !is_old || memtable.end().is_some() {
+        if !is_old {
             return false;
         }
-        let _ = memtable.end_early();
-        let ended = self.switch_now(&view.active, Need::NOTHING);
-        ended.inspect_err(|error| tracing::debug!(%error, "ending a memtable that is old")).is_ok()
+        let sealed = self.seal(&view.active);
+        sealed.inspect_err(|error| tracing::debug!(%error, "ending a memtable that is old")).unwrap_or(false)
     }
 
     /// Ends the active memtable if the log has become long for it. Returns whether it did.
     fn let_go_of_log(&self, log: &StorageLog, shard: usize) -> Result<bool> {
         let active = Arc::clone(&self.tree.view.load().active);
-        if active.memtable.reserved_bytes() == 0 || active.memtable.end().is_some() || !log.is_held_by(shard) {
+        if active.memtable.reserved_bytes() == 0 || !log.is_held_by(shard) {
             return Ok(false);
         }
-        let _ = active.memtable.end_early();
-        self.switch_now(&active, Need::NOTHING)?;
-        Ok(true)
+        self.seal(&active)
+    }
+
+    /// Ends the active memtable and installs the next one, so that it is flushed without a writer. If it has ended
+    /// already, the next writer installs the next one, but nobody may write any more. So this does it, unless a writer
+    /// would have to wait. Returns whether it did.
+    fn seal(&self, active: &Arc<Buffer>) -> Result<bool> {
+        if active.memtable.end_early().is_some() {
+            return self.switch_now(active, Need::NOTHING).map(|()| true);
+        }
+        let last = active.memtable.wait_last_sequence();
+        let mut state = self.lock();
+        let view = Arc::clone(&self.tree.view.load());
+        if !Arc::ptr_eq(&view.active, active) {
+            return Ok(false);
+        }
+        let admission = self.with_scene(&view, |scene, ledger| state.admit(scene, ledger, Need::NOTHING));
+        let Admission::Install { is_reserve } = admission else { return Ok(false) };
+        let capacity = Need::NOTHING.capacity(self.tree.options.write_buffer_bytes);
+        let has_sealed = self.tree.install_next(active, last, capacity, is_reserve)?;
+        drop(state);
+        if has_sealed {
+            self.notify_sealed(Need::NOTHING);
+        }
+        Ok(has_sealed)
     }
 
     /// Records the first key that the shard owns.
@@ -712,6 +733,15 @@ impl Shard {
     pub(crate) fn lose(&self, error: &Error) {
         self.failed(error.clone());
         let _ = self.tree.view.load().active.memtable.end_early();
+    }
+
+    /// Before background work begins: makes sure that it does not do again what a commit has done, of which it is
+    /// unknown whether it counts.
+    ///
+    /// # Errors
+    /// As [`Commits::settle`].
+    pub(crate) fn settle_commits(&self) -> Result<()> {
+        self.commits.settle(&self.tree)
     }
 
     /// Commits a change that background work, or the move of a bound, has made.

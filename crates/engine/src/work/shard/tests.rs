@@ -8,12 +8,14 @@ use crate::write::batch::WriteBatch;
 use crate::write::put::Fill;
 use forebay_base::ErrorKind;
 use forebay_base::record::MIN_RECORD_BYTES;
+use forebay_env::ManualClock;
 use forebay_fabric::inprocess;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use forebay_memtable::Reserved;
-use forebay_storage::{Storage, StorageOptions};
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage, Storage, StorageOptions};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A thread that waits for a number when the shard is cleared, as [`Db::close`] does it, must not learn that it is
 /// durable.
@@ -158,4 +160,70 @@ fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
     }
     let found = [b"a", b"b", b"c"].map(|key| db.get(key).unwrap().is_some());
     assert_eq!(found, [false, true, true]);
+}
+
+/// Otherwise a shard that is not written to any more would keep the log, which other shards make longer.
+#[test]
+fn a_memtable_is_flushed_although_it_ended_without_a_next_writer() {
+    let (listener, connector) = inprocess::listen(1).unwrap();
+    let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+    let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+    let (clock, age) = (Arc::new(ManualClock::new()), Duration::from_secs(1));
+    let options = Options {
+        flush_after: Some(age),
+        background_threads: 0,
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..Options::default()
+    };
+    let db = Db::open(&[client], options).unwrap();
+    let [shard] = db.shards() else { panic!("one shard") };
+    db.put(b"a", b"").unwrap();
+    // As a write does whose range deletions are the last ones that the memtable takes.
+    let _ = shard.tree.view.load().active.memtable.end_early();
+    let flushes = || {
+        while db.run_background_step() {}
+        db.statistics().flushes
+    };
+    assert_eq!(flushes(), 0);
+    clock.advance(age);
+    assert_eq!(flushes(), 1);
+    assert!(db.get(b"a").unwrap().is_some());
+}
+
+/// Another commit may settle that the first one counts while its work is done again. Then the work does not fit.
+#[test]
+fn no_work_begins_while_it_is_unknown_whether_a_commit_counts() {
+    let mut settled = 0;
+    for step in 0..30 {
+        let (listener, connector) = inprocess::listen(1).unwrap();
+        let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+        let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+        let objects = MemoryObjects::new();
+        let storage = Storage::of_objects(Arc::new(objects.clone()), StorageOptions::default());
+        let options = Options {
+            name: Some("db".to_owned()),
+            durability: Durability::Storage(Syncing::Flush),
+            storage: Some(storage),
+            background_threads: 0,
+            ..Options::default()
+        };
+        let db = Db::open(&[client], options).unwrap();
+        let [shard] = db.shards() else { panic!("one shard") };
+        db.put(b"a", b"").unwrap();
+        objects.fail_at(objects.steps() + step, ObjectFault::ReplyLost);
+        if db.flush().is_ok() {
+            continue;
+        }
+        let sealed = shard.tree.view.load().sealed.clone();
+        let count = || objects.list(None).unwrap().len();
+        let before = count();
+        if shard.flush(&sealed).is_err_and(|error| error.kind() == ErrorKind::Busy) {
+            assert_eq!(count(), before, "step {step}: it was flushed again");
+            let view = Arc::clone(&shard.tree.view.load());
+            assert_eq!((view.sealed.len(), view.version.level0_tables()), (0, 1), "step {step}");
+            settled += 1;
+        }
+        assert!(db.get(b"a").unwrap().is_some(), "step {step}");
+    }
+    assert!(settled > 0);
 }
