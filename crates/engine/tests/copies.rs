@@ -360,6 +360,25 @@ fn a_creation_that_the_nodes_did_not_see_the_end_of_is_completed() {
     }
 }
 
+/// Two processes create a database at the same time, and name the nodes in different orders. Either may be refused, and
+/// what they leave is one database.
+#[test]
+fn a_creation_that_two_began_needs_no_drop() {
+    for _ in 0..2 {
+        let (nodes, register) = (start(3), register());
+        let in_order = |order: [usize; 3]| Process::start(order.map(|at| &nodes[at]));
+        let processes = [in_order([0, 1, 2]), in_order([2, 1, 0])];
+        std::thread::scope(|scope| {
+            for Process { clients, .. } in &processes {
+                let options = sharded(&register, 2);
+                scope.spawn(move || drop(Db::open(clients, options)));
+            }
+        });
+        drop(processes);
+        Process::start(&nodes).open(sharded(&register, 2));
+    }
+}
+
 /// A node that cannot be reached looks like one that is not named, except where too few are named.
 #[test]
 fn whoever_wants_all_copies_named_leaves_none_out_that_is_not() {

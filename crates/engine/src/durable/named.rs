@@ -8,7 +8,9 @@
 //! none has, a database is created on the first of them, on as many as it has shards. The rest are no part of it, and
 //! may be given again.
 //!
-//! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
+//! Creation goes node by node, in an order that does not depend on how they are named: processes that create the
+//! database at the same time begin at the same node, and all continue what the first one has begun there. If it was
+//! interrupted, the next process that opens the database completes it, provided
 //! that none of its shards was ever acquired. Otherwise a node without its part has lost it. With several copies, its
 //! register says whether the database was created ([`crate::sharding`]).
 //!
@@ -20,6 +22,7 @@ use crate::durable::database::UNFINISHED;
 use crate::terms::{Durability, Error, Options, Result};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
+use forebay_fabric::NodeIdentity;
 use forebay_memory_client::{MemoryClient, ShardId, StoreHandle};
 use forebay_table::{CopiedDatabase, StoreConfig, StorePart};
 use std::collections::BTreeSet;
@@ -42,7 +45,7 @@ pub(crate) struct Part {
 /// # Errors
 /// Those of `admit`; `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on
 /// other nodes, or when the nodes have several databases of the name; `Busy` when it is unfinished, or, if it is to be
-/// begun anew, while a process has it open.
+/// begun anew, while a process has it open, or when another process creates another one meanwhile.
 pub(crate) fn open(
     clients: &[Arc<MemoryClient>],
     name: &str,
@@ -83,7 +86,7 @@ pub(crate) fn open(
         None if nodes == 1 => None,
         None => Some(new_number()?),
     };
-    let taken = places(name, &parts, nodes)?;
+    let mut taken = places(name, &parts, nodes)?;
     if !is_new && parts.len() < nodes {
         check_untouched(name, &parts, nodes, options)?;
     }
@@ -91,19 +94,28 @@ pub(crate) fn open(
     parts.sort_by_key(Part::place);
     let used: Vec<_> = parts.iter().map(|part| part.store.client()).chain(free.iter().copied()).cloned().collect();
     admit(&used, is_new)?;
-    let mut places_left = (0..).filter(|place| !taken.contains(place));
-    for client in free {
-        let part = database.zip(places_left.next()).map(|(database, place)| {
+    let places_left = (0..).filter(|place| !taken.contains(place));
+    let mut to_create: Vec<_> = free.into_iter().zip(places_left).collect();
+    to_create.sort_by_key(|(client, _)| common_order(client));
+    for (client, wished) in to_create {
+        // Another process may have created the part at the node before meanwhile.
+        let database = parts.first().map_or(database, Part::number);
+        let place = std::iter::once(wished).chain(0..).find(|place| !taken.contains(place));
+        let part = database.zip(place).map(|(database, place)| {
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             StorePart { database, place, nodes }
         });
-        parts.push(create(client, name, StoreConfig { part, ..config.clone() }, options)?);
+        let part = create(client, name, StoreConfig { part, ..config.clone() }, options)?;
+        check(name, &part.config, config)?;
+        if part.config.to_finish != config.to_finish {
+            return Err(created_meanwhile(name));
+        }
+        parts.push(part);
+        check_are_one(name, &parts)?;
+        taken = places(name, &parts, nodes)?;
     }
     parts.sort_by_key(Part::place);
-    // Another process may have created one of them meanwhile, or one on the other nodes.
-    parts.iter().try_for_each(|part| check(name, &part.config, config))?;
-    check_are_one(name, &parts)?;
-    places(name, &parts, nodes)?;
+    // Another process may have created one on the other nodes meanwhile.
     if is_new {
         for client in others {
             if let Some(other) = find(client, name)? {
@@ -121,11 +133,17 @@ pub(crate) fn open(
 /// `Invalid`.
 pub(crate) fn check_differ(clients: &[Arc<MemoryClient>]) -> Result<()> {
     let mut nodes = BTreeSet::new();
-    let is_twice = |client: &&Arc<MemoryClient>| !nodes.insert((client.node().node, client.node().incarnation));
+    let is_twice = |client: &&Arc<MemoryClient>| !nodes.insert(common_order(client));
     match clients.iter().find(is_twice) {
         Some(client) => Err(Error::invalid(format!("two of the memory nodes are one: {}", client.described()))),
         None => Ok(()),
     }
+}
+
+/// Orders memory nodes alike for all processes, however they name them.
+pub(crate) fn common_order(client: &MemoryClient) -> (u32, u64) {
+    let NodeIdentity { node, incarnation } = client.node();
+    (node, incarnation)
 }
 
 /// Checks that what the memory nodes that answer have under the name is one database, or nothing.
@@ -200,7 +218,7 @@ pub(crate) fn find_copy(client: &Arc<MemoryClient>, name: &str, database: &Copie
 /// Creates such a store: at one of `founders` nodes, if the database is new.
 ///
 /// # Errors
-/// As [`find_copy`].
+/// `Busy` when another process creates a database of the name there at the same time; `Unavailable`.
 pub(crate) fn create_copy(
     client: &Arc<MemoryClient>,
     name: &str,
@@ -211,7 +229,9 @@ pub(crate) fn create_copy(
     let place = if founders.is_some() { FOUNDER } else { LATER };
     let part = Some(StorePart { database: database.database, place, nodes });
     let config = StoreConfig { part, ..database.config.clone() };
-    check_copy(create(client, name, config, &Options::default())?, name, database)
+    let created = create(client, name, config, &Options::default())?;
+    // If it belongs to another database, it was not there before.
+    check_copy(created, name, database).map_err(|_| created_meanwhile(name))
 }
 
 /// The same, if it does not exist already.
@@ -414,6 +434,11 @@ fn create(client: &Arc<MemoryClient>, name: &str, config: StoreConfig, options: 
     }
 }
 
+fn created_meanwhile(name: &str) -> Error {
+    let message = format!("another process creates a database {name:?} at the same time: try again");
+    Error::new(ErrorKind::Busy, message)
+}
+
 pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Result<()> {
     let differ = |what: &str, found: &dyn std::fmt::Display, wanted: &dyn std::fmt::Display| {
         Err(Error::invalid(format!("the database {name:?} was created with {what} {found}, not {wanted}")))
@@ -557,6 +582,84 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
                 left.join(", ")
             );
             Err(Error::new(ErrorKind::Unavailable, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fabric::inprocess::{self, Connector};
+    use forebay_memory_client::ClientOptions;
+    use forebay_memory_node::{Handle, MemoryNode};
+
+    const NODES: [u32; 3] = [1, 2, 3];
+
+    fn start(node: u32) -> (Handle, Connector) {
+        let (listener, connector) = inprocess::listen(node).unwrap();
+        let options = forebay_memory_node::Options::with_memory(64 << 20);
+        (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
+    }
+
+    fn connect(nodes: &[(Handle, Connector)]) -> Vec<Arc<MemoryClient>> {
+        let client = |(_, connector): &(Handle, Connector)| {
+            MemoryClient::connect(connector.connect().unwrap(), "process", ClientOptions::default()).unwrap()
+        };
+        nodes.iter().map(client).collect()
+    }
+
+    fn config(to_finish: bool) -> StoreConfig {
+        let (key_order, merge_operator) = (forebay_base::KeyOrder::default(), String::new());
+        StoreConfig { key_order, shards: 3, merge_operator, bounds: Vec::new(), part: None, copies: 1, to_finish }
+    }
+
+    /// Numbers and places of the parts, in the order of the nodes.
+    fn numbered(parts: &[Part]) -> Vec<(u64, u32)> {
+        let mut parts: Vec<_> = parts.iter().collect();
+        parts.sort_by_key(|part| common_order(part.store.client()));
+        parts.into_iter().map(|part| (part.number().unwrap(), part.place())).collect()
+    }
+
+    /// Another process names the nodes in another order, and has come to any of them.
+    #[test]
+    fn who_creates_a_database_at_the_same_time_continues_what_is_there() {
+        let options = Options { name: Some("db".to_owned()), shards: 3, ..Options::default() };
+        for (begun, wanted) in [(0, [1, 2, 0]), (1, [2, 0, 1]), (2, [2, 0, 1]), (3, [2, 0, 1])] {
+            let nodes = NODES.map(start);
+            let theirs = connect(&nodes);
+            let mut ours = connect(&nodes);
+            ours.rotate_right(1);
+            let admit = |_: &[Arc<MemoryClient>], is_new: bool| -> Result<()> {
+                assert!(is_new);
+                for (client, place) in theirs.iter().zip([2, 0, 1]).take(begun) {
+                    let part = Some(StorePart { database: 7, place, nodes: 3 });
+                    client.create_store("db", &StoreConfig { part, ..config(false) }.encode()?)?;
+                }
+                Ok(())
+            };
+            let parts = open(&ours, "db", &config(false), &options, admit).unwrap();
+            assert_eq!(parts.iter().map(Part::place).collect::<Vec<_>>(), [0, 1, 2]);
+            let numbered_parts = numbered(&parts);
+            assert_eq!(numbered_parts.iter().map(|(_, place)| *place).collect::<Vec<_>>(), wanted, "{begun}");
+            assert!(begun == 0 || numbered_parts.iter().all(|(number, _)| *number == 7), "{begun}");
+            let found = open(&theirs, "db", &config(false), &options, |_, _| Ok(())).unwrap();
+            assert_eq!(numbered(&found), numbered_parts, "{begun}");
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_finished_and_what_is_not_are_not_created_as_one() {
+        for to_finish in [false, true] {
+            let nodes = NODES.map(start);
+            let clients = connect(&nodes);
+            let options = Options { shards: 3, unfinished: to_finish, ..Options::default() };
+            let admit = |_: &[Arc<MemoryClient>], _: bool| -> Result<()> {
+                let part = Some(StorePart { database: 7, place: 0, nodes: 3 });
+                clients[0].create_store("db", &StoreConfig { part, ..config(!to_finish) }.encode()?)?;
+                Ok(())
+            };
+            let refused = open(&clients, "db", &config(to_finish), &options, admit).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
         }
     }
 }
