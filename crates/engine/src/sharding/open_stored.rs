@@ -154,9 +154,6 @@ impl Taker<'_> {
             .collect();
         let claimed = Claimed::claim(&self.place, self.known.as_ref(), &self.identity, &empty)?;
         let mut committed = claimed.committed.clone();
-        if self.known.as_ref().is_some_and(|known| known.committed.memory_store != committed.memory_store) {
-            return Err(Error::new(ErrorKind::Busy, "another process opened the database at the same time: try again"));
-        }
         let epoch = claimed.epoch();
         self.place.sweep();
         // Before anything that they name is taken for garbage.
