@@ -272,6 +272,15 @@ impl Copies {
     pub(crate) const fn none() -> Self {
         Self { store: String::new(), parts: Vec::new(), are_known: false }
     }
+
+    /// Drops stores that were created for an opening that failed. Without them the next opening loads from storage.
+    pub(crate) fn drop_new(&self) {
+        for part in self.parts.iter().filter(|_| !self.are_known) {
+            if let Err(error) = part.store.client().drop_store(part.store.id()) {
+                tracing::debug!(%error, "dropping a store that was created in vain: the next owner does");
+            }
+        }
+    }
 }
 
 /// What the names of all stores of a database on storage begin with.
@@ -314,13 +323,16 @@ pub(crate) fn open_copies(
     }
     let number = new_number()?;
     let store = format!("{}{:08x}", prefix(of), number as u32);
-    let mut parts = Vec::with_capacity(nodes);
+    let mut copies = Copies { store, parts: Vec::with_capacity(nodes), are_known: false };
     for (client, place) in clients.iter().take(nodes).zip(0..) {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         let part = (nodes > 1).then_some(StorePart { database: number, place, nodes });
-        parts.push(Part::new(client.create_store(&store, &StoreConfig { part, ..config.clone() }.encode()?)?)?);
+        let config = StoreConfig { part, ..config.clone() }.encode()?;
+        let created = client.create_store(&copies.store, &config).map_err(Error::from).and_then(Part::new);
+        let created = created.inspect_err(|_| copies.drop_new())?;
+        copies.parts.push(created);
     }
-    Ok(Copies { store, parts, are_known: false })
+    Ok(copies)
 }
 
 /// Drops stores that nobody needs: those of the database except `kept`. Stores that a deposed process still has open
