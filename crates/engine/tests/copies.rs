@@ -236,6 +236,23 @@ fn databases_with_copies_are_dropped() {
     nodes.iter().for_each(Cluster::expect_nothing_leased);
 }
 
+/// The owner has nothing at the third node, and makes the next copy there.
+#[test]
+fn a_drop_that_is_refused_takes_no_node_from_the_owner() {
+    let (mut nodes, register) = (start(3), register());
+    let process = Process::start(&nodes);
+    let db = process.open(Options { shards: 1, ..options(&register, 2) });
+    db.put(b"a", b"1").unwrap();
+    let other = Process::start([2, 0, 1].map(|at| &nodes[at]));
+    let refused = Db::destroy_copied(&register, &other.clients, "db").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    assert!(other.clients.iter().all(|client| client.list_stores().unwrap().len() == 1));
+    nodes.remove(0).stop();
+    db.put(b"a", b"2").unwrap();
+    eventually("there are two copies again", || db.missing_copies() == 0);
+    db.close().unwrap();
+}
+
 #[test]
 fn missing_copies_are_made_while_service_goes_on() {
     for seed in 0..2 {

@@ -31,6 +31,9 @@ use std::sync::Arc;
 /// The shard of a store whose root says that a database that was to be finished is finished. It holds nothing.
 const FINISHED: ShardId = ShardId(u32::MAX - 1);
 
+/// The shard of a store whose root is a cell of a register in memory nodes (see `node_register`).
+pub(crate) const CELL: ShardId = ShardId(u32::MAX);
+
 /// A database's store on one of its nodes.
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -425,6 +428,13 @@ impl Part {
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
     }
 
+    /// Whether a process ever acquired a shard of the part, or its cell. Where that cannot be told, one may have.
+    fn was_acquired(&self) -> bool {
+        let shards = (0..self.config.shards.min(Options::MAX_SHARDS as u64)).map(|shard| ShardId(shard as u32));
+        let is_unused = |id| self.store.root(id).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        !shards.chain([CELL]).all(is_unused)
+    }
+
     /// On how many nodes a database with several copies was created, as far as this part knows.
     pub(crate) fn founders(&self) -> usize {
         self.config.part.map_or(0, |part| part.nodes as usize)
@@ -573,6 +583,9 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
         None => check_are_one(name, &parts)?,
     }
     let is_there = !parts.is_empty();
+    // Of copies, an owner may have nothing at some nodes yet, and needs the stores there when it loses others. It refuses
+    // at those where it has something.
+    parts.sort_by_cached_key(|part| !part.was_acquired());
     for part in &parts {
         let client = part.store.client();
         match client.drop_store(part.store.id()).map_err(Error::from) {
