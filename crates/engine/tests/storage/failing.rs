@@ -36,7 +36,8 @@ fn openings_that_fail_do_not_fill_the_memory_node_with_stores() {
         let opened = process.try_open(options(&handle));
         let stores = process.clients[0].list_stores().unwrap();
         assert!(stores.len() <= 1, "ended before operation {step}: {stores:?}");
-        if opened.is_ok() {
+        if let Ok(db) = opened {
+            process.kill(db);
             break;
         }
     }
