@@ -253,6 +253,25 @@ fn a_drop_that_is_refused_takes_no_node_from_the_owner() {
     db.close().unwrap();
 }
 
+/// A process that reaches no node with a copy cannot open the database, and takes it from nobody.
+#[test]
+fn who_reaches_no_copy_fences_nobody() {
+    let (mut nodes, register) = (start(2), register());
+    let process = Process::start(&nodes);
+    let usual = || Options { shards: 1, ..options(&register, 2) };
+    let db = process.open(usual());
+    nodes.remove(1).stop();
+    db.put(b"a", b"1").unwrap();
+    assert_eq!(db.missing_copies(), 1);
+    let another = Cluster::start(64 << 20);
+    let refused = Process::start([&another]).try_open(usual()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    // The register is written.
+    db.add_memory_node(&another.client()).unwrap();
+    eventually("there are two copies again", || db.missing_copies() == 0);
+    db.close().unwrap();
+}
+
 #[test]
 fn missing_copies_are_made_while_service_goes_on() {
     for seed in 0..2 {

@@ -3,7 +3,8 @@
 //! ```text
 //!  register is read          which nodes hold which shards
 //!  shards are looked at      there; what a newer build wrote is refused (see `durable::known`)
-//!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any more
+//!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any more;
+//!                            if a shard cannot be reached at all, this ends here
 //!  register is claimed       an earlier owner cannot leave anybody out any more; what it says now counts
 //!                            then, for each shard:
 //!    recovery                from the members that it names (see `durable::recovery`)
@@ -422,6 +423,12 @@ fn take_over(
     options: &Options,
     (time, common): (&Arc<ExpiryClock>, &Arc<Common>),
 ) -> Result<Taken> {
+    // Otherwise an owner that this process does not reach would be fenced by one that cannot open the database.
+    for ((copies, named), shard) in copies.iter().zip(wanted).zip(0..) {
+        if copies.is_empty() {
+            return Err(unreached(shard, named, places));
+        }
+    }
     let first = MembersRecord { database: Some(database.clone()), ..MembersRecord::default() };
     let (register, said) = unclaimed.claim(&first)?;
     let named = if said.shards.is_empty() { wanted } else { said.shards.as_slice() };
@@ -434,12 +441,7 @@ fn take_over(
         let is_named = |copy: &&Copy<'_>| named.contains(&member(copy.node.client().node()));
         let members: Vec<_> = copies.iter().filter(is_named).map(|copy| (copy.node, &copy.owner)).collect();
         if members.is_empty() {
-            let reached = places.nodes().iter().map(|node| node.client().described()).collect::<Vec<_>>().join(", ");
-            let message = format!(
-                "no memory node that has shard {shard} can be reached: it lies on {}. Reached were {reached}",
-                nodes_told(named.iter().copied())
-            );
-            return Err(Error::new(ErrorKind::Unavailable, message));
+            return Err(unreached(shard, named, places));
         }
         reached.push(Wanted::new(members, identity(options, database.database.into(), shard)));
     }
@@ -459,6 +461,16 @@ fn take_over(
         shards.push(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(common))?));
     }
     Ok(Taken { shards, logs, recovery, register })
+}
+
+/// The error for a shard of which no named member can be reached.
+fn unreached(shard: u64, named: &[MemberNode], places: &Places) -> Error {
+    let reached = places.nodes().iter().map(|node| node.client().described()).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "no memory node that has shard {shard} can be reached: it lies on {}. Reached were {reached}",
+        nodes_told(named.iter().copied())
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Drops the database `name`, which a register in `storage` knows, from these memory nodes and from the register.
