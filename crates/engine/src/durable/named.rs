@@ -149,21 +149,6 @@ pub(crate) fn common_order(client: &MemoryClient) -> (u32, u64) {
     (node, incarnation)
 }
 
-/// Checks that what the memory nodes that answer have under the name is one database, or nothing.
-///
-/// # Errors
-/// `Invalid`.
-pub(crate) fn check_is_one(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
-    let mut parts = Vec::with_capacity(clients.len());
-    for client in clients {
-        match find(client, name) {
-            Err(error) if error.is_out_of_reach() => {}
-            part => parts.extend(part?),
-        }
-    }
-    check_are_one(name, &parts)
-}
-
 /// Checks that parts at different nodes belong to one database.
 fn check_are_one(name: &str, parts: &[Part]) -> Result<()> {
     let Some((first, others)) = parts.split_first() else { return Ok(()) };
@@ -572,7 +557,9 @@ pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
 /// and may still have it; if none answers, why.
 pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Option<u64>) -> Result<()> {
     let (mut parts, mut left) = (Vec::with_capacity(clients.len()), Vec::new());
-    for client in clients {
+    // One node may be named twice.
+    let mut nodes = BTreeSet::new();
+    for client in clients.iter().filter(|client| nodes.insert(common_order(client))) {
         match find(client, name) {
             Err(error) if error.is_out_of_reach() => left.push((client, error)),
             part => parts.extend(part?),
@@ -596,7 +583,7 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
     match left.as_slice() {
         [] if is_there => Ok(()),
         [] => Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?} on these memory nodes"))),
-        [(client, error), ..] if left.len() == clients.len() => {
+        [(client, error), ..] if left.len() == nodes.len() => {
             Err(error.clone().during(&format!("dropping at {}", client.described())))
         }
         left => {
