@@ -415,9 +415,13 @@ impl Part {
 
     /// Whether a process ever acquired a shard of the part, or its cell. Where that cannot be told, one may have.
     fn was_acquired(&self) -> bool {
-        let shards = (0..self.config.shards.min(Options::MAX_SHARDS as u64)).map(|shard| ShardId(shard as u32));
         let is_unused = |id| self.store.root(id).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        !shards.chain([CELL]).all(is_unused)
+        !self.shards().chain([CELL]).all(is_unused)
+    }
+
+    /// The shards of the database: no more than there can be, whatever the configuration says.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (0..self.config.shards.min(Options::MAX_SHARDS as u64)).map(|shard| ShardId(shard as u32))
     }
 
     /// On how many nodes a database with several copies was created, as far as this part knows.
@@ -495,8 +499,7 @@ fn described(parts: &[Part]) -> String {
 /// Checks that nodes without a part never had one: no shard of the other parts was ever used.
 fn check_untouched(name: &str, there: &[Part], nodes: usize, options: &Options) -> Result<()> {
     for part in there {
-        for shard in 0..part.config.shards {
-            let id = ShardId(u32::try_from(shard).unwrap_or(u32::MAX));
+        for id in part.shards() {
             match part.store.root(id) {
                 Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {}
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),

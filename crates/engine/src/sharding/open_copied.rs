@@ -339,8 +339,8 @@ fn check_unowned(name: &str, parts: &[Part], look: impl Fn() -> Result<MembersRe
 
 /// Whether an owner ever began a shard there.
 fn has_roots(part: &Part) -> Result<bool> {
-    for shard in 0..u32::try_from(part.config.shards).unwrap_or(u32::MAX) {
-        match part.store.root(ShardId(shard)) {
+    for shard in part.shards() {
+        match part.store.root(shard) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(true),
             // Nobody ever acquired it.
