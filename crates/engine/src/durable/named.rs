@@ -573,8 +573,8 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
         None => check_are_one(name, &parts)?,
     }
     let is_there = !parts.is_empty();
-    // Of copies, an owner may have nothing at some nodes yet, and needs the stores there when it loses others. It refuses
-    // at those where it has something.
+    // Of copies, an owner may have nothing at some nodes yet, and needs the stores there when it loses others. Nodes
+    // where it has something refuse.
     parts.sort_by_cached_key(|part| !part.was_acquired());
     for part in &parts {
         let client = part.store.client();

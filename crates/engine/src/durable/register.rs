@@ -79,8 +79,8 @@ pub(crate) struct Claimed {
 
 impl Claimed {
     /// Makes this process the owner of the database at `place`. When this has returned, the earlier owner is fenced. If
-    /// there is no database, `new` is created. If there is one, it must be `known`, neither more nor less finished, and with
-    /// the same stores in memory: a process that opened it since may be its owner.
+    /// there is no database, `new` is created. If there is one, it must be `known`, neither more nor less finished, and
+    /// with the same stores in memory: a process that opened it since may be its owner.
     ///
     /// # Errors
     /// `Busy` when others were faster; `Corrupt`; `Unsupported` when a newer build wrote what it says, or something that it names

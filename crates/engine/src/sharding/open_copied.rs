@@ -3,8 +3,8 @@
 //! ```text
 //!  register is read          which nodes hold which shards
 //!  shards are looked at      there; what a newer build wrote is refused (see `durable::known`)
-//!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any more;
-//!                            if a shard cannot be reached at all, this ends here
+//!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any
+//!                            more; if a shard cannot be reached at all, this ends here
 //!  register is claimed       an earlier owner cannot leave anybody out any more; what it says now counts
 //!                            then, for each shard:
 //!    recovery                from the members that it names (see `durable::recovery`)
