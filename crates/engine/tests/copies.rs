@@ -236,6 +236,42 @@ fn databases_with_copies_are_dropped() {
     nodes.iter().for_each(Cluster::expect_nothing_leased);
 }
 
+/// The owner has nothing at the third node, and makes the next copy there.
+#[test]
+fn a_drop_that_is_refused_takes_no_node_from_the_owner() {
+    let (mut nodes, register) = (start(3), register());
+    let process = Process::start(&nodes);
+    let db = process.open(Options { shards: 1, ..options(&register, 2) });
+    db.put(b"a", b"1").unwrap();
+    let other = Process::start([2, 0, 1].map(|at| &nodes[at]));
+    let refused = Db::destroy_copied(&register, &other.clients, "db").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    assert!(other.clients.iter().all(|client| client.list_stores().unwrap().len() == 1));
+    nodes.remove(0).stop();
+    db.put(b"a", b"2").unwrap();
+    eventually("there are two copies again", || db.missing_copies() == 0);
+    db.close().unwrap();
+}
+
+/// A process that reaches no node with a copy cannot open the database, and takes it from nobody.
+#[test]
+fn who_reaches_no_copy_fences_nobody() {
+    let (mut nodes, register) = (start(2), register());
+    let process = Process::start(&nodes);
+    let usual = || Options { shards: 1, ..options(&register, 2) };
+    let db = process.open(usual());
+    nodes.remove(1).stop();
+    db.put(b"a", b"1").unwrap();
+    assert_eq!(db.missing_copies(), 1);
+    let another = Cluster::start(64 << 20);
+    let refused = Process::start([&another]).try_open(usual()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    // The register is written.
+    db.add_memory_node(&another.client()).unwrap();
+    eventually("there are two copies again", || db.missing_copies() == 0);
+    db.close().unwrap();
+}
+
 #[test]
 fn missing_copies_are_made_while_service_goes_on() {
     for seed in 0..2 {
@@ -390,6 +426,25 @@ fn a_creation_that_the_nodes_did_not_see_the_end_of_is_completed() {
         let db = process.open(voted());
         assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]), "{begun} begun, {used} used");
         process.kill(db);
+    }
+}
+
+/// Two processes create a database at the same time, and name the nodes in different orders. Either may be refused, and
+/// what they leave is one database.
+#[test]
+fn a_creation_that_two_began_needs_no_drop() {
+    for _ in 0..2 {
+        let (nodes, register) = (start(3), register());
+        let in_order = |order: [usize; 3]| Process::start(order.map(|at| &nodes[at]));
+        let processes = [in_order([0, 1, 2]), in_order([2, 1, 0])];
+        std::thread::scope(|scope| {
+            for Process { clients, .. } in &processes {
+                let options = sharded(&register, 2);
+                scope.spawn(move || drop(Db::open(clients, options)));
+            }
+        });
+        drop(processes);
+        Process::start(&nodes).open(sharded(&register, 2));
     }
 }
 

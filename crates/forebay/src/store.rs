@@ -119,11 +119,13 @@ impl Store {
     /// dropped; `Busy` while a process has it open; [`Error::Left`] when a node cannot be reached: the other nodes have
     /// nothing of the database any more, and the call can be made again.
     pub fn destroy(addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
-        let mut is_found = false;
-        let is_one = |clients: &[Arc<MemoryClient>]| Db::check_is_one(clients, name);
-        drop_at(addresses, name, is_one, |client| match Db::destroy(&[client], name) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            dropped => dropped.inspect(|()| is_found = true),
+        let mut is_found = true;
+        drop_at(addresses, name, |clients| match Db::destroy(clients, name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                is_found = false;
+                Ok(())
+            }
+            dropped => dropped,
         })?;
         let not_found = || Error::Below {
             kind: ErrorKind::NotFound,
@@ -148,7 +150,7 @@ impl Store {
     /// [`Error::Left`] when a node cannot be reached: the other nodes have nothing of the database any more, the register
     /// still knows it, and the call can be made again.
     pub fn destroy_copied(register: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
-        drop_at(addresses, name, |_| Ok(()), |client| Db::destroy_copies(register, &[client], name))?;
+        drop_at(addresses, name, |clients| Db::destroy_copies(register, clients, name))?;
         Ok(Db::destroy_copied(register, &[], name)?)
     }
 
@@ -333,48 +335,41 @@ fn lock(options: &Options) -> Result<Option<DirectoryLock>, Error> {
     }
 }
 
-/// Calls `dropped` to drop what each of these memory nodes has of the database `name`, once `admit` has accepted the
-/// nodes that were reached.
+/// Calls `dropped` to drop what those of these memory nodes that are reached have of the database `name`.
 ///
 /// # Errors
-/// [`Error::Left`] when some of the nodes are not reached, or `Unavailable` when none is; at once, any other error of
-/// `dropped`; those of `admit`.
+/// [`Error::Left`] when some of the nodes are not reached, or `Unavailable` when none is; any other error of `dropped`.
 fn drop_at(
     addresses: &[NodeAddress],
     name: &str,
-    admit: impl FnOnce(&[Arc<MemoryClient>]) -> Result<(), EngineError>,
-    mut dropped: impl FnMut(Arc<MemoryClient>) -> Result<(), EngineError>,
+    dropped: impl FnOnce(&[Arc<MemoryClient>]) -> Result<(), EngineError>,
 ) -> Result<(), Error> {
-    let (mut there, mut reached, mut left) = (Vec::with_capacity(addresses.len()), Vec::new(), Vec::new());
+    let (mut reached, mut left, mut none) = (Vec::with_capacity(addresses.len()), Vec::new(), None);
     for address in addresses {
         match client(address) {
-            Ok(client) => {
-                there.push(address);
-                reached.push(client);
+            Ok(client) => reached.push(client),
+            Err(error) if is_out_of_reach(error.kind()) => {
+                left.push(format!("{address} ({error})"));
+                none.get_or_insert(error);
             }
-            Err(error) if is_out_of_reach(error.kind()) => left.push((address, error)),
             Err(error) => return Err(error),
         }
     }
-    admit(&reached)?;
-    for (address, client) in there.into_iter().zip(reached) {
-        match dropped(client) {
-            Err(error) if is_out_of_reach(error.kind()) => left.push((address, error.into())),
-            at_node => at_node?,
-        }
+    if let Some(none) = none.filter(|_| reached.is_empty()) {
+        return Err(none);
     }
-    match left.as_slice() {
-        [] => Ok(()),
-        [(_, none), ..] if left.len() == addresses.len() => Err(none.clone()),
-        left => {
-            let left = left.iter().map(|(address, error)| format!("{address} ({error})")).collect::<Vec<_>>();
-            Err(Error::Left(format!(
-                "memory nodes were not reached that may still have a part of the database {name:?}: {}. The others have nothing \
-                 of it any more. Drop it again when those are back, or without them when they are gone for good",
-                left.join(", ")
-            )))
-        }
+    match dropped(&reached) {
+        Err(error) if is_out_of_reach(error.kind()) && !left.is_empty() => left.push(error.to_string()),
+        at_nodes => at_nodes?,
     }
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Left(format!(
+        "memory nodes were not reached that may still have a part of the database {name:?}: {}. The others have nothing of it any more. \
+         Drop it again when those are back, or without them when they are gone for good",
+        left.join(", ")
+    )))
 }
 
 /// Whether a memory node that failed with this kind is gone, or does not answer.

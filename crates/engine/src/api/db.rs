@@ -196,14 +196,6 @@ impl Db {
         named::options_of(clients, name)
     }
 
-    /// Checks that these memory nodes, as far as they answer, have one database under the name. There may be none.
-    ///
-    /// # Errors
-    /// `Invalid`, naming the nodes, when they have several.
-    pub fn check_is_one(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
-        named::check_is_one(clients, name)
-    }
-
     /// Drops a named database and all its data from these memory nodes.
     ///
     /// # Errors

@@ -41,7 +41,7 @@
 //! of the databases that the clone came from. They are copied if these databases may have backups there, and stay when
 //! such backups are dropped.
 
-use crate::durable::database::{CheckpointId, Committed, Place};
+use crate::durable::database::{CheckpointId, Committed, Place, Tombstone};
 use crate::durable::register::{Claimed, Register};
 use crate::remote::kept::Kept;
 use crate::terms::{Error, Result};
@@ -338,7 +338,8 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     let (id, bytes) = find(place, checkpoint)?;
     let committed = decode(place, &id, &bytes)?;
     let number = committed.identity.database;
-    if Committed::of(&target.history()?)?.is_some() {
+    let history = target.history()?;
+    if Committed::of(&history)?.is_some() {
         return Err(Error::invalid("a database of this name lives in that storage: choose another one"));
     }
     let origins = origins(place, &committed, &target.storage)?;
@@ -361,6 +362,7 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     }
     end_drops(&target)?;
     target.sweep();
+    let dropped = Tombstone::of(&history)?.map_or(0, |tombstone| tombstone.epoch);
     let mut summary = BackupSummary::default();
     // To open objects; what is copied does not go through it.
     let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() })?;
@@ -369,8 +371,9 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
         let stored_bytes = from.size(&object).map_err(|error| missing(place, &id, error))?;
         summary.objects += 1;
         // For objects of other databases, which a clone names, it is unknown which database of that name they belong
-        // to.
-        if place.owns(&object) && to.size(&object).is_ok_and(|there| there == stored_bytes) {
+        // to. What a database that was dropped there left has names up to its last epoch.
+        let is_known = epoch_of(place, &object)?.is_some_and(|epoch| epoch > dropped);
+        if is_known && to.size(&object).is_ok_and(|there| there == stored_bytes) {
             continue;
         }
         let opened = from.open(&object).and_then(|reader| cache.open(reader, name, stored_bytes, object.identity()));
@@ -393,6 +396,13 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
         }
     }
     Ok(summary)
+}
+
+/// The epoch in the name of a segment's object; `None` if it is another database's.
+fn epoch_of(place: &Place, object: &ObjectName) -> Result<Option<u64>> {
+    let segments = place.all_segments()?;
+    let epoch = object.after(&segments).and_then(|numbers| numbers.split('/').nth(1));
+    Ok(epoch.and_then(|epoch| epoch.parse().ok()))
 }
 
 /// The databases of whose objects a checkpoint of a clone names some, where these are copied to, each with its number.

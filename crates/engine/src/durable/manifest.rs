@@ -181,8 +181,12 @@ impl Manifest {
             }
         }
         let left_out = match failed.first() {
-            // Nothing was recorded anywhere: it is not the member's failure.
-            Some((_, error)) if recorded.is_empty() => Err(error.clone()),
+            // Nothing was recorded anywhere: it is not the member's failure. Where memory is full it does not count,
+            // but at another member it may.
+            Some((_, first)) if recorded.is_empty() => {
+                let other = failed.iter().find(|(_, error)| error.kind() != ErrorKind::Full);
+                Err(other.map_or(first, |(_, error)| error).clone())
+            }
             _ => failed.iter().try_for_each(|(member, error)| members.leave_out(*member, error)),
         };
         if left_out.is_err() {

@@ -8,7 +8,9 @@
 //! none has, a database is created on the first of them, on as many as it has shards. The rest are no part of it, and
 //! may be given again.
 //!
-//! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
+//! Creation goes node by node, in an order that does not depend on how they are named: processes that create the
+//! database at the same time begin at the same node, and all continue what the first one has begun there. If it was
+//! interrupted, the next process that opens the database completes it, provided
 //! that none of its shards was ever acquired. Otherwise a node without its part has lost it. With several copies, its
 //! register says whether the database was created ([`crate::sharding`]).
 //!
@@ -20,6 +22,7 @@ use crate::durable::database::UNFINISHED;
 use crate::terms::{Durability, Error, Options, Result};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
+use forebay_fabric::NodeIdentity;
 use forebay_memory_client::{MemoryClient, ShardId, StoreHandle};
 use forebay_table::{CopiedDatabase, StoreConfig, StorePart};
 use std::collections::BTreeSet;
@@ -27,6 +30,9 @@ use std::sync::Arc;
 
 /// The shard of a store whose root says that a database that was to be finished is finished. It holds nothing.
 const FINISHED: ShardId = ShardId(u32::MAX - 1);
+
+/// The shard of a store whose root is a cell of a register in memory nodes (see `node_register`).
+pub(crate) const CELL: ShardId = ShardId(u32::MAX);
 
 /// A database's store on one of its nodes.
 #[derive(Debug)]
@@ -42,7 +48,7 @@ pub(crate) struct Part {
 /// # Errors
 /// Those of `admit`; `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on
 /// other nodes, or when the nodes have several databases of the name; `Busy` when it is unfinished, or, if it is to be
-/// begun anew, while a process has it open.
+/// begun anew, while a process has it open, or when another process creates another one meanwhile.
 pub(crate) fn open(
     clients: &[Arc<MemoryClient>],
     name: &str,
@@ -83,7 +89,7 @@ pub(crate) fn open(
         None if nodes == 1 => None,
         None => Some(new_number()?),
     };
-    let taken = places(name, &parts, nodes)?;
+    let mut taken = places(name, &parts, nodes)?;
     if !is_new && parts.len() < nodes {
         check_untouched(name, &parts, nodes, options)?;
     }
@@ -91,19 +97,28 @@ pub(crate) fn open(
     parts.sort_by_key(Part::place);
     let used: Vec<_> = parts.iter().map(|part| part.store.client()).chain(free.iter().copied()).cloned().collect();
     admit(&used, is_new)?;
-    let mut places_left = (0..).filter(|place| !taken.contains(place));
-    for client in free {
-        let part = database.zip(places_left.next()).map(|(database, place)| {
+    let places_left = (0..).filter(|place| !taken.contains(place));
+    let mut to_create: Vec<_> = free.into_iter().zip(places_left).collect();
+    to_create.sort_by_key(|(client, _)| common_order(client));
+    for (client, wished) in to_create {
+        // Another process may have created the part at the node before meanwhile.
+        let database = parts.first().map_or(database, Part::number);
+        let place = std::iter::once(wished).chain(0..).find(|place| !taken.contains(place));
+        let part = database.zip(place).map(|(database, place)| {
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             StorePart { database, place, nodes }
         });
-        parts.push(create(client, name, StoreConfig { part, ..config.clone() }, options)?);
+        let part = create(client, name, StoreConfig { part, ..config.clone() }, options)?;
+        check(name, &part.config, config)?;
+        if part.config.to_finish != config.to_finish {
+            return Err(created_meanwhile(name));
+        }
+        parts.push(part);
+        check_are_one(name, &parts)?;
+        taken = places(name, &parts, nodes)?;
     }
     parts.sort_by_key(Part::place);
-    // Another process may have created one of them meanwhile, or one on the other nodes.
-    parts.iter().try_for_each(|part| check(name, &part.config, config))?;
-    check_are_one(name, &parts)?;
-    places(name, &parts, nodes)?;
+    // Another process may have created one on the other nodes meanwhile.
     if is_new {
         for client in others {
             if let Some(other) = find(client, name)? {
@@ -121,26 +136,17 @@ pub(crate) fn open(
 /// `Invalid`.
 pub(crate) fn check_differ(clients: &[Arc<MemoryClient>]) -> Result<()> {
     let mut nodes = BTreeSet::new();
-    let is_twice = |client: &&Arc<MemoryClient>| !nodes.insert((client.node().node, client.node().incarnation));
+    let is_twice = |client: &&Arc<MemoryClient>| !nodes.insert(common_order(client));
     match clients.iter().find(is_twice) {
         Some(client) => Err(Error::invalid(format!("two of the memory nodes are one: {}", client.described()))),
         None => Ok(()),
     }
 }
 
-/// Checks that what the memory nodes that answer have under the name is one database, or nothing.
-///
-/// # Errors
-/// `Invalid`.
-pub(crate) fn check_is_one(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
-    let mut parts = Vec::with_capacity(clients.len());
-    for client in clients {
-        match find(client, name) {
-            Err(error) if error.is_out_of_reach() => {}
-            part => parts.extend(part?),
-        }
-    }
-    check_are_one(name, &parts)
+/// Orders memory nodes alike for all processes, however they name them.
+pub(crate) fn common_order(client: &MemoryClient) -> (u32, u64) {
+    let NodeIdentity { node, incarnation } = client.node();
+    (node, incarnation)
 }
 
 /// Checks that parts at different nodes belong to one database.
@@ -200,7 +206,7 @@ pub(crate) fn find_copy(client: &Arc<MemoryClient>, name: &str, database: &Copie
 /// Creates such a store: at one of `founders` nodes, if the database is new.
 ///
 /// # Errors
-/// As [`find_copy`].
+/// `Busy` when another process creates a database of the name there at the same time; `Unavailable`.
 pub(crate) fn create_copy(
     client: &Arc<MemoryClient>,
     name: &str,
@@ -211,7 +217,9 @@ pub(crate) fn create_copy(
     let place = if founders.is_some() { FOUNDER } else { LATER };
     let part = Some(StorePart { database: database.database, place, nodes });
     let config = StoreConfig { part, ..database.config.clone() };
-    check_copy(create(client, name, config, &Options::default())?, name, database)
+    let created = create(client, name, config, &Options::default())?;
+    // If it belongs to another database, it was not there before.
+    check_copy(created, name, database).map_err(|_| created_meanwhile(name))
 }
 
 /// The same, if it does not exist already.
@@ -251,6 +259,15 @@ impl Copies {
     /// No stores of a name.
     pub(crate) const fn none() -> Self {
         Self { store: String::new(), parts: Vec::new(), are_known: false }
+    }
+
+    /// Drops stores that were created for an opening that failed. Without them the next opening loads from storage.
+    pub(crate) fn drop_new(&self) {
+        for part in self.parts.iter().filter(|_| !self.are_known) {
+            if let Err(error) = part.store.client().drop_store(part.store.id()) {
+                tracing::debug!(%error, "dropping a store that was created in vain: the next owner does");
+            }
+        }
     }
 }
 
@@ -294,13 +311,16 @@ pub(crate) fn open_copies(
     }
     let number = new_number()?;
     let store = format!("{}{:08x}", prefix(of), number as u32);
-    let mut parts = Vec::with_capacity(nodes);
+    let mut copies = Copies { store, parts: Vec::with_capacity(nodes), are_known: false };
     for (client, place) in clients.iter().take(nodes).zip(0..) {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         let part = (nodes > 1).then_some(StorePart { database: number, place, nodes });
-        parts.push(Part::new(client.create_store(&store, &StoreConfig { part, ..config.clone() }.encode()?)?)?);
+        let config = StoreConfig { part, ..config.clone() }.encode()?;
+        let created = client.create_store(&copies.store, &config).map_err(Error::from).and_then(Part::new);
+        let created = created.inspect_err(|_| copies.drop_new())?;
+        copies.parts.push(created);
     }
-    Ok(Copies { store, parts, are_known: false })
+    Ok(copies)
 }
 
 /// Drops stores that nobody needs: those of the database except `kept`. Stores that a deposed process still has open
@@ -393,6 +413,17 @@ impl Part {
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
     }
 
+    /// Whether a process ever acquired a shard of the part, or its cell. Where that cannot be told, one may have.
+    fn was_acquired(&self) -> bool {
+        let is_unused = |id| self.store.root(id).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        !self.shards().chain([CELL]).all(is_unused)
+    }
+
+    /// The shards of the database: no more than there can be, whatever the configuration says.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (0..self.config.shards.min(Options::MAX_SHARDS as u64)).map(|shard| ShardId(shard as u32))
+    }
+
     /// On how many nodes a database with several copies was created, as far as this part knows.
     pub(crate) fn founders(&self) -> usize {
         self.config.part.map_or(0, |part| part.nodes as usize)
@@ -412,6 +443,11 @@ fn create(client: &Arc<MemoryClient>, name: &str, config: StoreConfig, options: 
         }
         created => Part::new(created?),
     }
+}
+
+fn created_meanwhile(name: &str) -> Error {
+    let message = format!("another process creates a database {name:?} at the same time: try again");
+    Error::new(ErrorKind::Busy, message)
 }
 
 pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Result<()> {
@@ -463,8 +499,7 @@ fn described(parts: &[Part]) -> String {
 /// Checks that nodes without a part never had one: no shard of the other parts was ever used.
 fn check_untouched(name: &str, there: &[Part], nodes: usize, options: &Options) -> Result<()> {
     for part in there {
-        for shard in 0..part.config.shards {
-            let id = ShardId(u32::try_from(shard).unwrap_or(u32::MAX));
+        for id in part.shards() {
             match part.store.root(id) {
                 Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {}
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -525,7 +560,9 @@ pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
 /// and may still have it; if none answers, why.
 pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Option<u64>) -> Result<()> {
     let (mut parts, mut left) = (Vec::with_capacity(clients.len()), Vec::new());
-    for client in clients {
+    // One node may be named twice.
+    let mut nodes = BTreeSet::new();
+    for client in clients.iter().filter(|client| nodes.insert(common_order(client))) {
         match find(client, name) {
             Err(error) if error.is_out_of_reach() => left.push((client, error)),
             part => parts.extend(part?),
@@ -536,6 +573,9 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
         None => check_are_one(name, &parts)?,
     }
     let is_there = !parts.is_empty();
+    // Of copies, an owner may have nothing at some nodes yet, and needs the stores there when it loses others. Nodes
+    // where it has something refuse.
+    parts.sort_by_cached_key(|part| !part.was_acquired());
     for part in &parts {
         let client = part.store.client();
         match client.drop_store(part.store.id()).map_err(Error::from) {
@@ -546,7 +586,7 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
     match left.as_slice() {
         [] if is_there => Ok(()),
         [] => Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?} on these memory nodes"))),
-        [(client, error), ..] if left.len() == clients.len() => {
+        [(client, error), ..] if left.len() == nodes.len() => {
             Err(error.clone().during(&format!("dropping at {}", client.described())))
         }
         left => {
@@ -557,6 +597,84 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
                 left.join(", ")
             );
             Err(Error::new(ErrorKind::Unavailable, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fabric::inprocess::{self, Connector};
+    use forebay_memory_client::ClientOptions;
+    use forebay_memory_node::{Handle, MemoryNode};
+
+    const NODES: [u32; 3] = [1, 2, 3];
+
+    fn start(node: u32) -> (Handle, Connector) {
+        let (listener, connector) = inprocess::listen(node).unwrap();
+        let options = forebay_memory_node::Options::with_memory(64 << 20);
+        (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
+    }
+
+    fn connect(nodes: &[(Handle, Connector)]) -> Vec<Arc<MemoryClient>> {
+        let client = |(_, connector): &(Handle, Connector)| {
+            MemoryClient::connect(connector.connect().unwrap(), "process", ClientOptions::default()).unwrap()
+        };
+        nodes.iter().map(client).collect()
+    }
+
+    fn config(to_finish: bool) -> StoreConfig {
+        let (key_order, merge_operator) = (forebay_base::KeyOrder::default(), String::new());
+        StoreConfig { key_order, shards: 3, merge_operator, bounds: Vec::new(), part: None, copies: 1, to_finish }
+    }
+
+    /// Numbers and places of the parts, in the order of the nodes.
+    fn numbered(parts: &[Part]) -> Vec<(u64, u32)> {
+        let mut parts: Vec<_> = parts.iter().collect();
+        parts.sort_by_key(|part| common_order(part.store.client()));
+        parts.into_iter().map(|part| (part.number().unwrap(), part.place())).collect()
+    }
+
+    /// Another process names the nodes in another order, and has come to any of them.
+    #[test]
+    fn who_creates_a_database_at_the_same_time_continues_what_is_there() {
+        let options = Options { name: Some("db".to_owned()), shards: 3, ..Options::default() };
+        for (begun, wanted) in [(0, [1, 2, 0]), (1, [2, 0, 1]), (2, [2, 0, 1]), (3, [2, 0, 1])] {
+            let nodes = NODES.map(start);
+            let theirs = connect(&nodes);
+            let mut ours = connect(&nodes);
+            ours.rotate_right(1);
+            let admit = |_: &[Arc<MemoryClient>], is_new: bool| -> Result<()> {
+                assert!(is_new);
+                for (client, place) in theirs.iter().zip([2, 0, 1]).take(begun) {
+                    let part = Some(StorePart { database: 7, place, nodes: 3 });
+                    client.create_store("db", &StoreConfig { part, ..config(false) }.encode()?)?;
+                }
+                Ok(())
+            };
+            let parts = open(&ours, "db", &config(false), &options, admit).unwrap();
+            assert_eq!(parts.iter().map(Part::place).collect::<Vec<_>>(), [0, 1, 2]);
+            let numbered_parts = numbered(&parts);
+            assert_eq!(numbered_parts.iter().map(|(_, place)| *place).collect::<Vec<_>>(), wanted, "{begun}");
+            assert!(begun == 0 || numbered_parts.iter().all(|(number, _)| *number == 7), "{begun}");
+            let found = open(&theirs, "db", &config(false), &options, |_, _| Ok(())).unwrap();
+            assert_eq!(numbered(&found), numbered_parts, "{begun}");
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_finished_and_what_is_not_are_not_created_as_one() {
+        for to_finish in [false, true] {
+            let nodes = NODES.map(start);
+            let clients = connect(&nodes);
+            let options = Options { shards: 3, unfinished: to_finish, ..Options::default() };
+            let admit = |_: &[Arc<MemoryClient>], _: bool| -> Result<()> {
+                let part = Some(StorePart { database: 7, place: 0, nodes: 3 });
+                clients[0].create_store("db", &StoreConfig { part, ..config(!to_finish) }.encode()?)?;
+                Ok(())
+            };
+            let refused = open(&clients, "db", &config(to_finish), &options, admit).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
         }
     }
 }

@@ -29,16 +29,14 @@
 //! more than half of both.
 
 use crate::durable::member_register::{Register, member};
-use crate::durable::named::Part;
+use crate::durable::named::{CELL, Part};
 use crate::durable::recovery::acquire_shard;
 use crate::terms::{Error, Options, Result};
 use forebay_base::ErrorKind;
-use forebay_memory_client::{Epoch, ShardHandle, ShardId, StoreHandle};
+use forebay_memory_client::{Epoch, ShardHandle, StoreHandle};
 use forebay_table::{Ballot, MemberNode, MembersRecord};
 use std::sync::Arc;
 
-/// The shard whose root is the cell.
-const CELL: ShardId = ShardId(u32::MAX);
 /// How often to raise epochs that others raise at the same time.
 const ATTEMPTS: u32 = 100;
 

@@ -79,7 +79,8 @@ pub(crate) struct Claimed {
 
 impl Claimed {
     /// Makes this process the owner of the database at `place`. When this has returned, the earlier owner is fenced. If
-    /// there is no database, `new` is created. If there is one, it must be `known`, and neither more nor less finished.
+    /// there is no database, `new` is created. If there is one, it must be `known`, neither more nor less finished, and
+    /// with the same stores in memory: a process that opened it since may be its owner.
     ///
     /// # Errors
     /// `Busy` when others were faster; `Corrupt`; `Unsupported` when a newer build wrote what it says, or something that it names
@@ -100,9 +101,12 @@ impl Claimed {
             versions: empty.to_vec(),
         };
         let mut failure = None;
+        let is_known = |found: &Committed, Known { committed, .. }: &Known| {
+            found.identity == committed.identity && found.memory_store == committed.memory_store
+        };
         let first = |history: &History| {
             let payload = match (Committed::of(history), known) {
-                (Ok(Some(found)), Some(known)) if found.identity == known.committed.identity => {
+                (Ok(Some(found)), Some(known)) if is_known(&found, known) => {
                     known.check_again(place, &found, history.epoch()).and_then(|()| {
                         // Starts that fail again and again must not fill the storage.
                         let claims = history.commits.iter().filter(|commit| commit.is_claim).count();
@@ -118,7 +122,7 @@ impl Claimed {
                 }
                 (Ok(_), _) => Err(Error::new(
                     ErrorKind::Busy,
-                    "another process creates, finishes or drops the database: try again",
+                    "another process creates, opens, finishes or drops the database: try again",
                 )),
                 (Err(error), _) => Err(error),
             };
@@ -374,6 +378,7 @@ impl Committed {
 mod tests {
     use super::*;
     use crate::durable::checkpoints;
+    use crate::durable::known::Purpose;
     use crate::remote::kept::Kept;
     use crate::terms::Options;
     use crate::tree::version::identity;
@@ -399,6 +404,20 @@ mod tests {
         let claimed = Claimed::claim(&place, None, &database, std::slice::from_ref(&version)).unwrap();
         let committed = claimed.committed.clone();
         (place, claimed.begin(committed).unwrap(), version)
+    }
+
+    /// Both found that the stores in memory were lost, and made others.
+    #[test]
+    fn of_two_that_open_a_database_the_later_one_does_not_fence_the_earlier() {
+        let objects = MemoryObjects::new();
+        let (place, register, version) = owned(&objects);
+        let found = register.read(|committed, _| Ok(committed.clone())).unwrap();
+        let known = Known::new(&place, found.clone(), 1, Purpose::Open { has_threads: false }).unwrap();
+        let claim = || Claimed::claim(&place, Some(&known), &found.identity, std::slice::from_ref(&version));
+        let owner = claim().unwrap().begin(Committed { memory_store: "db.1".to_owned(), ..found.clone() }).unwrap();
+        let refused = claim().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+        owner.confirm().unwrap();
     }
 
     /// Another shard, or the log, may make a commit count before the thread whose commit it was continues.

@@ -565,10 +565,11 @@ impl StorageLog {
     /// Deletes the log of a database that is closed, if tables hold everything.
     pub(crate) fn close(&self) {
         let trees = self.trees();
-        let is_flushed = |(tree, flushed): (&Arc<Tree>, SequenceNumber)| {
-            tree.fenced().is_none() && flushed >= tree.publication.published()
+        // If opening failed, a shard may not have published what earlier logs hold of it.
+        let is_flushed = |(shard, (tree, flushed)): (usize, (&Arc<Tree>, SequenceNumber))| {
+            tree.fenced().is_none() && flushed >= tree.publication.published().max(self.durable(shard))
         };
-        if trees.is_empty() || !trees.iter().zip(self.register.flushed()).all(is_flushed) {
+        if trees.is_empty() || !trees.iter().zip(self.register.flushed()).enumerate().all(is_flushed) {
             return;
         }
         let begun = lock(&self.shipping).begun.take();

@@ -3,7 +3,8 @@
 //! ```text
 //!  register is read          which nodes hold which shards
 //!  shards are looked at      there; what a newer build wrote is refused (see `durable::known`)
-//!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any more
+//!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any
+//!                            more; if a shard cannot be reached at all, this ends here
 //!  register is claimed       an earlier owner cannot leave anybody out any more; what it says now counts
 //!                            then, for each shard:
 //!    recovery                from the members that it names (see `durable::recovery`)
@@ -95,24 +96,28 @@ pub(super) fn open(
     let mut parts = Vec::with_capacity(clients.len());
     let mut stores = Vec::with_capacity(clients.len());
     // Errors at any of them are known before anything is created at another.
-    for client in clients {
+    for (at, client) in clients.iter().enumerate() {
         match named::find_copy(client, name, &database) {
             Err(error) if error.is_out_of_reach() && !is_new => {
                 tracing::warn!(node = %client.described(), %error, "a memory node cannot be reached");
             }
-            part => stores.push((client, part?)),
+            part => stores.push((at, client, part?)),
         }
     }
-    for (client, part) in stores {
+    // Of the processes that create the database at the same time, only one gets further than the first node.
+    stores.sort_by_key(|(_, client, _)| named::common_order(client));
+    for (at, client, part) in stores {
         // A node whose store is made later may have forgotten what it said.
         let founders = is_unclaimed.then_some(clients.len());
         match part.map_or_else(|| named::create_copy(client, name, &database, founders), Ok) {
             Err(error) if error.is_out_of_reach() && !is_new => {
                 tracing::warn!(node = %client.described(), %error, "a memory node cannot be reached");
             }
-            part => parts.push(part?),
+            part => parts.push((at, part?)),
         }
     }
+    parts.sort_by_key(|(at, _)| *at);
+    let parts: Vec<_> = parts.into_iter().map(|(_, part)| part).collect();
     let unclaimed = unclaimed.with(&parts, options)?;
     let nodes = nodes(parts.iter().map(|part| part.store.client()), options);
     let wanted = match found.shards.as_slice() {
@@ -191,7 +196,7 @@ impl Unclaimed {
             let found = StoredRegister::read(&place)?;
             let parts = named::copies_of(clients, name)?;
             if found.database.is_none() {
-                check_unowned(name, &parts)?;
+                check_unowned(name, &parts, || StoredRegister::read(&place))?;
             }
             let seen = look(&found, &parts, options)?;
             return Ok((Self::Stored(place), found, seen));
@@ -206,11 +211,7 @@ impl Unclaimed {
                 return Ok((Self::Nodes(cells), said, seen));
             }
         }
-        if let Err(error) = check_unowned(name, &parts) {
-            // Another process may have claimed the register since its cells were read, and begun a shard.
-            let is_claimed = Cells::look(parts.iter())?.database.is_some();
-            return Err(if is_claimed { created_meanwhile() } else { error });
-        }
+        check_unowned(name, &parts, || Cells::look(parts.iter()))?;
         Ok((Self::Begun(parts), MembersRecord::default(), Seen::default()))
     }
 
@@ -313,14 +314,18 @@ fn look(said: &MembersRecord, parts: &[Part], options: &Options) -> Result<Seen>
     Seen::look(&shards, options)
 }
 
-/// Checks that nobody has ever owned the database of these parts, when a register knows no such database. An owner
-/// claims its register before it begins a shard.
+/// Checks that nobody has ever owned the database of these parts, when a register knew no such database. An owner
+/// claims its register before it begins a shard. `look` reads the register again.
 ///
 /// # Errors
-/// `AlreadyExists` when somebody has: another register knows it.
-fn check_unowned(name: &str, parts: &[Part]) -> Result<()> {
+/// `AlreadyExists` when somebody has: another register knows it. `Busy` when it was created meanwhile.
+fn check_unowned(name: &str, parts: &[Part], look: impl Fn() -> Result<MembersRecord>) -> Result<()> {
     for part in parts {
         if has_roots(part)? {
+            // Another process may have claimed the register since it was read, and begun a shard.
+            if look()?.database.is_some() {
+                return Err(created_meanwhile());
+            }
             let message = format!(
                 "{} has copies of a database {name:?}, and this register knows none: the database was created with another \
                  register, or with one where none is named now. Name that, or drop the copies",
@@ -334,8 +339,8 @@ fn check_unowned(name: &str, parts: &[Part]) -> Result<()> {
 
 /// Whether an owner ever began a shard there.
 fn has_roots(part: &Part) -> Result<bool> {
-    for shard in 0..u32::try_from(part.config.shards).unwrap_or(u32::MAX) {
-        match part.store.root(ShardId(shard)) {
+    for shard in part.shards() {
+        match part.store.root(shard) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(true),
             // Nobody ever acquired it.
@@ -418,6 +423,12 @@ fn take_over(
     options: &Options,
     (time, common): (&Arc<ExpiryClock>, &Arc<Common>),
 ) -> Result<Taken> {
+    // Otherwise an owner that this process does not reach would be fenced by one that cannot open the database.
+    for ((copies, named), shard) in copies.iter().zip(wanted).zip(0..) {
+        if copies.is_empty() {
+            return Err(unreached(shard, named, places));
+        }
+    }
     let first = MembersRecord { database: Some(database.clone()), ..MembersRecord::default() };
     let (register, said) = unclaimed.claim(&first)?;
     let named = if said.shards.is_empty() { wanted } else { said.shards.as_slice() };
@@ -430,12 +441,7 @@ fn take_over(
         let is_named = |copy: &&Copy<'_>| named.contains(&member(copy.node.client().node()));
         let members: Vec<_> = copies.iter().filter(is_named).map(|copy| (copy.node, &copy.owner)).collect();
         if members.is_empty() {
-            let reached = places.nodes().iter().map(|node| node.client().described()).collect::<Vec<_>>().join(", ");
-            let message = format!(
-                "no memory node that has shard {shard} can be reached: it lies on {}. Reached were {reached}",
-                nodes_told(named.iter().copied())
-            );
-            return Err(Error::new(ErrorKind::Unavailable, message));
+            return Err(unreached(shard, named, places));
         }
         reached.push(Wanted::new(members, identity(options, database.database.into(), shard)));
     }
@@ -455,6 +461,16 @@ fn take_over(
         shards.push(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(common))?));
     }
     Ok(Taken { shards, logs, recovery, register })
+}
+
+/// The error for a shard of which no named member can be reached.
+fn unreached(shard: u64, named: &[MemberNode], places: &Places) -> Error {
+    let reached = places.nodes().iter().map(|node| node.client().described()).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "no memory node that has shard {shard} can be reached: it lies on {}. Reached were {reached}",
+        nodes_told(named.iter().copied())
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Drops the database `name`, which a register in `storage` knows, from these memory nodes and from the register.

@@ -95,7 +95,7 @@ pub(super) fn open(
         true => (Copies::none(), own_private(clients, options)?),
         false => {
             let copies = named::open_copies(clients, (name, identity.database), recorded, &config, options)?;
-            let owners = acquire(&copies.parts, &Seen::default(), options)?;
+            let owners = acquire(&copies.parts, &Seen::default(), options).inspect_err(|_| copies.drop_new())?;
             (copies, owners)
         }
     };
@@ -103,7 +103,10 @@ pub(super) fn open(
     let nodes = nodes(owners.iter().take(clients.len()).map(|owner| owner.store().client()), options);
     let taker =
         Taker { place, options, time, common, nodes: &nodes, owners: &owners, copies: &copies, known, identity };
-    let taken = taker.take_over().inspect_err(|_| owners.iter().for_each(|owner| owner.release()))?;
+    let taken = taker.take_over().inspect_err(|_| {
+        owners.iter().for_each(|owner| owner.release());
+        copies.drop_new();
+    })?;
     let Taken { shards, records, recovery, cut, log, stored } = taken;
     let bounds = taker.identity.config.bounds.as_slice();
     let routing = recorded_routing(&shards, bounds, options).inspect_err(|_| {
@@ -154,9 +157,6 @@ impl Taker<'_> {
             .collect();
         let claimed = Claimed::claim(&self.place, self.known.as_ref(), &self.identity, &empty)?;
         let mut committed = claimed.committed.clone();
-        if self.known.as_ref().is_some_and(|known| known.committed.memory_store != committed.memory_store) {
-            return Err(Error::new(ErrorKind::Busy, "another process opened the database at the same time: try again"));
-        }
         let epoch = claimed.epoch();
         self.place.sweep();
         // Before anything that they name is taken for garbage.

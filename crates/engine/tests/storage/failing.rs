@@ -16,6 +16,33 @@ use forebay_storage::{
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A server may be started again and again while its storage fails, with memory nodes that hold nothing of the database.
+#[test]
+fn openings_that_fail_do_not_fill_the_memory_node_with_stores() {
+    let objects = MemoryObjects::new();
+    let options = |objects: &MemoryObjects| {
+        let options = options(&of_objects(objects), Syncing::Sync);
+        Options { background_threads: 0, ..options }
+    };
+    let first = Process::with_empty_memory();
+    let db = first.open(options(&objects.handle()));
+    db.put(b"a", b"1").unwrap();
+    first.kill(db);
+    let cluster = Cluster::start(64 << 20);
+    for step in 0.. {
+        let handle = objects.handle();
+        handle.end_at(step);
+        let process = Process::start([&cluster]);
+        let opened = process.try_open(options(&handle));
+        let stores = process.clients[0].list_stores().unwrap();
+        assert!(stores.len() <= 1, "ended before operation {step}: {stores:?}");
+        if let Ok(db) = opened {
+            process.kill(db);
+            break;
+        }
+    }
+}
+
 /// Work that fails for good ends flushes. So closing leaves the log as it is, with all of its last interval.
 #[test]
 fn what_cannot_be_flushed_any_more_is_in_the_log_when_a_database_was_closed() {

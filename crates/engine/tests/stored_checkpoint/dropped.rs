@@ -7,7 +7,7 @@ use crate::common::stored::{of_disk, of_objects, options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, Storage, Syncing};
 use forebay_env::Random;
-use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage, SimDisk};
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode, SimDisk};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -71,6 +71,25 @@ fn a_drop_that_fails_leaves_a_checkpoint_that_can_be_used_or_dropped() {
 fn marks(objects: &MemoryObjects) -> usize {
     let listed = objects.list(None).unwrap();
     listed.iter().filter(|object| object.name.as_str().starts_with("db/dropping/")).count()
+}
+
+/// An object of the right name and length may be there that is not the right one.
+#[test]
+fn what_a_dropped_database_left_is_no_part_of_a_backup() {
+    let (objects, other) = (MemoryObjects::new(), MemoryObjects::new());
+    let (storage, backup) = (of_objects(&objects.handle()), of_objects(&other.handle()));
+    let process = Process::with_empty_memory();
+    process.open(options(&backup, Syncing::Sync)).close().unwrap();
+    Db::destroy_stored(&backup, &process.clients, "db").unwrap();
+    let (process, db, model) = with_checkpoint(&storage, "one");
+    process.kill(db);
+    for left in objects.list(Some(&ObjectName::new("db/segment").unwrap())).unwrap() {
+        other.put(&left.name, objects.get(&left.name).unwrap(), PutMode::Replace).unwrap();
+        other.flip(&left.name, 30, 1).unwrap();
+    }
+    let copied = Db::back_up(&storage, "db", "one", &backup).unwrap();
+    assert_eq!(copied.objects_copied, copied.objects);
+    assert_eq!(at(&backup, "one").unwrap(), model);
 }
 
 /// Whatever is left of a backup that was being dropped when the process ended is removed by the next drop, or the next

@@ -100,6 +100,20 @@ fn nodes_that_answer_are_shown_beside_one_that_does_not() {
     assert!(store.node_statistics().is_err());
 }
 
+/// The owner has no copy at the node that is named first, and may need it when it loses another one.
+#[test]
+fn a_drop_that_is_refused_drops_nothing() {
+    let (nodes, register) = (Nodes::start(3), register());
+    let store = Store::connect_all(&nodes.addresses, options(Some(&register))).unwrap();
+    let mut addresses = nodes.addresses.clone();
+    addresses.rotate_right(1);
+    assert_eq!(Store::destroy_copied(&register, &addresses, "db").unwrap_err().kind(), ErrorKind::Busy);
+    for address in addresses {
+        assert_eq!(Store::list(&[address]).unwrap(), ["db"]);
+    }
+    store.close().unwrap();
+}
+
 #[test]
 fn dropping_says_which_nodes_may_hold_something_still() {
     for register in [Some(register()), None] {
