@@ -367,6 +367,7 @@ impl State {
             return Err(Refusal::StoreInUse(store));
         }
         self.remove_store(store);
+        self.sessions.forget_store(store);
         Ok(done())
     }
 

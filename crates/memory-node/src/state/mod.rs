@@ -427,17 +427,12 @@ impl State {
 
     /// Notes that no key of the session opens the extent any more.
     pub fn revoked(&mut self, session: SessionId, extent: ExtentId) {
-        if let Some(found) = self.extents.get_mut(extent) {
-            let before = found.holders.len();
-            found.holders.retain(|holder| holder.session != session);
-            let gone = before - found.holders.len();
-            if let Some(tenant) = found.tenant() {
-                self.tenants.give(tenant, Resource::Keys, gone as u64);
-                if gone > 0 {
-                    let unread = self.tenants.get(tenant).map(|tenant| tenant.retired.of_extent(extent));
-                    self.free_unread(tenant, unread.unwrap_or_default());
-                }
-            }
+        if self.extents.remove_holder(extent, session)
+            && let Some(tenant) = self.extents.get(extent).and_then(extents::Extent::tenant)
+        {
+            self.tenants.give(tenant, Resource::Keys, 1);
+            let unread = self.tenants.get(tenant).map(|tenant| tenant.retired.of_extent(extent));
+            self.free_unread(tenant, unread.unwrap_or_default());
         }
         self.advance(extent);
     }
@@ -604,7 +599,10 @@ impl State {
     /// Ends the rights of a shard's earlier epoch: keys to write, all keys of the owner `before`, jobs, and outputs
     /// that nobody adopted. The session `keep` keeps its keys.
     fn fence(&mut self, shard: ShardKey, before: Option<SessionId>, keep: Option<SessionId>) {
-        for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
+        for extent in self.extents.in_store(shard.store) {
+            if self.extents.place(extent).and_then(Place::shard) != Some(shard) {
+                continue;
+            }
             let ended = |holder: &&Holder| {
                 let had_owned = before == Some(holder.session) || holder.rights.contain(Rights::WRITE);
                 had_owned && keep != Some(holder.session)
@@ -632,13 +630,13 @@ impl State {
         let ended = self.sessions.remove(session)?;
         let (tenant, passed) = (ended.tenant, ended.reads());
         self.tenants.give(tenant, Resource::Sessions, 1);
-        for extent in self.extents.select(|found| found.holders.iter().any(|holder| holder.session == session)) {
+        for extent in self.extents.held_by(session) {
             match end {
                 End::LinkThere => self.revoke(session, extent),
                 End::LinkGone => self.revoked(session, extent),
             }
         }
-        for extent in self.extents.select(|found| found.place() == Place::Leased(session)) {
+        for extent in self.extents.leased_by(session) {
             self.retire(extent);
         }
         self.jobs.fence(|job| job.session == session);
@@ -661,24 +659,22 @@ impl State {
     }
 
     /// Removes a store and frees its memory. Fences jobs that still run in it. What they touch stays in place until they
-    /// end, and their outputs are void. Its tickets end.
+    /// end, and their outputs are void. Its tickets end. Sessions may still have it open.
     fn remove_store(&mut self, store: StoreId) {
         let shards = self.directory.shards_of(store);
         let Some((owner, count)) = self.directory.remove(store) else { return };
         self.tenants.give(owner, Resource::Stores, 1);
         self.tenants.give(owner, Resource::Shards, count as u64);
         self.end_tickets(|shard, _| shard.store == store);
+        let extents = self.extents.in_store(store);
         if let Some(tenant) = self.tenants.get_mut(owner) {
-            tenant.retired.forget(store);
+            extents.iter().for_each(|&extent| tenant.retired.forget(extent));
         }
         for shard in shards {
             let ranges = self.outputs.forget(shard);
             self.tenants.give(owner, Resource::Ranges, ranges);
         }
-        for extent in self.extents.select(|found| found.place().shard().is_some_and(|shard| shard.store == store)) {
-            self.retire(extent);
-        }
-        self.sessions.forget_store(store);
+        extents.into_iter().for_each(|extent| self.retire(extent));
     }
 
     /// Checks that the session may get a key to an extent now: neither a key of its own nor a writing key of an earlier
@@ -699,17 +695,16 @@ impl State {
 
     /// Records that the session gets a key to an extent. A session that asks for less than it has keeps what it has.
     fn grant(&mut self, session: SessionId, extent: ExtentId, rights: Rights) {
-        if let Some(found) = self.extents.get_mut(extent) {
-            match found.holder(session) {
-                Some(holder) => holder.rights = holder.rights.and(rights),
-                None => {
-                    found.holders.push(Holder { session, rights, revoking: false });
-                    if let Some(tenant) = found.tenant() {
-                        self.tenants.take(tenant, Resource::Keys, 1);
-                    }
-                }
-            }
-            found.touched = true;
+        let Some(found) = self.extents.get_mut(extent) else { return };
+        found.touched = true;
+        if let Some(holder) = found.holder(session) {
+            holder.rights = holder.rights.and(rights);
+            return;
+        }
+        let tenant = found.tenant();
+        self.extents.add_holder(extent, Holder { session, rights, revoking: false });
+        if let Some(tenant) = tenant {
+            self.tenants.take(tenant, Resource::Keys, 1);
         }
     }
 

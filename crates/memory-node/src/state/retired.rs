@@ -1,9 +1,9 @@
 //! Outputs that were freed and may still be read: they can be found by range, and by the reading epoch in which
 //! each was freed.
 
-use forebay_proto::{ExtentId, ExtentRange, ShardKey, StoreId};
+use forebay_proto::{ExtentId, ExtentRange, ShardKey};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// An output, the reading epoch in which it was freed, and its shard.
 pub type RetiredRange = (ExtentRange, u64, ShardKey);
@@ -40,9 +40,9 @@ impl Retired {
         }
     }
 
-    /// Removes all ranges of a store that no longer exists.
-    pub fn forget(&mut self, store: StoreId) {
-        for (range, (epoch, _)) in self.all.extract_if(.., |_, (_, shard)| shard.store == store) {
+    /// Removes all ranges in an extent that is freed as a whole.
+    pub fn forget(&mut self, extent: ExtentId) {
+        for (range, (epoch, _)) in self.all.extract_if(within(extent), |_, _| true) {
             self.by_epoch.remove(&(epoch, range));
         }
     }
@@ -60,10 +60,15 @@ impl Retired {
 
     /// The ranges in the extent.
     pub fn of_extent(&self, extent: ExtentId) -> Vec<RetiredRange> {
-        let (first, last) = ((0, 0), (u64::MAX, u64::MAX));
-        let [first, last] = [first, last].map(|(offset, length)| ExtentRange { extent, offset, length });
-        self.all.range(first..=last).map(|(&range, &(epoch, shard))| (range, epoch, shard)).collect()
+        self.all.range(within(extent)).map(|(&range, &(epoch, shard))| (range, epoch, shard)).collect()
     }
+}
+
+/// All ranges that begin in the extent.
+fn within(extent: ExtentId) -> RangeInclusive<ExtentRange> {
+    let (first, last) = ((0, 0), (u64::MAX, u64::MAX));
+    let [first, last] = [first, last].map(|(offset, length)| ExtentRange { extent, offset, length });
+    first..=last
 }
 
 #[cfg(test)]
