@@ -24,7 +24,7 @@ use crate::transport::Peer;
 use crate::{AccessKey, Denial, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::HashMap;
-use forebay_env::{Clock, Nanos, Random, SystemClock};
+use forebay_env::{Clock, Nanos, Random, SystemClock, Throttle};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -80,6 +80,9 @@ pub(super) struct Server {
     accepting: bool,
     /// When it accepts again, if it does not.
     accepts_again: Nanos,
+    /// When the log last had a line about a grant that was not taken, and about a client that broke the protocol.
+    untaken: Throttle,
+    broken: Throttle,
     buffer: Vec<u8>,
 }
 
@@ -186,6 +189,8 @@ impl Server {
             next_link: 1,
             accepting: true,
             accepts_again: 0,
+            untaken: Throttle::default(),
+            broken: Throttle::default(),
             buffer: vec![0; BUFFER_BYTES],
         })
     }
@@ -402,7 +407,9 @@ impl Server {
                 let status = match take_grant(peer, key, rights, offset, length, file) {
                     Ok(()) => 0,
                     Err(cause) => {
-                        tracing::warn!(link = peer.id().0, %cause, "a client's grant was not taken");
+                        if let Some(left_out) = self.untaken.take(self.clock.now()) {
+                            tracing::warn!(link = peer.id().0, %cause, left_out, "a client's grant was not taken");
+                        }
                         cause.kind().code()
                     }
                 };
@@ -500,7 +507,9 @@ impl Server {
             Role::Endpoint { peer, id, .. } => {
                 peer.leave(*id);
                 if matches!(cause, Error::Protocol(_)) {
-                    tracing::warn!(link = peer.id().0, %cause, "a client broke the protocol");
+                    if let Some(left_out) = self.broken.take(self.clock.now()) {
+                        tracing::warn!(link = peer.id().0, %cause, left_out, "a client broke the protocol");
+                    }
                     peer.end(cause);
                 }
                 self.forget(number);
