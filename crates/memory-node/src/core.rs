@@ -9,7 +9,9 @@
 
 use crate::accounts::EndpointAccount;
 use crate::state::tenants::Tenant;
-use crate::state::{Answer, Command, EndedSession, Figures, Job, JobId, Refusal, Settings, State, TenantId, Waiting};
+use crate::state::{
+    Answer, Command, EndedSession, Figures, Job, JobId, Place, Refusal, Settings, State, TenantId, Waiting,
+};
 use crate::telling::is_told;
 use crate::tenants::{Identity, TenantsOptions};
 use forebay_base::ErrorKind;
@@ -599,12 +601,14 @@ impl Inner {
         regions: &[Region],
     ) -> Result<Vec<GrantedExtent>, CallError> {
         let mut granted = Vec::with_capacity(wanted.len());
-        for (made, &(extent, rights)) in wanted.iter().enumerate() {
+        for &(extent, rights) in wanted {
             match self.make_key(peer, session, extent, rights, regions) {
                 Ok(key) => granted.push(GrantedExtent { extent, rights, key }),
                 Err(error) => {
-                    for &(extent, _) in wanted.get(made..).unwrap_or_default() {
-                        let kept = self.keys.get(&(session, extent)).map(|key| key.rights);
+                    for &(extent, _) in wanted {
+                        // The caller learns of none of what was leased for it, so all of that goes back.
+                        let is_new = self.state.place(extent) == Some(Place::Leased(session));
+                        let kept = self.keys.get(&(session, extent)).map(|key| key.rights).filter(|_| !is_new);
                         self.state.grant_failed(session, extent, kept);
                     }
                     return Err(CallError { kind: error.kind(), message: error.to_string() });

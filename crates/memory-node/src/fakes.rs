@@ -23,8 +23,8 @@ pub(crate) struct FakePeer {
     /// How often it was asked for its number.
     pub asked: AtomicUsize,
     pub next_key: AtomicU32,
-    /// Whether grants fail.
-    pub is_full: AtomicBool,
+    /// Grants fail from the key of this number on.
+    pub end_of_keys: AtomicU32,
     /// Keys that are being revoked, until [`FakePeer::let_go`].
     pub revoked: Mutex<Vec<(AccessKey, Revocation)>>,
     /// Answers to the next pulls. Further pulls never end.
@@ -46,7 +46,7 @@ impl FakePeer {
             id,
             asked: AtomicUsize::new(0),
             next_key: AtomicU32::new(1),
-            is_full: AtomicBool::new(false),
+            end_of_keys: AtomicU32::new(u32::MAX),
             revoked: Mutex::default(),
             arguments: Mutex::default(),
             pulls: Arc::default(),
@@ -95,10 +95,10 @@ impl Peer for FakePeer {
     }
 
     fn grant(&self, _: &Region, _: u64, _: u64, _: Rights) -> Result<AccessKey, Error> {
-        match self.is_full.load(Ordering::Relaxed) {
-            true => Err(Error::Invalid("no more grants".into())),
-            false => Ok(AccessKey::new(self.next_key.fetch_add(1, Ordering::Relaxed), 1)),
+        if self.next_key.load(Ordering::Relaxed) >= self.end_of_keys.load(Ordering::Relaxed) {
+            return Err(Error::Invalid("no more grants".into()));
         }
+        Ok(AccessKey::new(self.next_key.fetch_add(1, Ordering::Relaxed), 1))
     }
 
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
