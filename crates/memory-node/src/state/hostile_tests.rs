@@ -9,7 +9,7 @@
 //! The honest tenant makes progress: it stays within its part of the memory, and every call succeeds. However much work
 //! of the hostile one waits, an honest call waits for at most two of its turns and the cost of one piece of its work.
 
-use super::tests::{check_tenants, settings, text};
+use super::tests::{World, check_tenants, settings, text};
 use super::*;
 use crate::tenants::TenantRights;
 use forebay_base::ErrorKind::AccessDenied as Denied;
@@ -694,6 +694,35 @@ fn the_end_of_a_store_or_session_looks_only_at_its_own_extents() {
     assert_eq!(visited(&mut state, 1, CloseSession { session }.into()).1, 3 + 1);
     assert_eq!(state.extents.held_by(other).len(), 5);
     check_tenants(&state);
+}
+
+/// Who releases no key may open and close sessions without end.
+#[test]
+fn an_extent_has_a_bounded_number_of_keys_that_are_not_released() {
+    let mut world = World::new(settings(8, 1, 1));
+    let session = world.open(1);
+    let shard = ShardKey { store: world.store(1, "db"), shard: SHARD };
+    let epoch = world.acquire(1, shard, false).unwrap();
+    let extents = world.lease(1, 1, Purpose::Flush).unwrap();
+    world.call(1, AdoptExtents { session, shard, epoch, extents: extents.clone() }).unwrap();
+    let open = |world: &mut World| {
+        let session = world.open(2);
+        world.store(2, "db");
+        session
+    };
+    let map = |world: &mut World, session| {
+        world.call(2, MapExtents { session, shard, write: false, extents: extents.clone() })
+    };
+    // The owner has one.
+    for _ in 1..MOST_HOLDERS {
+        let session = open(&mut world);
+        map(&mut world, session).unwrap();
+        world.call(2, CloseSession { session }).unwrap();
+    }
+    let session = open(&mut world);
+    assert_eq!(map(&mut world, session).unwrap_err().kind(), forebay_base::ErrorKind::Busy);
+    world.settle();
+    map(&mut world, session).unwrap();
 }
 
 /// Databases of two tenants with one name are two, each with its own memory.

@@ -76,6 +76,16 @@ use ticket::Tickets;
 /// that wait, and shards, and nobody is charged for it.
 const LOOK: Nanos = 100_000_000;
 
+/// Most keys to an extent. Each session of the node may have one, and as many may be waiting to be released. The end of
+/// each key takes a look at the others.
+const MOST_HOLDERS: usize = 2 * sessions::MAX_SESSIONS;
+
+#[cfg(test)]
+thread_local! {
+    /// Holders of keys that were looked at because they may read what was freed.
+    static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Settings that do not change while a node runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -431,8 +441,11 @@ impl State {
             && let Some(tenant) = self.extents.get(extent).and_then(extents::Extent::tenant)
         {
             self.tenants.give(tenant, Resource::Keys, 1);
-            let unread = self.tenants.get(tenant).map(|tenant| tenant.retired.of_extent(extent));
-            self.free_unread(tenant, unread.unwrap_or_default());
+            let oldest = self.oldest_reader(extent);
+            let unread = self.tenants.get(tenant).map(|tenant| tenant.retired.before(oldest, extent));
+            for retired in unread.unwrap_or_default() {
+                self.free_retired(tenant, retired);
+            }
         }
         self.advance(extent);
     }
@@ -512,7 +525,7 @@ impl State {
     fn advance(&mut self, extent: ExtentId) {
         let Some(found) = self.extents.get_mut(extent) else { return };
         if let Place::Retired(epoch) = found.place() {
-            let reads = |holder: &Holder| !holder.revoking && self.sessions.may_read(holder.session, epoch);
+            let reads = |holder: &Holder| !holder.revoking && self.sessions.reads_from(holder.session) <= epoch;
             if found.holders.iter().any(reads) {
                 return;
             }
@@ -533,7 +546,7 @@ impl State {
     /// with its session, its epoch or its ticket: it is freed once.
     fn retire_range(&mut self, tenant: TenantId, shard: ShardKey, range: ExtentRange) {
         let epoch = self.next_reading_epoch(tenant);
-        if !self.is_read(range.extent, epoch) {
+        if epoch < self.oldest_reader(range.extent) {
             return self.free_range(shard, range);
         }
         self.outputs.adopt(range);
@@ -543,12 +556,14 @@ impl State {
         }
     }
 
-    /// Whether somebody with a key to the extent may still read what was freed in `epoch`. Who has yet to release a key
-    /// that is being revoked may be in the middle of any read, also after the end of its session.
-    fn is_read(&self, extent: ExtentId, epoch: u64) -> bool {
+    /// The oldest epoch in which somebody with a key to the extent may read: nobody reads what was freed before it. Who
+    /// has yet to release a key that is being revoked may be in the middle of any read, even if its session has ended.
+    fn oldest_reader(&self, extent: ExtentId) -> u64 {
         let holders = self.extents.get(extent).map_or(&[][..], |found| &found.holders);
-        let reads = |holder: &Holder| holder.revoking || self.sessions.may_read(holder.session, epoch);
-        holders.iter().any(reads)
+        #[cfg(test)]
+        LOOKED.set(LOOKED.get() + holders.len());
+        let reads = |holder: &Holder| if holder.revoking { 0 } else { self.sessions.reads_from(holder.session) };
+        holders.iter().map(reads).min().unwrap_or(u64::MAX)
     }
 
     /// Frees what nobody reads any more, after a session of the tenant has passed these reading epochs. Examines only
@@ -564,15 +579,23 @@ impl State {
         }
     }
 
+    /// Frees those of the tenant's retired outputs that nobody reads. Looks at the holders of each extent once: it may
+    /// have very many outputs.
     fn free_unread(&mut self, tenant: TenantId, retired: Vec<RetiredRange>) {
-        for (range, epoch, shard) in retired {
-            if !self.is_read(range.extent, epoch) {
-                if let Some(tenant) = self.tenants.get_mut(tenant) {
-                    tenant.retired.remove(range);
-                }
-                self.free_range(shard, range);
+        let mut oldest: BTreeMap<ExtentId, u64> = BTreeMap::new();
+        for retired in retired {
+            let (range, epoch, _) = retired;
+            if epoch < *oldest.entry(range.extent).or_insert_with(|| self.oldest_reader(range.extent)) {
+                self.free_retired(tenant, retired);
             }
         }
+    }
+
+    fn free_retired(&mut self, tenant: TenantId, (range, _, shard): RetiredRange) {
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.retired.remove(range);
+        }
+        self.free_range(shard, range);
     }
 
     fn free_range(&mut self, shard: ShardKey, range: ExtentRange) {
@@ -678,14 +701,17 @@ impl State {
     }
 
     /// Checks that the session may get a key to an extent now: neither a key of its own nor a writing key of an earlier
-    /// owner is being revoked. In a shared shard many write, even a session that has lapsed and has not released its
-    /// keys. Nothing that it may reach is used again before it does ([`State::oldest_reading_epoch`]).
+    /// owner is being revoked, nor very many others. In a shared shard many write, even a session that has lapsed and
+    /// has not released its keys. Nothing that it may reach is used again before it does
+    /// ([`State::oldest_reading_epoch`]).
     fn check_grant(&self, session: SessionId, extent: ExtentId, rights: Rights) -> Result<(), Refusal> {
         let found = self.extents.get(extent).ok_or(Refusal::Extent { extent, what: "does not exist" })?;
         let shard = found.place().shard().and_then(|shard| self.directory.shard(shard));
         let writes_alone = rights.contain(Rights::WRITE) && shard.is_none_or(|shard| !shard.shared);
+        let is_crowded = found.holders.len() >= MOST_HOLDERS && !found.is_held_by(session);
         let in_the_way = |holder: &&Holder| {
-            holder.revoking && (holder.session == session || writes_alone && holder.rights.contain(Rights::WRITE))
+            let is_writer = writes_alone && holder.rights.contain(Rights::WRITE);
+            holder.revoking && (is_crowded || is_writer || holder.session == session)
         };
         match found.holders.iter().find(in_the_way) {
             Some(holder) => Err(Refusal::Held { extent, by: holder.session }),
