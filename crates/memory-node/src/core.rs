@@ -320,9 +320,10 @@ impl Core {
         peer.close();
     }
 
-    /// Handles the end of a link.
-    pub fn link_ended(&self, peer: PeerId) {
+    /// Handles the end of a link. Returns the tenant that it belonged to, unless it has lost its place to another link.
+    pub fn link_ended(&self, peer: PeerId) -> Option<TenantId> {
         let mut inner = lock(&self.inner);
+        let tenant = inner.state.tenant_of(peer.0);
         inner.links.remove(&peer.0);
         if let Some(session) = inner.state.session_of(peer.0) {
             let all = (session, ExtentId(0))..=(session, ExtentId(u32::MAX));
@@ -339,6 +340,7 @@ impl Core {
             lapsed(state, &ended, "its link ended");
         }
         inner.carry_out();
+        tenant
     }
 
     /// Counts something for the tenant of a link.

@@ -3,9 +3,10 @@
 //! Calls are accepted as they come and wait for their turn, by tenant and link ([`forebay_fabric::turns`]). Control calls
 //! (those that keep, end or look at a session) wait in a line of their own, not behind the other calls of their link, and
 //! are charged in the same way. So do calls whose arguments have been pulled, because other calls may wait for the room
-//! that these take up. Nothing here waits for a client: arguments are pulled meanwhile, and a reply is posted. A link whose
-//! client does not take its replies is not served, and is closed when that lasts for a lease. A call occupies its sender's
-//! room at the node until it is served ([`forebay_fabric::Place`]), so a flood stays in the sender's own socket.
+//! that these take up. The end of a link is charged to its tenant: all that its session had goes back then. Nothing here
+//! waits for a client: arguments are pulled meanwhile, and a reply is posted. A link whose client does not take its
+//! replies is not served, and is closed when that lasts for a lease. A call occupies its sender's room at the node until
+//! it is served ([`forebay_fabric::Place`]), so a flood stays in the sender's own socket.
 
 use crate::core::{CallError, Called, Core, Kept};
 use crate::state::TenantId;
@@ -49,7 +50,8 @@ const CONTROL: u64 = 1 << 63;
 const PULLED: u64 = 1 << 62;
 /// Steps between two looks at the clock.
 const STEPS_PER_TICK: u32 = 64;
-/// The least cost of a call, and the cost of one that is refused before its turn, nanoseconds.
+/// The least cost of a call and of the end of a link, and the cost of a call that is refused before its turn,
+/// nanoseconds.
 const LEAST_COST: u64 = 1000;
 const REFUSAL_COST: u64 = 5000;
 /// Messages that are not requests, before a link is closed.
@@ -299,7 +301,11 @@ impl MemoryNode {
                 tracing::debug!(peer = peer.0, %cause, "a link ended");
                 self.refused.retain(|refused| refused.peer.id() != peer);
                 self.forget(peer);
-                self.core.link_ended(peer);
+                let began = self.core.now();
+                if let Some(party) = self.core.link_ended(peer) {
+                    let took = self.core.now().saturating_sub(began);
+                    self.calls.charge(Turn { party, link: peer.0 }, took.saturating_add(LEAST_COST));
+                }
             }
         }
     }

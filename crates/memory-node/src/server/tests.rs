@@ -76,6 +76,43 @@ fn control_calls_are_charged_like_others() {
     assert!(before <= 2, "{before} renewals of 4 ms each before 64 calls of another tenant: {replies:?}");
 }
 
+/// Who opens and ends links again and again pays for it.
+#[test]
+fn the_end_of_a_link_is_charged_to_its_tenant() {
+    let listener = FakeListener::default();
+    let options = Options {
+        extent_bytes: Some(64 << 10),
+        // All links but the first belong to one tenant.
+        identify: Identify::new(|peer| Identity::new(&format!("secret:{}", peer.id().0.min(2))).unwrap()),
+        clock: Arc::new(ManualClock::new()),
+        ..Options::with_memory(1 << 20)
+    };
+    let mut node = MemoryNode::new(Box::new(listener.clone()), options).unwrap();
+    let replies = Arc::default();
+    let peer = |id| Arc::new(FakePeer { replies: Arc::clone(&replies), ..FakePeer::new(id) });
+    let [first, second] = [1, 2].map(peer);
+    for peer in [&first, &second] {
+        listener.joined(peer);
+        let none = || Text::new("").unwrap();
+        let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: none(), name: none(), capabilities: 0 };
+        listener.request(peer, Procedure::OpenSession, 0, Ok(&open.encode()));
+        while node.step(Duration::ZERO).unwrap() {}
+    }
+    for gone in (3..131).map(peer) {
+        listener.joined(&gone);
+        listener.left(&gone);
+    }
+    while node.step(Duration::ZERO).unwrap() {}
+    lock(&replies).clear();
+    for number in 0..64 {
+        call(&listener, &first, number);
+        call(&listener, &second, number);
+    }
+    let replies = replied(&mut node, &first);
+    assert_eq!(replies.len(), 128);
+    assert!(replies[..64].iter().all(|(peer, _)| *peer == 1), "{replies:?}");
+}
+
 /// Twice the longest arguments is the most that is kept for a tenant.
 #[test]
 fn arguments_that_have_come_do_not_wait_behind_calls_that_wait_for_their_room() {
