@@ -90,7 +90,7 @@ impl State {
                 self.check_ranges(tenant, call.shard, &call.ranges)?;
                 for range in call.ranges {
                     self.outputs.adopt(range);
-                    self.tickets.forget(call.shard, range);
+                    self.tickets.forget(range);
                 }
                 Ok(done())
             }

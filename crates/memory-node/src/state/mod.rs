@@ -550,7 +550,7 @@ impl State {
             return self.free_range(shard, range);
         }
         self.outputs.adopt(range);
-        self.tickets.forget(shard, range);
+        self.tickets.forget(range);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.retired.insert((range, epoch, shard));
         }
@@ -599,7 +599,7 @@ impl State {
     }
 
     fn free_range(&mut self, shard: ShardKey, range: ExtentRange) {
-        self.tickets.forget(shard, range);
+        self.tickets.forget(range);
         let Some(emptied) = self.outputs.free(shard, range) else { return };
         if let Some(tenant) = self.extents.get(range.extent).and_then(extents::Extent::tenant) {
             self.tenants.give(tenant, Resource::Ranges, 1);
