@@ -173,9 +173,13 @@ fn the_end_of_a_link_costs_nothing_for_the_keys_of_others() {
     assert_eq!(owner.asked.load(Ordering::Relaxed), 0, "each key was looked at");
     // Its own keys end with it, and only they.
     let keys = || lock(&world.core.inner).keys.len();
-    assert_eq!(keys(), 2);
+    let revoking = || {
+        let inner = lock(&world.core.inner);
+        (inner.revoking.len(), inner.revoking_of.len())
+    };
+    assert_eq!((keys(), revoking()), (2, (2, 2)));
     world.core.link_ended(PeerId(2));
-    assert_eq!(keys(), 0);
+    assert_eq!((keys(), revoking()), (0, (0, 0)));
 }
 
 #[test]
