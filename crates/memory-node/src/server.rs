@@ -85,8 +85,8 @@ struct LinkState {
     waiting: u32,
     /// Number of calls refused because too many wait, since one was last served.
     crowding: u32,
-    /// Since when its client has not taken its replies.
-    stuck_since: Option<Nanos>,
+    /// An endpoint whose replies its client does not take, and since when.
+    stuck: Option<(EndpointId, Nanos)>,
 }
 
 /// A link for which there is no room. Its client learns why from the answer to its first call.
@@ -283,7 +283,7 @@ impl MemoryNode {
                 match self.core.link_opened(&peer, &identity) {
                     Ok(tenant) => {
                         let number = peer.id().0;
-                        let link = LinkState { peer, tenant, malformed: 0, waiting: 0, crowding: 0, stuck_since: None };
+                        let link = LinkState { peer, tenant, malformed: 0, waiting: 0, crowding: 0, stuck: None };
                         self.links.insert(number, link);
                     }
                     Err(why) => self.refuse_link(peer, why),
@@ -532,7 +532,7 @@ impl MemoryNode {
     /// Closes the links that have not taken their replies for a lease.
     fn close_stuck(&mut self) {
         let (now, lease) = (self.core.now(), self.core.lease());
-        let is_stuck = |link: &LinkState| link.stuck_since.is_some_and(|since| now.saturating_sub(since) > lease);
+        let is_stuck = |link: &LinkState| link.stuck.is_some_and(|(_, since)| now.saturating_sub(since) > lease);
         let stuck: Vec<_> =
             self.links.values().filter(|link| is_stuck(link)).map(|link| Arc::clone(&link.peer)).collect();
         for peer in stuck {
@@ -582,7 +582,14 @@ fn pulled(turn: Turn) -> Turn {
 fn is_ready(core: &Core, links: &mut HashMap<u64, LinkState>, tenant: TenantId, call: &Call) -> bool {
     let takes = has_room(&call.caller);
     if let Some(link) = links.get_mut(&call.caller.peer.id().0) {
-        link.stuck_since = if takes { None } else { link.stuck_since.or_else(|| Some(core.now())) };
+        let endpoint = call.caller.endpoint;
+        match link.stuck {
+            // Whether another endpoint takes its replies says nothing about this one, whose call still waits.
+            Some((stuck, _)) if stuck != endpoint => {}
+            Some(_) if takes => link.stuck = None,
+            None if !takes => link.stuck = Some((endpoint, core.now())),
+            _ => {}
+        }
     }
     let is_here = call.pulled.is_some() || call.caller.request.inline_arguments().is_some();
     let bytes = call.caller.request.argument_bytes() as u64;

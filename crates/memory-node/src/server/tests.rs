@@ -161,6 +161,37 @@ fn a_renewal_waits_for_few_of_the_calls_before_it() {
 }
 
 #[test]
+fn a_link_is_closed_if_one_endpoint_takes_no_replies_while_others_do() {
+    let (listener, mut node, clock) = node();
+    let [peer] = peers(&listener, &mut node, &clock);
+    let finish = |node: &mut MemoryNode| while node.step(Duration::ZERO).unwrap() {};
+    let waits = PassReaders { session: SessionId(peer.id().0), reading_epoch: 0 }.encode();
+    // As long as it takes them in the end, nothing happens.
+    for round in 0..2 {
+        peer.unsent.store(1 << 20, Relaxed);
+        listener.request_of_other(&peer, Procedure::PassReaders, 1000 + round, &waits);
+        for number in 0..4 {
+            renew(&listener, &peer, number);
+            finish(&mut node);
+            clock.advance(Duration::from_secs(2));
+        }
+        peer.unsent.store(0, Relaxed);
+        finish(&mut node);
+    }
+    assert_eq!(lock(&peer.replies).iter().filter(|(_, number, _)| *number >= 1000).count(), 2);
+    assert!(!peer.is_closed.load(Relaxed));
+    peer.unsent.store(1 << 20, Relaxed);
+    listener.request_of_other(&peer, Procedure::PassReaders, 2000, &waits);
+    for number in 0..6 {
+        renew(&listener, &peer, number);
+        finish(&mut node);
+        clock.advance(Duration::from_secs(2));
+    }
+    finish(&mut node);
+    assert!(peer.is_closed.load(Relaxed));
+}
+
+#[test]
 fn calls_whose_arguments_do_not_come_are_counted_until_they_do() {
     let (listener, mut node, _) = node();
     let peer = Arc::new(FakePeer::new(1));
