@@ -9,7 +9,9 @@
 
 use crate::accounts::EndpointAccount;
 use crate::state::tenants::Tenant;
-use crate::state::{Answer, Command, EndedSession, Figures, Job, JobId, Refusal, Settings, State, TenantId, Waiting};
+use crate::state::{
+    Answer, Command, EndedSession, Figures, Job, JobId, Place, Refusal, Settings, State, TenantId, Waiting,
+};
 use crate::telling::is_told;
 use crate::tenants::{Identity, TenantsOptions};
 use forebay_base::ErrorKind;
@@ -21,7 +23,7 @@ use forebay_proto::replies::{
     Done, DoorFigures, ExtentsGranted, OutputGranted, RangesGranted, Statistics, TenantFigures, TenantPage,
 };
 use forebay_proto::{ExtentId, ExtentRange, GrantedExtent, Message, Request, SessionId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -124,6 +126,8 @@ struct Inner {
     keys: BTreeMap<(SessionId, ExtentId), Key>,
     /// Besides one of these, a session may already have a key with other rights.
     revoking: BTreeMap<(SessionId, ExtentId), Revoking>,
+    /// Their names by link, so that the end of a link passes over none of other links.
+    revoking_of: BTreeSet<(PeerId, SessionId, ExtentId)>,
     /// The last of them that was looked at.
     looked_at: (SessionId, ExtentId),
     /// Keys lent for jobs that other sessions run.
@@ -165,6 +169,7 @@ impl Core {
             door,
             keys: BTreeMap::new(),
             revoking: BTreeMap::new(),
+            revoking_of: BTreeSet::new(),
             looked_at: BEFORE_ALL,
             lent: HashMap::default(),
             ending: Vec::new(),
@@ -318,16 +323,21 @@ impl Core {
         peer.close();
     }
 
-    /// Handles the end of a link.
-    pub fn link_ended(&self, peer: PeerId) {
+    /// Handles the end of a link. Returns the tenant that it belonged to, unless it has lost its place to another link.
+    pub fn link_ended(&self, peer: PeerId) -> Option<TenantId> {
         let mut inner = lock(&self.inner);
+        let tenant = inner.state.tenant_of(peer.0);
         inner.links.remove(&peer.0);
         if let Some(session) = inner.state.session_of(peer.0) {
             let all = (session, ExtentId(0))..=(session, ExtentId(u32::MAX));
             inner.keys.extract_if(all, |_, _| true).for_each(drop);
         }
-        let gone: Vec<_> = inner.revoking.extract_if(.., |_, revoking| revoking.peer == peer).collect();
-        gone.into_iter().for_each(|((session, extent), _)| inner.let_go(session, extent));
+        let all = (peer, SessionId(0), ExtentId(0))..=(peer, SessionId(u64::MAX), ExtentId(u32::MAX));
+        let gone: Vec<_> = inner.revoking_of.range(all).copied().collect();
+        for (_, session, extent) in gone {
+            inner.forget_revoking(session, extent);
+            inner.let_go(session, extent);
+        }
         let Inner { lent, ending, .. } = &mut *inner;
         lent.retain(|_, lent| lent.peer.id() != peer);
         ending.iter_mut().filter(|ending| ending.peer == peer).for_each(|ending| ending.revocations.clear());
@@ -337,6 +347,7 @@ impl Core {
             lapsed(state, &ended, "its link ended");
         }
         inner.carry_out();
+        tenant
     }
 
     /// Counts something for the tenant of a link.
@@ -523,8 +534,17 @@ impl Inner {
         if let Ok(revocation) = key.peer.revoke(key.key)
             && !revocation.is_complete()
         {
-            let none = || Revoking { peer: key.peer.id(), revocations: Vec::new() };
+            let peer = key.peer.id();
+            let none = || Revoking { peer, revocations: Vec::new() };
             self.revoking.entry((session, extent)).or_insert_with(none).revocations.push(revocation);
+            self.revoking_of.insert((peer, session, extent));
+        }
+    }
+
+    /// Forgets the keys of a session to an extent that were being revoked.
+    fn forget_revoking(&mut self, session: SessionId, extent: ExtentId) {
+        if let Some(Revoking { peer, .. }) = self.revoking.remove(&(session, extent)) {
+            self.revoking_of.remove(&(peer, session, extent));
         }
     }
 
@@ -546,7 +566,7 @@ impl Inner {
         let last = looked.last().filter(|_| looked.len() == MOST_LOOKED_AT);
         self.looked_at = last.map_or(BEFORE_ALL, |&(name, _)| name);
         for ((session, extent), _) in looked.into_iter().filter(|&(_, is_gone)| is_gone) {
-            self.revoking.remove(&(session, extent));
+            self.forget_revoking(session, extent);
             self.let_go(session, extent);
         }
     }
@@ -599,12 +619,14 @@ impl Inner {
         regions: &[Region],
     ) -> Result<Vec<GrantedExtent>, CallError> {
         let mut granted = Vec::with_capacity(wanted.len());
-        for (made, &(extent, rights)) in wanted.iter().enumerate() {
+        for &(extent, rights) in wanted {
             match self.make_key(peer, session, extent, rights, regions) {
                 Ok(key) => granted.push(GrantedExtent { extent, rights, key }),
                 Err(error) => {
-                    for &(extent, _) in wanted.get(made..).unwrap_or_default() {
-                        let kept = self.keys.get(&(session, extent)).map(|key| key.rights);
+                    for &(extent, _) in wanted {
+                        // The caller learns of none of what was leased for it, so all of that goes back.
+                        let is_new = self.state.place(extent) == Some(Place::Leased(session));
+                        let kept = self.keys.get(&(session, extent)).map(|key| key.rights).filter(|_| !is_new);
                         self.state.grant_failed(session, extent, kept);
                     }
                     return Err(CallError { kind: error.kind(), message: error.to_string() });

@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 pub(crate) const ENDPOINT: EndpointId = EndpointId(1);
+/// An endpoint that may leave its replies untaken.
+pub(crate) const OTHER: EndpointId = EndpointId(2);
 
 /// A peer that records what it is told, and answers nothing but the pulls that a test chooses.
 #[derive(Debug)]
@@ -23,8 +25,8 @@ pub(crate) struct FakePeer {
     /// How often it was asked for its number.
     pub asked: AtomicUsize,
     pub next_key: AtomicU32,
-    /// Whether grants fail.
-    pub is_full: AtomicBool,
+    /// Grants fail from the key of this number on.
+    pub end_of_keys: AtomicU32,
     /// Keys that are being revoked, until [`FakePeer::let_go`].
     pub revoked: Mutex<Vec<(AccessKey, Revocation)>>,
     /// Answers to the next pulls. Further pulls never end.
@@ -36,6 +38,8 @@ pub(crate) struct FakePeer {
     /// Replies, perhaps to other peers also: the peer, the number of the request, the status.
     pub replies: Arc<Mutex<Vec<(u64, u64, u8)>>>,
     pub is_closed: AtomicBool,
+    /// Bytes that its endpoint [`OTHER`] has not taken.
+    pub unsent: AtomicUsize,
     /// How long each of its calls takes from now on.
     pub slow: OnceLock<(Arc<ManualClock>, Duration)>,
 }
@@ -46,13 +50,14 @@ impl FakePeer {
             id,
             asked: AtomicUsize::new(0),
             next_key: AtomicU32::new(1),
-            is_full: AtomicBool::new(false),
+            end_of_keys: AtomicU32::new(u32::MAX),
             revoked: Mutex::default(),
             arguments: Mutex::default(),
             pulls: Arc::default(),
             polls: Arc::default(),
             replies: Arc::default(),
             is_closed: AtomicBool::new(false),
+            unsent: AtomicUsize::new(0),
             slow: OnceLock::new(),
         }
     }
@@ -95,10 +100,10 @@ impl Peer for FakePeer {
     }
 
     fn grant(&self, _: &Region, _: u64, _: u64, _: Rights) -> Result<AccessKey, Error> {
-        match self.is_full.load(Ordering::Relaxed) {
-            true => Err(Error::Invalid("no more grants".into())),
-            false => Ok(AccessKey::new(self.next_key.fetch_add(1, Ordering::Relaxed), 1)),
+        if self.next_key.load(Ordering::Relaxed) >= self.end_of_keys.load(Ordering::Relaxed) {
+            return Err(Error::Invalid("no more grants".into()));
         }
+        Ok(AccessKey::new(self.next_key.fetch_add(1, Ordering::Relaxed), 1))
     }
 
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
@@ -118,6 +123,10 @@ impl Peer for FakePeer {
             clock.advance(*long);
         }
         Ok(())
+    }
+
+    fn unsent(&self, endpoint: EndpointId) -> usize {
+        if endpoint == OTHER { self.unsent.load(Ordering::Relaxed) } else { 0 }
     }
 
     fn pull(&self, _: EndpointId, _: RemoteAddress, _: usize) -> Result<Box<dyn Pull>, Error> {
@@ -156,18 +165,29 @@ impl FakeListener {
 
     /// Delivers a request, with arguments inside it or of this length elsewhere.
     pub fn request(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Result<&[u8], u32>) {
-        self.deliver(peer, procedure, number, arguments.map_err(|length| (length, 0)));
+        self.deliver((peer, ENDPOINT), procedure, number, arguments.map_err(|length| (length, 0)));
+    }
+
+    /// Delivers a request of the endpoint [`OTHER`].
+    pub fn request_of_other(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: &[u8]) {
+        self.deliver((peer, OTHER), procedure, number, Ok(arguments));
     }
 
     /// Delivers a request whose arguments the peer answers to its next pull.
     pub fn request_to_pull(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Vec<u8>) {
         let reference = (arguments.len() as u32, envelope_checksum(&arguments));
         lock(&peer.arguments).push_back(arguments);
-        self.deliver(peer, procedure, number, Err(reference));
+        self.deliver((peer, ENDPOINT), procedure, number, Err(reference));
     }
 
     /// Delivers a request, with arguments inside it or elsewhere: their length and checksum.
-    fn deliver(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Result<&[u8], (u32, u32)>) {
+    fn deliver(
+        &self,
+        (peer, endpoint): (&Arc<FakePeer>, EndpointId),
+        procedure: Procedure,
+        number: u64,
+        arguments: Result<&[u8], (u32, u32)>,
+    ) {
         let mut body = Vec::new();
         body.put_u8(2);
         body.put_u8(if arguments.is_ok() { 0 } else { 2 });
@@ -188,7 +208,7 @@ impl FakeListener {
         }
         let bytes = [&envelope_checksum(&body).to_le_bytes()[..], &body].concat();
         let peer = Arc::clone(peer);
-        lock(&self.0).push_back(Event::Message { peer, endpoint: ENDPOINT, bytes, place: Place::default() });
+        lock(&self.0).push_back(Event::Message { peer, endpoint, bytes, place: Place::default() });
     }
 
     /// Whether all events were taken.

@@ -3,9 +3,10 @@
 //! Calls are accepted as they come and wait for their turn, by tenant and link ([`forebay_fabric::turns`]). Control calls
 //! (those that keep, end or look at a session) wait in a line of their own, not behind the other calls of their link, and
 //! are charged in the same way. So do calls whose arguments have been pulled, because other calls may wait for the room
-//! that these take up. Nothing here waits for a client: arguments are pulled meanwhile, and a reply is posted. A link whose
-//! client does not take its replies is not served, and is closed when that lasts for a lease. A call occupies its sender's
-//! room at the node until it is served ([`forebay_fabric::Place`]), so a flood stays in the sender's own socket.
+//! that these take up. The end of a link is charged to its tenant: all that its session had goes back then. Nothing here
+//! waits for a client: arguments are pulled meanwhile, and a reply is posted. A link whose client does not take its
+//! replies is not served, and is closed when that lasts for a lease. A call occupies its sender's room at the node until
+//! it is served ([`forebay_fabric::Place`]), so a flood stays in the sender's own socket.
 
 use crate::core::{CallError, Called, Core, Kept};
 use crate::state::TenantId;
@@ -49,7 +50,8 @@ const CONTROL: u64 = 1 << 63;
 const PULLED: u64 = 1 << 62;
 /// Steps between two looks at the clock.
 const STEPS_PER_TICK: u32 = 64;
-/// The least cost of a call, and the cost of one that is refused before its turn, nanoseconds.
+/// The least cost of a call and of the end of a link, and the cost of a call that is refused before its turn,
+/// nanoseconds.
 const LEAST_COST: u64 = 1000;
 const REFUSAL_COST: u64 = 5000;
 /// Messages that are not requests, before a link is closed.
@@ -83,8 +85,8 @@ struct LinkState {
     waiting: u32,
     /// Number of calls refused because too many wait, since one was last served.
     crowding: u32,
-    /// Since when its client has not taken its replies.
-    stuck_since: Option<Nanos>,
+    /// An endpoint whose replies its client does not take, and since when.
+    stuck: Option<(EndpointId, Nanos)>,
 }
 
 /// A link for which there is no room. Its client learns why from the answer to its first call.
@@ -281,7 +283,7 @@ impl MemoryNode {
                 match self.core.link_opened(&peer, &identity) {
                     Ok(tenant) => {
                         let number = peer.id().0;
-                        let link = LinkState { peer, tenant, malformed: 0, waiting: 0, crowding: 0, stuck_since: None };
+                        let link = LinkState { peer, tenant, malformed: 0, waiting: 0, crowding: 0, stuck: None };
                         self.links.insert(number, link);
                     }
                     Err(why) => self.refuse_link(peer, why),
@@ -299,7 +301,11 @@ impl MemoryNode {
                 tracing::debug!(peer = peer.0, %cause, "a link ended");
                 self.refused.retain(|refused| refused.peer.id() != peer);
                 self.forget(peer);
-                self.core.link_ended(peer);
+                let began = self.core.now();
+                if let Some(party) = self.core.link_ended(peer) {
+                    let took = self.core.now().saturating_sub(began);
+                    self.calls.charge(Turn { party, link: peer.0 }, took.saturating_add(LEAST_COST));
+                }
             }
         }
     }
@@ -526,7 +532,7 @@ impl MemoryNode {
     /// Closes the links that have not taken their replies for a lease.
     fn close_stuck(&mut self) {
         let (now, lease) = (self.core.now(), self.core.lease());
-        let is_stuck = |link: &LinkState| link.stuck_since.is_some_and(|since| now.saturating_sub(since) > lease);
+        let is_stuck = |link: &LinkState| link.stuck.is_some_and(|(_, since)| now.saturating_sub(since) > lease);
         let stuck: Vec<_> =
             self.links.values().filter(|link| is_stuck(link)).map(|link| Arc::clone(&link.peer)).collect();
         for peer in stuck {
@@ -576,7 +582,14 @@ fn pulled(turn: Turn) -> Turn {
 fn is_ready(core: &Core, links: &mut HashMap<u64, LinkState>, tenant: TenantId, call: &Call) -> bool {
     let takes = has_room(&call.caller);
     if let Some(link) = links.get_mut(&call.caller.peer.id().0) {
-        link.stuck_since = if takes { None } else { link.stuck_since.or_else(|| Some(core.now())) };
+        let endpoint = call.caller.endpoint;
+        match link.stuck {
+            // Whether another endpoint takes its replies says nothing about this one, whose call still waits.
+            Some((stuck, _)) if stuck != endpoint => {}
+            Some(_) if takes => link.stuck = None,
+            None if !takes => link.stuck = Some((endpoint, core.now())),
+            _ => {}
+        }
     }
     let is_here = call.pulled.is_some() || call.caller.request.inline_arguments().is_some();
     let bytes = call.caller.request.argument_bytes() as u64;

@@ -210,10 +210,11 @@ impl RangeAllocator {
         Ok(())
     }
 
-    /// The allocated ranges, in ascending order.
-    pub fn allocated(&self) -> impl Iterator<Item = ExtentRange> + '_ {
-        self.extents.iter().flat_map(|(&extent, found)| {
-            found.used.iter().map(move |(&offset, &length)| ExtentRange { extent, offset, length })
+    /// The allocated ranges that begin at this offset of this extent or later, in ascending order.
+    pub fn allocated_from(&self, (first, offset): (ExtentId, u64)) -> impl Iterator<Item = ExtentRange> + '_ {
+        self.extents.range(first..).flat_map(move |(&extent, found)| {
+            let begin = if extent == first { offset } else { 0 };
+            found.used.range(begin..).map(move |(&offset, &length)| ExtentRange { extent, offset, length })
         })
     }
 
@@ -409,6 +410,10 @@ mod tests {
                 let statistics = ranges.statistics();
                 prop_assert_eq!(statistics.allocated_bytes, held.iter().map(|range| range.length).sum::<u64>());
                 prop_assert_eq!(statistics.ranges, held.len() as u64);
+                let from = (ExtentId(1), 5 * K4);
+                let mut listed: Vec<_> = held.iter().filter(|range| (range.extent, range.offset) >= from).copied().collect();
+                listed.sort_unstable();
+                prop_assert_eq!(ranges.allocated_from(from).collect::<Vec<_>>(), listed);
                 let empty: Vec<_> = model.iter().filter(|(_, g)| !g.contains(&true)).map(|(&e, _)| ExtentId(e)).collect();
                 prop_assert_eq!(ranges.empty_extents().collect::<Vec<_>>(), empty);
                 let runs = model.values().flat_map(|g| g.split(|&used| used).map(<[bool]>::len)).max().unwrap_or(0);

@@ -27,6 +27,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes that may wait for an endpoint beyond what its socket holds, before its link ends.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
+/// What a frame that waits takes up besides its bytes. An immediate has fewer bytes than that.
+pub(super) const WAITING_BYTES: usize = 128;
 /// Endpoints of a link.
 const MAX_ENDPOINTS: usize = 1024;
 /// Answers that may wait for a client: one for each grant that it may have made, and one for each that it revoked.
@@ -166,8 +168,8 @@ impl ShmPeer {
 
     /// Sends something to an endpoint; a client that does not read loses its link.
     fn say_to(&self, outlet: &Outlet, parts: &[&[u8]]) -> Result<(), Error> {
-        let bytes = parts.iter().map(|part| part.len()).sum();
-        outlet.say(parts, None, bytes).map_err(|cause| match cause {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        outlet.say(parts, None, WAITING_BYTES + bytes).map_err(|cause| match cause {
             Error::Protocol(cause) => {
                 tracing::warn!(link = self.id.0, cause, "a link ends");
                 self.end(Error::lost(format!("link {}", self.id.0), cause)).clone()

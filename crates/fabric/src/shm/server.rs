@@ -24,7 +24,7 @@ use crate::transport::Peer;
 use crate::{AccessKey, Denial, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::HashMap;
-use forebay_env::{Clock, Nanos, Random, SystemClock};
+use forebay_env::{Clock, Nanos, Random, SystemClock, Throttle};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -54,6 +54,10 @@ const REST: Nanos = 100_000_000;
 pub(super) const MAX_CLIENT_GRANT_BYTES: u64 = MAX_REPLY_BYTES as u64 + 4096;
 /// All grants of a client together: what 256 callers need that ask for the longest replies.
 pub(super) const MAX_CLIENT_BYTES: u64 = 256 * MAX_CLIENT_GRANT_BYTES;
+/// Grants of all clients, and of one user's clients. Each is a mapping, of which the system usually gives a process 65,530.
+/// A process that has none left cannot allocate memory.
+const MAX_MAPPED: usize = 48 << 10;
+const MAX_MAPPED_OF_ONE: usize = MAX_MAPPED / 2;
 
 const _: () = assert!(MAX_ARGUMENT_BYTES <= MAX_REPLY_BYTES);
 const _: () = assert!(MAX_CONNECTIONS <= LINES as usize);
@@ -72,6 +76,7 @@ pub(super) struct Server {
     clock: SystemClock,
     connections: HashMap<u64, Connection>,
     users_connections: Shares,
+    mapped: Mapped,
     /// How many of the connections are newcomers.
     newcomers: usize,
     links: HashMap<u64, Arc<ShmPeer>>,
@@ -80,6 +85,9 @@ pub(super) struct Server {
     accepting: bool,
     /// When it accepts again, if it does not.
     accepts_again: Nanos,
+    /// When the log last had a line about a grant that was not taken, and about a client that broke the protocol.
+    untaken: Throttle,
+    broken: Throttle,
     buffer: Vec<u8>,
 }
 
@@ -122,10 +130,57 @@ impl Shares {
     }
 }
 
+/// How many grants of clients the node has mapped, by user.
+#[derive(Debug)]
+struct Mapped {
+    all: usize,
+    of_user: HashMap<Option<u32>, usize>,
+    most: usize,
+    most_of_one: usize,
+}
+
+impl Mapped {
+    fn new(most: usize, most_of_one: usize) -> Self {
+        Self { all: 0, of_user: HashMap::default(), most, most_of_one }
+    }
+
+    /// Checks that another grant of a user's client may be mapped.
+    ///
+    /// # Errors
+    /// [`Error::Remote`], when too many are.
+    fn check(&self, user: Option<u32>) -> Result<(), Error> {
+        let of_user = self.of_user.get(&user).copied().unwrap_or_default();
+        if self.all < self.most && of_user < self.most_of_one {
+            return Ok(());
+        }
+        let message = format!("the node has mapped {} grants of clients, {of_user} of them of this user", self.all);
+        Err(Error::Remote { kind: ErrorKind::Busy, message })
+    }
+
+    /// Counts a grant that was mapped.
+    fn add(&mut self, user: Option<u32>) {
+        self.all += 1;
+        *self.of_user.entry(user).or_default() += 1;
+    }
+
+    /// Counts grants that are not mapped any more.
+    fn remove(&mut self, user: Option<u32>, count: usize) {
+        self.all = self.all.saturating_sub(count);
+        if let Some(of_user) = self.of_user.get_mut(&user) {
+            *of_user = of_user.saturating_sub(count);
+            if *of_user == 0 {
+                self.of_user.remove(&user);
+            }
+        }
+    }
+}
+
 struct Connection {
     channel: Arc<Channel>,
     /// The user that owns it. The group does not count: one user may have several.
     user: Option<u32>,
+    /// Grants that came over it and were not revoked. If its link has ended, they count until the client closes it.
+    mapped: usize,
     role: Role,
     /// What its socket is watched for; a socket with nothing to watch for is not watched.
     watched: epoll::EventFlags,
@@ -180,12 +235,15 @@ impl Server {
             clock: SystemClock::new(),
             connections: HashMap::default(),
             users_connections: Shares::new(most_of_one),
+            mapped: Mapped::new(MAX_MAPPED, MAX_MAPPED_OF_ONE),
             newcomers: 0,
             links: HashMap::default(),
             next_connection: WAKER + 1,
             next_link: 1,
             accepting: true,
             accepts_again: 0,
+            untaken: Throttle::default(),
+            broken: Throttle::default(),
             buffer: vec![0; BUFFER_BYTES],
         })
     }
@@ -265,7 +323,8 @@ impl Server {
         self.next_connection += 1;
         let deadline = self.clock.now().saturating_add(NEWCOMER_PATIENCE.as_nanos() as Nanos);
         let role = Role::Newcomer { deadline, origin };
-        let connection = Connection { channel: Arc::new(channel), user, role, watched: epoll::EventFlags::empty() };
+        let (channel, watched) = (Arc::new(channel), epoll::EventFlags::empty());
+        let connection = Connection { channel, user, mapped: 0, role, watched };
         self.connections.insert(number, connection);
         self.newcomers += 1;
         if let Err(error) = self.watch(number) {
@@ -399,17 +458,28 @@ impl Server {
                 self.open_endpoint(number, link, token, EndpointId(endpoint))
             }
             (Role::Control(peer), Frame::Grant { key, rights, offset, length }) => {
-                let status = match take_grant(peer, key, rights, offset, length, file) {
-                    Ok(()) => 0,
+                let user = connection.user;
+                let may_map = self.mapped.check(user);
+                let status = match may_map.and_then(|()| take_grant(peer, key, rights, offset, length, file)) {
+                    Ok(()) => {
+                        connection.mapped += 1;
+                        self.mapped.add(user);
+                        0
+                    }
                     Err(cause) => {
-                        tracing::warn!(link = peer.id().0, %cause, "a client's grant was not taken");
+                        if let Some(left_out) = self.untaken.take(self.clock.now()) {
+                            tracing::warn!(link = peer.id().0, %cause, left_out, "a client's grant was not taken");
+                        }
                         cause.kind().code()
                     }
                 };
                 peer.answer(Frame::GrantTaken { key, status })
             }
             (Role::Control(peer), Frame::Revoke { key }) => {
-                peer.received.revoke(key);
+                if peer.received.revoke(key) {
+                    connection.mapped -= 1;
+                    self.mapped.remove(connection.user, 1);
+                }
                 peer.answer(Frame::Released { key })
             }
             (Role::Control(peer), Frame::Released { key }) => match peer.offered.released(key) {
@@ -500,7 +570,9 @@ impl Server {
             Role::Endpoint { peer, id, .. } => {
                 peer.leave(*id);
                 if matches!(cause, Error::Protocol(_)) {
-                    tracing::warn!(link = peer.id().0, %cause, "a client broke the protocol");
+                    if let Some(left_out) = self.broken.take(self.clock.now()) {
+                        tracing::warn!(link = peer.id().0, %cause, left_out, "a client broke the protocol");
+                    }
                     peer.end(cause);
                 }
                 self.forget(number);
@@ -547,6 +619,7 @@ impl Server {
                 self.newcomers -= 1;
             }
             connection.user.into_iter().for_each(|user| self.users_connections.give(user));
+            self.mapped.remove(connection.user, connection.mapped);
             // A peer may hold the socket longer than this thread.
             let _ = epoll::delete(&self.epoll, &*connection.channel);
             connection.channel.shutdown();
@@ -646,6 +719,20 @@ mod tests {
         assert_eq!([1, 1].map(|user| shares.take(user, 0).is_ok()), [true, false]);
         [1, 1, 2, 3].iter().for_each(|user| shares.give(*user));
         assert!(shares.of_user.is_empty());
+    }
+
+    #[test]
+    fn mappings_are_bounded_for_a_user_and_for_all() {
+        let mut mapped = Mapped::new(5, 3);
+        let mut take = |user| {
+            let may = mapped.check(Some(user));
+            may.map(|()| mapped.add(Some(user))).map_err(|error| error.kind())
+        };
+        let busy = Err(ErrorKind::Busy);
+        assert_eq!([1, 1, 1, 1, 2, 2, 2].map(&mut take), [Ok(()), Ok(()), Ok(()), busy, Ok(()), Ok(()), busy]);
+        mapped.remove(Some(1), 3);
+        mapped.remove(Some(2), 1);
+        assert_eq!((mapped.all, mapped.of_user.len(), mapped.check(Some(1))), (1, 1, Ok(())));
     }
 
     #[test]

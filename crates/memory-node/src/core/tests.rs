@@ -106,7 +106,7 @@ impl World {
 #[test]
 fn a_grant_that_fails_forgets_no_key_that_is_valid() {
     let world = World::new();
-    world.fake.is_full.store(true, Ordering::Relaxed);
+    world.fake.end_of_keys.store(0, Ordering::Relaxed);
     assert!(world.map(true).is_err());
     // The keys to read are unchanged, and nobody has revoked them.
     assert_eq!(lock(&world.fake.revoked).len(), 0);
@@ -126,10 +126,24 @@ fn a_grant_that_fails_forgets_no_key_that_is_valid() {
 fn what_was_leased_but_got_no_key_comes_back() {
     let world = World::new();
     let free = world.core.statistics().free_extents;
-    world.fake.is_full.store(true, Ordering::Relaxed);
+    world.fake.end_of_keys.store(0, Ordering::Relaxed);
     let lease = LeaseExtents { session: world.session, count: 3, purpose: Purpose::Flush };
     assert!(world.call(lease).is_err());
     assert_eq!((world.zeroed(), world.core.statistics().free_extents), (3, free));
+}
+
+#[test]
+fn what_was_leased_comes_back_if_only_some_of_it_got_keys() {
+    let world = World::new();
+    let free = world.core.statistics().free_extents;
+    let next = world.fake.next_key.load(Ordering::Relaxed);
+    world.fake.end_of_keys.store(next + 1, Ordering::Relaxed);
+    let lease = LeaseExtents { session: world.session, count: 3, purpose: Purpose::Flush };
+    assert!(world.call(lease).is_err());
+    assert_eq!((world.zeroed(), lock(&world.fake.revoked).len()), (2, 1));
+    world.fake.let_go();
+    world.tick();
+    assert_eq!((world.zeroed(), world.core.statistics().free_extents), (1, free));
 }
 
 #[test]
@@ -159,9 +173,13 @@ fn the_end_of_a_link_costs_nothing_for_the_keys_of_others() {
     assert_eq!(owner.asked.load(Ordering::Relaxed), 0, "each key was looked at");
     // Its own keys end with it, and only they.
     let keys = || lock(&world.core.inner).keys.len();
-    assert_eq!(keys(), 2);
+    let revoking = || {
+        let inner = lock(&world.core.inner);
+        (inner.revoking.len(), inner.revoking_of.len())
+    };
+    assert_eq!((keys(), revoking()), (2, (2, 2)));
     world.core.link_ended(PeerId(2));
-    assert_eq!(keys(), 0);
+    assert_eq!((keys(), revoking()), (0, (0, 0)));
 }
 
 #[test]

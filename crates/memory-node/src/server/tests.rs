@@ -76,6 +76,43 @@ fn control_calls_are_charged_like_others() {
     assert!(before <= 2, "{before} renewals of 4 ms each before 64 calls of another tenant: {replies:?}");
 }
 
+/// Who opens and ends links again and again pays for it.
+#[test]
+fn the_end_of_a_link_is_charged_to_its_tenant() {
+    let listener = FakeListener::default();
+    let options = Options {
+        extent_bytes: Some(64 << 10),
+        // All links but the first belong to one tenant.
+        identify: Identify::new(|peer| Identity::new(&format!("secret:{}", peer.id().0.min(2))).unwrap()),
+        clock: Arc::new(ManualClock::new()),
+        ..Options::with_memory(1 << 20)
+    };
+    let mut node = MemoryNode::new(Box::new(listener.clone()), options).unwrap();
+    let replies = Arc::default();
+    let peer = |id| Arc::new(FakePeer { replies: Arc::clone(&replies), ..FakePeer::new(id) });
+    let [first, second] = [1, 2].map(peer);
+    for peer in [&first, &second] {
+        listener.joined(peer);
+        let none = || Text::new("").unwrap();
+        let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: none(), name: none(), capabilities: 0 };
+        listener.request(peer, Procedure::OpenSession, 0, Ok(&open.encode()));
+        while node.step(Duration::ZERO).unwrap() {}
+    }
+    for gone in (3..131).map(peer) {
+        listener.joined(&gone);
+        listener.left(&gone);
+    }
+    while node.step(Duration::ZERO).unwrap() {}
+    lock(&replies).clear();
+    for number in 0..64 {
+        call(&listener, &first, number);
+        call(&listener, &second, number);
+    }
+    let replies = replied(&mut node, &first);
+    assert_eq!(replies.len(), 128);
+    assert!(replies[..64].iter().all(|(peer, _)| *peer == 1), "{replies:?}");
+}
+
 /// Twice the longest arguments is the most that is kept for a tenant.
 #[test]
 fn arguments_that_have_come_do_not_wait_behind_calls_that_wait_for_their_room() {
@@ -121,6 +158,37 @@ fn a_renewal_waits_for_few_of_the_calls_before_it() {
     // Those that were served before it was accepted, and one that was served already.
     let at = replies.iter().position(|reply| *reply == (1, 64)).unwrap();
     assert!(at <= 64 / MOST_EVENTS as usize + 1, "{at} of 65 calls came first");
+}
+
+#[test]
+fn a_link_is_closed_if_one_endpoint_takes_no_replies_while_others_do() {
+    let (listener, mut node, clock) = node();
+    let [peer] = peers(&listener, &mut node, &clock);
+    let finish = |node: &mut MemoryNode| while node.step(Duration::ZERO).unwrap() {};
+    let waits = PassReaders { session: SessionId(peer.id().0), reading_epoch: 0 }.encode();
+    // As long as it takes them in the end, nothing happens.
+    for round in 0..2 {
+        peer.unsent.store(1 << 20, Relaxed);
+        listener.request_of_other(&peer, Procedure::PassReaders, 1000 + round, &waits);
+        for number in 0..4 {
+            renew(&listener, &peer, number);
+            finish(&mut node);
+            clock.advance(Duration::from_secs(2));
+        }
+        peer.unsent.store(0, Relaxed);
+        finish(&mut node);
+    }
+    assert_eq!(lock(&peer.replies).iter().filter(|(_, number, _)| *number >= 1000).count(), 2);
+    assert!(!peer.is_closed.load(Relaxed));
+    peer.unsent.store(1 << 20, Relaxed);
+    listener.request_of_other(&peer, Procedure::PassReaders, 2000, &waits);
+    for number in 0..6 {
+        renew(&listener, &peer, number);
+        finish(&mut node);
+        clock.advance(Duration::from_secs(2));
+    }
+    finish(&mut node);
+    assert!(peer.is_closed.load(Relaxed));
 }
 
 #[test]

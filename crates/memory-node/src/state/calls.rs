@@ -90,7 +90,7 @@ impl State {
                 self.check_ranges(tenant, call.shard, &call.ranges)?;
                 for range in call.ranges {
                     self.outputs.adopt(range);
-                    self.tickets.forget(call.shard, range);
+                    self.tickets.forget(range);
                 }
                 Ok(done())
             }
@@ -309,14 +309,9 @@ impl State {
 
     fn list_ranges(&self, tenant: TenantId, call: &ListRanges) -> Result<Answer, Refusal> {
         self.check_open(call.session, call.shard.store)?;
-        let retired = |range| self.is_retired(tenant, range);
-        let from = (call.from, call.offset);
-        let mut ranges: Vec<ExtentRange> = self
-            .outputs
-            .adopted(call.shard)
-            .filter(|&range| (range.extent, range.offset) >= from && !retired(range))
-            .take(MAX_LIST + 1)
-            .collect();
+        let adopted = self.outputs.adopted(call.shard, (call.from, call.offset));
+        let mut ranges: Vec<ExtentRange> =
+            adopted.filter(|&range| !self.is_retired(tenant, range)).take(MAX_LIST + 1).collect();
         let more = ranges.len() > MAX_LIST;
         ranges.truncate(MAX_LIST);
         Ok(reply(&RangePage { ranges, more }))
@@ -367,6 +362,7 @@ impl State {
             return Err(Refusal::StoreInUse(store));
         }
         self.remove_store(store);
+        self.sessions.forget_store(store);
         Ok(done())
     }
 

@@ -19,13 +19,15 @@
 //! - An extent that is free, kept or dirty has no holder, and no job reads it.
 //! - An extent belongs to a tenant from when it is given out until it is free or kept again, and the counts of the tenants
 //!   match their extents.
-//! - A session holds what it leases, and a store what its shards adopted and what their jobs made. These are also counted.
+//! - A session holds what it leases, and a store what its shards adopted and what their jobs made. These are also listed,
+//!   as are the extents to which a session has keys.
 
 use super::resources::TenantId;
 use forebay_env::HashMap;
 use forebay_fabric::Rights;
 use forebay_proto::{ExtentId, SessionId, ShardKey, StoreId};
 use std::collections::BTreeSet;
+use std::hash::Hash;
 
 /// The place of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +76,7 @@ pub struct Holder {
 pub struct Extent {
     place: Place,
     tenant: Option<TenantId>,
-    /// Sessions with keys.
+    /// Sessions with keys; changed by [`Extents::add_holder`] and [`Extents::remove_holder`].
     pub holders: Vec<Holder>,
     /// Number of jobs that read or write it at this moment.
     pub pins: u32,
@@ -134,26 +136,56 @@ impl Counts {
     }
 }
 
-/// All extents of a node.
+/// Extents by those who have them.
+type Index<K> = HashMap<K, BTreeSet<ExtentId>>;
+
+/// All extents of a node. They are listed by those who have them, so the end of one passes over no extents of others.
 #[derive(Debug)]
 pub struct Extents {
     all: Vec<Extent>,
     free: BTreeSet<ExtentId>,
     kept: BTreeSet<ExtentId>,
-    recycling: BTreeSet<ExtentId>,
     counts: Counts,
     by_tenant: HashMap<TenantId, Counts>,
-    by_session: HashMap<SessionId, u64>,
-    by_store: HashMap<StoreId, u64>,
+    /// Freed and not yet free.
+    recycling: Index<TenantId>,
+    /// Leased by sessions.
+    leased: Index<SessionId>,
+    /// Memory of stores' shards.
+    of_stores: Index<StoreId>,
+    /// Those to which sessions have keys.
+    held: Index<SessionId>,
 }
 
-/// Counts one more, or one less, for `key`.
-fn count<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u64>, key: K, is_more: bool) {
-    let before = counts.get(&key).copied().unwrap_or(0);
-    match if is_more { before + 1 } else { before.saturating_sub(1) } {
-        0 => drop(counts.remove(&key)),
-        count => drop(counts.insert(key, count)),
+/// Adds an extent to a set, or removes it.
+fn put(extents: &mut BTreeSet<ExtentId>, id: ExtentId, comes: bool) {
+    if comes {
+        extents.insert(id);
+    } else {
+        extents.remove(&id);
     }
+}
+
+/// Adds an extent to those of `key`, or removes it.
+fn note<K: Copy + Eq + Hash>(index: &mut Index<K>, key: K, id: ExtentId, comes: bool) {
+    let extents = index.entry(key).or_default();
+    put(extents, id, comes);
+    if extents.is_empty() {
+        index.remove(&key);
+    }
+}
+
+/// The extents of `key`, in ascending order.
+fn listed<K: Eq + Hash>(index: &Index<K>, key: K) -> Vec<ExtentId> {
+    let extents: Vec<ExtentId> = index.get(&key).into_iter().flatten().copied().collect();
+    #[cfg(test)]
+    VISITED.set(VISITED.get() + extents.len());
+    extents
+}
+
+/// The number of extents of `key`.
+fn number<K: Eq + Hash>(index: &Index<K>, key: K) -> u64 {
+    index.get(&key).map_or(0, |extents| extents.len() as u64)
 }
 
 impl Extents {
@@ -163,16 +195,17 @@ impl Extents {
             all: Vec::with_capacity(count as usize),
             free: BTreeSet::new(),
             kept: BTreeSet::new(),
-            recycling: BTreeSet::new(),
             counts: Counts::default(),
             by_tenant: HashMap::default(),
-            by_session: HashMap::default(),
-            by_store: HashMap::default(),
+            recycling: HashMap::default(),
+            leased: HashMap::default(),
+            of_stores: HashMap::default(),
+            held: HashMap::default(),
         };
         for index in 0..count {
             let place = if index < count.saturating_sub(kept) { Place::Free } else { Place::Kept };
             extents.all.push(Extent { place, tenant: None, holders: Vec::new(), pins: 0, touched: false });
-            extents.enter(ExtentId(index), place);
+            extents.count(ExtentId(index), place, None, true);
         }
         extents
     }
@@ -194,12 +227,47 @@ impl Extents {
 
     /// How many extents the session leases.
     pub fn of_session(&self, session: SessionId) -> u64 {
-        self.by_session.get(&session).copied().unwrap_or(0)
+        number(&self.leased, session)
     }
 
     /// How many extents the store's shards hold.
     pub fn of_store(&self, store: StoreId) -> u64 {
-        self.by_store.get(&store).copied().unwrap_or(0)
+        number(&self.of_stores, store)
+    }
+
+    /// The extents that the session leases.
+    pub fn leased_by(&self, session: SessionId) -> Vec<ExtentId> {
+        listed(&self.leased, session)
+    }
+
+    /// The extents that the store's shards hold.
+    pub fn in_store(&self, store: StoreId) -> Vec<ExtentId> {
+        listed(&self.of_stores, store)
+    }
+
+    /// The extents to which the session has keys.
+    pub fn held_by(&self, session: SessionId) -> Vec<ExtentId> {
+        listed(&self.held, session)
+    }
+
+    /// Adds a key to an extent.
+    pub fn add_holder(&mut self, id: ExtentId, holder: Holder) {
+        if let Some(extent) = self.all.get_mut(id.0 as usize) {
+            extent.holders.push(holder);
+            note(&mut self.held, holder.session, id, true);
+        }
+    }
+
+    /// Removes the session's key to an extent. False when it has none.
+    pub fn remove_holder(&mut self, id: ExtentId, session: SessionId) -> bool {
+        let Some(extent) = self.all.get_mut(id.0 as usize) else { return false };
+        let before = extent.holders.len();
+        extent.holders.retain(|holder| holder.session != session);
+        let is_gone = extent.holders.len() < before;
+        if is_gone {
+            note(&mut self.held, session, id, false);
+        }
+        is_gone
     }
 
     /// The extent.
@@ -226,14 +294,14 @@ impl Extents {
     }
 
     /// The extents that `wanted` selects.
+    #[cfg(test)]
     pub fn select(&self, wanted: impl Fn(&Extent) -> bool) -> Vec<ExtentId> {
         self.iter().filter(|(_, extent)| wanted(extent)).map(|(id, _)| id).collect()
     }
 
     /// Extents of the tenant that are freed but not yet free.
     pub fn recycling(&self, tenant: TenantId) -> Vec<ExtentId> {
-        let mine = |id: &&ExtentId| self.get(**id).is_some_and(|extent| extent.tenant == Some(tenant));
-        self.recycling.iter().filter(mine).copied().collect()
+        listed(&self.recycling, tenant)
     }
 
     /// The first free extent.
@@ -266,44 +334,34 @@ impl Extents {
 
     fn move_to(&mut self, id: ExtentId, place: Place, tenant: Option<TenantId>) {
         let Some(extent) = self.all.get_mut(id.0 as usize) else { return };
-        let before = std::mem::replace(&mut extent.place, place);
-        let owner_before = std::mem::replace(&mut extent.tenant, tenant);
-        *self.counts.of(before) -= 1;
-        self.count_holder(before, false);
-        if let Some(counts) = owner_before.and_then(|tenant| self.by_tenant.get_mut(&tenant)) {
-            *counts.of(before) -= 1;
-        }
+        let place_before = std::mem::replace(&mut extent.place, place);
+        let tenant_before = std::mem::replace(&mut extent.tenant, tenant);
+        self.count(id, place_before, tenant_before, false);
+        self.count(id, place, tenant, true);
+    }
+
+    /// Counts an extent that comes to a place, or leaves it.
+    fn count(&mut self, id: ExtentId, place: Place, tenant: Option<TenantId>, comes: bool) {
+        let change = |count: &mut u64| if comes { *count += 1 } else { *count -= 1 };
+        change(self.counts.of(place));
         if let Some(tenant) = tenant {
-            *self.by_tenant.entry(tenant).or_default().of(place) += 1;
+            let counts = self.by_tenant.entry(tenant).or_default();
+            change(counts.of(place));
+            if *counts == Counts::default() {
+                self.by_tenant.remove(&tenant);
+            }
         }
-        if owner_before != tenant {
-            self.by_tenant.retain(|_, counts| *counts != Counts::default());
-        }
-        for set in [&mut self.free, &mut self.kept, &mut self.recycling] {
-            set.remove(&id);
-        }
-        self.enter(id, place);
-    }
-
-    /// Counts an extent for its session or store, or stops counting it.
-    fn count_holder(&mut self, place: Place, is_more: bool) {
         match place {
-            Place::Leased(session) => count(&mut self.by_session, session, is_more),
-            Place::Adopted(shard) | Place::Jobs(shard) => count(&mut self.by_store, shard.store, is_more),
-            Place::Free | Place::Kept | Place::Retired(_) | Place::Revoking | Place::Dirty => {}
+            Place::Free => put(&mut self.free, id, comes),
+            Place::Kept => put(&mut self.kept, id, comes),
+            Place::Leased(session) => note(&mut self.leased, session, id, comes),
+            Place::Adopted(shard) | Place::Jobs(shard) => note(&mut self.of_stores, shard.store, id, comes),
+            Place::Retired(_) | Place::Revoking | Place::Dirty => {
+                if let Some(tenant) = tenant {
+                    note(&mut self.recycling, tenant, id, comes);
+                }
+            }
         }
-    }
-
-    fn enter(&mut self, id: ExtentId, place: Place) {
-        *self.counts.of(place) += 1;
-        self.count_holder(place, true);
-        match place {
-            Place::Free => &mut self.free,
-            Place::Kept => &mut self.kept,
-            Place::Retired(_) | Place::Revoking | Place::Dirty => &mut self.recycling,
-            Place::Leased(_) | Place::Adopted(_) | Place::Jobs(_) => return,
-        }
-        .insert(id);
     }
 }
 

@@ -9,7 +9,7 @@
 //! The honest tenant makes progress: it stays within its part of the memory, and every call succeeds. However much work
 //! of the hostile one waits, an honest call waits for at most two of its turns and the cost of one piece of its work.
 
-use super::tests::{check_tenants, settings, text};
+use super::tests::{World, check_tenants, settings, text};
 use super::*;
 use crate::tenants::TenantRights;
 use forebay_base::ErrorKind::AccessDenied as Denied;
@@ -410,6 +410,7 @@ impl Arena {
             for holder in &found.holders {
                 let other = if is_honest(holder.session) { TenantId(2) } else { TenantId(1) };
                 assert_ne!(owner, Some(other), "{id} has a key of the other tenant");
+                assert!(self.state.extents.held_by(holder.session).contains(&id), "the end would not find the key");
             }
         }
         for extent in &self.leased {
@@ -660,23 +661,68 @@ fn a_job_costs_no_more_if_another_tenant_has_many_shards() {
     assert_eq!(directory::VISITED.get(), 2);
 }
 
-/// A store may have thousands of shards, and a node tens of thousands of extents.
+/// A node has tens of thousands of extents. A store may have thousands of shards, and a session a thousand stores.
 #[test]
-fn the_end_of_a_store_looks_at_each_extent_once() {
-    let (mut state, [session, _]) = two_sessions(&TenantsOptions::default());
-    let mut reply = |request: Request| match state.call(0, PeerId(1), request) {
-        Ok(Answer::Reply(bytes)) => bytes,
-        answer => panic!("{answer:?}"),
+fn the_end_of_a_store_or_session_looks_only_at_its_own_extents() {
+    let (mut state, [session, other]) = two_sessions(&TenantsOptions::default());
+    let visited = |state: &mut State, link, request: Request| {
+        extents::VISITED.set(0);
+        let answer = state.call(0, PeerId(link), request).unwrap();
+        (answer, extents::VISITED.get())
     };
-    let create = CreateStore { session, name: text("db"), config: Blob::default() };
-    let store = StoreOpened::decode(&reply(create.into())).unwrap().store;
-    for number in 0..100 {
-        let shard = ShardKey { store, shard: ShardId(number) };
-        reply(AcquireShard { session, shard, takeover: false }.into());
+    visited(&mut state, 2, LeaseExtents { session: other, count: 5, purpose: Purpose::Flush }.into());
+    let lease = LeaseExtents { session, count: 3, purpose: Purpose::Flush };
+    let (Answer::Grant(_, leased), _) = visited(&mut state, 1, lease.into()) else { panic!("no lease") };
+    let leased: Vec<_> = leased.into_iter().map(|(extent, _)| extent).collect();
+    let mut stores = Vec::new();
+    for name in ["db", "", "", ""] {
+        let create = CreateStore { session, name: text(name), config: Blob::default() };
+        let (Answer::Reply(bytes), _) = visited(&mut state, 1, create.into()) else { panic!("no store") };
+        let store = StoreOpened::decode(&bytes).unwrap().store;
+        stores.push(store);
+        for number in 0..100 {
+            let shard = ShardKey { store, shard: ShardId(number) };
+            let acquire = AcquireShard { session, shard, takeover: false };
+            assert_eq!(visited(&mut state, 1, acquire.into()).1, 0);
+        }
     }
-    extents::VISITED.set(0);
-    reply(DropStore { session, store }.into());
-    assert_eq!(extents::VISITED.get(), EXTENTS as usize);
+    let shard = ShardKey { store: stores[0], shard: SHARD };
+    let adopt = AdoptExtents { session, shard, epoch: Epoch(1), extents: leased[..2].to_vec() };
+    visited(&mut state, 1, adopt.into());
+    assert_eq!(visited(&mut state, 1, DropStore { session, store: stores[0] }.into()).1, 2);
+    // It has three keys, of which two are being revoked, and leases one extent. Its private stores have none.
+    assert_eq!(visited(&mut state, 1, CloseSession { session }.into()).1, 3 + 1);
+    assert_eq!(state.extents.held_by(other).len(), 5);
+    check_tenants(&state);
+}
+
+/// Who releases no key may open and close sessions without end.
+#[test]
+fn an_extent_has_a_bounded_number_of_keys_that_are_not_released() {
+    let mut world = World::new(settings(8, 1, 1));
+    let session = world.open(1);
+    let shard = ShardKey { store: world.store(1, "db"), shard: SHARD };
+    let epoch = world.acquire(1, shard, false).unwrap();
+    let extents = world.lease(1, 1, Purpose::Flush).unwrap();
+    world.call(1, AdoptExtents { session, shard, epoch, extents: extents.clone() }).unwrap();
+    let open = |world: &mut World| {
+        let session = world.open(2);
+        world.store(2, "db");
+        session
+    };
+    let map = |world: &mut World, session| {
+        world.call(2, MapExtents { session, shard, write: false, extents: extents.clone() })
+    };
+    // The owner has one.
+    for _ in 1..MOST_HOLDERS {
+        let session = open(&mut world);
+        map(&mut world, session).unwrap();
+        world.call(2, CloseSession { session }).unwrap();
+    }
+    let session = open(&mut world);
+    assert_eq!(map(&mut world, session).unwrap_err().kind(), forebay_base::ErrorKind::Busy);
+    world.settle();
+    map(&mut world, session).unwrap();
 }
 
 /// Databases of two tenants with one name are two, each with its own memory.

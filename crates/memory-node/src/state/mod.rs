@@ -76,6 +76,16 @@ use ticket::Tickets;
 /// that wait, and shards, and nobody is charged for it.
 const LOOK: Nanos = 100_000_000;
 
+/// Most keys to an extent. Each session of the node may have one, and as many may be waiting to be released. The end of
+/// each key takes a look at the others.
+const MOST_HOLDERS: usize = 2 * sessions::MAX_SESSIONS;
+
+#[cfg(test)]
+thread_local! {
+    /// Holders of keys that were looked at because they may read what was freed.
+    static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Settings that do not change while a node runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -427,16 +437,14 @@ impl State {
 
     /// Notes that no key of the session opens the extent any more.
     pub fn revoked(&mut self, session: SessionId, extent: ExtentId) {
-        if let Some(found) = self.extents.get_mut(extent) {
-            let before = found.holders.len();
-            found.holders.retain(|holder| holder.session != session);
-            let gone = before - found.holders.len();
-            if let Some(tenant) = found.tenant() {
-                self.tenants.give(tenant, Resource::Keys, gone as u64);
-                if gone > 0 {
-                    let unread = self.tenants.get(tenant).map(|tenant| tenant.retired.of_extent(extent));
-                    self.free_unread(tenant, unread.unwrap_or_default());
-                }
+        if self.extents.remove_holder(extent, session)
+            && let Some(tenant) = self.extents.get(extent).and_then(extents::Extent::tenant)
+        {
+            self.tenants.give(tenant, Resource::Keys, 1);
+            let oldest = self.oldest_reader(extent);
+            let unread = self.tenants.get(tenant).map(|tenant| tenant.retired.before(oldest, extent));
+            for retired in unread.unwrap_or_default() {
+                self.free_retired(tenant, retired);
             }
         }
         self.advance(extent);
@@ -517,7 +525,7 @@ impl State {
     fn advance(&mut self, extent: ExtentId) {
         let Some(found) = self.extents.get_mut(extent) else { return };
         if let Place::Retired(epoch) = found.place() {
-            let reads = |holder: &Holder| !holder.revoking && self.sessions.may_read(holder.session, epoch);
+            let reads = |holder: &Holder| !holder.revoking && self.sessions.reads_from(holder.session) <= epoch;
             if found.holders.iter().any(reads) {
                 return;
             }
@@ -538,22 +546,24 @@ impl State {
     /// with its session, its epoch or its ticket: it is freed once.
     fn retire_range(&mut self, tenant: TenantId, shard: ShardKey, range: ExtentRange) {
         let epoch = self.next_reading_epoch(tenant);
-        if !self.is_read(range.extent, epoch) {
+        if epoch < self.oldest_reader(range.extent) {
             return self.free_range(shard, range);
         }
         self.outputs.adopt(range);
-        self.tickets.forget(shard, range);
+        self.tickets.forget(range);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.retired.insert((range, epoch, shard));
         }
     }
 
-    /// Whether somebody with a key to the extent may still read what was freed in `epoch`. Who has yet to release a key
-    /// that is being revoked may be in the middle of any read, also after the end of its session.
-    fn is_read(&self, extent: ExtentId, epoch: u64) -> bool {
+    /// The oldest epoch in which somebody with a key to the extent may read: nobody reads what was freed before it. Who
+    /// has yet to release a key that is being revoked may be in the middle of any read, even if its session has ended.
+    fn oldest_reader(&self, extent: ExtentId) -> u64 {
         let holders = self.extents.get(extent).map_or(&[][..], |found| &found.holders);
-        let reads = |holder: &Holder| holder.revoking || self.sessions.may_read(holder.session, epoch);
-        holders.iter().any(reads)
+        #[cfg(test)]
+        LOOKED.set(LOOKED.get() + holders.len());
+        let reads = |holder: &Holder| if holder.revoking { 0 } else { self.sessions.reads_from(holder.session) };
+        holders.iter().map(reads).min().unwrap_or(u64::MAX)
     }
 
     /// Frees what nobody reads any more, after a session of the tenant has passed these reading epochs. Examines only
@@ -569,19 +579,27 @@ impl State {
         }
     }
 
+    /// Frees those of the tenant's retired outputs that nobody reads. Looks at the holders of each extent once: it may
+    /// have very many outputs.
     fn free_unread(&mut self, tenant: TenantId, retired: Vec<RetiredRange>) {
-        for (range, epoch, shard) in retired {
-            if !self.is_read(range.extent, epoch) {
-                if let Some(tenant) = self.tenants.get_mut(tenant) {
-                    tenant.retired.remove(range);
-                }
-                self.free_range(shard, range);
+        let mut oldest: BTreeMap<ExtentId, u64> = BTreeMap::new();
+        for retired in retired {
+            let (range, epoch, _) = retired;
+            if epoch < *oldest.entry(range.extent).or_insert_with(|| self.oldest_reader(range.extent)) {
+                self.free_retired(tenant, retired);
             }
         }
     }
 
+    fn free_retired(&mut self, tenant: TenantId, (range, _, shard): RetiredRange) {
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.retired.remove(range);
+        }
+        self.free_range(shard, range);
+    }
+
     fn free_range(&mut self, shard: ShardKey, range: ExtentRange) {
-        self.tickets.forget(shard, range);
+        self.tickets.forget(range);
         let Some(emptied) = self.outputs.free(shard, range) else { return };
         if let Some(tenant) = self.extents.get(range.extent).and_then(extents::Extent::tenant) {
             self.tenants.give(tenant, Resource::Ranges, 1);
@@ -604,7 +622,10 @@ impl State {
     /// Ends the rights of a shard's earlier epoch: keys to write, all keys of the owner `before`, jobs, and outputs
     /// that nobody adopted. The session `keep` keeps its keys.
     fn fence(&mut self, shard: ShardKey, before: Option<SessionId>, keep: Option<SessionId>) {
-        for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
+        for extent in self.extents.in_store(shard.store) {
+            if self.extents.place(extent).and_then(Place::shard) != Some(shard) {
+                continue;
+            }
             let ended = |holder: &&Holder| {
                 let had_owned = before == Some(holder.session) || holder.rights.contain(Rights::WRITE);
                 had_owned && keep != Some(holder.session)
@@ -632,13 +653,13 @@ impl State {
         let ended = self.sessions.remove(session)?;
         let (tenant, passed) = (ended.tenant, ended.reads());
         self.tenants.give(tenant, Resource::Sessions, 1);
-        for extent in self.extents.select(|found| found.holders.iter().any(|holder| holder.session == session)) {
+        for extent in self.extents.held_by(session) {
             match end {
                 End::LinkThere => self.revoke(session, extent),
                 End::LinkGone => self.revoked(session, extent),
             }
         }
-        for extent in self.extents.select(|found| found.place() == Place::Leased(session)) {
+        for extent in self.extents.leased_by(session) {
             self.retire(extent);
         }
         self.jobs.fence(|job| job.session == session);
@@ -661,35 +682,36 @@ impl State {
     }
 
     /// Removes a store and frees its memory. Fences jobs that still run in it. What they touch stays in place until they
-    /// end, and their outputs are void. Its tickets end.
+    /// end, and their outputs are void. Its tickets end. Sessions may still have it open.
     fn remove_store(&mut self, store: StoreId) {
         let shards = self.directory.shards_of(store);
         let Some((owner, count)) = self.directory.remove(store) else { return };
         self.tenants.give(owner, Resource::Stores, 1);
         self.tenants.give(owner, Resource::Shards, count as u64);
         self.end_tickets(|shard, _| shard.store == store);
+        let extents = self.extents.in_store(store);
         if let Some(tenant) = self.tenants.get_mut(owner) {
-            tenant.retired.forget(store);
+            extents.iter().for_each(|&extent| tenant.retired.forget(extent));
         }
         for shard in shards {
             let ranges = self.outputs.forget(shard);
             self.tenants.give(owner, Resource::Ranges, ranges);
         }
-        for extent in self.extents.select(|found| found.place().shard().is_some_and(|shard| shard.store == store)) {
-            self.retire(extent);
-        }
-        self.sessions.forget_store(store);
+        extents.into_iter().for_each(|extent| self.retire(extent));
     }
 
     /// Checks that the session may get a key to an extent now: neither a key of its own nor a writing key of an earlier
-    /// owner is being revoked. In a shared shard many write, even a session that has lapsed and has not released its
-    /// keys. Nothing that it may reach is used again before it does ([`State::oldest_reading_epoch`]).
+    /// owner is being revoked, nor very many others. In a shared shard many write, even a session that has lapsed and
+    /// has not released its keys. Nothing that it may reach is used again before it does
+    /// ([`State::oldest_reading_epoch`]).
     fn check_grant(&self, session: SessionId, extent: ExtentId, rights: Rights) -> Result<(), Refusal> {
         let found = self.extents.get(extent).ok_or(Refusal::Extent { extent, what: "does not exist" })?;
         let shard = found.place().shard().and_then(|shard| self.directory.shard(shard));
         let writes_alone = rights.contain(Rights::WRITE) && shard.is_none_or(|shard| !shard.shared);
+        let is_crowded = found.holders.len() >= MOST_HOLDERS && !found.is_held_by(session);
         let in_the_way = |holder: &&Holder| {
-            holder.revoking && (holder.session == session || writes_alone && holder.rights.contain(Rights::WRITE))
+            let is_writer = writes_alone && holder.rights.contain(Rights::WRITE);
+            holder.revoking && (is_crowded || is_writer || holder.session == session)
         };
         match found.holders.iter().find(in_the_way) {
             Some(holder) => Err(Refusal::Held { extent, by: holder.session }),
@@ -699,17 +721,16 @@ impl State {
 
     /// Records that the session gets a key to an extent. A session that asks for less than it has keeps what it has.
     fn grant(&mut self, session: SessionId, extent: ExtentId, rights: Rights) {
-        if let Some(found) = self.extents.get_mut(extent) {
-            match found.holder(session) {
-                Some(holder) => holder.rights = holder.rights.and(rights),
-                None => {
-                    found.holders.push(Holder { session, rights, revoking: false });
-                    if let Some(tenant) = found.tenant() {
-                        self.tenants.take(tenant, Resource::Keys, 1);
-                    }
-                }
-            }
-            found.touched = true;
+        let Some(found) = self.extents.get_mut(extent) else { return };
+        found.touched = true;
+        if let Some(holder) = found.holder(session) {
+            holder.rights = holder.rights.and(rights);
+            return;
+        }
+        let tenant = found.tenant();
+        self.extents.add_holder(extent, Holder { session, rights, revoking: false });
+        if let Some(tenant) = tenant {
+            self.tenants.take(tenant, Resource::Keys, 1);
         }
     }
 

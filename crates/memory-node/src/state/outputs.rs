@@ -115,7 +115,7 @@ impl Outputs {
     /// How many outputs the shard has.
     #[cfg(test)]
     pub fn count(&self, shard: ShardKey) -> usize {
-        self.shards.get(&shard).map_or(0, |outputs| outputs.ranges.allocated().count())
+        self.shards.get(&shard).map_or(0, |outputs| outputs.ranges.allocated_from((ExtentId(0), 0)).count())
     }
 
     /// Bytes of the longest free piece of the shard's extents.
@@ -144,9 +144,9 @@ impl Outputs {
         self.pending.get(&(range.extent, range.offset)).and_then(|(_, pending)| pending.job)
     }
 
-    /// The shard's outputs that are not pending, in ascending order.
-    pub fn adopted(&self, shard: ShardKey) -> impl Iterator<Item = ExtentRange> + '_ {
-        let ranges = self.shards.get(&shard).into_iter().flat_map(|outputs| outputs.ranges.allocated());
+    /// The shard's outputs from `from` on that are not pending, in ascending order.
+    pub fn adopted(&self, shard: ShardKey, from: Start) -> impl Iterator<Item = ExtentRange> + '_ {
+        let ranges = self.shards.get(&shard).into_iter().flat_map(move |outputs| outputs.ranges.allocated_from(from));
         ranges.filter(|range| !self.pending.contains_key(&(range.extent, range.offset)))
     }
 

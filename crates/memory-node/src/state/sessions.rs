@@ -105,9 +105,9 @@ impl Sessions {
         session.map_or(0..0, |session| std::mem::replace(&mut session.reading_epoch, reading_epoch)..reading_epoch)
     }
 
-    /// Whether the session may still read what was freed in `epoch`.
-    pub fn may_read(&self, id: SessionId, epoch: u64) -> bool {
-        self.all.get(&id).is_some_and(|session| session.reading_epoch <= epoch)
+    /// The oldest epoch in which the session may read; `u64::MAX` when it reads nothing or has ended.
+    pub fn reads_from(&self, id: SessionId) -> u64 {
+        self.all.get(&id).map_or(u64::MAX, |session| session.reading_epoch)
     }
 
     /// Whether the session is open.

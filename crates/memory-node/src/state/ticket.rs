@@ -3,6 +3,7 @@
 use super::outputs::JobId;
 use super::refusal::Refusal;
 use super::resources::TenantId;
+use forebay_env::HashMap;
 use forebay_proto::{ExtentRange, SessionId, ShardKey};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +42,8 @@ pub struct Tickets {
     pub all: BTreeMap<u64, Ticket>,
     pub attempts: BTreeMap<JobId, Attempt>,
     pub next: u64,
+    /// The ticket that has each range among what it made: ranges are freed by the thousand, and most are no ticket's.
+    pub made_by: HashMap<ExtentRange, u64>,
 }
 
 impl Tickets {
@@ -58,9 +61,19 @@ impl Tickets {
         self.attempts.get(&job).is_some_and(|attempt| attempt.ended.is_some())
     }
 
+    /// Gives a ticket what an attempt made, if the ticket has not ended.
+    pub fn keep(&mut self, number: u64, made: impl IntoIterator<Item = ExtentRange>) {
+        let Some(ticket) = self.all.get_mut(&number) else { return };
+        for range in made {
+            ticket.made.insert(range);
+            self.made_by.insert(range, number);
+        }
+    }
+
     /// Forgets a range, which a ticket will no longer free.
-    pub fn forget(&mut self, shard: ShardKey, range: ExtentRange) {
-        for ticket in self.all.values_mut().filter(|ticket| ticket.shard == shard) {
+    pub fn forget(&mut self, range: ExtentRange) {
+        let number = self.made_by.remove(&range);
+        if let Some(ticket) = number.and_then(|number| self.all.get_mut(&number)) {
             ticket.made.remove(&range);
         }
     }

@@ -433,6 +433,10 @@ fn random_runs() {
                 _ => world.carry_out(random.below(64) as usize),
             }
             check_tenants(&world.state);
+            let Tickets { all, made_by, .. } = &world.state.tickets;
+            assert!(made_by.iter().all(|(range, number)| all[number].made.contains(range)), "seed {seed}");
+            let made = all.values().map(|ticket| ticket.made.len()).sum::<usize>();
+            assert_eq!(made_by.len(), made, "seed {seed}");
         }
         tickets.into_iter().for_each(|ticket| world.close(ticket));
         world.settle();

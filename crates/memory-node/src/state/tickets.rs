@@ -147,8 +147,8 @@ impl State {
             ticket.running = None;
         }
         let counts = self.job_ended(job, attempt.ended == Some(true) && is_wanted);
-        if counts && let Some(ticket) = self.tickets.all.get_mut(&attempt.ticket) {
-            ticket.made.extend(made.into_iter().map(|(_, range)| range));
+        if counts {
+            self.tickets.keep(attempt.ticket, made.into_iter().map(|(_, range)| range));
         }
     }
 
