@@ -291,7 +291,8 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
     if memory.is_local() {
         engine.or_in(FOLDER);
     }
-    let options = Options { scheduler: engine.scheduler(memory), ..engine.options(memory)? };
+    let scheduler = engine.scheduler(memory, arguments.lend_threads)?;
+    let options = Options { scheduler, ..engine.options(memory)? };
     if arguments.lend_threads {
         lending::check(memory, &options)?;
     }
