@@ -513,6 +513,9 @@ fn copies_without_a_register_need_most_of_their_nodes() {
     assert_eq!(created.error.matches(warning).count(), 1, "{created:?}");
     let opened = run(&format!("bench {flags} --benchmarks=readseq --use_existing_db")).expect(0);
     assert!(!opened.error.contains("warning"), "{opened:?}");
+    let refused = run(&format!("load --memory={} --db=frail /dev/null", copies.addresses())).expect(2);
+    let right = "copies of 2, not 1: open it with that number (--durability=memory=2)";
+    assert!(refused.error.contains(right), "{refused:?}");
     copies.nodes[0].0.signal(Signal::KILL);
     let place = format!("--memory={} --db=frail", copies.addresses());
     let refused = run(&format!("dump {place}")).expect(3);

@@ -230,7 +230,8 @@ fn check_copy(found: Part, name: &str, database: &CopiedDatabase) -> Result<Part
         return Ok(found);
     }
     let message = format!(
-        "{} has another database {name:?}, not that of number {:016x}: name the right register, or drop it there",
+        "{} has another database {name:?}, not that of number {:016x}: name the right register, choose another name, or \
+         drop it there",
         found.store.client().described(),
         database.database
     );
@@ -425,7 +426,12 @@ pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Re
         return differ("a number of shards of", &found.shards, &wanted.shards);
     }
     if found.copies != wanted.copies {
-        return differ("a number of copies of", &found.copies, &wanted.copies);
+        let durability = Durability::Memory { copies: usize::try_from(found.copies).unwrap_or(usize::MAX) };
+        return Err(Error::invalid(format!(
+            "the database {name:?} was created with a number of copies of {}, not {}: open it with that number \
+             (--durability={durability})",
+            found.copies, wanted.copies
+        )));
     }
     if !wanted.merge_operator.is_empty() && found.merge_operator != wanted.merge_operator {
         return differ("the merge operator", &found.merge_operator, &wanted.merge_operator);
