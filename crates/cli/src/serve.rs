@@ -23,12 +23,14 @@ use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
 use forebay_server::{ConfigFile, ServerOptions, TlsOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Pause between attempts to open a store that lost memory.
@@ -172,13 +174,18 @@ pub fn check(arguments: &Arguments) -> Result<Usual, Failure> {
     Ok(usual)
 }
 
-/// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates again.
+/// Serves until SIGTERM or SIGINT, which end it at once while it opens the store. At SIGHUP, reads certificates again.
 ///
 /// # Errors
 /// When the store cannot be opened, the address is taken, or another process takes the store over.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("serve")?;
-    // From here on a signal is only a request, so that the store can be closed.
+    // Opening may wait long for storage and for memory nodes, and can be broken off at any moment.
+    let opening = Arc::new(AtomicBool::new(true));
+    for signal in [SIGTERM, SIGINT] {
+        let ends = register_conditional_default(signal, Arc::clone(&opening));
+        ends.map_err(Failure::io("preparing for signals"))?;
+    }
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
     let (options, placed) = (options(arguments)?, Placed::of(arguments)?);
     // A second server on one store would fence the first one before it finds its port taken.
@@ -188,6 +195,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     let admin = arguments.admin.start_at(ADMIN, "serve")?;
     let opened = open(arguments, &arguments.memory, placed)?;
+    // From here on a signal is only a request, so that the store can be closed. This pairs with the load when a signal
+    // comes.
+    opening.store(false, Ordering::SeqCst);
     let mut serving = Serving::start(opened, options, admin)?;
     let plain = arguments.listen.0.map(|_| format!(" redis://{}", serving.address()));
     let tls = serving.tls_address().map(|address| format!(" rediss://{address}"));

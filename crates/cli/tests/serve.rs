@@ -625,6 +625,21 @@ fn connections_within_tls_and_certificates_that_are_read_again() {
     server.wait_stopped();
 }
 
+/// What the store is opened on may not answer for long.
+#[test]
+fn a_signal_ends_a_server_that_opens_its_store() {
+    let (node, address) = start_node("tcp://127.0.0.1:0", "--memory=64MiB");
+    node.signal(Signal::STOP);
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = start(&line(&format!("--memory={address}")));
+        server.pause(Duration::from_millis(500));
+        server.signal(signal);
+        let ended = server.wait();
+        // With a code, it would have waited for the node.
+        assert_eq!(ended.code, None, "{ended:?}");
+    }
+}
+
 #[test]
 fn nobody_is_served_without_an_address() {
     let ended = run("serve --listen=none --durability=none").expect(2);
