@@ -174,7 +174,10 @@ impl FromStr for After {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "never" { Ok(Self(None)) } else { units::duration(text).map(|after| Self(Some(after))) }
+        if text == "never" {
+            return Ok(Self(None));
+        }
+        units::duration(text).map(|after| Self(Some(after))).map_err(|right| format!("{right}, or never"))
     }
 }
 

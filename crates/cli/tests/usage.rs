@@ -40,6 +40,7 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("bench --num-levels 1", "--num-levels"),
         ("bench --path /nowhere --block-size 5000", "'--block-size <SIZE>': a block has a power of two"),
         ("bench --path /nowhere --storage-from-level 0", "--storage-from-level"),
+        ("bench --settle-after 5", "10s, or never"),
         ("bench --shards 4294967296", "4294967296 is not in 1..=256"),
         ("ycsb --shards 4294967296", "4294967296 is not in 1..=256"),
         ("restore --memory tcp://127.0.0.1:1 --db=x --shards 4294967296 /nowhere", "4294967296 is not in 1..=256"),
