@@ -221,27 +221,33 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
 /// when a signal says to stop.
 fn opened_again(arguments: &Arguments, paused: &Paused, signals: &mut Signals) -> Result<Option<Opened>, Failure> {
     let clock = SystemClock::new();
-    let mut memory = arguments.memory.clone();
+    let (all, mut memory) = (&arguments.memory.memory, arguments.memory.clone());
+    // The same reason is told once, as this may last.
+    let mut told = String::new();
     for attempt in 1u32.. {
         if paused.heed(signals).is_some() {
             break;
         }
         match open(arguments, &memory, Placed::of(arguments)?) {
-            Ok(opened) => return Ok(Some(opened)),
+            Ok(opened) => {
+                if memory.memory.all().len() < all.all().len() {
+                    tracing::warn!(memory = %memory.memory, "these memory nodes answer, and the others are left out until the next start");
+                }
+                return Ok(Some(opened));
+            }
             Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut) => {
-                tracing::warn!(error = error.message, "the store cannot be opened again yet");
+                if error.message != told {
+                    tracing::warn!(error = error.message, "the store cannot be opened again yet");
+                    told = error.message;
+                }
             }
             Err(error) => return Err(error),
         }
         clock.sleep(AGAIN);
-        let all = &arguments.memory.memory;
         memory.memory = Some(all)
             .filter(|_| attempt >= WITH_ALL)
             .and_then(NodeAddresses::that_answer)
             .unwrap_or_else(|| all.clone());
-        if memory.memory.all().len() < all.all().len() {
-            tracing::warn!(memory = %memory.memory, "these memory nodes answer, and the others are left out until the next start");
-        }
     }
     Ok(None)
 }

@@ -604,6 +604,9 @@ fn a_server_opens_its_database_again_when_memory_is_lost() {
     drop(nodes[1].take());
     until_ready(0.0);
     until_ready(1.0);
+    let log = server.problem();
+    assert!(log.contains("the others are left out until the next start"), "{log}");
+    assert!(log.matches("cannot be opened again yet").count() < 20, "{log}");
     fill(400);
     assert_eq!(redis(&port, &["dbsize"]), "600");
     assert_eq!(redis(&port, &["strlen", "7"]), "1000");
