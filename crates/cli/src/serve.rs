@@ -188,12 +188,16 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
     let (options, placed) = (options(arguments)?, Placed::of(arguments)?);
-    // A second server on one store would fence the first one before it finds its port taken.
-    for address in arguments.listen.0.into_iter().chain(arguments.tls.tls_listen) {
+    // A second server on one store would fence the first one before it finds its port taken. All addresses are tried
+    // together, as two of them may be the same.
+    let bind = |address: SocketAddr| {
         let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
-        TcpListener::bind(address).map_err(taken)?;
-    }
+        TcpListener::bind(address).map_err(taken)
+    };
+    let addresses = arguments.listen.0.into_iter().chain(arguments.tls.tls_listen);
+    let tried = addresses.map(bind).collect::<Result<Vec<_>, _>>()?;
     let admin = arguments.admin.start_at(ADMIN, "serve")?;
+    drop(tried);
     let opened = open(arguments, &arguments.memory, placed)?;
     // From here on a signal is only a request, so that the store can be closed. This pairs with the load when a signal
     // comes.
