@@ -390,6 +390,13 @@ impl Part {
     }
 
     fn new(store: StoreHandle) -> Result<Self> {
+        if !StoreConfig::begins(store.config()) {
+            return Err(Error::invalid(format!(
+                "{:?} at {} is no database, but perhaps a shared tree (--engine tree)",
+                store.name(),
+                store.client().described()
+            )));
+        }
         let config = StoreConfig::decode(store.config());
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
     }
