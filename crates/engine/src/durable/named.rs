@@ -553,6 +553,13 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
         let client = part.store.client();
         match client.drop_store(part.store.id()).map_err(Error::from) {
             Err(error) if error.is_out_of_reach() => left.push((client, error)),
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                let message = format!(
+                    "the database {name:?} is open in another process, or a job of it still runs: end that process first, and \
+                     try again"
+                );
+                return Err(Error::new(ErrorKind::Busy, message));
+            }
             dropped => dropped?,
         }
     }
