@@ -74,7 +74,7 @@ impl FromStr for DurabilityArgument {
 }
 
 /// Warns when a new database will survive less than its copies promise: without a register, it opens only while more than
-/// half of its memory nodes live.
+/// half of its memory nodes live. Where there are fewer nodes than copies, it is refused.
 pub fn warn_if_frail(addresses: &[NodeAddress], options: &Options) {
     let (Durability::Memory { copies }, None, Some(name)) = (options.durability, &options.register, &options.name)
     else {
@@ -82,7 +82,7 @@ pub fn warn_if_frail(addresses: &[NodeAddress], options: &Options) {
     };
     let (promised, kept) = (copies.saturating_sub(1), addresses.len().saturating_sub(1) / 2);
     let is_new = || Store::options_of(addresses, name).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    if options.storage.is_none() && kept < promised && is_new() {
+    if options.storage.is_none() && kept < promised && promised < addresses.len() && is_new() {
         output::complain(&format!(
             "forebay: warning: without --register the database {name:?} survives the loss of {kept} of its {} memory nodes, not \
              of {promised}: more than half must be there to open it. Name a register, or more memory nodes",

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Where to listen: shm:<path> or tcp://<host>:<port>; port 0 lets the system choose.
-    #[arg(long)]
+    #[arg(long, value_parser = NodeAddress::between_processes)]
     listen: NodeAddress,
     /// Memory to offer.
     #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]

@@ -34,7 +34,7 @@ const EXTENT_BYTES: u64 = 4096;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Where to listen: shm:<path> or tcp://<host>:<port>; port 0 lets the system choose.
-    #[arg(long)]
+    #[arg(long, value_parser = NodeAddress::between_processes)]
     listen: NodeAddress,
     /// Memory nodes, separated by commas. All of them are asked how busy they are, and get jobs of their own databases; others get none.
     /// Without --register the first one knows who schedules: it is the same for all candidates.

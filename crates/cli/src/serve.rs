@@ -23,12 +23,14 @@ use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
 use forebay_server::{ConfigFile, ServerOptions, TlsOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Pause between attempts to open a store that lost memory.
@@ -172,22 +174,34 @@ pub fn check(arguments: &Arguments) -> Result<Usual, Failure> {
     Ok(usual)
 }
 
-/// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates again.
+/// Serves until SIGTERM or SIGINT, which end it at once while it opens the store. At SIGHUP, reads certificates again.
 ///
 /// # Errors
 /// When the store cannot be opened, the address is taken, or another process takes the store over.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("serve")?;
-    // From here on a signal is only a request, so that the store can be closed.
+    // Opening may wait long for storage and for memory nodes, and can be broken off at any moment.
+    let opening = Arc::new(AtomicBool::new(true));
+    for signal in [SIGTERM, SIGINT] {
+        let ends = register_conditional_default(signal, Arc::clone(&opening));
+        ends.map_err(Failure::io("preparing for signals"))?;
+    }
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
     let (options, placed) = (options(arguments)?, Placed::of(arguments)?);
-    // A second server on one store would fence the first one before it finds its port taken.
-    for address in arguments.listen.0.into_iter().chain(arguments.tls.tls_listen) {
+    // A second server on one store would fence the first one before it finds its port taken. All addresses are tried
+    // together, as two of them may be the same.
+    let bind = |address: SocketAddr| {
         let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
-        TcpListener::bind(address).map_err(taken)?;
-    }
+        TcpListener::bind(address).map_err(taken)
+    };
+    let addresses = arguments.listen.0.into_iter().chain(arguments.tls.tls_listen);
+    let tried = addresses.map(bind).collect::<Result<Vec<_>, _>>()?;
     let admin = arguments.admin.start_at(ADMIN, "serve")?;
+    drop(tried);
     let opened = open(arguments, &arguments.memory, placed)?;
+    // From here on a signal is only a request, so that the store can be closed. This pairs with the load when a signal
+    // comes.
+    opening.store(false, Ordering::SeqCst);
     let mut serving = Serving::start(opened, options, admin)?;
     let plain = arguments.listen.0.map(|_| format!(" redis://{}", serving.address()));
     let tls = serving.tls_address().map(|address| format!(" rediss://{address}"));
@@ -211,27 +225,33 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
 /// when a signal says to stop.
 fn opened_again(arguments: &Arguments, paused: &Paused, signals: &mut Signals) -> Result<Option<Opened>, Failure> {
     let clock = SystemClock::new();
-    let mut memory = arguments.memory.clone();
+    let (all, mut memory) = (&arguments.memory.memory, arguments.memory.clone());
+    // The same reason is told once, as this may last.
+    let mut told = String::new();
     for attempt in 1u32.. {
         if paused.heed(signals).is_some() {
             break;
         }
         match open(arguments, &memory, Placed::of(arguments)?) {
-            Ok(opened) => return Ok(Some(opened)),
+            Ok(opened) => {
+                if memory.memory.all().len() < all.all().len() {
+                    tracing::warn!(memory = %memory.memory, "these memory nodes answer, and the others are left out until the next start");
+                }
+                return Ok(Some(opened));
+            }
             Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut) => {
-                tracing::warn!(error = error.message, "the store cannot be opened again yet");
+                if error.message != told {
+                    tracing::warn!(error = error.message, "the store cannot be opened again yet");
+                    told = error.message;
+                }
             }
             Err(error) => return Err(error),
         }
         clock.sleep(AGAIN);
-        let all = &arguments.memory.memory;
         memory.memory = Some(all)
             .filter(|_| attempt >= WITH_ALL)
             .and_then(NodeAddresses::that_answer)
             .unwrap_or_else(|| all.clone());
-        if memory.memory.all().len() < all.all().len() {
-            tracing::warn!(memory = %memory.memory, "these memory nodes answer, and the others are left out until the next start");
-        }
     }
     Ok(None)
 }
@@ -291,7 +311,8 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
     if memory.is_local() {
         engine.or_in(FOLDER);
     }
-    let options = Options { scheduler: engine.scheduler(memory), ..engine.options(memory)? };
+    let scheduler = engine.scheduler(memory, arguments.lend_threads)?;
+    let options = Options { scheduler, ..engine.options(memory)? };
     if arguments.lend_threads {
         lending::check(memory, &options)?;
     }

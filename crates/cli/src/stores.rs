@@ -174,7 +174,10 @@ impl FromStr for After {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "never" { Ok(Self(None)) } else { units::duration(text).map(|after| Self(Some(after))) }
+        if text == "never" {
+            return Ok(Self(None));
+        }
+        units::duration(text).map(|after| Self(Some(after))).map_err(|right| format!("{right}, or never"))
     }
 }
 
@@ -313,10 +316,18 @@ impl EngineArguments {
         self.place.or_in(directory);
     }
 
-    /// Returns who places compactions, reached in the same way as the memory nodes; `None` for the first of these.
-    pub fn scheduler(&self, memory: &NodeAddresses) -> Option<Arc<Reach>> {
-        let addresses = self.scheduler.as_ref()?.as_reached(memory);
-        Some(forebay::reach_scheduler(&addresses, "forebay"))
+    /// Returns who places compactions, reached in the same way as the memory nodes; `None` for the first of these. With
+    /// `lends`, this process also asks the scheduler for jobs of others.
+    ///
+    /// # Errors
+    /// Usage, when nobody would ask the scheduler, or when it is in this process.
+    pub fn scheduler(&self, memory: &NodeAddresses, lends: bool) -> Result<Option<Arc<Reach>>, Failure> {
+        let Some(scheduler) = &self.scheduler else { return Ok(None) };
+        if self.compaction_place != Place::Pool && !lends {
+            return Err(Failure::usage("--scheduler is for --compaction-place=pool: give both, or leave it out"));
+        }
+        scheduler.check_remote("--scheduler")?;
+        Ok(Some(forebay::reach_scheduler(&scheduler.as_reached(memory), "forebay")))
     }
 
     /// Takes the number of shards from the database that the flags name, if it exists and no flag gives a number. A
@@ -535,11 +546,11 @@ impl Opener {
     /// An opener for stores with these memory nodes and options.
     ///
     /// # Errors
-    /// As [`EngineArguments::options`].
+    /// As [`EngineArguments::options`] and [`EngineArguments::scheduler`].
     pub fn new(memory: &MemoryArguments, engine: &EngineArguments, existing: Existing) -> Result<Self, Failure> {
         let mut options = engine.options(&memory.memory)?;
         options.create_if_missing = existing != Existing::Required;
-        options.scheduler = engine.scheduler(&memory.memory);
+        options.scheduler = engine.scheduler(&memory.memory, false)?;
         Ok(Self { memory: memory.clone(), engine: engine.clone(), options, existing })
     }
 

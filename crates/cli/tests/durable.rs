@@ -6,7 +6,7 @@
 //! acknowledged as durable.
 
 use crate::admin::{admin_of, get, redis, value};
-use crate::common::{Running, places, run, start, start_node};
+use crate::common::{Running, places, run, signal, start, start_node};
 use forebay::{
     Durability, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing, WriteBatch, WriteOptions,
 };
@@ -172,19 +172,6 @@ impl Writer {
     }
 }
 
-/// Stops a process, and waits until it stands still.
-fn stop(child: &Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, Signal::STOP).unwrap();
-    let waited = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).unwrap();
-    assert!(waited.is_some_and(|(_, status)| status.stopped()), "it has ended by itself");
-}
-
-/// Continues a process that was stopped.
-fn go_on(child: &Child) {
-    rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::CONT).unwrap();
-}
-
 /// Checks that all numbers up to some number not below `durable` are there, each in all shards, and none after it;
 /// returns that number.
 fn check(store: &Store, durable: u64, is_whole: bool, what: &str) -> u64 {
@@ -291,10 +278,10 @@ fn stops(place: &Place, rounds: u64) {
         let steps: Vec<Step<'_>> = vec![(
             1 + random.below(most_lines(mode, place)),
             Box::new(|child| {
-                stop(child);
+                assert!(signal(child, Signal::STOP), "it has ended by itself");
                 let opened = store.insert(open(mode, place.open(&part), memory));
                 found = check(opened, 0, is_whole, &what);
-                go_on(child);
+                signal(child, Signal::CONT);
             }),
         )];
         let Writer { durable, ended, .. } = Writer::start(mode, place, &part, memory, 1).through(steps);
@@ -459,7 +446,7 @@ fn a_stopped_owner_of_copies_continues() {
         let mut store = None;
         // After its first lines, the writer owns the database.
         let durable = copies.writer().until_ended(3 + random.below(58), |child| {
-            stop(child);
+            assert!(signal(child, Signal::STOP), "it has ended by itself");
             let addresses = match known {
                 "first" => copies.nodes[0].1.clone(),
                 "second" => copies.nodes[1].1.clone(),
@@ -467,7 +454,7 @@ fn a_stopped_owner_of_copies_continues() {
             };
             let opened = store.insert(open("copies", copies.register.open(PART), &addresses));
             found = check(opened, 0, false, &what);
-            go_on(child);
+            signal(child, Signal::CONT);
         });
         // The writer has acknowledged nothing that the next owner does not have, and changes nothing any more.
         assert!(durable <= found, "{what}, {known} known: {durable} acknowledged, {found} found");
@@ -513,6 +500,11 @@ fn copies_without_a_register_need_most_of_their_nodes() {
     assert_eq!(created.error.matches(warning).count(), 1, "{created:?}");
     let opened = run(&format!("bench {flags} --benchmarks=readseq --use_existing_db")).expect(0);
     assert!(!opened.error.contains("warning"), "{opened:?}");
+    let refused = run(&format!("load --memory={} --db=frail /dev/null", copies.addresses())).expect(2);
+    let few = run(&format!("load --memory={} --db=few --durability=memory=2 /dev/null", copies.nodes[0].1)).expect(2);
+    assert!(few.error.contains("2 copies need as many memory nodes, not 1"), "{few:?}");
+    let right = "copies of 2, not 1: open it with that number (--durability=memory=2)";
+    assert!(refused.error.contains(right), "{refused:?}");
     copies.nodes[0].0.signal(Signal::KILL);
     let place = format!("--memory={} --db=frail", copies.addresses());
     let refused = run(&format!("dump {place}")).expect(3);
@@ -614,6 +606,9 @@ fn a_server_opens_its_database_again_when_memory_is_lost() {
     drop(nodes[1].take());
     until_ready(0.0);
     until_ready(1.0);
+    let log = server.problem();
+    assert!(log.contains("the others are left out until the next start"), "{log}");
+    assert!(log.matches("cannot be opened again yet").count() < 20, "{log}");
     fill(400);
     assert_eq!(redis(&port, &["dbsize"]), "600");
     assert_eq!(redis(&port, &["strlen", "7"]), "1000");

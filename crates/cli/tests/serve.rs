@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -623,6 +623,29 @@ fn connections_within_tls_and_certificates_that_are_read_again() {
     assert_eq!(ask("redis-cli", &port, &insecure, "strlen large\n"), "300000\n");
     server.signal(Signal::TERM);
     server.wait_stopped();
+}
+
+/// The second one is refused before the store is opened, which would be logged.
+#[test]
+fn two_of_its_addresses_are_not_the_same() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ended = run(&format!("serve --durability=none --listen={free} --admin={free}")).expect(1);
+    assert!(ended.error.contains(&format!("listening for operators on {free}")), "{ended:?}");
+}
+
+/// What the store is opened on may not answer for long.
+#[test]
+fn a_signal_ends_a_server_that_opens_its_store() {
+    let (node, address) = start_node("tcp://127.0.0.1:0", "--memory=64MiB");
+    node.signal(Signal::STOP);
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = start(&line(&format!("--memory={address}")));
+        server.pause(Duration::from_millis(500));
+        server.signal(signal);
+        let ended = server.wait();
+        // With a code, it would have waited for the node.
+        assert_eq!(ended.code, None, "{ended:?}");
+    }
 }
 
 #[test]

@@ -163,11 +163,15 @@ fn a_server_that_slept_through_its_lease_ends_and_writes_nothing() {
     let dropped = format!("drop --engine=tree --memory={memory} --db=default --yes");
     let refused = run(&dropped).expect(1);
     assert!(refused.error.contains("stop that process"), "{}", refused.error);
+    for command in ["drop --yes", "dump"] {
+        let refused = run(&format!("{command} --memory={memory} --db=default")).expect(2);
+        assert!(refused.error.contains("perhaps a shared tree (--engine tree)"), "{}", refused.error);
+    }
     server.signal(Signal::INT);
     server.wait_stopped();
     run(&dropped).expect(0);
     let gone = run(&dropped).expect(1);
-    assert!(gone.error.contains("default"), "{}", gone.error);
+    assert!(gone.error.contains("there is no shared tree \"default\""), "{}", gone.error);
     run("drop --engine=tree --path=/nowhere --yes").expect(2);
     drop(node);
 }

@@ -188,7 +188,9 @@ fn an_open_database_is_opened_again_only_to_take_it_over() {
     old.flush().unwrap();
     fill(&old, 5000..5001);
     assert_eq!(second.try_open(named("db")).unwrap_err().kind(), ErrorKind::Busy);
-    assert_eq!(Db::destroy(&second.clients, "db").unwrap_err().kind(), ErrorKind::Busy);
+    let kept = Db::destroy(&second.clients, "db").unwrap_err();
+    assert_eq!(kept.kind(), ErrorKind::Busy);
+    assert!(kept.to_string().contains("the database \"db\" is open in another process"), "{kept}");
     let new = second.open(Options { takeover: true, ..named("db") });
     check(&new, 0..2000);
     assert_eq!(new.get(&key(5000)).unwrap(), None);

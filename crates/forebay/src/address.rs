@@ -32,6 +32,36 @@ pub enum NodeAddress {
 }
 
 impl NodeAddress {
+    /// Parses the address of a node that other processes reach, so not `local`.
+    ///
+    /// # Errors
+    /// `Invalid`, with what would be valid.
+    pub fn between_processes(text: &str) -> Result<Self, Error> {
+        let wrong = |why: &str| Error::Address(format!("{text:?} {why}: use shm:<path> or tcp://<host>:<port>"));
+        match Self::parse(text) {
+            Ok(Self::Local) => Err(wrong("cannot be reached by other processes")),
+            parsed => parsed.map_err(wrong),
+        }
+    }
+
+    /// Parses an address. The error says what is wrong with it.
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        if text == "local" {
+            return Ok(Self::Local);
+        }
+        if let Some(path) = text.strip_prefix("shm:") {
+            return if path.is_empty() { Err("has no path") } else { Ok(Self::SharedMemory(path.into())) };
+        }
+        let place = text.strip_prefix("tcp://").ok_or("is no address of a memory node")?;
+        match place.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self::Tcp { place: place.into(), access: AccessOptions::default() })
+            }
+            Some(_) => Err("needs a host and a port from 0 to 65535"),
+            None => Err("has no port"),
+        }
+    }
+
     /// Returns the same address with these access options. Files are read when a link is opened, so a file that was
     /// replaced before then counts. Only TCP addresses have access options: for other nodes the system decides who may
     /// connect.
@@ -49,20 +79,7 @@ impl FromStr for NodeAddress {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |why: &str| Error::Address(format!("{text:?} {why}: use local, shm:<path> or tcp://<host>:<port>"));
-        if text == "local" {
-            return Ok(Self::Local);
-        }
-        if let Some(path) = text.strip_prefix("shm:") {
-            return if path.is_empty() { Err(wrong("has no path")) } else { Ok(Self::SharedMemory(path.into())) };
-        }
-        let Some(place) = text.strip_prefix("tcp://") else { return Err(wrong("is no address of a memory node")) };
-        match place.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Self::Tcp { place: place.into(), access: AccessOptions::default() })
-            }
-            Some(_) => Err(wrong("needs a host and a port from 0 to 65535")),
-            None => Err(wrong("has no port")),
-        }
+        Self::parse(text).map_err(wrong)
     }
 }
 
@@ -148,8 +165,12 @@ mod tests {
             ["", "shm:", "tcp://", "tcp://host", "tcp://host:x", "tcp://:1", "tcp://h:70000", "/tmp/x", "udp://h:1"]
         {
             let error = text.parse::<NodeAddress>().unwrap_err().to_string();
-            assert!(error.contains("tcp://<host>:<port>"), "{error}");
+            assert!(error.contains("use local, shm:<path> or tcp://<host>:<port>"), "{error}");
+            let error = NodeAddress::between_processes(text).unwrap_err().to_string();
+            assert!(error.contains("use shm:<path> or tcp://<host>:<port>"), "{error}");
         }
+        assert!(NodeAddress::between_processes("local").is_err());
+        assert_eq!(NodeAddress::between_processes("shm:/x").unwrap().to_string(), "shm:/x");
         assert!(connect(&NodeAddress::Local).is_err());
         assert!(listen(&NodeAddress::Local, ListenOptions::default()).is_err());
     }

@@ -92,7 +92,13 @@ impl OwnedTree {
             shard.release()?;
             session.drop_store(store)?;
         }
-        Ok(destroyed?)
+        destroyed.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let message = format!("there is no shared tree {name:?} on these memory nodes");
+                Error::Below { kind: ErrorKind::NotFound, message }
+            }
+            _ => error.into(),
+        })
     }
 
     fn over(

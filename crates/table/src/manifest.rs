@@ -211,6 +211,13 @@ impl StoreConfig {
         Ok(out)
     }
 
+    /// Whether `bytes` begin as a configuration does. Those of stores that are no databases, such as shared trees, begin
+    /// otherwise.
+    #[must_use]
+    pub fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&CONFIG.magic)
+    }
+
     /// Decodes a configuration.
     ///
     /// # Errors
@@ -282,6 +289,12 @@ mod tests {
             copies: 1,
             to_finish: false,
         }
+    }
+
+    #[test]
+    fn a_store_of_something_else_is_told_apart() {
+        assert!(StoreConfig::begins(&config().encode().unwrap()));
+        assert!(!StoreConfig::begins(b"owner\x01") && !StoreConfig::begins(b""));
     }
 
     #[test]

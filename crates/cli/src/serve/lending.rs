@@ -44,5 +44,5 @@ pub fn lend(
         occupied: Some(Occupied::by(move || count(db.working_threads()))),
         ..forebay_worker::Options::default()
     };
-    worker::start(memory, engine.scheduler(memory), options)
+    worker::start(memory, engine.scheduler(memory, true)?, options)
 }

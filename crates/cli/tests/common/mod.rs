@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use forebay_env::{Clock, SystemClock};
-use rustix::process::{WaitId, WaitIdOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -167,6 +167,19 @@ pub fn run_with(line: &str, variables: &[(&str, &str)]) -> Ended {
     start_with(line, variables).wait()
 }
 
+/// Sends a signal to a child that nobody has waited for. If it is to stop the child, waits until the child stands
+/// still: until then it may still answer. Returns false if it has ended instead.
+pub fn signal(child: &Child, signal: Signal) -> bool {
+    let pid = Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).unwrap();
+    if signal != Signal::STOP {
+        return true;
+    }
+    // Somebody else waits for its end.
+    let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    rustix::process::waitid(WaitId::Pid(pid), stopped).unwrap().is_some_and(|status| status.stopped())
+}
+
 impl Running {
     /// Waits for the end. A command that takes too long is killed, and then has no exit code.
     pub fn wait(mut self) -> Ended {
@@ -206,19 +219,14 @@ impl Running {
         std::fs::read_to_string(&self.out).unwrap()
     }
 
-    /// Sends a signal. If it is to stop the process, waits until the process stands still: until then it may still answer.
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(self.id(), signal).unwrap();
-        if signal == rustix::process::Signal::STOP {
-            // Somebody else waits for its end.
-            let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            rustix::process::waitid(WaitId::Pid(self.id()), stopped).unwrap();
-        }
+    /// Sends a signal, as [`signal`]. The process may have ended by itself.
+    pub fn signal(&self, signal: Signal) {
+        self::signal(&self.child, signal);
     }
 
     /// The number of the process.
-    pub fn id(&self) -> rustix::process::Pid {
-        rustix::process::Pid::from_child(&self.child)
+    pub fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Waits until `done` accepts the standard output.

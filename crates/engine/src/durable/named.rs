@@ -238,7 +238,8 @@ fn check_copy(found: Part, name: &str, database: &CopiedDatabase) -> Result<Part
         return Ok(found);
     }
     let message = format!(
-        "{} has another database {name:?}, not that of number {:016x}: name the right register, or drop it there",
+        "{} has another database {name:?}, not that of number {:016x}: name the right register, choose another name, or \
+         drop it there",
         found.store.client().described(),
         database.database
     );
@@ -409,6 +410,13 @@ impl Part {
     }
 
     fn new(store: StoreHandle) -> Result<Self> {
+        if !StoreConfig::begins(store.config()) {
+            return Err(Error::invalid(format!(
+                "{:?} at {} is no database, but perhaps a shared tree (--engine tree)",
+                store.name(),
+                store.client().described()
+            )));
+        }
         let config = StoreConfig::decode(store.config());
         Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
     }
@@ -461,7 +469,12 @@ pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Re
         return differ("a number of shards of", &found.shards, &wanted.shards);
     }
     if found.copies != wanted.copies {
-        return differ("a number of copies of", &found.copies, &wanted.copies);
+        let durability = Durability::Memory { copies: usize::try_from(found.copies).unwrap_or(usize::MAX) };
+        return Err(Error::invalid(format!(
+            "the database {name:?} was created with a number of copies of {}, not {}: open it with that number \
+             (--durability={durability})",
+            found.copies, wanted.copies
+        )));
     }
     if !wanted.merge_operator.is_empty() && found.merge_operator != wanted.merge_operator {
         return differ("the merge operator", &found.merge_operator, &wanted.merge_operator);
@@ -580,6 +593,13 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
         let client = part.store.client();
         match client.drop_store(part.store.id()).map_err(Error::from) {
             Err(error) if error.is_out_of_reach() => left.push((client, error)),
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                let message = format!(
+                    "the database {name:?} is open in another process, or a job of it still runs: end that process first, and \
+                     try again"
+                );
+                return Err(Error::new(ErrorKind::Busy, message));
+            }
             dropped => dropped?,
         }
     }

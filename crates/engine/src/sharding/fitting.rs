@@ -22,9 +22,9 @@ pub(super) fn check(clients: &[Arc<MemoryClient>], options: &Options, is_new: bo
         }
         let most = (1..shards).rev().find(|&fewer| fit(&granted, fewer, options)).unwrap_or(0);
         let problem = format!(
-            "memory node {} has {} extents of {} bytes: too little for the memtables of {shards} shards, of {} bytes each, and \
-             what is left to compactions. It has room for {most} shards",
-            client.node(),
+            "memory {} has {} extents of {} bytes: too little for the memtables of {shards} shards, of {} bytes each, and what \
+             is left to compactions. It has room for {most} shards",
+            client.described(),
             granted.extents,
             granted.extent_bytes,
             options.write_buffer_bytes,

@@ -593,7 +593,7 @@ impl Options {
         )?;
         rule(
             self.register.is_none() || self.copies() > 1,
-            "a register is for databases with several copies in memory",
+            "a register is for databases with several copies in memory (--durability=memory=COPIES)",
         )?;
         self.check_operator()?;
         self.routing()?;
