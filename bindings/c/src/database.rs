@@ -56,7 +56,8 @@ pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Fa
 /// Opens what says where the copies in memory are, if the options name it.
 fn register(options: &leveldb_options_t, create_directory: bool) -> Result<Option<Storage>, Failure> {
     let open = |url: &CString| -> Result<Storage, Failure> {
-        let url = url.to_str().map_err(|_| Failure::invalid("the register is no text: name a path or a URL in UTF-8"))?;
+        let url =
+            url.to_str().map_err(|_| Failure::invalid("the register is no text: name a path or a URL in UTF-8"))?;
         let options = StorageOptions { create_directory, ..StorageOptions::default() };
         Ok(Storage::open(url, options).map_err(EngineError::from)?)
     };
