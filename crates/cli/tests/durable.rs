@@ -308,28 +308,38 @@ fn a_stopped_owner_of_a_folder_continues() {
     stops(&Place::folder(), rounds());
 }
 
-/// Servers take seconds to start, and longer for each write than a folder, so everything is done with one server of
-/// each kind.
-fn beside(place: &Place, rounds: u64) {
+/// Kills under each durability of storage. A server takes longer for each write than a folder does.
+fn kills_beside(place: &Place, rounds: u64) {
     for (mode, is_whole) in [("sync", true), ("interval", true), ("flush", false)] {
         kills(mode, is_whole, place, rounds);
     }
+}
+
+/// A server takes seconds to start, so one serves both.
+fn kills_and_stops_beside(place: &Place, rounds: u64) {
+    kills_beside(place, rounds);
     stops(place, rounds);
 }
 
 #[test]
 fn killed_and_stopped_beside_s3() {
-    beside(&Place::moto(), rounds().div_ceil(3));
-}
-
-#[test]
-fn killed_and_stopped_beside_s3_of_seaweedfs() {
-    beside(&Place::seaweedfs(), rounds().div_ceil(10));
+    kills_and_stops_beside(&Place::moto(), rounds().div_ceil(3));
 }
 
 #[test]
 fn killed_and_stopped_beside_hdfs() {
-    beside(&Place::hdfs(), rounds().div_ceil(10));
+    kills_and_stops_beside(&Place::hdfs(), rounds().div_ceil(10));
+}
+
+#[test]
+fn killed_beside_s3_of_seaweedfs() {
+    kills_beside(&Place::seaweedfs(), rounds().div_ceil(10));
+}
+
+/// Of the servers, this one takes the least time for a write. So there is one round here for each in a folder.
+#[test]
+fn a_stopped_owner_beside_s3_of_seaweedfs_continues() {
+    stops(&Place::seaweedfs(), rounds());
 }
 
 /// Two memory nodes that have copies, and the place of the register.
