@@ -171,7 +171,7 @@ void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options, const leve
 leveldb_writeoptions_t *leveldb_writeoptions_create(void);
 void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
 /* The write is on the disk before the call returns, or with memory nodes in
- * their memory. Writing an empty batch so does the same for all earlier writes. */
+ * their memory. An empty batch with sync does this for all earlier writes. */
 void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
 
 /* Caches, environments, memory, and versions. */

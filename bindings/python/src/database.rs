@@ -321,6 +321,12 @@ impl Database {
         py.detach(|| store.drop_checkpoint(name)).raised()
     }
 
+    /// Makes all earlier writes durable: when this returns, they are on the disk, or in the memory of the nodes.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store()?;
+        py.detach(|| store.sync()).raised()
+    }
+
     /// Flushes earlier writes to the memory nodes, and waits for it.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store()?;

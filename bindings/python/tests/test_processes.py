@@ -86,6 +86,7 @@ def test_a_child_is_refused(db: forebay.Database, path: str, tmp_path: Path) -> 
             lambda: list(items),
             lambda: next(begun),
             lambda: next(ahead),
+            lambda: db.sync(),
             lambda: db.flush(),
             lambda: db.compact(),
             lambda: db.approximate_size(b"a", b"z"),
@@ -247,7 +248,9 @@ db.put(b"last", b"", sync=True)
         assert len(list(db)) == 5
 
 
-@pytest.mark.parametrize("ending", ["sys.exit(0)", "pass", "os.fork() or sys.exit(0); os.wait()", "1 / 0"])
+@pytest.mark.parametrize(
+    "ending", ["sys.exit(0)", "pass", "os.fork() or sys.exit(0); os.wait()", "1 / 0", "db.sync(); os._exit(0)"]
+)
 def test_a_process_that_ends_without_closing(path: str, ending: str) -> None:
     program = f"""
 import os, sys, threading, forebay

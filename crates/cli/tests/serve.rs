@@ -625,7 +625,7 @@ fn connections_within_tls_and_certificates_that_are_read_again() {
     server.wait_stopped();
 }
 
-/// The second one is refused before the store is opened, which would be logged.
+/// The page is refused, before the store is opened. Otherwise the server would find its own port taken.
 #[test]
 fn two_of_its_addresses_are_not_the_same() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -277,7 +277,7 @@ impl<'s> Writes<'s> {
         // A few short values say little about others; long values say enough.
         let bytes = self.fetched_bytes.saturating_sub(before).max(1);
         if bytes > PORTION_BYTES || count < wanted || count >= self.portion {
-            let most = self.portion.saturating_mul(GROWTH).min(MAX_PORTION);
+            let most = count.saturating_mul(GROWTH).clamp(1, MAX_PORTION);
             self.portion = (count.saturating_mul(PORTION_BYTES) / bytes).clamp(1, most);
         }
         Ok(())
@@ -647,6 +647,18 @@ mod tests {
             });
             assert!(found.into_iter().eq(expected));
         }
+    }
+
+    /// One short value says little about others, also where a long one has ended the portion.
+    #[test]
+    fn a_portion_is_at_most_eight_times_as_long_as_what_came() {
+        let store = on_lsm(256 << 20);
+        store.put(&bytes(0), b"short").unwrap();
+        store.put(&bytes(1), &vec![7; PORTION_BYTES]).unwrap();
+        let mut writes = Writes::new(&store, 7);
+        writes.set_portion(16);
+        writes.fetch_portion(&mut (0..16).map(bytes).collect()).unwrap();
+        assert_eq!((writes.known.len(), writes.portion()), (1, GROWTH));
     }
 
     #[test]
