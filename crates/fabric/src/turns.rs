@@ -8,7 +8,8 @@
 //! What holds, for each party and for each link among those of its party:
 //!
 //! - **Credit is bounded.** It never exceeds one turn's, and nobody gathers credit while none of its work can be done.
-//! - **Debt is bounded**: it never exceeds the cost of one piece of work, because only a party with credit is served.
+//! - **Debt is bounded**: serving leaves no more of it than one piece of work costs, because only a party with credit is
+//!   served. What is charged without a turn, such as a refusal or the end of a link, comes on top.
 //! - **Debt is paid by the rounds of others**, whether or not the debtor waits meanwhile. While nobody else waits,
 //!   debt does not count.
 //! - **Nobody starves.** A party that becomes ready waits for a bounded time. Each other party takes at most two turns
