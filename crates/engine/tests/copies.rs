@@ -253,6 +253,23 @@ fn a_drop_that_is_refused_takes_no_node_from_the_owner() {
     db.close().unwrap();
 }
 
+/// A node that came back holds no copy any more. It is spare, like one that never held any.
+#[test]
+fn a_drop_that_is_refused_leaves_a_node_that_came_back() {
+    let (nodes, register) = (start(3), register());
+    let process = Process::start(&nodes);
+    let db = process.open(Options { shards: 1, ..options(&register, 2) });
+    process.links[1].close();
+    db.put(b"a", b"1").unwrap();
+    eventually("there are two copies again", || db.missing_copies() == 0);
+    db.add_memory_node(&nodes[1].client()).unwrap();
+    let other = Process::start([1, 0, 2].map(|at| &nodes[at]));
+    let refused = Db::destroy_copied(&register, &other.clients, "db").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    assert!(other.clients.iter().all(|client| client.list_stores().unwrap().len() == 1));
+    db.close().unwrap();
+}
+
 /// A process that reaches no node with a copy cannot open the database, and takes it from nobody.
 #[test]
 fn who_reaches_no_copy_fences_nobody() {

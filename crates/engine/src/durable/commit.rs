@@ -12,12 +12,12 @@
 use crate::durable::copies::{self, Copied, NotHeld};
 use crate::durable::findings::{Looked, Mend};
 use crate::durable::manifest::{self, Manifest};
-use crate::durable::recorded::Recorded;
+use crate::durable::recorded::{Recorded, chosen_again};
 use crate::remote::objects::object_of;
 use crate::terms::planted::{Bug, when_planted};
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
-use crate::tree::shared::Tree;
+use crate::tree::shared::{Tree, View};
 use crate::tree::version::{Change, LiveVersion};
 use forebay_env::sync::{Mutex, MutexGuard, lock};
 use forebay_table::{SegmentInfo, Version};
@@ -95,17 +95,21 @@ impl Commits {
     }
 
     /// Before work begins: if it is unknown whether an earlier commit counts, makes it count, and installs its version.
+    /// `is_left` says whether a view still has what the work replaces.
     ///
     /// # Errors
-    /// `Busy` when there was one: the work must be chosen again; `Closed`; those of the commit register.
-    pub(crate) fn settle(&self, tree: &Tree) -> Result<()> {
-        match &self.record {
-            Record::Storage(recorded) if !recorded.lags() && recorded.is_unsettled() => {
-                let _turn = self.begin()?;
-                recorded.go_on(tree)
-            }
-            _ => Ok(()),
+    /// `Busy` when there was one, also if it was settled since the work was chosen: the work must be chosen again;
+    /// `Closed`; those of the commit register.
+    pub(crate) fn settle(&self, tree: &Tree, is_left: impl FnOnce(&View) -> bool) -> Result<()> {
+        let recorded = match &self.record {
+            Record::Storage(recorded) if !recorded.lags() => recorded,
+            _ => return Ok(()),
+        };
+        if recorded.is_unsettled() {
+            let _turn = self.begin()?;
+            recorded.go_on(tree)?;
         }
+        if is_left(&tree.view.load()) { Ok(()) } else { Err(chosen_again()) }
     }
 
     /// Lets a node join as the member of this number, and names it in the register. Nothing is committed meanwhile.

@@ -24,7 +24,7 @@ use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_fabric::NodeIdentity;
 use forebay_memory_client::{MemoryClient, ShardId, StoreHandle};
-use forebay_table::{CopiedDatabase, StoreConfig, StorePart};
+use forebay_table::{CopiedDatabase, MembersRecord, StoreConfig, StorePart};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -564,14 +564,14 @@ pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
     Ok(names.into_iter().collect())
 }
 
-/// Drops the database `name` and all its data, at all nodes that answer. If a number `database` is given, drops only
-/// the database of that number.
+/// Drops the database `name` and all its data, at all nodes that answer. If a register knows the database, drops only
+/// the one that the register `said` there is.
 ///
 /// # Errors
 /// `NotFound` when no node has a part of it; `Invalid`, before anything is dropped, when the nodes have several of the
-/// name and no number is given; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not answer
+/// name and no register knows it; `Busy` while a process has it open; `Unavailable`, naming the nodes that do not answer
 /// and may still have it; if none answers, why.
-pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Option<u64>) -> Result<()> {
+pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, said: Option<&MembersRecord>) -> Result<()> {
     let (mut parts, mut left) = (Vec::with_capacity(clients.len()), Vec::new());
     // One node may be named twice.
     let mut nodes = BTreeSet::new();
@@ -581,14 +581,16 @@ pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str, database: Optio
             part => parts.extend(part?),
         }
     }
-    match database {
-        Some(_) => parts.retain(|part| part.number() == database),
+    match said.and_then(|said| said.database.as_ref()) {
+        Some(of) => parts.retain(|part| part.number() == Some(of.database)),
         None => check_are_one(name, &parts)?,
     }
     let is_there = !parts.is_empty();
-    // Of copies, an owner may have nothing at some nodes yet, and needs the stores there when it loses others. Nodes
-    // where it has something refuse.
-    parts.sort_by_cached_key(|part| !part.was_acquired());
+    // Of copies, an owner may have nothing at some nodes, and needs the stores there when it loses others. Nodes where
+    // it has something refuse: those that the register names, or else some that were used.
+    let named = said.into_iter().flat_map(|said| said.shards.iter().flatten());
+    let members: BTreeSet<_> = named.map(|of| (of.node, of.incarnation)).collect();
+    parts.sort_by_cached_key(|part| (!members.contains(&common_order(part.store.client())), !part.was_acquired()));
     for part in &parts {
         let client = part.store.client();
         match client.drop_store(part.store.id()).map_err(Error::from) {

@@ -42,7 +42,7 @@ pub(crate) struct Recorded {
     lags: bool,
     /// Held while storage gets a version.
     turn: Mutex<Turn>,
-    /// Whether the turn has an unsettled commit.
+    /// Whether an unsettled commit was to lead. Its version is not installed.
     is_unsettled: AtomicBool,
     /// The version that storage has.
     version: Mutex<Arc<LiveVersion>>,
@@ -125,18 +125,19 @@ impl Recorded {
         self.install_settled(&mut turn, tree)
     }
 
-    /// Whether it is unknown of a commit if it counts.
+    /// Whether it is unknown of a commit that was to lead if it counts. If not, its version is installed.
     pub(crate) fn is_unsettled(&self) -> bool {
-        // Relaxed: work that would do the same again is chosen after the work that failed has ended, under a lock.
-        self.is_unsettled.load(Ordering::Relaxed)
+        // Work that would do the same again is chosen after the work that failed has ended, under a lock.
+        // Acquire: pairs with the release in `install_settled`.
+        self.is_unsettled.load(Ordering::Acquire)
     }
 
     /// Makes a commit count that failed and may count, if there is one, and installs what it leads to.
     fn install_settled(&self, turn: &mut Turn, tree: &Tree) -> Result<()> {
         let Some(Unsettled { version, flushed }) = self.settle(turn)? else { return Ok(()) };
         tree.install(version, &flushed);
-        let detail = "an earlier commit, which seemed to fail, counts: what was to follow it is chosen again";
-        Err(forebay_storage::Error::new(ErrorKind::Busy, "commit", "the commit register", detail).into())
+        self.is_unsettled.store(false, Ordering::Release);
+        Err(chosen_again())
     }
 
     /// Brings the version that is installed now to storage, once `keep` has made copies of the segments that storage
@@ -169,7 +170,6 @@ impl Recorded {
             self.register.settle()?;
         }
         let settled = turn.unsettled.take();
-        self.is_unsettled.store(false, Ordering::Relaxed);
         if let Some(Unsettled { version, .. }) = &settled {
             self.has(version);
         }
@@ -181,7 +181,7 @@ impl Recorded {
         if let Err(NotRecorded { error, may_count }) = recorded {
             if may_count {
                 turn.unsettled = Some(Unsettled { version: Arc::clone(version), flushed: flushed.to_vec() });
-                self.is_unsettled.store(true, Ordering::Relaxed);
+                self.is_unsettled.store(!self.lags, Ordering::Relaxed);
             } else if error.kind() == ErrorKind::Fenced {
                 // A process that took over may have found the commit, and name what it names.
                 version.segments().for_each(|segment| segment.abandon());
@@ -207,6 +207,12 @@ impl Recorded {
             unsettled.version.segments().for_each(|segment| segment.abandon());
         }
     }
+}
+
+/// The error for work that does not fit the version to which an earlier commit leads.
+pub(crate) fn chosen_again() -> Error {
+    let detail = "an earlier commit, which seemed to fail, counts: what was to follow it is chosen again";
+    forebay_storage::Error::new(ErrorKind::Busy, "commit", "the commit register", detail).into()
 }
 
 /// The version with the objects that hold copies of its segments.

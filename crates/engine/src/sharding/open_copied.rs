@@ -495,9 +495,10 @@ pub(crate) fn destroy_copies(
 ) -> Result<(Place, MembersRecord)> {
     let place = Place::new(storage, name)?;
     let found = StoredRegister::read(&place)?;
-    let database = found.database.as_ref().map(|database| database.database);
-    let database = database.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")))?;
-    match named::destroy(clients, name, Some(database)) {
+    if found.database.is_none() {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
+    }
+    match named::destroy(clients, name, Some(&found)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         dropped => dropped?,
     }

@@ -12,6 +12,7 @@ use crate::remote::spot::Posted;
 use crate::remote::stored::StoredWriter;
 use crate::terms::statistics;
 use crate::terms::{Error, Result};
+use crate::tree::shared::View;
 use crate::tree::table::Table;
 use crate::tree::version::{Change, LiveVersion};
 use crate::work::near_data::{Made, NotThere};
@@ -39,7 +40,11 @@ impl Shard {
     /// # Errors
     /// `Full` when the memory node has less room for the outputs than was reserved: nothing changed; others.
     pub(crate) fn compact(&self, version: Arc<LiveVersion>, pick: &Pick, reservation: &mut Reservation) -> Result<u64> {
-        self.settle_commits()?;
+        let has_inputs = |view: &View| {
+            let there = |level: u8| view.version.version.level(usize::from(level));
+            pick.inputs.iter().all(|(level, input)| there(*level).iter().any(|table| table.id == input.id))
+        };
+        self.settle_commits(has_inputs)?;
         let (tables, into) = (pick.inputs.len(), pick.output_level);
         let from = pick.inputs.first().map(|(level, _)| *level);
         tracing::debug!(from, into, tables, work = pick.work.name(), "compacting");

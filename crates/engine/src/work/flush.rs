@@ -21,6 +21,7 @@ use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics;
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
+use crate::tree::shared::View;
 use crate::tree::table::Table;
 use crate::tree::version::Change;
 use crate::work::compaction::InputSegments;
@@ -72,7 +73,9 @@ impl Shard {
     /// # Errors
     /// `Full` when the memory node is full: nothing is lost, and it can be tried again; others.
     pub(crate) fn flush(&self, buffers: &[Arc<Buffer>]) -> Result<()> {
-        self.settle_commits()?;
+        let are_sealed =
+            |view: &View| buffers.iter().all(|buffer| view.sealed.iter().any(|sealed| Arc::ptr_eq(sealed, buffer)));
+        self.settle_commits(are_sealed)?;
         buffers.iter().for_each(|buffer| self.wait_complete(buffer));
         if planted(Bug::DropBeforeInstalled) {
             let state = self.lock();

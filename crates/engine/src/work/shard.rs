@@ -735,13 +735,13 @@ impl Shard {
         let _ = self.tree.view.load().active.memtable.end_early();
     }
 
-    /// Before background work begins: makes sure that it does not do again what a commit has done, of which it is
-    /// unknown whether it counts.
+    /// Before background work begins: makes sure that it does not do again what a commit has done, of which it is or
+    /// was unknown whether it counts. `is_left` says whether a view still has what the work replaces.
     ///
     /// # Errors
     /// As [`Commits::settle`].
-    pub(crate) fn settle_commits(&self) -> Result<()> {
-        self.commits.settle(&self.tree)
+    pub(crate) fn settle_commits(&self, is_left: impl FnOnce(&View) -> bool) -> Result<()> {
+        self.commits.settle(&self.tree, is_left)
     }
 
     /// Commits a change that background work, or the move of a bound, has made.
