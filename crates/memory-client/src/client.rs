@@ -169,6 +169,10 @@ impl MemoryClient {
         self.session.call(call)
     }
 
+    pub(crate) fn call_asleep<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
+        self.session.call_asleep(call)
+    }
+
     pub(crate) fn call_to_read<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
         self.session.call_to_read(call)
     }

@@ -135,6 +135,12 @@ impl Session {
         self.noticing(self.callers.call(call, Style::Poll, self.options.timeout))
     }
 
+    /// Makes a call that takes the node longer than a thread should spin for: the reply wakes this thread.
+    pub fn call_asleep<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
+        self.check()?;
+        self.noticing(self.callers.call(call, Style::Sleep, self.options.timeout))
+    }
+
     /// Makes a call for data that a reader waits for.
     pub fn call_to_read<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
         self.check()?;

@@ -303,7 +303,7 @@ impl ShardHandle {
         while done < range.length {
             let length = (range.length - done).min(MAX_ZEROED_BYTES);
             let range = ExtentRange { extent: range.extent, offset: range.offset + done, length };
-            self.client.call(&ZeroRange { session, shard, epoch, range })?;
+            self.client.call_asleep(&ZeroRange { session, shard, epoch, range })?;
             done += length;
         }
         Ok(())
