@@ -146,18 +146,21 @@ pub(crate) fn values(
     let take = |found: Found<'_>| (found.merges(), found.with_value(time).map(|record| record.value.to_vec()));
     let found = fetch(sources, keys, &source_of, budget_bytes, &take)?;
     let mut values = Vec::with_capacity(found.len());
-    let mut left = budget_bytes;
+    let mut left = Some(budget_bytes);
     for (at, (merges, value)) in found.into_iter().enumerate() {
+        // The first value alone may exceed the budget.
+        if left.is_none() {
+            break;
+        }
         let value = match (keys.get(at), sources.get(source_of(at))) {
             (Some(key), Some(source)) if merges => source.merged(key, time)?,
             _ => value,
         };
         // The length of a merged value was not known before.
-        let rest = left.checked_sub(value.as_ref().map_or(0, Vec::len));
-        if rest.is_none() && at > 0 {
+        left = left.and_then(|left| left.checked_sub(value.as_ref().map_or(0, Vec::len)));
+        if left.is_none() && at > 0 {
             break;
         }
-        left = rest.unwrap_or(0);
         values.push(value);
     }
     Ok(values)
