@@ -39,6 +39,12 @@ fn run(seed: u64, order: KeyOrder, clustering: Clustering) {
     store.check(seed);
 }
 
+/// Tables of 200 bytes and more, and records that are longer than half of such a table.
+#[test]
+fn a_long_record_may_end_a_table_early() {
+    run(14_460_302_854_509_068_273, KeyOrder::Bytewise, Clustering::Gather(Residents::Keep));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]

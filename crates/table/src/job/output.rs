@@ -397,8 +397,9 @@ impl<'a> Output<'a> {
 
 impl CompactionJob {
     /// Maximum number of segments of the outputs, if each can have its wanted length. Each table except the last is full, or
-    /// ends where a resident starts. Each run except a table's last is full. A merge operator whose results are longer than
-    /// its operands may cause more runs.
+    /// ends where a resident starts. A table is full before the record that would exceed its length: with that record, which
+    /// may be long, it has the length. Each run except a table's last is full. A merge operator whose results are longer
+    /// than its operands may cause more runs.
     #[must_use]
     pub fn most_outputs(&self) -> u64 {
         let properties = || self.inputs.iter().map(|input| &input.table.properties);
@@ -409,7 +410,8 @@ impl CompactionJob {
         let an_entry = (size_of::<PointEntry>() + size_of::<Noted>()) as u64;
         let building = images.saturating_add(entries.saturating_mul(an_entry));
         let fill = |all: u64, one: u64| all / one.max(1);
-        let full_tables = fill(bytes, self.limits.table_bytes)
+        // Each table's records and the first of the next one's are longer than a table, and each record counts twice.
+        let full_tables = fill(bytes.saturating_mul(2), self.limits.table_bytes)
             .saturating_add(fill(entries, self.limits.table_entries))
             .saturating_add(fill(building, wanted_building_bytes(&self.limits)));
         let residents = self.inputs.iter().filter(|input| resident_bytes(self, input).is_some()).count() as u64;
