@@ -252,12 +252,10 @@ impl Shard {
         }
     }
 
-    /// Does occasional work beside flushes and compactions: drops what earlier changes replaced, asks whether another
-    /// process took the shard over, sends frees that wait to be sent, deletes logs that are not needed, checks whether
-    /// the memory node has room again, tends the log, and makes memory for memtables ahead. False when nothing was due.
+    /// Does occasional work beside flushes and compactions: asks whether another process took the shard over, sends
+    /// frees that wait to be sent, deletes logs that are not needed, checks whether the memory node has room again,
+    /// tends the log, and makes memory for memtables ahead. False when nothing was due.
     fn keep_house(&self) -> bool {
-        // A reader that had what the last change replaced has ended since, and there may be no next change.
-        self.tree.view.reclaim();
         let watches = self.watch_is_due();
         if watches {
             self.watch_owner();

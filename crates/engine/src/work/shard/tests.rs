@@ -1,5 +1,4 @@
-//! Shards that are closed while others use them, numbers of batches that fail, what readers keep, and writers that meet a
-//! reserve.
+//! Shards that are closed while others use them, numbers of batches that fail, and writers that meet a reserve.
 
 use crate::Db;
 use crate::terms::{Durability, Error, Options, Syncing, WriteOptions};
@@ -93,25 +92,6 @@ fn nobody_writes_after_the_last_flush_has_begun() {
     let view = shard.tree.view.load();
     let reserved = view.active.memtable.reserve(1, MIN_RECORD_BYTES as u64).unwrap();
     assert!(matches!(reserved, Reserved::Full));
-}
-
-/// A read that begins before a change may end after it, and nothing else may change for a long time.
-#[test]
-fn what_the_last_change_replaced_goes_once_its_reader_has_ended() {
-    let (listener, connector) = inprocess::listen(1).unwrap();
-    let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
-    let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
-    let options = Options { background_threads: 0, settle_after: None, ..Options::default() };
-    let db = Db::open(&[client], options).unwrap();
-    let [shard] = db.shards() else { panic!("one shard") };
-    let reader = shard.tree.view.load();
-    let view = Arc::downgrade(&reader);
-    shard.tree.install(Arc::clone(&reader.version), &[]);
-    shard.background_step();
-    assert!(view.strong_count() > 0, "it is read");
-    drop(reader);
-    shard.background_step();
-    assert_eq!(view.strong_count(), 0);
 }
 
 /// A view keeps the memory of its version, and a writer may wait long for a thread that decides about memory.
