@@ -97,8 +97,9 @@ impl Images {
         }
         process.store.iter().for_each(Store::forget_interrupt);
         self.stage.call(Calls::release);
-        self.stage.forget();
+        // Its sessions are renewed until it is closed, which may take longer than a lease.
         process.db.close().expect("nothing goes wrong");
+        self.stage.forget();
         self.report
     }
 

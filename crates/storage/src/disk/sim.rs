@@ -290,16 +290,22 @@ impl SimDisk {
     }
 
     /// Replaces the bytes `from` of a file by `to`, for readers and on the disk, wherever `from` is there now: rot, or
-    /// its end. Returns whether readers see the change.
+    /// its end. A file that was removed counts, too, while a power failure may bring it back. Returns whether readers
+    /// see the change.
     ///
     /// # Errors
     /// `NotFound`.
     pub fn rot(&self, path: &str, offset: u64, from: &[u8], to: &[u8]) -> Result<bool> {
         let mut files = lock(&self.files);
-        let node = files.file(path)?;
-        let Some(Node::File { content, durable, .. }) = files.nodes.get_mut(&node) else { return Ok(false) };
-        replace(durable, offset as usize, from, to);
-        Ok(replace(content, offset as usize, from, to))
+        let seen = files.file(path);
+        let mut is_seen = false;
+        for number in files.ever_at(path) {
+            if let Some(Node::File { content, durable, .. }) = files.nodes.get_mut(&number) {
+                replace(durable, offset as usize, from, to);
+                is_seen |= replace(content, offset as usize, from, to) && seen.as_ref().ok() == Some(&number);
+            }
+        }
+        seen.map(|_| is_seen)
     }
 
     /// Makes one read of this handle, after `reads` others, return a flipped bit. The disk does not change.
@@ -394,6 +400,19 @@ impl Files {
         match self.nodes.get(&node) {
             Some(Node::File { .. }) => Ok(node),
             _ => Err(Error::new(ErrorKind::Invalid, "look", path, "it is a folder")),
+        }
+    }
+
+    /// The nodes that a path leads to now, or may lead to after a power failure.
+    fn ever_at(&self, path: &str) -> BTreeSet<u64> {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        match self.find(folder).and_then(|folder| self.nodes.get(&folder)) {
+            Some(Node::Folder { entries, durable, pending }) => {
+                let named = [entries, durable].into_iter().filter_map(|entries| entries.get(name).copied());
+                let was_named = pending.iter().filter(|(of, _)| of == name).filter_map(|(_, node)| *node);
+                named.chain(was_named).collect()
+            }
+            _ => BTreeSet::new(),
         }
     }
 
@@ -724,6 +743,24 @@ mod tests {
         let bytes = [(); 3].map(|()| content(&disk, "a").unwrap());
         assert_eq!(bytes, [b"12345678", b"10345678", b"12345678"]);
         assert_eq!(disk.rotten_reads(), ["a"]);
+    }
+
+    #[test]
+    fn rot_is_taken_back_from_a_removed_file_that_may_come_back() {
+        let disk = SimDisk::new();
+        let file = disk.create("a").unwrap();
+        file.write_at(0, b"12345678").unwrap();
+        file.sync().unwrap();
+        disk.sync_folder("").unwrap();
+        assert!(disk.rot("a", 0, b"12", b"xy").unwrap());
+        disk.remove("a").unwrap();
+        assert_eq!(disk.rot("a", 0, b"xy", b"12").unwrap_err().kind(), ErrorKind::NotFound);
+        let back = (0..100).find_map(|seed| {
+            let disk = disk.duplicate();
+            disk.lose_power(&mut Random::seeded(seed));
+            content(&disk, "a")
+        });
+        assert_eq!(back, Some(b"12345678".to_vec()));
     }
 
     #[test]
