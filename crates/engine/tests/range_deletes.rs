@@ -136,6 +136,34 @@ fn what_is_hidden_is_freed_unless_a_snapshot_sees_it() {
     assert_eq!(contents_of(&db, IterOptions::default()).len(), 3);
 }
 
+#[test]
+fn tables_under_a_range_deletion_go_without_being_read_once_nobody_sees_them() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(Options { settle_after: None, background_threads: 0, ..small_options() });
+    let settle = || while db.run_background_step() {};
+    for group in 0..200 {
+        (0..MEMBERS).for_each(|i| db.put(&member(group, i), &[group as u8; 100]).unwrap());
+    }
+    db.compact_range(None, None).unwrap();
+    let tables: u64 = db.statistics().levels.iter().map(|level| level.tables).sum();
+    let snapshot = db.snapshot();
+    // A group is left at each end, so the first and the last table are hidden only in part.
+    delete_groups(&db, 1, 199);
+    db.flush().unwrap();
+    settle();
+    let before = db.statistics();
+    assert!(tables > 4 && before.hidden_tables == 0, "the snapshot sees them: {before:?}");
+    assert_eq!(db.get_at(&member(8, 1), &snapshot).unwrap().unwrap(), [8; 100]);
+    drop(snapshot);
+    db.run_background_step();
+    let after = db.statistics();
+    assert_eq!((after.hidden_tables, after.compactions), (tables - 2, before.compactions), "{after:?}");
+    assert!(after.live_bytes < before.live_bytes / 2, "{after:?}");
+    settle();
+    let left: Vec<_> = [0, 199].iter().flat_map(|group| (0..MEMBERS).map(|i| member(*group, i))).collect();
+    assert_eq!(contents_of(&db, IterOptions::default()), left);
+}
+
 /// The range deletion is cut where tables begin, so each table ends at the key at which the next one begins.
 #[test]
 fn what_only_a_snapshot_needed_is_freed_in_every_table() {

@@ -54,7 +54,7 @@ fn planted_bugs_are_found() {
     };
     let of_engine = |bug, find| show(expect(bug, || plant(Some(bug)), || plant(None), find));
     let in_memory = Bug::OF_ORDER.into_iter().chain(Bug::OF_EXPIRY).chain(Bug::OF_MERGES);
-    in_memory.chain(Bug::OF_SPACE).chain(OF_COPIES).for_each(|bug| of_engine(bug, by_run));
+    in_memory.chain(Bug::OF_SPACE).chain(Bug::OF_DELETIONS).chain(OF_COPIES).for_each(|bug| of_engine(bug, by_run));
     Bug::OF_CHECKPOINTS.into_iter().for_each(|bug| of_engine(bug, by_run));
     Bug::OF_STORAGE.into_iter().for_each(|bug| of_engine(bug, by_run_and_images));
     for bug in OF_STORAGE {

@@ -31,6 +31,7 @@ impl Statistics {
         self.offloaded_copies += get(&counters.offloaded_copies);
         self.offloaded_flushes += get(&counters.offloaded_flushes);
         self.refused_compactions += get(&counters.refused_compactions);
+        self.hidden_tables += get(&counters.hidden_tables);
         self.compaction_entries += get(&counters.compaction_entries);
         self.compaction_bytes_read += get(&counters.compaction_bytes_read);
         self.compaction_bytes_written += get(&counters.compaction_bytes_written);

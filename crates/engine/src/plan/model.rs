@@ -301,6 +301,7 @@ impl Tree {
         assert!(!pick.inputs.iter().any(goes_up), "newer tables may lie above it: {pick:?}");
         let mut edit = VersionEdit { removed_tables: pick.replaced().collect(), ..VersionEdit::default() };
         match &pick.work {
+            Work::Drop => {}
             Work::Move => {
                 let moved = pick.inputs.iter().map(|(_, table)| (pick.output_level, table.as_ref().clone()));
                 edit.added_tables = moved.collect();

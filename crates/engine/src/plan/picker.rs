@@ -117,10 +117,18 @@ pub(crate) struct Part {
 }
 
 impl Pick {
+    /// These tables go as they are: nobody sees anything of them.
+    pub(crate) fn drop_all(inputs: Vec<(u8, Arc<TableMetadata>)>) -> Self {
+        let output_level = inputs.iter().map(|(level, _)| *level).max().unwrap_or(0);
+        let (work, part) = (Work::Drop, Part::default());
+        Self { inputs, output_level, tier: Tier::Memory, work, leaves_small: false, part }
+    }
+
     /// The tables that were chosen, without those that they overlap in the output level.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = TableId> + '_ {
         let first = self.inputs.first().map(|(level, _)| *level);
-        self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
+        let is_chosen = move |level: u8| self.work == Work::Drop || Some(level) == first;
+        self.inputs.iter().filter(move |(level, _)| is_chosen(*level)).map(|(_, table)| table.id)
     }
 
     /// The inputs that the compaction replaces. A table that goes down in parts stays until the last part. Until then,
@@ -183,7 +191,7 @@ impl Pick {
         let moves_small = match self.work {
             Work::Merge { clustering: Clustering::None, is_bottommost, .. } => goes_down && !is_bottommost,
             Work::Merge { .. } => true,
-            Work::Move => false,
+            Work::Move | Work::Drop => false,
         };
         let moves_small = moves_small && !self.leaves_small;
         // With `Unclustered` nothing moves but what is collected.
@@ -195,6 +203,8 @@ impl Pick {
 /// How a compaction is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
+    /// Range deletions hide all that the tables hold: they go, and nothing comes instead.
+    Drop,
     /// The tables move to another level as they are.
     Move,
     /// The tables are merged, and nothing of theirs is left in the segments to be vacated.
@@ -205,6 +215,7 @@ impl Work {
     /// For logs.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
+            Self::Drop => "drop",
             Self::Move => "move",
             Self::Merge { clustering: Clustering::None, .. } => "merge indexes",
             Self::Merge { clustering: Clustering::Gather(_), .. } => "gather records",

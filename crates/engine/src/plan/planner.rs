@@ -26,8 +26,9 @@ use crate::terms::statistics::StallCause;
 use crate::terms::{Error, Options};
 use forebay_base::{ErrorKind, KeyOrder, SequenceNumber};
 use forebay_memtable::MAX_CAPACITY_BYTES;
-use forebay_table::{TableId, Version};
+use forebay_table::{TableId, TableMetadata, Version};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often background work is tried again before it has failed for good.
@@ -47,6 +48,8 @@ const PATIENCE_NANOS: u64 = 500_000_000;
 /// The same while databases are to give memory back to others: by default the node's lease, after which a database that
 /// has not done so cannot.
 const PATIENCE_WHEN_CALLED_NANOS: u64 = 10_000_000_000;
+/// Tables that go in one step because they are hidden: the step's edit names each of them.
+const MOST_DROPPED: usize = 256;
 /// Compactions that are tried before it is clear that none fits.
 const MOST_ASKED: usize = 16;
 
@@ -58,6 +61,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) version: &'a Version,
     /// How often scans crossed a table.
     pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
+    /// The tables, with their levels, of which nobody sees anything: range deletions hide them.
+    pub(crate) hidden: &'a dyn Fn() -> Vec<(u8, Arc<TableMetadata>)>,
     /// Bytes of each sealed memtable, newest first.
     pub(crate) sealed: &'a [u64],
     /// Bytes of the sealed memtables that the log in memory has: flushes do not write them again.
@@ -281,7 +286,18 @@ impl Planner {
     pub(crate) fn is_quiet(&self, scene: &Scene<'_>) -> bool {
         let is_idle = scene.sealed.is_empty() && !self.flushing && self.compactions == 0 && self.manual.is_none();
         let picker = self.picker(scene, &self.busy);
-        is_idle && pick(&picker, &mut self.cursors.clone()).is_none() && !self.rest.is_due(&picker)
+        is_idle
+            && self.hidden(scene).is_none()
+            && pick(&picker, &mut self.cursors.clone()).is_none()
+            && !self.rest.is_due(&picker)
+    }
+
+    /// The hidden tables that nothing works on.
+    fn hidden(&self, scene: &Scene<'_>) -> Option<Pick> {
+        let mut tables = (scene.hidden)();
+        tables.retain(|(_, table)| !self.busy.contains(&table.id) && !self.failed.contains(&table.id));
+        tables.truncate(MOST_DROPPED);
+        (!tables.is_empty()).then(|| Pick::drop_all(tables))
     }
 
     fn picker<'a>(&self, scene: &Scene<'a>, busy: &'a BTreeSet<TableId>) -> Picker<'a> {
@@ -555,6 +571,12 @@ impl Planner {
         self.look(scene, ledger);
         if !self.rest.look(scene.options, scene.now, scene.written) {
             self.pauses_settling();
+        }
+        // It takes no memory, moves nothing, and makes the compactions after it smaller.
+        if let Some(pick) = self.hidden(scene)
+            && let Some(reservation) = ledger.begin(scene.holder, 0, false)
+        {
+            return Some(self.begun(Compaction { pick, reservation, step_of: None }));
         }
         let mut denied = None;
         for _ in 0..MOST_ASKED {

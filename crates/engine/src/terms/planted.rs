@@ -52,6 +52,8 @@ pub enum Bug {
     ReuseKeyspaces,
     /// A compaction drops what has expired, although a snapshot's time is earlier.
     ExpireUnderSnapshots,
+    /// A table that a range deletion hides goes although a snapshot's number is smaller.
+    HideFromSnapshots,
     /// A lookup that is delegated passes over the sealed memtables.
     DelegatePastMemtables,
     /// The address of a record that was learnt counts whatever was flushed since.
@@ -111,6 +113,8 @@ impl Bug {
     pub const OF_SPACE: [Self; 1] = [Self::LeakCredits];
     /// The bugs that show when keys expire.
     pub const OF_EXPIRY: [Self; 2] = [Self::TimeGoesBack, Self::ExpireUnderSnapshots];
+    /// The bugs that show when ranges are deleted.
+    pub const OF_DELETIONS: [Self; 1] = [Self::HideFromSnapshots];
     /// The bugs of checkpoints in storage.
     pub const OF_CHECKPOINTS: [Self; 1] = [Self::DeleteUnderCheckpoints];
     /// The bugs of merges.

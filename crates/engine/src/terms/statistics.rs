@@ -45,6 +45,8 @@ pub struct Statistics {
     pub offloaded_flushes: u64,
     /// How often the memory node, or the scheduler, refused a compaction.
     pub refused_compactions: u64,
+    /// Tables that went without a compaction, because a newer range deletion hid all that they held.
+    pub hidden_tables: u64,
     /// Index entries that compactions read.
     pub compaction_entries: u64,
     /// Bytes of indexes and records that compactions read, at either node.
@@ -248,6 +250,7 @@ pub(crate) struct Counters {
     pub(crate) offloaded_copies: AtomicU64,
     pub(crate) offloaded_flushes: AtomicU64,
     pub(crate) refused_compactions: AtomicU64,
+    pub(crate) hidden_tables: AtomicU64,
     pub(crate) compaction_entries: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,
     pub(crate) compaction_bytes_written: AtomicU64,

@@ -8,6 +8,7 @@
 pub(crate) mod buffer;
 pub(crate) mod cut;
 pub(crate) mod fences;
+pub(crate) mod hidden;
 pub(crate) mod learnt;
 pub(crate) mod range_deletions;
 pub(crate) mod shared;

@@ -4,14 +4,16 @@
 //! segments, by number. Dropping the last version that names a segment frees it.
 
 use crate::remote::segment::Segment;
+use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics::LevelStatistics;
 use crate::terms::{Error, Options, Result};
 use crate::tree::fences::{Fences, Tables};
+use crate::tree::hidden::{HiddenTable, hidden};
 use crate::tree::table::Table;
-use forebay_base::{KeyOrder, SegmentId};
+use forebay_base::{KeyOrder, SegmentId, SequenceNumber};
 use forebay_env::HashMap;
 use forebay_table::{ShardIdentity, TableId, Version, VersionEdit};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// See the module.
 #[derive(Debug)]
@@ -25,6 +27,7 @@ pub(crate) struct LiveVersion {
     numbered: HashMap<TableId, Arc<Table>>,
     segments: HashMap<SegmentId, Arc<Segment>>,
     has_range_deletions: bool,
+    hidden: OnceLock<Vec<HiddenTable>>,
 }
 
 /// A version edit with the open tables and segments that it adds.
@@ -45,6 +48,7 @@ impl LiveVersion {
             numbered: HashMap::default(),
             segments: HashMap::default(),
             has_range_deletions: false,
+            hidden: OnceLock::new(),
         }
     }
 
@@ -101,7 +105,8 @@ impl LiveVersion {
         let order = version.identity().key_order;
         let fences = levels.iter().skip(1).map(|tables| fences_of(order, tables)).collect();
         let numbered = levels.iter().skip(1).flatten().map(|table| (table.id(), Arc::clone(table))).collect();
-        Ok(Self { version, levels, fences, numbered, segments, has_range_deletions })
+        let hidden = OnceLock::new();
+        Ok(Self { version, levels, fences, numbered, segments, has_range_deletions, hidden })
     }
 
     /// All segments.
@@ -126,6 +131,17 @@ impl LiveVersion {
     #[inline]
     pub(crate) fn has_range_deletions(&self) -> bool {
         self.has_range_deletions
+    }
+
+    /// The tables that range deletions hide as a whole, from everybody who reads, also at the `pinned` numbers, which
+    /// ascend.
+    pub(crate) fn hidden(&self, pinned: &[SequenceNumber]) -> Vec<&HiddenTable> {
+        let find = || {
+            let deletions = self.levels.iter().flatten().flat_map(|table| table.cached().range_deletions());
+            hidden(&self.version, deletions)
+        };
+        let all = if self.has_range_deletions { self.hidden.get_or_init(find).as_slice() } else { &[] };
+        all.iter().filter(|hidden| planted(Bug::HideFromSnapshots) || !hidden.is_seen(pinned)).collect()
     }
 
     /// The table of a level above 0 that may hold `user_key`.

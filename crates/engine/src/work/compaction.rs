@@ -49,6 +49,7 @@ impl Shard {
         let from = pick.inputs.first().map(|(level, _)| *level);
         tracing::debug!(from, into, tables, work = pick.work.name(), "compacting");
         let mut change = match &pick.work {
+            Work::Drop => Change::default(),
             Work::Move => self.moved(pick),
             Work::Merge { is_bottommost, clustering, vacated } => {
                 let inputs = input_segments(&version, pick);
@@ -69,6 +70,9 @@ impl Shard {
         change.edit.removed_tables.extend(pick.replaced());
         let taken = change.segments.iter().map(|segment| segment.allocated_bytes()).sum();
         self.commit(change, &[])?;
+        if pick.work == Work::Drop {
+            statistics::add(&self.tree.counters.hidden_tables, tables as u64);
+        }
         Ok(taken)
     }
 

@@ -672,6 +672,10 @@ impl Shard {
             options: &self.tree.options,
             version: &view.version.version,
             crossings: &|table| view.version.crossings(table),
+            hidden: &|| {
+                let hidden = view.version.hidden(&self.tree.pinned_numbers());
+                hidden.into_iter().map(|of| (of.level, Arc::clone(&of.table))).collect()
+            },
             sealed: &sealed,
             logged: self.logged_bytes(view),
             active: active.end().map_or(active.options().capacity_bytes as u64, |_| active.reserved_bytes()),

@@ -392,7 +392,7 @@ fn short_segments_of_a_table_are_joined_where_room_is_short() {
         let found = Picker::new(&version, &options(), &BTreeSet::new(), &|_| 0, room).pick(&mut Cursors::default());
         found.map(|pick| match pick.work {
             Work::Merge { vacated, .. } => vacated.len(),
-            Work::Move => panic!("{pick:?}"),
+            Work::Move | Work::Drop => panic!("{pick:?}"),
         })
     };
     assert_eq!(joined(&[40, 600, 3000], 0), Some(3));
@@ -551,7 +551,7 @@ fn nothing_is_rewritten_for_its_order_without_room() {
         let version = version(&tables, 1000);
         match Picker::new(&version, &options, &BTreeSet::new(), &|_| 0, room).build(0, version.level(0).to_vec()).work {
             Work::Merge { clustering, .. } => clustering,
-            Work::Move => panic!("it overlaps"),
+            Work::Move | Work::Drop => panic!("it overlaps"),
         }
     };
     assert_eq!(clustering(CompactionStyle::Clustered, 1), GATHER);
@@ -716,7 +716,7 @@ fn stored(version: &Version, tables: &[u64]) -> Version {
 fn vacated(pick: &Pick) -> Vec<u64> {
     match &pick.work {
         Work::Merge { vacated, .. } => vacated.iter().map(|id| id.0).collect(),
-        Work::Move => panic!("the tables are moved"),
+        Work::Move | Work::Drop => panic!("the tables are moved"),
     }
 }
 

@@ -19,6 +19,8 @@ struct Play {
     logged: u64,
     written: u64,
     unrecorded: u64,
+    /// The tables that range deletions hide.
+    hidden: Vec<u64>,
     now: u64,
 }
 
@@ -53,6 +55,7 @@ impl Play {
             logged: 0,
             written: 0,
             unrecorded: 0,
+            hidden: Vec::new(),
             now: 0,
         };
         play.tables(tables);
@@ -88,6 +91,9 @@ impl Play {
     }
 
     fn with<R>(&mut self, decide: impl FnOnce(&mut Planner, &Scene<'_>, &mut Ledger) -> R) -> R {
+        let is_hidden = |(_, table): &(u8, Arc<TableMetadata>)| self.hidden.contains(&table.id.0);
+        let levels = || (0..).zip(self.version.levels());
+        let tables = || levels().flat_map(|(level, tables)| tables.iter().map(move |table| (level, Arc::clone(table))));
         let scene = Scene {
             holder: self.holder,
             logged: self.logged,
@@ -98,6 +104,7 @@ impl Play {
             options: &self.options,
             version: &self.version,
             crossings: &|_| 0,
+            hidden: &|| tables().filter(is_hidden).collect(),
             sealed: &self.sealed,
             now: self.now,
         };
@@ -142,6 +149,26 @@ fn ids(compaction: &Compaction) -> Vec<u64> {
 
 fn error(kind: ErrorKind) -> Error {
     Error::new(kind, "as told")
+}
+
+#[test]
+fn hidden_tables_go_first_without_memory_and_a_busy_or_failed_one_waits() {
+    let mut play =
+        Play::new(&[(0, 9, "a", "z"), (1, 5, "a", "f"), (1, 6, "g", "m"), (2, 2, "a", "d"), (2, 3, "m", "z")]);
+    assert!(play.is_quiet());
+    play.hidden = vec![2, 3, 6];
+    assert!(!play.is_quiet());
+    let all = play.compact().unwrap();
+    assert_eq!((ids(&all), &all.pick.work, all.reservation.bytes), (vec![6, 2, 3], &Work::Drop, 0));
+    assert!(play.compact().is_none(), "it is under way");
+    play.compacted(all, Some(ErrorKind::Full));
+    assert!(play.compact().is_none(), "it failed");
+    play.planner.committed(false);
+    let again = play.compact().unwrap();
+    assert_eq!(ids(&again), [6, 2, 3]);
+    play.tables(&[(0, 9, "a", "z"), (1, 5, "a", "f")]);
+    play.compacted(again, None);
+    assert!(play.compact().is_none() && play.is_quiet());
 }
 
 #[test]

@@ -194,6 +194,7 @@ impl Run {
             options: &self.tree.options,
             version: &self.tree.version,
             crossings: &|_| 0,
+            hidden: &Vec::new,
             sealed: &[],
             logged: 0,
             active: 0,
