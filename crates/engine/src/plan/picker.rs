@@ -127,8 +127,7 @@ impl Pick {
     /// The tables that were chosen, without those that they overlap in the output level.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = TableId> + '_ {
         let first = self.inputs.first().map(|(level, _)| *level);
-        let is_chosen = move |level: u8| self.work == Work::Drop || Some(level) == first;
-        self.inputs.iter().filter(move |(level, _)| is_chosen(*level)).map(|(_, table)| table.id)
+        self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
     }
 
     /// The inputs that the compaction replaces. A table that goes down in parts stays until the last part. Until then,

@@ -17,7 +17,7 @@ use crate::plan::age::Age;
 use crate::plan::lag::is_too_long;
 use crate::plan::ledger::{Holder, Ledger, Reservation, Returns};
 use crate::plan::manual::{self, ManualCompaction, Step};
-use crate::plan::picker::{Cursors, Pick, Picker};
+use crate::plan::picker::{Cursors, Pick, Picker, Work};
 use crate::plan::room::Room;
 use crate::plan::settling::{Rest, may_settle};
 use crate::plan::tiers::{Tier, is_in_memory};
@@ -198,6 +198,8 @@ pub(crate) struct Planner {
     denied: BTreeSet<TableId>,
     /// Tables whose compaction found less memory than the ledger held, until background work succeeds.
     failed: BTreeSet<TableId>,
+    /// There was no memory to record that hidden tables go, until background work succeeds. They can still be merged.
+    cannot_drop: bool,
     /// The most bytes that a picked compaction may take: half of what the last one found no memory for although the
     /// ledger held it, and twice as many after each success. Free memory may be in pieces that are too short. This
     /// bound holds until nothing is due that takes so little: collecting many segments together may give back memory,
@@ -292,10 +294,14 @@ impl Planner {
             && !self.rest.is_due(&picker)
     }
 
-    /// The hidden tables that nothing works on.
+    /// The hidden tables that nothing works on. Those whose compaction found too little memory are among them: they go
+    /// without any.
     fn hidden(&self, scene: &Scene<'_>) -> Option<Pick> {
+        if self.cannot_drop {
+            return None;
+        }
         let mut tables = (scene.hidden)();
-        tables.retain(|(_, table)| !self.busy.contains(&table.id) && !self.failed.contains(&table.id));
+        tables.retain(|(_, table)| !self.busy.contains(&table.id));
         tables.truncate(MOST_DROPPED);
         (!tables.is_empty()).then(|| Pick::drop_all(tables))
     }
@@ -324,6 +330,7 @@ impl Planner {
         // While others run, what comes back may be what a failed compaction had taken.
         if returns.memory != self.returns.memory && !ledger.is_at_work(scene.holder) {
             self.failed.clear();
+            self.cannot_drop = false;
         }
         self.returns = returns;
         if ledger.is_at_work(scene.holder) || was_none && !self.room.is_none() {
@@ -393,7 +400,9 @@ impl Planner {
                 self.found_bytes = Some(half);
             }
             Some(error) => {
-                if error.is_of_full_memory() {
+                if error.is_of_full_memory() && pick.work == Work::Drop {
+                    self.cannot_drop = true;
+                } else if error.is_of_full_memory() {
                     self.failed.extend(pick.chosen());
                 }
                 self.take_again(order, step_of.as_deref());
@@ -413,6 +422,7 @@ impl Planner {
         self.stuck_since = None;
         self.found_none = false;
         self.failed.clear();
+        self.cannot_drop = false;
         self.denied.clear();
         self.retries = 0;
         if by_flush {

@@ -172,6 +172,26 @@ fn hidden_tables_go_first_without_memory_and_a_busy_or_failed_one_waits() {
 }
 
 #[test]
+fn hidden_tables_go_although_their_merge_found_no_memory_and_are_merged_if_they_cannot_go() {
+    let tables = [(0, 8, "a", "m"), (0, 9, "a", "m")];
+    let mut play = Play::new(&tables);
+    let merge = play.compact().unwrap();
+    assert_eq!(ids(&merge), [9, 8]);
+    play.compacted(merge, Some(ErrorKind::Full));
+    assert!(play.compact().is_none(), "it failed");
+    // A snapshot is dropped: that returns no memory.
+    play.hidden = vec![8];
+    let first = play.compact().unwrap();
+    assert_eq!((ids(&first), &first.pick.work), (vec![8], &Work::Drop));
+    let mut play = Play::new(&tables);
+    play.hidden = vec![8];
+    let first = play.compact().unwrap();
+    assert_eq!((ids(&first), &first.pick.work), (vec![8], &Work::Drop));
+    play.compacted(first, Some(ErrorKind::Full));
+    assert_eq!(ids(&play.compact().unwrap()), [9, 8]);
+}
+
+#[test]
 fn what_storage_lacks_holds_up_flushes_once_the_log_has_too_much() {
     let mut play = Play::new(&[]);
     play.options.storage_lag_memtables = 2;
