@@ -8,13 +8,12 @@
 //!              before it
 //! ```
 //!
-//! Everything that is older than the deletion lies below it, so the deletion stays at least until the tables are gone. It
-//! also hides what the range deletions of those tables hid.
+//! Everything that is older than the deletion lies below it, so the deletion stays at least until the tables are gone.
+//! It also hides what those tables hid (`docs/decisions/0092`).
 
 use forebay_base::{KeyOrder, SequenceNumber, Tag};
-use forebay_table::{OwnedKey, RangeTombstone, TableId, TableMetadata, Version};
+use forebay_table::{OwnedKey, RangeTombstone, TableMetadata, Version};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A table and the range deletion that hides it.
@@ -38,28 +37,77 @@ impl HiddenTable {
 /// The tables of a version that these range deletions, which are all of the version's, hide as a whole.
 pub(crate) fn hidden<'a>(version: &Version, deletions: impl Iterator<Item = &'a RangeTombstone>) -> Vec<HiddenTable> {
     let order = version.identity().key_order;
-    let mut found = BTreeMap::<TableId, HiddenTable>::new();
-    for deletion in joined(order, deletions) {
+    let deletions = joined(order, deletions);
+    let levels = (0..).zip(version.levels());
+    levels.flat_map(|(level, tables)| hidden_in_level(order, level, tables, &deletions)).collect()
+}
+
+/// The tables of a level that these range deletions hide as a whole. The deletions come in the order of their numbers.
+/// So the first that hides a table has the smallest number, and later ones pass over the table: many deletions, each
+/// over nearly everything, cost little more than one.
+fn hidden_in_level(
+    order: KeyOrder,
+    level: u8,
+    tables: &[Arc<TableMetadata>],
+    deletions: &[Joined<'_>],
+) -> Vec<HiddenTable> {
+    let (mut found, mut left) = (Vec::new(), Left::all(tables.len()));
+    for deletion in deletions {
         let number = deletion.tag.sequence();
-        for (level, tables) in (0..).zip(version.levels()) {
-            // The tables of level 0 are in order of time.
-            let begins_before =
-                |table: &Arc<TableMetadata>| order.compare(&table.properties.smallest.user_key, deletion.start).is_lt();
-            let first = if level == 0 { 0 } else { tables.partition_point(begins_before) };
-            let covered = |table: &&Arc<TableMetadata>| {
-                !begins_before(table) && ends_within(order, &table.properties.largest, deletion.end)
-            };
-            let within = tables.iter().skip(first);
-            // In the other levels, those behind a table that is not covered are not covered either.
-            let within = within.take_while(|table| level == 0 || covered(table)).filter(covered);
-            for table in within.filter(|table| table.properties.largest_sequence < number) {
-                let hidden = || HiddenTable { level, table: Arc::clone(table), by: number };
-                let hidden = found.entry(table.id).or_insert_with(hidden);
-                hidden.by = hidden.by.min(number);
+        let begins_before =
+            |table: &Arc<TableMetadata>| order.compare(&table.properties.smallest.user_key, deletion.start).is_lt();
+        let first = match level {
+            // Newest first.
+            0 => tables.partition_point(|table| table.properties.largest_sequence >= number),
+            _ => tables.partition_point(begins_before),
+        };
+        let mut at = left.first_from(first);
+        while let Some(table) = tables.get(at) {
+            let is_covered = !begins_before(table) && ends_within(order, &table.properties.largest, deletion.end);
+            if level > 0 && !is_covered {
+                // Those behind it are not covered either.
+                break;
             }
+            if is_covered && table.properties.largest_sequence < number {
+                found.push(HiddenTable { level, table: Arc::clone(table), by: number });
+                left.remove(at);
+            }
+            at = left.first_from(at + 1);
         }
     }
-    found.into_values().collect()
+    found
+}
+
+/// The places of a list that are left, and the end of the list. A place that is left has its own number, and any other
+/// one that of a later place, with nothing in between that is left.
+#[derive(Debug)]
+struct Left(Vec<usize>);
+
+impl Left {
+    fn all(count: usize) -> Self {
+        Self((0..=count).collect())
+    }
+
+    fn remove(&mut self, at: usize) {
+        if let Some(next) = self.0.get_mut(at) {
+            *next = at + 1;
+        }
+    }
+
+    /// The first place that is left, from `at` on.
+    fn first_from(&mut self, at: usize) -> usize {
+        let mut first = at;
+        while let Some(next) = self.0.get(first).copied().filter(|next| *next != first) {
+            first = next;
+        }
+        // The next search takes one step.
+        let mut passed = at;
+        while passed < first {
+            let Some(next) = self.0.get_mut(passed) else { break };
+            passed = std::mem::replace(next, first);
+        }
+        first
+    }
 }
 
 /// A range deletion that may be in several pieces.
@@ -101,11 +149,110 @@ fn ends_within(order: KeyOrder, largest: &OwnedKey, end: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_base::Kind;
+    use forebay_base::{Kind, SegmentId};
+    use forebay_env::Random;
+    use forebay_table::{Creation, ImageAddress, TableId, TableProperties};
 
     fn deletion(start: &str, end: &str, number: u64) -> RangeTombstone {
         let tag = Tag::new(SequenceNumber(number), Kind::RangeDelete, false);
         RangeTombstone { start: start.into(), end: end.into(), tag }
+    }
+
+    /// A table with entries from one of these keys to the other, and of these numbers.
+    fn table(id: u64, [smallest, largest]: [&str; 2], [oldest, newest]: [u64; 2]) -> Arc<TableMetadata> {
+        let bound = |key: &str, number| {
+            let tag = Tag::new(SequenceNumber(number), Kind::Put, false);
+            OwnedKey { user_key: key.into(), tag }
+        };
+        let properties = TableProperties {
+            key_order: KeyOrder::Bytewise,
+            creation: Creation::default(),
+            smallest: bound(smallest, newest),
+            largest: bound(largest, oldest),
+            smallest_sequence: SequenceNumber(oldest),
+            largest_sequence: SequenceNumber(newest),
+            deletions: 0,
+            puts: 2,
+            range_deletions: 0,
+            merges: 0,
+            key_bytes: 2,
+            value_bytes: 0,
+            record_bytes: 48,
+            oldest_expiry_ms: None,
+            shadowed: 0,
+            segments: Vec::new(),
+        };
+        let image = ImageAddress { segment: SegmentId(id), length: 100, tail_offset: 10 };
+        Arc::new(TableMetadata { id: TableId(id), image, properties: properties.into() })
+    }
+
+    /// The tables that are hidden, each with the number of the deletion.
+    fn found(level: u8, tables: &[Arc<TableMetadata>], deletions: &[Joined<'_>]) -> Vec<(u64, u64)> {
+        let found = hidden_in_level(KeyOrder::Bytewise, level, tables, deletions);
+        let mut found: Vec<_> = found.iter().map(|of| (of.table.id.0, of.by.0)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn a_table_is_hidden_by_the_oldest_deletion_that_is_newer_and_covers_it() {
+        let tables = [
+            table(1, ["a", "c"], [3, 7]),
+            table(2, ["d", "e"], [12, 40]),
+            table(3, ["f", "g"], [5, 89]),
+            table(4, ["h", "i"], [60, 95]),
+            table(5, ["q", "r"], [8, 20]),
+        ];
+        let deletions = [("b", "k", 50), ("b", "p", 90), ("b", "r", 92), ("a", "z", 95)];
+        let deletions = deletions.map(|(start, end, number)| deletion(start, end, number));
+        let deletions = joined(KeyOrder::Bytewise, deletions.iter());
+        assert_eq!(found(1, &tables, &deletions), [(1, 95), (2, 50), (3, 90), (5, 95)]);
+    }
+
+    #[test]
+    fn a_reader_sees_a_table_from_its_oldest_number_to_that_of_the_deletion() {
+        let hidden = HiddenTable { level: 1, table: table(1, ["a", "b"], [5, 9]), by: SequenceNumber(20) };
+        let is_seen = |numbers: &[u64]| {
+            let numbers: Vec<_> = numbers.iter().map(|&number| SequenceNumber(number)).collect();
+            hidden.is_seen(&numbers)
+        };
+        assert!(!is_seen(&[]) && !is_seen(&[1, 4]) && !is_seen(&[4, 20, 30]));
+        assert!(is_seen(&[5]) && is_seen(&[4, 7, 30]) && is_seen(&[1, 19]));
+    }
+
+    #[test]
+    fn tables_that_are_passed_over_change_nothing() {
+        let key = |number: u64| format!("{number:03}");
+        for seed in 0..300 {
+            let mut random = Random::seeded(seed);
+            let level = random.below(2) as u8;
+            let tables = (0..random.below(20)).map(|id| {
+                // In level 0 tables overlap, and the newest comes first.
+                let first = if level == 0 { random.below(40) } else { 2 * id };
+                let last = first + random.below(if level == 0 { 10 } else { 2 });
+                let newest = if level == 0 { 60 - 3 * id } else { 1 + random.below(60) };
+                table(id, [&key(first), &key(last)], [newest, newest])
+            });
+            let tables: Vec<_> = tables.collect();
+            let deletions = (1..=random.below(12)).map(|number| {
+                let start = random.below(40);
+                deletion(&key(start), &key(start + 1 + random.below(30)), 5 * number)
+            });
+            let deletions: Vec<_> = deletions.collect();
+            let deletions = joined(KeyOrder::Bytewise, deletions.iter());
+            let hides = |of: &Joined<'_>, table: &TableMetadata| {
+                let properties = &table.properties;
+                of.start <= &properties.smallest.user_key[..]
+                    && ends_within(KeyOrder::Bytewise, &properties.largest, of.end)
+                    && properties.largest_sequence < of.tag.sequence()
+            };
+            let by = |table: &TableMetadata| {
+                let numbers = deletions.iter().filter(|of| hides(of, table)).map(|of| of.tag.sequence().0);
+                numbers.min()
+            };
+            let expected: Vec<_> = tables.iter().filter_map(|table| Some((table.id.0, by(table)?))).collect();
+            assert_eq!(found(level, &tables, &deletions), expected, "seed {seed}");
+        }
     }
 
     #[test]

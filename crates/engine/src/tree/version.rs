@@ -13,7 +13,7 @@ use crate::tree::table::Table;
 use forebay_base::{KeyOrder, SegmentId, SequenceNumber};
 use forebay_env::HashMap;
 use forebay_table::{ShardIdentity, TableId, Version, VersionEdit};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
@@ -27,7 +27,9 @@ pub(crate) struct LiveVersion {
     numbered: HashMap<TableId, Arc<Table>>,
     segments: HashMap<SegmentId, Arc<Segment>>,
     has_range_deletions: bool,
-    hidden: OnceLock<Vec<HiddenTable>>,
+    /// The tables that range deletions hide as a whole from readers of the present. They are found when the version is
+    /// made: whoever asks holds locks that others wait for.
+    hidden: Vec<HiddenTable>,
 }
 
 /// A version edit with the open tables and segments that it adds.
@@ -48,7 +50,7 @@ impl LiveVersion {
             numbered: HashMap::default(),
             segments: HashMap::default(),
             has_range_deletions: false,
-            hidden: OnceLock::new(),
+            hidden: Vec::new(),
         }
     }
 
@@ -105,7 +107,8 @@ impl LiveVersion {
         let order = version.identity().key_order;
         let fences = levels.iter().skip(1).map(|tables| fences_of(order, tables)).collect();
         let numbered = levels.iter().skip(1).flatten().map(|table| (table.id(), Arc::clone(table))).collect();
-        let hidden = OnceLock::new();
+        let deletions = || levels.iter().flatten().flat_map(|table| table.cached().range_deletions());
+        let hidden = if has_range_deletions { hidden(&version, deletions()) } else { Vec::new() };
         Ok(Self { version, levels, fences, numbered, segments, has_range_deletions, hidden })
     }
 
@@ -135,13 +138,12 @@ impl LiveVersion {
 
     /// The tables that range deletions hide as a whole, from everybody who reads, also at the `pinned` numbers, which
     /// ascend.
-    pub(crate) fn hidden(&self, pinned: &[SequenceNumber]) -> Vec<&HiddenTable> {
-        let find = || {
-            let deletions = self.levels.iter().flatten().flat_map(|table| table.cached().range_deletions());
-            hidden(&self.version, deletions)
-        };
-        let all = if self.has_range_deletions { self.hidden.get_or_init(find).as_slice() } else { &[] };
-        all.iter().filter(|hidden| planted(Bug::HideFromSnapshots) || !hidden.is_seen(pinned)).collect()
+    pub(crate) fn hidden(&self, pinned: impl FnOnce() -> Vec<SequenceNumber>) -> Vec<&HiddenTable> {
+        if self.hidden.is_empty() {
+            return Vec::new();
+        }
+        let pinned = pinned();
+        self.hidden.iter().filter(|hidden| planted(Bug::HideFromSnapshots) || !hidden.is_seen(&pinned)).collect()
     }
 
     /// The table of a level above 0 that may hold `user_key`.

@@ -673,7 +673,7 @@ impl Shard {
             version: &view.version.version,
             crossings: &|table| view.version.crossings(table),
             hidden: &|| {
-                let hidden = view.version.hidden(&self.tree.pinned_numbers());
+                let hidden = view.version.hidden(|| self.tree.pinned_numbers());
                 hidden.into_iter().map(|of| (of.level, Arc::clone(&of.table))).collect()
             },
             sealed: &sealed,
