@@ -130,6 +130,11 @@ impl Pick {
         self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
     }
 
+    /// Whether it merges tables of level 0: writers are paced by how long that takes.
+    pub(crate) fn merges_level0(&self) -> bool {
+        self.work != Work::Drop && self.inputs.iter().any(|(level, _)| *level == 0)
+    }
+
     /// The inputs that the compaction replaces. A table that goes down in parts stays until the last part. Until then,
     /// what has gone down exists twice, under the same numbers, and readers see it once.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (u8, TableId)> + '_ {

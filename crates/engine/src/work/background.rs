@@ -311,7 +311,7 @@ impl Shard {
                 let start = self.tree.options.clock.now();
                 let compacted = self.caught(|| self.compact(version, &compaction.pick, &mut compaction.reservation));
                 taken = compacted.as_ref().copied().unwrap_or(0);
-                if compacted.is_ok() && compaction.pick.inputs.iter().any(|(level, _)| *level == 0) {
+                if compacted.is_ok() && compaction.pick.merges_level0() {
                     self.pace.compacted(self.tree.options.clock.now().saturating_sub(start));
                 }
                 (compacted.map(drop).map_err(|error| error.during("compacting")), Some(compaction))

@@ -73,6 +73,15 @@ fn changed(version: &Version, id: u64, change: impl FnOnce(&mut TableProperties)
 }
 
 #[test]
+fn what_drops_tables_of_level_0_tells_nothing_about_merging_them() {
+    let version = version(&[(0, 1, "a", "f", 10, true), (0, 2, "a", "f", 10, true)], 10);
+    let merge = pick(&version, &options(), &mut Cursors::default(), false).unwrap();
+    assert!(merge.merges_level0());
+    let dropped = Pick::drop_all(merge.inputs);
+    assert_eq!((dropped.merges_level0(), dropped.output_bytes(&options())), (false, 0));
+}
+
+#[test]
 fn range_deletions_go_down_until_nothing_lies_under_them() {
     let tables = [(1, 1, "a", "f", 10, true), (2, 2, "c", "d", 10, true), (3, 3, "a", "b", 10, true)];
     let found = |id| pick(&deleting(&version(&tables, 10), id), &options(), &mut Cursors::default(), false);
