@@ -5,6 +5,9 @@
 //! deletions go down too, once nothing else is due. Tables that a compaction works on are *busy*:
 //! another one may run beside it if it shares no table with it.
 //!
+//! Tables that a newer range deletion hides as a whole are not picked here: the planner drops them before it picks
+//! anything ([`Pick::drop_all`], `docs/decisions/0092`).
+//!
 //! # Where records go
 //!
 //! | compaction into | medium records ([`CompactionStyle::Clustered`]) |

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Memtables are flushed by one flush at a time, oldest first, so level 0 stays in order. Compactions that share no
-//! table run beside that and beside each other. A compaction begins when the ledger has memory for what it may write.
-//! If it has not, the next due compaction is tried. If none fits and no other one is under way, the first of them gets
-//! all the memory that there is: it may take less than its bound.
+//! table run beside that and beside each other. Tables of which nobody sees anything go first, without memory
+//! (`docs/decisions/0092`). A compaction begins when the ledger has memory for what it may write. If it has not, the
+//! next due compaction is tried. If none fits and no other one is under way, the first of them gets all the memory that
+//! there is: it may take less than its bound.
 
 use crate::plan::age::Age;
 use crate::plan::lag::is_too_long;
