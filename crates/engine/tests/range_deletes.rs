@@ -164,6 +164,29 @@ fn tables_under_a_range_deletion_go_without_being_read_once_nobody_sees_them() {
     assert_eq!(contents_of(&db, IterOptions::default()), left);
 }
 
+#[test]
+fn what_was_dropped_is_gone_for_the_next_process_and_what_is_hidden_in_part_stays_hidden() {
+    let cluster = Cluster::start(256 << 20);
+    let options = Options { name: Some("db".to_owned()), settle_after: None, background_threads: 0, ..small_options() };
+    let db = cluster.open(options.clone());
+    for group in 0..200 {
+        (0..MEMBERS).for_each(|i| db.put(&member(group, i), &[group as u8; 100]).unwrap());
+    }
+    db.compact_range(None, None).unwrap();
+    delete_groups(&db, 1, 199);
+    db.put(&member(7, 0), b"later").unwrap();
+    db.flush().unwrap();
+    db.run_background_step();
+    assert!(db.statistics().hidden_tables > 2, "{:?}", db.statistics());
+    db.close().unwrap();
+    let db = cluster.open(options);
+    let of_group = |group| (0..MEMBERS).map(move |i| member(group, i));
+    let left: Vec<_> = of_group(0).chain([member(7, 0)]).chain(of_group(199)).collect();
+    assert_eq!(contents_of(&db, IterOptions::default()), left);
+    db.compact_range(None, None).unwrap();
+    assert_eq!(contents_of(&db, IterOptions::default()), left);
+}
+
 /// The range deletion is cut where tables begin, so each table ends at the key at which the next one begins.
 #[test]
 fn what_only_a_snapshot_needed_is_freed_in_every_table() {
