@@ -41,6 +41,12 @@ impl Buffer {
         Ok(Arc::new(Self { memtable, block, range_deletions, is_reserve }))
     }
 
+    /// Whether each number of a complete memtable is that of a range deletion.
+    pub(crate) fn only_deletes_ranges(&self) -> bool {
+        let (base, last) = (self.memtable.base(), self.memtable.last_sequence());
+        last.is_some_and(|last| last.0 - base.0 == self.range_deletions.count() as u64)
+    }
+
     /// The records of a complete memtable in key order, range deletions included.
     ///
     /// # Errors

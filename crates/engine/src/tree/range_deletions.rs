@@ -170,12 +170,18 @@ impl MemtableDeletions {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        self.count() == 0
+    }
+
+    /// How many there are: one for each record of a range deletion.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Whether the memtable should end.
     pub(crate) fn is_full(&self) -> bool {
-        self.count.load(Ordering::Relaxed) >= MAX_IN_MEMTABLE
+        self.count() >= MAX_IN_MEMTABLE
     }
 
     /// The current range deletions.

@@ -4,6 +4,9 @@
 //! A run takes one copy of each record, made by the background thread, and no more remote memory than the blocks. It
 //! leaves out what is shadowed within the memtables; that much of the run's memory stays unused at its end. If memory
 //! is fragmented, the blocks go out as they are, in either order.
+//!
+//! Range deletions are in the table's image. So memtables that only delete ranges take memory for the image alone, and
+//! their flush fits into the last page of a full node.
 
 use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::Segment;
@@ -23,6 +26,8 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// Records of memtables in remote memory.
 pub(crate) enum FlushedRecords<'b> {
+    /// None: the memtables only delete ranges, and range deletions are in the table's image.
+    Nothing,
     Run(Run<'b>),
     Blocks(Vec<PlacedBlock>),
 }
@@ -46,7 +51,8 @@ pub(crate) struct Run<'b> {
 }
 
 impl Shard {
-    /// Finds memory for the records of memtables: for a run, in one piece, or for the blocks, which are written there.
+    /// Finds memory for the records of complete memtables: for a run, in one piece, or for the blocks, which are
+    /// written there.
     ///
     /// # Errors
     /// `Full`.
@@ -55,6 +61,9 @@ impl Shard {
         buffers: &[&'b Arc<Buffer>],
         pipeline: &mut Pipeline,
     ) -> Result<FlushedRecords<'b>> {
+        if buffers.iter().all(|buffer| buffer.only_deletes_ranges()) {
+            return Ok(FlushedRecords::Nothing);
+        }
         let run = match self.tree.options.flush_order {
             FlushOrder::AsWritten => None,
             FlushOrder::ByKey => self.place_run(buffers)?,
@@ -94,6 +103,7 @@ impl FlushedRecords<'_> {
     #[inline]
     pub(crate) fn locate(&self, block: usize, offset: u64) -> Result<LogicalAddress> {
         match self {
+            Self::Nothing => Err(no_block()),
             Self::Run(run) => Ok(LogicalAddress { segment: run.segment.id(), offset: run.length }),
             Self::Blocks(blocks) => Ok(blocks.get(block).ok_or_else(no_block)?.locate(offset)),
         }
@@ -107,7 +117,7 @@ impl FlushedRecords<'_> {
     pub(crate) fn add(&mut self, pipeline: &mut Pipeline, block: usize, offset: u64, length: u32) -> Result<()> {
         match self {
             Self::Run(run) => run.add(pipeline, block, offset, length),
-            Self::Blocks(_) => Ok(()),
+            Self::Nothing | Self::Blocks(_) => Ok(()),
         }
     }
 
@@ -118,6 +128,7 @@ impl FlushedRecords<'_> {
     pub(crate) fn finish(self, pipeline: &mut Pipeline) -> Result<Segments> {
         let mut segments = Segments { added: Vec::new(), named: Vec::new() };
         match self {
+            Self::Nothing => {}
             Self::Run(mut run) => {
                 run.send(pipeline)?;
                 segments.added.push(run.segment);

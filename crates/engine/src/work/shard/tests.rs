@@ -1,7 +1,9 @@
-//! Shards that are closed while others use them, numbers of batches that fail, and writers that meet a reserve.
+//! Shards that are closed while others use them, numbers of batches that fail, writers that meet a reserve, and flushes
+//! to a full node.
 
 use crate::Db;
-use crate::terms::{Durability, Error, Options, Syncing, WriteOptions};
+use crate::terms::options::FlushOrder;
+use crate::terms::{CompactionPlace, Durability, Error, Options, Syncing, WriteOptions};
 use crate::tree::version::Change;
 use crate::write::batch::WriteBatch;
 use crate::write::put::Fill;
@@ -9,10 +11,12 @@ use forebay_base::ErrorKind;
 use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_env::ManualClock;
 use forebay_fabric::inprocess;
-use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_client::{ClientOptions, MemoryClient, Purpose};
 use forebay_memory_node::MemoryNode;
 use forebay_memtable::Reserved;
+use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage, Storage, StorageOptions};
+use forebay_table::SegmentKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +144,43 @@ fn a_writer_that_leaves_a_reserve_memtable_holds_no_view() {
     }
     let found = [b"a", b"b", b"c"].map(|key| db.get(key).unwrap().is_some());
     assert_eq!(found, [false, true, true]);
+}
+
+/// Nothing else may free any memory.
+#[test]
+fn a_range_deletion_is_flushed_into_the_last_page() {
+    for flush_order in [FlushOrder::AsWritten, FlushOrder::ByKey] {
+        let (listener, connector) = inprocess::listen(1).unwrap();
+        let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(64 << 20)).unwrap();
+        let client = MemoryClient::connect(connector.connect().unwrap(), "owner", ClientOptions::default()).unwrap();
+        let options = Options {
+            write_buffer_bytes: 64 << 10,
+            background_threads: 0,
+            compaction_place: CompactionPlace::ComputeNode,
+            settle_after: None,
+            flush_order,
+            ..Options::default()
+        };
+        let db = Db::open(&[client], options).unwrap();
+        let [shard] = db.shards() else { panic!("one shard") };
+        db.put(b"a", &[7; 1000]).unwrap();
+        db.compact_range(None, None).unwrap();
+        let mut taken = Vec::new();
+        for bytes in [1 << 20, GRANULARITY_BYTES] {
+            let take = || {
+                let id = shard.tree.next_segment();
+                shard.tree.remote.allocate(id, SegmentKind::Run, bytes, Purpose::Collection)
+            };
+            taken.extend(std::iter::from_fn(|| take().ok()));
+        }
+        drop(taken.pop());
+        db.delete_range(b"", b"b").unwrap();
+        db.flush().unwrap();
+        while db.run_background_step() {}
+        let statistics = db.statistics();
+        assert_eq!((statistics.hidden_tables, statistics.live_bytes), (1, 0), "{flush_order:?}: {statistics:?}");
+        assert_eq!(db.get(b"a").unwrap(), None);
+    }
 }
 
 /// Otherwise a shard that is not written to any more would keep the log, which other shards make longer.
