@@ -98,7 +98,8 @@ impl AsyncStore {
         unblock(move || store.0.as_deref().map_or_else(|| Err(closed()), |store| body(store).map_err(Into::into))).await
     }
 
-    /// Returns a stream of what an iterator over the store gives. A thread of the pool reads ahead.
+    /// Returns a stream of what an iterator over the store gives. A thread of the pool reads up to 64 items ahead, however
+    /// long they are. To hold only a few very long values at a time, iterate within [`run`](Self::run).
     ///
     /// ```
     /// # fn main() -> Result<(), forebay::Error> {

@@ -17,7 +17,7 @@ use crate::line::Line;
 use crate::load::{Load, Policy};
 use crate::message::{Beat, Body, Letter, Message};
 use forebay_env::Nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The party at the other end: an owner or an executor, as the scheduler's transport numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +73,9 @@ pub struct Scheduler {
     /// must.
     ready: Vec<JobName>,
     jobs: BTreeMap<JobName, Tracked>,
+    /// Attempts that executors were told to stop, until their beats no longer name them. An executor names an attempt once
+    /// more before it gets the ABORT, and then says nothing about it.
+    stopped: BTreeSet<(Party, JobName, Attempt)>,
     out: Vec<(Party, Message)>,
 }
 
@@ -82,7 +85,7 @@ impl Scheduler {
     pub fn new(term: Term, policy: Policy) -> Self {
         let (members, near, jobs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (line, ready) = (Line::new(policy.most_ahead_bytes), Vec::new());
-        Self { term, policy, members, near, line, ready, jobs, out: Vec::new() }
+        Self { term, policy, members, near, line, ready, jobs, stopped: BTreeSet::new(), out: Vec::new() }
     }
 
     /// Returns the scheduler's term.
@@ -146,8 +149,7 @@ impl Scheduler {
     /// Takes an executor's beat.
     fn beat(&mut self, now: Nanos, from: Party, beat: &Beat) {
         let runs = |name: &JobName| beat.running.iter().any(|(running, _)| running == name);
-        // Nobody asked for such a job, and its end is not always told. An executor that is told to stop an attempt says
-        // no more about it, but has just named it in a beat.
+        // Nobody asked for such a job, and its end is not always told: letters may be lost.
         self.jobs.retain(|name, it| it.asked.is_some() || it.stage.party() != Some(from) || runs(name));
         let mut load = beat.load;
         for (name, tracked) in &self.jobs {
@@ -156,7 +158,13 @@ impl Scheduler {
             }
         }
         self.members.insert(from, Member { load, storage: beat.storage, heard: now });
+        let is_named = |name, attempt| beat.running.contains(&(name, attempt));
+        self.stopped.retain(|&(executor, name, attempt)| executor != from || is_named(name, attempt));
         for &(name, attempt) in &beat.running {
+            // Nobody would run the job, if its owner asked again.
+            if self.stopped.contains(&(from, name, attempt)) {
+                continue;
+            }
             if self.jobs.len() >= self.policy.most_jobs {
                 break;
             }
@@ -192,13 +200,19 @@ impl Scheduler {
 
     /// Records that a party is gone: the jobs that it ran are placed anew, and those that it asked for are stopped.
     pub fn left(&mut self, now: Nanos, party: Party) {
-        self.members.remove(&party);
-        let lost = self.names(|tracked| tracked.stage.party() == Some(party));
-        lost.into_iter().for_each(|name| self.lose(now, name, Reason::Lost));
+        self.lose_member(now, party);
         for name in self.names(|tracked| tracked.asked.is_some_and(|(owner, ..)| owner == party)) {
             self.stop(name);
         }
         self.place(now);
+    }
+
+    /// Forgets an executor. The jobs that it ran are lost.
+    fn lose_member(&mut self, now: Nanos, party: Party) {
+        self.members.remove(&party);
+        self.stopped.retain(|&(executor, ..)| executor != party);
+        let lost = self.names(|tracked| tracked.stage.party() == Some(party));
+        lost.into_iter().for_each(|name| self.lose(now, name, Reason::Lost));
     }
 
     /// Tells the time.
@@ -206,11 +220,7 @@ impl Scheduler {
         let silence = self.policy.silence;
         let silent = |member: &Member| now.saturating_sub(member.heard) > silence;
         let gone: Vec<_> = self.members.iter().filter(|(_, it)| silent(it)).map(|(&party, _)| party).collect();
-        for party in gone {
-            self.members.remove(&party);
-            let lost = self.names(|tracked| tracked.stage.party() == Some(party));
-            lost.into_iter().for_each(|name| self.lose(now, name, Reason::Lost));
-        }
+        gone.into_iter().for_each(|party| self.lose_member(now, party));
         for name in self.names(|tracked| matches!(tracked.stage, Stage::Assigned { until, .. } if until <= now)) {
             self.lose(now, name, Reason::Lost);
         }
@@ -316,6 +326,9 @@ impl Scheduler {
         let attempt = self.jobs.get(&name).and_then(|tracked| tracked.stage.attempt());
         self.forget(name);
         if let Some((executor, attempt)) = attempt {
+            if self.stopped.len() < self.policy.most_jobs {
+                self.stopped.insert((executor, name, attempt));
+            }
             self.send(executor, name, attempt, Body::Abort(Reason::Ended));
         }
     }
@@ -689,6 +702,26 @@ mod tests {
         (2..=3).for_each(|job| prepare(&mut scheduler, 0, job, package(100, 0), load(1, 1)));
         let assigned = Body::Assign { package: package(100, 0) };
         assert_eq!(told(&mut scheduler), [(to, assigned), (to, assigned)]);
+    }
+
+    /// Its owner reaches the scheduler over another connection. The executor says no more about the attempt.
+    #[test]
+    fn a_job_that_was_stopped_and_is_asked_for_again_is_placed_again() {
+        let mut scheduler = Scheduler::new(Term(0), Policy::default());
+        beats(&mut scheduler, 0, Party(10), beat(load(0, 2)));
+        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+        let asked = scheduler.take_messages();
+        let [(to, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
+        say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body: Body::Accept });
+        scheduler.left(0, OWNER);
+        assert_eq!(told(&mut scheduler), [(to, Body::Abort(Reason::Ended))]);
+        // The executor gets the ABORT in answer to this.
+        beats(&mut scheduler, 0, to, Beat { running: vec![(name(1), attempt)], ..beat(load(1, 2)) });
+        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+        assert_eq!(told(&mut scheduler), [(to, Body::Assign { package: package(100, 0) })]);
+        assert_eq!(scheduler.stopped.len(), 1);
+        beats(&mut scheduler, 0, to, beat(load(0, 2)));
+        assert!(scheduler.stopped.is_empty());
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl CachedNode {
     }
 
     /// Whether it covers all keys.
-    pub fn is_root(&self) -> bool {
+    pub fn covers_all(&self) -> bool {
         self.low.is_lowest() && self.high.is_none()
     }
 

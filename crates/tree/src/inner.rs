@@ -247,7 +247,8 @@ impl TreeClient {
     /// Merges an inner node that has few children with a neighbour, if the neighbour also has few or the
     /// node has only one. Then continues with the level above. Returns whether anything changed.
     pub(crate) fn merge_inner(&mut self, key: &[u8], node: &CachedNode) -> Result<bool, Error> {
-        if node.is_root() {
+        // What covers all keys may be the only child of the root, if the client that made it so has died.
+        if node.covers_all() && self.root(false)?.0 == node.node {
             if node.len() == 1 && node.level > 1 {
                 self.replace_root(node.level, node.node)?;
                 return Ok(true);
@@ -414,6 +415,31 @@ mod tests {
         let replaced = client.within_read(|client| client.replace_root(level, root));
         assert!(replaced.is_err_and(|error| error.is_full()));
         assert!(inner_slots(&client.read_inner(root).unwrap()).all(|slot| !slot.child.is_frozen()));
+    }
+
+    /// A client dies after it merged the two children of the root.
+    #[test]
+    fn a_root_with_one_child_is_replaced_although_nobody_is_left_to_do_so() {
+        let (_node, connector) = start(64 << 20);
+        let tree = Tree::create(&[session(&connector)], "tree", small()).unwrap();
+        let mut client = tree.client().unwrap();
+        let key = |number: u64| number.to_be_bytes();
+        // One leaf more than are loaded into an inner node.
+        let keys = 91 * tree.memory.cut.geometry.most_keys() as u64;
+        client.bulk_load((0..keys).map(|number| (key(number), b"12345678"))).unwrap();
+        let root = client.inner(b"", 2, true).unwrap().unwrap();
+        assert_eq!(root.len(), 2);
+        let (left, right) = (Place::new(&root, 0).unwrap(), Place::new(&root, 1).unwrap());
+        let merged = client.within_read(|client| {
+            let marked = right.marked();
+            assert!(client.swing(&right, marked.child, None, None)?);
+            client.finish_inner_merge(&left, &marked)
+        });
+        assert_eq!(merged, Ok(()));
+        assert_eq!(client.verify().unwrap().height, 2);
+        (0..keys).for_each(|number| assert!(client.delete(&key(number)).unwrap()));
+        let empty = client.verify().unwrap();
+        assert_eq!((empty.keys, empty.inner_nodes, empty.height), (0, 1, 1));
     }
 
     /// A client dies after it entered the right half of an inner node. Another process completes the split. Right

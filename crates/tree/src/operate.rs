@@ -165,8 +165,8 @@ impl TreeClient {
         Ok(values)
     }
 
-    /// Adds the values of the first keys, as many as the budget allows, but at least one if there was none. Returns what
-    /// is left of the budget.
+    /// Adds the values of the first keys, as many as the budget allows, but at least one if there was none. No key is
+    /// answered behind a value that exceeds the budget. Returns what is left of the budget, if all keys were answered.
     fn look_up_all(
         &mut self,
         keys: &[Key<'_>],
@@ -209,15 +209,15 @@ impl TreeClient {
         let mut read = self.read_first(&places)?;
         let mut left = budget_bytes;
         for (number, (&(index, _), bytes)) in blocks.iter().zip(&read).enumerate() {
-            let rest = left.checked_sub(block_length(bytes)?);
-            if rest.is_none() && first + index > 0 {
-                values.truncate(first + index);
-                apart.retain(|&other| other < index);
-                places.truncate(number);
-                read.truncate(number);
+            let Some(rest) = left.checked_sub(block_length(bytes)?) else {
+                let is_first = first + index == 0;
+                values.truncate(first + index + usize::from(is_first));
+                apart.retain(|&other| first + other < values.len());
+                places.truncate(number + usize::from(is_first));
+                read.truncate(places.len());
                 break;
-            }
-            left = rest.unwrap_or(0);
+            };
+            left = rest;
         }
         self.read_rest(&mut read, &places, block_length)?;
         for ((index, _), block) in blocks.into_iter().zip(read) {
@@ -237,12 +237,12 @@ impl TreeClient {
                 && self.look_up(key, &mut value)?
             {
                 let rest = left.checked_sub(value.len());
-                if rest.is_none() && first + index > 0 {
-                    values.truncate(first + index);
-                    break;
-                }
-                left = rest.unwrap_or(0);
                 *place = Some(value);
+                let Some(rest) = rest else {
+                    values.truncate((first + index).max(1));
+                    break;
+                };
+                left = rest;
             }
         }
         Ok(left)

@@ -189,6 +189,12 @@ fn values_beyond_a_budget_are_not_read() {
     let found = client.multi_get_within(&keys, 0).unwrap();
     assert_eq!(found, vec![Some(b"short".to_vec()); 100]);
     assert_eq!(client.multi_get_within(&keys, 5 * (LENGTH + 100)).unwrap().len(), 105);
+    // Nothing is answered behind a first value that is too long, not even that a key has none.
+    let behind = [0, 1000, 100].map(word);
+    let behind: Vec<&[u8]> = behind.iter().map(|key| &key[..]).collect();
+    for (budget, count) in [(0, 1), (LENGTH - 1, 1), (LENGTH + 100, 3)] {
+        assert_eq!(client.multi_get_within(&behind, budget).unwrap().len(), count, "{budget}");
+    }
 }
 
 /// A scan holds a few long values at a time.

@@ -58,6 +58,9 @@ pub(super) const MAX_CLIENT_BYTES: u64 = 256 * MAX_CLIENT_GRANT_BYTES;
 /// A process that has none left cannot allocate memory.
 const MAX_MAPPED: usize = 48 << 10;
 const MAX_MAPPED_OF_ONE: usize = MAX_MAPPED / 2;
+/// Grants that every user's clients can have when the node is short of mappings: what few connections need, each with a
+/// buffer for replies and one for arguments.
+const FEW_MAPPED: usize = 2 * FEW_CONNECTIONS;
 
 const _: () = assert!(MAX_ARGUMENT_BYTES <= MAX_REPLY_BYTES);
 const _: () = assert!(MAX_CONNECTIONS <= LINES as usize);
@@ -144,13 +147,16 @@ impl Mapped {
         Self { all: 0, of_user: HashMap::default(), most, most_of_one }
     }
 
-    /// Checks that another grant of a user's client may be mapped.
+    /// Checks that another grant of a user's client may be mapped. The last quarter is for users who have few, so a few
+    /// users with very many lock out nobody else.
     ///
     /// # Errors
     /// [`Error::Remote`], when too many are.
     fn check(&self, user: Option<u32>) -> Result<(), Error> {
         let of_user = self.of_user.get(&user).copied().unwrap_or_default();
-        if self.all < self.most && of_user < self.most_of_one {
+        let is_short = self.all >= self.most / 4 * 3;
+        let most_of_one = if is_short { FEW_MAPPED.min(self.most_of_one) } else { self.most_of_one };
+        if self.all < self.most && of_user < most_of_one {
             return Ok(());
         }
         let message = format!("the node has mapped {} grants of clients, {of_user} of them of this user", self.all);
@@ -733,6 +739,14 @@ mod tests {
         mapped.remove(Some(1), 3);
         mapped.remove(Some(2), 1);
         assert_eq!((mapped.all, mapped.of_user.len(), mapped.check(Some(1))), (1, 1, Ok(())));
+    }
+
+    #[test]
+    fn the_last_mappings_are_for_those_who_have_few() {
+        let most = 16 * FEW_MAPPED;
+        let mut mapped = Mapped::new(most, most / 2);
+        let mut taken = |user| (0..most).filter(|_| mapped.check(user).map(|()| mapped.add(user)).is_ok()).count();
+        assert_eq!([1, 2, 3, 2].map(|user| taken(Some(user))), [most / 2, most / 4, FEW_MAPPED, 0]);
     }
 
     #[test]
