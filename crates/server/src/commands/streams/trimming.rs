@@ -123,6 +123,9 @@ impl Trim {
         })?;
         cx.keys.reads().take_removal(removed)?;
         entries::delete_first(cx, stream, &few, last, removed);
+        if let Some(front) = last.next().filter(|_| removed > 0) {
+            cx.keys.set_front(stream.id, front);
+        }
         Ok(removed)
     }
 }
