@@ -174,7 +174,8 @@ pub fn check(arguments: &Arguments) -> Result<Usual, Failure> {
     Ok(usual)
 }
 
-/// Serves until SIGTERM or SIGINT, which end it at once while it opens the store. At SIGHUP, reads certificates again.
+/// Serves until SIGTERM or SIGINT, which end it at once while it opens the store, also when it does so again. At SIGHUP,
+/// reads certificates again.
 ///
 /// # Errors
 /// When the store cannot be opened, the address is taken, or another process takes the store over.
@@ -213,7 +214,10 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             Ended::Lost(error) => return serving.stop(Some(error)),
             Ended::MemoryLost(cause) => {
                 let again = serving.pause(&cause);
+                // The store is closed, and opening it again may also wait long.
+                opening.store(true, Ordering::SeqCst);
                 let Some(opened) = opened_again(arguments, &again, &mut signals)? else { return Ok(()) };
+                opening.store(false, Ordering::SeqCst);
                 serving = again.start(opened)?;
                 tracing::info!("the store is served again");
             }
@@ -222,7 +226,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Opens a store that has lost memory again: on all memory nodes, or, after some time, on those that answer. `None`
-/// when a signal says to stop.
+/// when a signal that came while the store was closed says to stop.
 fn opened_again(arguments: &Arguments, paused: &Paused, signals: &mut Signals) -> Result<Option<Opened>, Failure> {
     let clock = SystemClock::new();
     let (all, mut memory) = (&arguments.memory.memory, arguments.memory.clone());

@@ -449,6 +449,33 @@ fn an_interrupted_creation_is_completed() {
     check(&Process::start([&clusters[1], &clusters[0]]).open(wide()), 0..100);
 }
 
+/// Only a shared tree's is no database, and it is shorter.
+#[test]
+fn a_store_whose_first_bytes_are_damaged_is_damaged() {
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start([&cluster]);
+    let config = StoreConfig {
+        key_order: KeyOrder::Bytewise,
+        shards: 1,
+        merge_operator: String::new(),
+        bounds: Vec::new(),
+        part: None,
+        copies: 1,
+        to_finish: false,
+    };
+    let mut bytes = config.encode().unwrap();
+    bytes[0] ^= 1;
+    process.clients[0].create_store("db", &bytes).unwrap();
+    process.clients[0].create_store("tree", b"owner\x01").unwrap();
+    let cases = [("db", ErrorKind::Corrupt, "configuration of a store"), ("tree", ErrorKind::Invalid, "shared tree")];
+    for (name, kind, told) in cases {
+        let refused = process.try_open(named(name)).unwrap_err();
+        assert_eq!(refused.kind(), kind, "{refused}");
+        assert!(refused.to_string().contains(told), "{refused}");
+        assert_eq!(Db::destroy(&process.clients, name).unwrap_err().kind(), kind);
+    }
+}
+
 /// A session that was not renewed has lost its keys, and perhaps its memory.
 #[test]
 fn a_session_that_lapsed_is_fenced() {

@@ -37,7 +37,7 @@
 //! Purpose and golden test: `docs/formats/manifest.md`.
 
 use crate::error::{Context, Error, Result};
-use crate::frame::{FrameKind, Need, for_each_field, put_field, read_text};
+use crate::frame::{FrameKind, HEADER_BYTES, Need, TRAILER_BYTES, for_each_field, put_field, read_text};
 use crate::version_edit::{EditLog, VersionEdit, read_key_order_name};
 use forebay_base::{DecodeError, KeyOrder, Reader, Writer, checksum};
 
@@ -211,11 +211,11 @@ impl StoreConfig {
         Ok(out)
     }
 
-    /// Whether `bytes` begin as a configuration does. Those of stores that are no databases, such as shared trees, begin
-    /// otherwise.
+    /// Whether `bytes` may be a configuration, perhaps a damaged one. Those of shared trees and of their owners, which are
+    /// no databases, are too short.
     #[must_use]
-    pub fn begins(bytes: &[u8]) -> bool {
-        bytes.starts_with(&CONFIG.magic)
+    pub const fn may_be(bytes: &[u8]) -> bool {
+        bytes.len() >= HEADER_BYTES + TRAILER_BYTES
     }
 
     /// Decodes a configuration.
@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn a_store_of_something_else_is_told_apart() {
-        assert!(StoreConfig::begins(&config().encode().unwrap()));
-        assert!(!StoreConfig::begins(b"owner\x01") && !StoreConfig::begins(b""));
+        assert!(StoreConfig::may_be(&config().encode().unwrap()));
+        assert!(!StoreConfig::may_be(b"owner\x01") && !StoreConfig::may_be(&[0; 12]) && !StoreConfig::may_be(b""));
     }
 
     #[test]

@@ -410,7 +410,7 @@ impl Part {
     }
 
     fn new(store: StoreHandle) -> Result<Self> {
-        if !StoreConfig::begins(store.config()) {
+        if !StoreConfig::may_be(store.config()) {
             return Err(Error::invalid(format!(
                 "{:?} at {} is no database, but perhaps a shared tree (--engine tree)",
                 store.name(),

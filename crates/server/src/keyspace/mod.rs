@@ -9,6 +9,7 @@
 //! | `events` | what happens to keys |
 //! | `locks` | who may touch which keys at the same time |
 //! | `plain` | keys that are known to hold a string that does not expire |
+//! | `fronts` | where trimmed streams begin |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
 //! | `building` | elements of collections that do not exist yet |
 //! | `writes` | what a run of commands has read and written so far |
@@ -18,6 +19,7 @@
 pub mod building;
 pub mod events;
 pub mod failure;
+pub mod fronts;
 pub mod functions;
 pub mod header;
 pub mod layout;

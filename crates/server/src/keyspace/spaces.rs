@@ -14,6 +14,7 @@
 
 use crate::keyspace::building;
 use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::fronts::Fronts;
 use crate::keyspace::header::Header;
 use crate::keyspace::layout::{self, DATABASES, Layout, Space};
 use crate::keyspace::plain::PlainKeys;
@@ -169,6 +170,7 @@ pub struct Spaces {
     /// For each space: keys, keys that expire, and the sum of their expiry times.
     counts: [[AtomicI64; 3]; DATABASES],
     plain: PlainKeys,
+    fronts: Fronts,
 }
 
 impl Spaces {
@@ -199,6 +201,7 @@ impl Spaces {
             record: Mutex::new(record),
             counts: Default::default(),
             plain: PlainKeys::new(&mut Random::seeded(secret()? as u64)),
+            fronts: Fronts::default(),
         };
         building::remove_left(store)?;
         spaces.count(store)?;
@@ -230,6 +233,12 @@ impl Spaces {
     #[must_use]
     pub const fn plain(&self) -> &PlainKeys {
         &self.plain
+    }
+
+    /// Where trimmed streams begin.
+    #[must_use]
+    pub const fn fronts(&self) -> &Fronts {
+        &self.fronts
     }
 
     /// The space of each database. It changes only while all keys are locked.

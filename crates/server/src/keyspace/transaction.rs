@@ -14,6 +14,7 @@ use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, DATABASES, Layout, Range, Space};
 use crate::keyspace::plain::Tag;
 use crate::keyspace::spaces::{Deltas, Exchange, Spaces};
+use crate::keyspace::streams::StreamId;
 use crate::keyspace::writes::{Direction, Writes};
 use crate::records::store::Records;
 use bytes::Bytes;
@@ -62,6 +63,8 @@ pub struct Transaction<'s> {
     deltas: Deltas,
     /// Keys that this run made plain.
     plain: HashSet<Tag>,
+    /// Streams that this run trimmed, and where they begin then.
+    fronts: BTreeMap<u64, StreamId>,
     /// Keys that have changed.
     touched: Option<BTreeMap<(Space, Bytes), Touch>>,
     changed_watched: Vec<Name>,
@@ -114,6 +117,7 @@ impl<'s> Transaction<'s> {
             now_ms,
             deltas,
             plain,
+            fronts: BTreeMap::new(),
             touched,
             changed_watched: Vec::new(),
             expired,
@@ -421,6 +425,23 @@ impl<'s> Transaction<'s> {
         }
     }
 
+    /// Returns an id before which a stream has no entries.
+    #[must_use]
+    pub fn front(&self, stream: u64) -> StreamId {
+        self.spaces.fronts().of(stream)
+    }
+
+    /// Records that this run has removed all entries of a stream before this id.
+    pub fn set_front(&mut self, stream: u64, front: StreamId) {
+        self.fronts.insert(stream, front);
+    }
+
+    /// Records that entries may come before those that a stream had.
+    pub fn forget_front(&mut self, stream: u64) {
+        self.fronts.remove(&stream);
+        self.spaces.fronts().forget(stream);
+    }
+
     /// An id for a new collection.
     ///
     /// # Errors
@@ -670,6 +691,8 @@ impl<'s> Transaction<'s> {
         let doubt = self.writes.commit()?;
         exchange.into_iter().for_each(Exchange::end);
         self.plain.drain().for_each(|tag| self.spaces.plain().learn(tag));
+        let fronts = std::mem::take(&mut self.fronts);
+        fronts.into_iter().for_each(|(stream, front)| self.spaces.fronts().learn(stream, front));
         self.spaces.add(&std::mem::take(&mut self.deltas));
         Ok(doubt)
     }

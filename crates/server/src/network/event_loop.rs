@@ -3,6 +3,9 @@
 //! The first thread also accepts connections, which it gives to all threads in turn, removes expired keys, and answers
 //! clients that wait for a busy script.
 //!
+//! In each pass, all ready connections have their turns, in the order in which they became ready. In an order of their own,
+//! those at its end would again and again come just too late for a pass, and wait for two of them.
+//!
 //! Short replies wait until all ready connections had their turns, but not for long. Then a client that has many
 //! connections in one thread, as most clients do, is woken once for all of them. To wake it for each takes as long as to
 //! serve it.
@@ -20,7 +23,7 @@ use crate::state::session::Session;
 use crate::state::shared::Shared;
 use crate::stream::{self, Stream};
 use forebay::admission::Admission;
-use forebay_env::Nanos;
+use forebay_env::{HashSet, Nanos};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
@@ -67,8 +70,8 @@ pub struct EventLoop {
     farewells: BTreeMap<u64, Farewell>,
     /// When the waits of clients end.
     deadlines: BTreeSet<(Nanos, u64)>,
-    /// Connections that have more to do.
-    going_on: BTreeSet<u64>,
+    /// Connections that have more to do. They may have ended since.
+    going_on: Ready,
     /// Connections whose turns have to be ended, and when the first of these turns began.
     answered: Vec<u64>,
     answered_since: Nanos,
@@ -82,6 +85,21 @@ pub struct EventLoop {
 impl std::fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EventLoop").field("connections", &self.connections.len()).finish_non_exhaustive()
+    }
+}
+
+/// Connections that are ready: each once, in the order in which they came.
+#[derive(Debug, Default)]
+struct Ready {
+    order: Vec<u64>,
+    ids: HashSet<u64>,
+}
+
+impl Ready {
+    fn insert(&mut self, id: u64) {
+        if self.ids.insert(id) {
+            self.order.push(id);
+        }
     }
 }
 
@@ -116,7 +134,7 @@ impl EventLoop {
                 poll.registry().register(listener, token, Interest::READABLE)?;
             }
         }
-        let (connections, deadlines, going_on) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let (connections, deadlines, going_on) = (BTreeMap::new(), BTreeSet::new(), Ready::default());
         let counters = shared.counts.of_thread(registry.numbers());
         let (answered, answered_since, spare, refused_until) = (Vec::new(), 0, Vec::new(), None);
         Ok(Self {
@@ -156,7 +174,7 @@ impl EventLoop {
                 self.shared.stop();
                 return Err(error);
             }
-            let mut ready: BTreeSet<u64> = std::mem::take(&mut self.going_on);
+            let mut ready = std::mem::take(&mut self.going_on);
             for event in &events {
                 match event.token() {
                     MAIL => {}
@@ -210,7 +228,7 @@ impl EventLoop {
                 may_accept = self.accept(&mut ready);
             }
             self.end_waits(&mut ready);
-            for id in ready {
+            for id in ready.order {
                 self.turn(id);
             }
             self.end_turns();
@@ -229,7 +247,7 @@ impl EventLoop {
 
     /// How long to wait for events.
     fn timeout(&self, has_more: bool) -> Option<Duration> {
-        if has_more || !self.going_on.is_empty() {
+        if has_more || !self.going_on.order.is_empty() {
             return Some(Duration::ZERO);
         }
         let now = self.shared.clock.now();
@@ -247,7 +265,7 @@ impl EventLoop {
     }
 
     /// Lets connections continue whose time to wait is over.
-    fn end_waits(&mut self, ready: &mut BTreeSet<u64>) {
+    fn end_waits(&mut self, ready: &mut Ready) {
         let now = self.shared.clock.now();
         while let Some((until, id)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
             self.deadlines.pop_first();
@@ -347,7 +365,7 @@ impl EventLoop {
     }
 
     /// Accepts connections. Returns true when there may be more.
-    fn accept(&mut self, ready: &mut BTreeSet<u64>) -> bool {
+    fn accept(&mut self, ready: &mut Ready) -> bool {
         for _ in 0..ACCEPTS {
             let Some(door) = &mut self.door else { return false };
             match door.accept() {
@@ -386,7 +404,7 @@ impl EventLoop {
         true
     }
 
-    fn admit(&mut self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, ready: &mut BTreeSet<u64>) {
+    fn admit(&mut self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, ready: &mut Ready) {
         let (Ok(address), Ok(local)) = (socket.peer_addr(), socket.local_addr()) else { return };
         let client = self.shared.clients.add(Arc::clone(&self.mailbox), address, local, self.shared.clock.wall_ms());
         let id = client.id;
@@ -443,7 +461,6 @@ impl EventLoop {
     }
 
     fn end(&mut self, id: u64) {
-        self.going_on.remove(&id);
         self.forget_deadline(id);
         let Some(mut connection) = self.connections.remove(&id) else { return };
         // Another connection may be waiting for its descriptor.
@@ -502,4 +519,16 @@ fn refusal(
 fn turn_away(mut socket: TcpStream, reply: &[u8]) {
     // The socket's buffer is empty, so it takes this; if not, the client is gone.
     let _ = socket.write(reply);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_have_their_turns_in_the_order_in_which_they_became_ready() {
+        let mut ready = Ready::default();
+        [7, 3, 7, 5, 3, 1].into_iter().for_each(|id| ready.insert(id));
+        assert_eq!(ready.order, [7, 3, 5, 1]);
+    }
 }

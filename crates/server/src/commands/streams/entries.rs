@@ -27,6 +27,8 @@ pub(super) fn each(
     direction: Direction,
     mut visit: impl FnMut(StreamId, &[u8]) -> Outcome<bool>,
 ) -> Outcome {
+    // What was trimmed need not be passed.
+    let from = from.max(cx.keys.front(stream.id));
     if from > to {
         return Ok(());
     }

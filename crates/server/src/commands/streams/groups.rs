@@ -90,20 +90,6 @@ impl Open {
         name: &[u8],
         seen_ms: u64,
     ) -> Outcome<Consumer> {
-        let (consumer, is_new) = self.consumer_or_new(cx, name, seen_ms)?;
-        if is_new {
-            cx.notify(Class::STREAM, "xgroup-createconsumer", key);
-        }
-        Ok(consumer)
-    }
-
-    /// Returns a consumer seen at a time, and whether it is new.
-    pub(super) fn consumer_or_new(
-        &self,
-        cx: &mut Context<'_, '_>,
-        name: &[u8],
-        seen_ms: u64,
-    ) -> Outcome<(Consumer, bool)> {
         let former = self.consumer(cx, name)?;
         let consumer = match former {
             Some(consumer) => Consumer { seen_ms, ..consumer },
@@ -113,7 +99,10 @@ impl Open {
             }
         };
         self.put_consumer(cx, name, &consumer);
-        Ok((consumer, former.is_none()))
+        if former.is_none() {
+            cx.notify(Class::STREAM, "xgroup-createconsumer", key);
+        }
+        Ok(consumer)
     }
 
     /// Removes a consumer with its pending entries, and returns how many these were; `None` when there is no such

@@ -142,7 +142,9 @@ fn deliver(
     }
     let now_ms = cx.keys.now_ms();
     let number = group.see_consumer(cx, key, consumer, now_ms)?.number;
-    let first = entries::edge_id(cx, stream, Direction::Forward)?;
+    // Where the stream begins matters if an entry was deleted, or if it is not known what the group has read.
+    let is_counted = stream.deleted == StreamId::LEAST && group.now.read.is_some();
+    let first = if is_counted { StreamId::LEAST } else { entries::edge_id(cx, stream, Direction::Forward)? };
     for (id, _) in &found {
         group.now.read = match group.now.read.filter(|_| !counters::has_gap_from(stream, first, *id)) {
             Some(read) => Some(read.saturating_add(1)),

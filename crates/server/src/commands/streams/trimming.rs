@@ -102,7 +102,11 @@ impl Trim {
             Keep::Latest(length) => (stream.entries.saturating_sub(length), Some(StreamId::MOST)),
             Keep::From(id) => (stream.entries, id.previous()),
         };
-        let most = surplus.min(self.most);
+        let most = match (self.keep, surplus.min(self.most)) {
+            // What comes after the last full hundred stays, and need not be read.
+            (Keep::Latest(_), most) if !self.is_exact && most < stream.entries => most - most % NODE_ENTRIES,
+            (_, most) => most,
+        };
         let Some(to) = to.filter(|_| most > 0) else { return Ok(0) };
         let (mut few, mut seen, all) = (Vec::new(), 0_u64, stream.entries);
         let (mut removed, mut last) = (0, StreamId::LEAST);
@@ -119,6 +123,9 @@ impl Trim {
         })?;
         cx.keys.reads().take_removal(removed)?;
         entries::delete_first(cx, stream, &few, last, removed);
+        if let Some(front) = last.next().filter(|_| removed > 0) {
+            cx.keys.set_front(stream.id, front);
+        }
         Ok(removed)
     }
 }

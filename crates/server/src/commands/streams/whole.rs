@@ -2,11 +2,13 @@
 
 use super::basic::new_stream;
 use super::entries;
-use super::groups::{self, Open};
+use super::groups;
+use crate::commands::collections::check_element;
 use crate::commands::command::Context;
+use crate::keyspace::building::NewElements;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
-use crate::keyspace::streams::{self, Pending, StreamId};
+use crate::keyspace::streams::{self, Consumer, Group, Pending, StreamId, StreamKeys};
 use crate::keyspace::writes::Direction;
 use crate::text::number;
 use bytes::Bytes;
@@ -42,6 +44,32 @@ pub(crate) struct WholeGroup {
     pub(crate) consumers: Vec<(Bytes, u64)>,
     /// Pending entries, in the order of ids.
     pub(crate) pending: Vec<WholePending>,
+}
+
+impl WholeGroup {
+    /// Adds the group to the elements of a new stream.
+    fn add_to(self, cx: &mut Context<'_, '_>, keys: StreamKeys, elements: &mut NewElements<'_>) -> Outcome {
+        check_element(&cx.shared.store, &self.name)?;
+        let number = cx.keys.new_id()?;
+        let mut consumers = Vec::with_capacity(self.consumers.len());
+        for (name, seen_ms) in self.consumers {
+            check_element(&cx.shared.store, &name)?;
+            consumers.push((name, Consumer { number: cx.keys.new_id()?, seen_ms, pending: 0 }));
+        }
+        for WholePending { id, at_ms, deliveries, consumer } in self.pending {
+            let Some((name, consumer)) = consumers.get_mut(consumer) else { continue };
+            consumer.pending += 1;
+            let pending = Pending { consumer: consumer.number, at_ms, deliveries, name: name.clone() };
+            elements.add(keys.pending(number, id), pending.encode())?;
+            elements.add(keys.own_pending(number, consumer.number, id), Bytes::new())?;
+        }
+        let pending = consumers.iter().map(|(_, consumer)| consumer.pending).sum();
+        for (name, consumer) in consumers {
+            elements.add(keys.consumer(number, &name), consumer.encode())?;
+        }
+        let group = Group { number, last: self.last, read: self.read, pending };
+        elements.add(keys.group(&self.name), group.encode())
+    }
 }
 
 /// All of a stream.
@@ -107,7 +135,6 @@ impl WholeStream {
             let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
             elements.add(keys.entry(*id), streams::encode_entry(&words))?;
         }
-        cx.keys.adopt(elements);
         stream = Stream {
             entries: self.entries.len() as u64,
             last: self.last,
@@ -115,20 +142,10 @@ impl WholeStream {
             added: self.added,
             ..stream
         };
-        for whole in self.groups {
-            let mut group = Open::new(cx, &stream, &whole.name, whole.last, whole.read)?;
-            let mut numbers = Vec::with_capacity(whole.consumers.len());
-            for (name, seen_ms) in &whole.consumers {
-                numbers.push(group.consumer_or_new(cx, name, *seen_ms)?.0.number);
-            }
-            for WholePending { id, at_ms, deliveries, consumer } in whole.pending {
-                if let (Some(number), Some((name, _))) = (numbers.get(consumer), whole.consumers.get(consumer)) {
-                    let pending = Pending { consumer: *number, at_ms, deliveries, name: name.clone() };
-                    group.assign(cx, id, None, &pending)?;
-                }
-            }
-            group.save(cx);
+        for group in self.groups {
+            group.add_to(cx, keys, &mut elements)?;
         }
-        cx.keys.set_stream(cx.space(), key, stream)
+        cx.keys.adopt(elements);
+        cx.keys.set_stream(space, key, stream)
     }
 }

@@ -362,7 +362,7 @@ fn members_that_are_popped_are_held_in_portions() {
     assert_eq!(told(&server, "EXISTS set; ZPOPMIN set; ZPOPMIN set 3; ZMPOP 1 set MIN"), ":0\r\n*0\r\n*0\r\n*-1\r\n");
 }
 
-/// It is written in parts, like other collections.
+/// It is written in parts, like other collections, with the entries that are pending.
 #[test]
 fn a_restored_stream_may_be_longer_than_one_write() {
     let mut server = server(&Arc::default());
@@ -370,6 +370,10 @@ fn a_restored_stream_may_be_longer_than_one_write() {
     for from in (1..=11_000).step_by(250) {
         let requests: String = (from..from + 250).map(|id| format!("XADD s {id}-1 f {id:0300}\r\n")).collect();
         server.connect().send(requests.as_bytes());
+    }
+    told(&server, "XGROUP CREATE s g 0");
+    for consumer in ["c", "d"].iter().cycle().take(22) {
+        told(&server, &format!("XREADGROUP GROUP g {consumer} COUNT 500 STREAMS s >"));
     }
     let mut connection = server.connect();
     let mut ask = |request: &[u8]| {
@@ -381,9 +385,16 @@ fn a_restored_stream_may_be_longer_than_one_write() {
     let before = server.records().count();
     let restore = [&b"*4\r\n$7\r\nRESTORE\r\n$1\r\nr\r\n$1\r\n0\r\n"[..], &dumped].concat();
     assert_eq!(ask(&restore), b"+OK\r\n");
-    assert_eq!(server.records().count() - before, 1 + 11_000);
+    // The key, the entries, the group, its consumers, and two records for each pending entry.
+    assert_eq!(server.records().count() - before, 1 + 11_000 + 1 + 2 + 2 * 11_000);
+    assert!(ask(b"DUMP r\r\n") == dumped);
     let ends = told(&server, "XLEN r; XRANGE r - + COUNT 1; XREVRANGE r + - COUNT 1");
     assert!(ends.starts_with(":11000\r\n") && ends.contains("\r\n1-1\r\n") && ends.contains("\r\n11000-1\r\n"));
+    assert_eq!(told(&server, "XACK r g 1-1 1-1 10600-1"), ":2\r\n");
+    let pending = told(&server, "XPENDING r g");
+    assert!(pending.starts_with("*4\r\n:10998\r\n$3\r\n2-1\r\n$7\r\n11000-1\r\n"), "{pending}");
+    assert!(pending.ends_with("$1\r\nc\r\n$4\r\n5499\r\n*2\r\n$1\r\nd\r\n$4\r\n5499\r\n"), "{pending}");
+    assert!(told(&server, "XREADGROUP GROUP g d COUNT 1 STREAMS r 0").contains("\r\n501-1\r\n"));
 }
 
 #[test]

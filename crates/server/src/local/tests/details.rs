@@ -76,6 +76,41 @@ fn counts_of_a_restored_stream_begin_anew_after_the_largest() {
     assert!(told(&server, "XPENDING x g - + 1").ends_with(":0\r\n:0\r\n"));
 }
 
+/// The server remembers where a trimmed stream begins.
+#[test]
+fn a_trimmed_stream_has_all_entries_that_stay_or_come() {
+    let mut server = server(&Arc::default());
+    let front = |server: &LocalServer| {
+        let mut keys = server.shared.transaction(0);
+        let stream = keys.stream(0, b"x").unwrap().unwrap();
+        keys.front(stream.id).to_string()
+    };
+    let ids = |server: &LocalServer| {
+        let range = told(server, "XRANGE x - +");
+        range.lines().filter(|line| line.contains('-')).collect::<Vec<_>>().join(" ")
+    };
+    told(&server, "XADD x 5-1 a b; XADD x 6-1 a b; XADD x 7-1 a b");
+    assert_eq!((front(&server), ids(&server)), ("0-0".to_owned(), "5-1 6-1 7-1".to_owned()));
+    // What is not written has trimmed nothing.
+    let most = std::mem::replace(&mut server.shared.max_written_bytes, 1000);
+    let refused = told(&server, &format!("MULTI; XTRIM x MAXLEN 1; SET k {}; EXEC", "v".repeat(2000)));
+    assert!(refused.contains("QUEUED\r\n-ERR"), "{refused}");
+    server.shared.max_written_bytes = most;
+    assert_eq!((front(&server), ids(&server)), ("0-0".to_owned(), "5-1 6-1 7-1".to_owned()));
+    for (requests, begins, stays) in [
+        ("XTRIM x MAXLEN 1", "6-2", "7-1"),
+        ("XADD x MAXLEN 1 7-2 a b", "7-2", "7-2"),
+        ("XTRIM x MINID 9", "7-3", ""),
+        // Entries may come before others now.
+        ("XSETID x 2-0; XADD x 3-0 a b", "0-0", "3-0"),
+        ("MULTI; XTRIM x MAXLEN 0; XSETID x 1-0; EXEC; XADD x 2-0 a b", "0-0", "2-0"),
+        ("XTRIM x MAXLEN 0; XADD x 2-1 a b", "2-1", "2-1"),
+    ] {
+        told(&server, requests);
+        assert_eq!((front(&server), ids(&server)), (begins.to_owned(), stays.to_owned()), "{requests}");
+    }
+}
+
 #[test]
 fn a_limit_of_none_chooses_none() {
     let server = server(&Arc::default());

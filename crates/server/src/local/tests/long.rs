@@ -136,6 +136,21 @@ fn a_value_of_many_elements_is_restored_by_a_job() {
     }
 }
 
+/// Otherwise each new entry of a stream that is kept short would cost up to 99 others.
+#[test]
+fn entries_that_a_rough_trim_keeps_are_not_read() {
+    let server = with_collections(STEPS);
+    let mut connection = server.connect();
+    for number in 101..110 {
+        let added = connection.send(format!("XADD x MAXLEN ~ 10 {number}-1 a b\r\n").as_bytes());
+        assert!(added.starts_with(b"$5\r\n"), "{number}");
+    }
+    // Now there are a hundred too many.
+    assert_eq!(connection.send(b"XADD x MAXLEN ~ 10 110-1 a b\r\n"), b"");
+    assert_eq!((server.carry_out_jobs(), later(&mut connection)), (1, "$5\r\n110-1\r\n".to_owned()));
+    assert_eq!(told(&server, "XLEN x"), ":10\r\n");
+}
+
 #[test]
 fn many_words_are_a_job_before_keys_are_read() {
     let server = with_collections(STEPS);

@@ -106,6 +106,33 @@ fn who_waits_for_several_keys_is_served_in_turn() {
     assert_eq!(server.shared.waiting.count(), 0);
 }
 
+/// Redis ends the wait for entries that are gone, and does not end one where a key of another type was replaced.
+#[test]
+fn a_wait_ends_when_there_is_something_and_not_before() {
+    let server = server(&Arc::default());
+    told(&server, "RPUSH l 2 1; ZADD z 1 m");
+    for request in ["XREAD BLOCK 0 STREAMS s $", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"] {
+        told(&server, "DEL s; XGROUP CREATE s g $ MKSTREAM");
+        let waiting = waiters(&server, request, 1);
+        told(&server, "MULTI; XADD s * f v; XTRIM s MAXLEN 0; EXEC; XADD s MAXLEN 0 * f v");
+        assert_eq!(wait(&server, &waiting), [true], "{request}");
+        told(&server, "XADD s * f v");
+        assert_eq!(wait(&server, &waiting), [false], "{request}");
+    }
+    for (request, store) in [
+        ("BLPOP k 0", "SORT l STORE k"),
+        ("BZPOPMIN k 0", "ZUNIONSTORE k 1 z"),
+        ("BZPOPMAX k 0", "ZRANGESTORE k z 0 -1"),
+    ] {
+        let waiting = waiters(&server, request, 1);
+        told(&server, "SET k x");
+        assert_eq!(wait(&server, &waiting), [true], "{request}");
+        told(&server, store);
+        assert_eq!(wait(&server, &waiting), [false], "{request}");
+        told(&server, "DEL k");
+    }
+}
+
 #[test]
 fn who_was_missed_because_of_a_script_is_served_after_the_next_one() {
     let clock = Arc::new(ManualClock::new());
