@@ -26,7 +26,8 @@ const ZOMBIE_CALLS: u64 = 300;
 const MOST_COMPACTIONS: u64 = 50;
 /// Maximum bytes of memory that a shard holds for its next flush and merge while memory is short.
 const RESERVE_BYTES: u64 = 64 << 10;
-/// The same of a database on storage, with what its version in storage still names and with the block cache's memory.
+/// The same of a database on storage, with what its version in storage still names and with what the block cache has not
+/// filled.
 const RESERVE_BYTES_OF_STORED: u64 = 512 << 10;
 
 /// Tries to read a checkpoint.
@@ -548,7 +549,7 @@ impl Run {
         self.stage.call(|calls| calls.check_all(&next.db));
         let figures = next.db.statistics();
         if next.db.failure().is_none() && self.drawn.is_faultless() {
-            let own = self.own_bytes();
+            let own = self.own_bytes(&figures);
             assert!(
                 figures.remote_bytes <= figures.named_bytes + own,
                 "more memory than the versions name, and {own} bytes: {figures:?}"
@@ -559,11 +560,12 @@ impl Run {
     }
 
     /// Maximum bytes of memory that the shards hold and no version names: their manifests, with a spare each, and reserves.
-    /// Manifests of one shard may differ in length: the longest counts.
-    fn own_bytes(&self) -> u64 {
+    /// Manifests of one shard may differ in length: the longest counts. The block cache has at most twice the memory of the
+    /// blocks that it holds there: it writes a block again only from the older half of its memory.
+    fn own_bytes(&self, figures: &Statistics) -> u64 {
         let shards = self.drawn.engine.shards as u64;
         if self.drawn.kept.is_stored() {
-            return shards * RESERVE_BYTES_OF_STORED;
+            return shards * RESERVE_BYTES_OF_STORED + 2 * figures.block_cache.below_bytes;
         }
         let shown = self.stage.look(|clients| MemoryDatabase::new(clients, NAME)?.show(&Shown::Manifest, usize::MAX));
         let report = shown.expect("a session that owns nothing can look at the database");
