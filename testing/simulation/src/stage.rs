@@ -526,10 +526,25 @@ impl Stage {
         takeover: bool,
         open: impl FnOnce(&[Arc<MemoryClient>], Options) -> Result<Db, Error>,
     ) -> Result<Process, Error> {
+        let others = lock(&self.inside).opening.clone();
+        let opened = self.open_renewed(takeover, open);
+        // A session that ends waits for its node, and must find the lock free.
+        let clients = std::mem::replace(&mut lock(&self.inside).opening, others);
+        drop(clients);
+        opened
+    }
+
+    /// The same. The sessions are in `opening`, each from its beginning: the next one may take longer than a lease.
+    fn open_renewed(
+        &self,
+        takeover: bool,
+        open: impl FnOnce(&[Arc<MemoryClient>], Options) -> Result<Db, Error>,
+    ) -> Result<Process, Error> {
         let mut links: Vec<Arc<dyn Link>> = Vec::new();
         let mut clients = Vec::new();
         for number in self.numbers() {
             let (link, client) = self.connect(number)?;
+            lock(&self.inside).opening.push(Arc::clone(&client));
             clients.push(client);
             links.push(link);
         }
@@ -550,10 +565,7 @@ impl Stage {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let (storage, register) = if self.drawn.kept.is_stored() { (storage, None) } else { (None, storage) };
         let options = Options { takeover, clock, storage, register, ..self.drawn.engine.clone() };
-        let others = std::mem::replace(&mut lock(&self.inside).opening, clients.clone());
-        let opened = open(&clients, options);
-        lock(&self.inside).opening = others;
-        let db = opened?;
+        let db = open(&clients, options)?;
         let found = opened_at(&db);
         let is_cut = db.recovery().is_some_and(|recovery| !recovery.cuts.is_empty());
         let may_lack_a_group = is_cut && self.damage.may_take_a_group();
