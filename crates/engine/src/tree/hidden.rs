@@ -14,6 +14,7 @@
 use forebay_base::{KeyOrder, SequenceNumber, Tag};
 use forebay_table::{OwnedKey, RangeTombstone, TableMetadata, Version};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A table and the range deletion that hides it.
@@ -51,18 +52,19 @@ fn hidden_in_level(
     tables: &[Arc<TableMetadata>],
     deletions: &[Joined<'_>],
 ) -> Vec<HiddenTable> {
-    let (mut found, mut left) = (Vec::new(), Left::all(tables.len()));
+    let (mut found, mut left) = (Vec::new(), (0..tables.len()).collect::<BTreeSet<_>>());
     for deletion in deletions {
         let number = deletion.tag.sequence();
         let begins_before =
             |table: &Arc<TableMetadata>| order.compare(&table.properties.smallest.user_key, deletion.start).is_lt();
-        let first = match level {
+        let mut from = match level {
             // Newest first.
             0 => tables.partition_point(|table| table.properties.largest_sequence >= number),
             _ => tables.partition_point(begins_before),
         };
-        let mut at = left.first_from(first);
-        while let Some(table) = tables.get(at) {
+        while let Some(&at) = left.range(from..).next()
+            && let Some(table) = tables.get(at)
+        {
             let is_covered = !begins_before(table) && ends_within(order, &table.properties.largest, deletion.end);
             if level > 0 && !is_covered {
                 // Those behind it are not covered either.
@@ -70,44 +72,12 @@ fn hidden_in_level(
             }
             if is_covered && table.properties.largest_sequence < number {
                 found.push(HiddenTable { level, table: Arc::clone(table), by: number });
-                left.remove(at);
+                left.remove(&at);
             }
-            at = left.first_from(at + 1);
+            from = at + 1;
         }
     }
     found
-}
-
-/// The places of a list that are left, and the end of the list. A place that is left has its own number, and any other
-/// one that of a later place, with nothing in between that is left.
-#[derive(Debug)]
-struct Left(Vec<usize>);
-
-impl Left {
-    fn all(count: usize) -> Self {
-        Self((0..=count).collect())
-    }
-
-    fn remove(&mut self, at: usize) {
-        if let Some(next) = self.0.get_mut(at) {
-            *next = at + 1;
-        }
-    }
-
-    /// The first place that is left, from `at` on.
-    fn first_from(&mut self, at: usize) -> usize {
-        let mut first = at;
-        while let Some(next) = self.0.get(first).copied().filter(|next| *next != first) {
-            first = next;
-        }
-        // The next search takes one step.
-        let mut passed = at;
-        while passed < first {
-            let Some(next) = self.0.get_mut(passed) else { break };
-            passed = std::mem::replace(next, first);
-        }
-        first
-    }
 }
 
 /// A range deletion that may be in several pieces.
