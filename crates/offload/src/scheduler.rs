@@ -684,17 +684,24 @@ mod tests {
         assert_eq!(told(&mut scheduler), [(OWNER, made)]);
     }
 
-    /// The beat that comes before the executor gets the ABORT still names the job.
-    #[test]
-    fn a_job_that_was_stopped_takes_no_room_at_its_executor() {
+    /// A scheduler that told an executor of `threads` threads to stop the first job, because its owner left; the executor,
+    /// and the attempt.
+    fn with_a_stopped_job(threads: u32) -> (Scheduler, Party, Attempt) {
         let mut scheduler = Scheduler::new(Term(0), Policy::default());
-        beats(&mut scheduler, 0, Party(10), beat(load(0, 1)));
+        beats(&mut scheduler, 0, Party(10), beat(load(0, threads)));
         prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
         let asked = scheduler.take_messages();
         let [(to, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
         say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body: Body::Accept });
         scheduler.left(0, OWNER);
         assert_eq!(told(&mut scheduler), [(to, Body::Abort(Reason::Ended))]);
+        (scheduler, to, attempt)
+    }
+
+    /// The beat that comes before the executor gets the ABORT still names the job.
+    #[test]
+    fn a_job_that_was_stopped_takes_no_room_at_its_executor() {
+        let (mut scheduler, to, attempt) = with_a_stopped_job(1);
         beats(&mut scheduler, 0, to, Beat { running: vec![(name(1), attempt)], ..beat(load(1, 1)) });
         beats(&mut scheduler, 0, to, beat(load(0, 1)));
         assert_eq!(scheduler.jobs(), 0);
@@ -707,14 +714,7 @@ mod tests {
     /// Its owner reaches the scheduler over another connection. The executor says no more about the attempt.
     #[test]
     fn a_job_that_was_stopped_and_is_asked_for_again_is_placed_again() {
-        let mut scheduler = Scheduler::new(Term(0), Policy::default());
-        beats(&mut scheduler, 0, Party(10), beat(load(0, 2)));
-        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
-        let asked = scheduler.take_messages();
-        let [(to, Message { attempt, .. })] = asked[..] else { panic!("{asked:?}") };
-        say(&mut scheduler, 0, to, Message { term: Term(0), name: name(1), attempt, body: Body::Accept });
-        scheduler.left(0, OWNER);
-        assert_eq!(told(&mut scheduler), [(to, Body::Abort(Reason::Ended))]);
+        let (mut scheduler, to, attempt) = with_a_stopped_job(2);
         // The executor gets the ABORT in answer to this.
         beats(&mut scheduler, 0, to, Beat { running: vec![(name(1), attempt)], ..beat(load(1, 2)) });
         prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
