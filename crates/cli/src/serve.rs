@@ -316,7 +316,7 @@ fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> 
         engine.or_in(FOLDER);
     }
     let scheduler = engine.scheduler(memory, arguments.lend_threads)?;
-    let options = Options { scheduler, background_gives_way: true, ..engine.options(memory)? };
+    let options = Options { scheduler, ..engine.options(memory)? };
     if arguments.lend_threads {
         lending::check(memory, &options)?;
     }

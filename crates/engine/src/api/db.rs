@@ -97,7 +97,7 @@ impl Db {
         let common = Arc::new(Common::default());
         let Opened { nodes, shards, routing, logs, recovery, cut, log, copied, stored } =
             open::open(clients, &options, &common, to_read.is_some())?;
-        let background = Background::start(Arc::clone(&shards), Arc::clone(&common), &options)?;
+        let background = Background::start(Arc::clone(&shards), Arc::clone(&common), options.background_threads)?;
         let of_shards = shards.first().map(|shard| shard.tree.options.merge_operator.clone());
         let options = Options { merge_operator: of_shards.flatten(), ..options };
         let router = Arc::new(Router::new(shards, routing, cut));

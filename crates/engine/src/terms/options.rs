@@ -261,11 +261,6 @@ pub struct Options {
     /// Threads for the flushes and compactions of all shards. With none, background work runs in the thread that waits
     /// for it, and in [`Db::run_background_step`](crate::Db::run_background_step).
     pub background_threads: usize,
-    /// Whether these threads give way to the program's others, as a node's threads for jobs do: where processors are short, each
-    /// gets a third of the time that another thread gets. For a program that answers others as it goes, such as a server: no
-    /// call waits while a thread that flushes has the processor. A program that fills a database as fast as it can is
-    /// slower with it.
-    pub background_gives_way: bool,
     /// Where compactions run.
     pub compaction_place: CompactionPlace,
     /// How what compactions make gets its copies, with [`CompactionPlace::MemoryNode`].
@@ -392,7 +387,6 @@ impl Default for Options {
             level_size_multiplier: 10,
             levels: 7,
             background_threads: 3,
-            background_gives_way: false,
             compaction_place: CompactionPlace::default(),
             replication: Replication::default(),
             scrub_bytes_per_second: 0,

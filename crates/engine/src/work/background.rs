@@ -17,7 +17,7 @@
 //! log.
 
 use crate::plan::planner::{Command, Compaction, Planner};
-use crate::terms::{Error, Options, Result};
+use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::version::LiveVersion;
 use crate::work::bell::Bell;
@@ -50,7 +50,6 @@ struct Crew {
     max_compactions: usize,
     /// Threads that flush or compact now.
     working: AtomicUsize,
-    gives_way: bool,
 }
 
 /// Something to do, with what it is done to.
@@ -88,12 +87,11 @@ impl Round {
 }
 
 impl Background {
-    /// Starts the threads of `options` for the shards, which share `common`.
+    /// Starts `threads` threads for the shards, which share `common`.
     ///
     /// # Errors
     /// `Io` when the system refuses.
-    pub(crate) fn start(shards: Arc<[Arc<Shard>]>, common: Arc<Common>, options: &Options) -> Result<Self> {
-        let threads = options.background_threads;
+    pub(crate) fn start(shards: Arc<[Arc<Shard>]>, common: Arc<Common>, threads: usize) -> Result<Self> {
         let crew = Arc::new(Crew {
             shards,
             common,
@@ -102,7 +100,6 @@ impl Background {
             compactions: AtomicUsize::new(0),
             max_compactions: threads.saturating_sub(1).max(1),
             working: AtomicUsize::new(0),
-            gives_way: options.background_gives_way,
         });
         let background = Self { crew: Arc::clone(&crew), threads: Mutex::default() };
         for i in 0..threads {
@@ -147,9 +144,6 @@ impl Background {
 
 impl Crew {
     fn run(&self) {
-        if self.gives_way {
-            forebay_env::thread::give_way();
-        }
         self.step_when_rung(&self.common.bell, || {
             let Some((shard, task)) = self.next_task() else { return self.keep_house() };
             let is_compaction = matches!(task, Task::Compact(..));
