@@ -174,17 +174,18 @@ pub fn check(arguments: &Arguments) -> Result<Usual, Failure> {
     Ok(usual)
 }
 
-/// Serves until SIGTERM or SIGINT, which end it at once while it opens the store, also when it does so again. At SIGHUP,
-/// reads certificates again.
+/// Serves until SIGTERM or SIGINT, which end it at once while it opens the store, also when it does so again. SIGINT ends it
+/// at once while it closes the store, too. At SIGHUP, reads certificates again.
 ///
 /// # Errors
 /// When the store cannot be opened, the address is taken, or another process takes the store over.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("serve")?;
-    // Opening may wait long for storage and for memory nodes, and can be broken off at any moment.
-    let opening = Arc::new(AtomicBool::new(true));
-    for signal in [SIGTERM, SIGINT] {
-        let ends = register_conditional_default(signal, Arc::clone(&opening));
+    // Opening and closing may wait long for storage and for memory nodes. Opening can be broken off at any moment. Closing
+    // makes the last writes durable, so only somebody at a terminal breaks it off, as with redis-server.
+    let (opening, closing) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    for (signal, when) in [(SIGTERM, &opening), (SIGINT, &opening), (SIGINT, &closing)] {
+        let ends = register_conditional_default(signal, Arc::clone(when));
         ends.map_err(Failure::io("preparing for signals"))?;
     }
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
@@ -209,7 +210,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     output::announce(&format!("ready{}{}", plain.unwrap_or_default(), tls.unwrap_or_default()))?;
     admin::announce(serving.admin())?;
     loop {
-        match serving.wait(&mut signals) {
+        let ended = serving.wait(&mut signals);
+        closing.store(!matches!(ended, Ended::MemoryLost(_)), Ordering::SeqCst);
+        match ended {
             Ended::Stopped => return serving.stop(None),
             Ended::Lost(error) => return serving.stop(Some(error)),
             Ended::MemoryLost(cause) => {

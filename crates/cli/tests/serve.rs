@@ -648,6 +648,25 @@ fn a_signal_ends_a_server_that_opens_its_store() {
     }
 }
 
+/// What the store is closed on may not answer, either. A service manager that asks twice does not break off the closing.
+#[test]
+fn the_second_ctrl_c_ends_a_server_that_closes_its_store() {
+    let (node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB");
+    let (server, port) = serve(&format!("--memory={address}"));
+    assert_eq!(ask("redis-cli", &port, &["set", "key", "value"], ""), "OK\n");
+    node.signal(Signal::STOP);
+    server.signal(Signal::INT);
+    while !server.problem().contains("stopping") {
+        server.pause(Duration::from_millis(10));
+    }
+    server.signal(Signal::TERM);
+    server.pause(Duration::from_millis(200));
+    server.signal(Signal::INT);
+    let ended = server.wait();
+    // With a code, it would have waited for the node.
+    assert_eq!(ended.code, None, "{ended:?}");
+}
+
 #[test]
 fn nobody_is_served_without_an_address() {
     let ended = run("serve --listen=none --durability=none").expect(2);

@@ -92,7 +92,7 @@ impl Serving {
         loop {
             if let Some(signal) = self.paused.heed(signals) {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                tracing::info!(signal = name, "stopping");
+                tracing::info!(signal = name, "stopping; SIGINT ends this process at once");
                 return Ended::Stopped;
             }
             if !self.server.is_running() {
