@@ -329,6 +329,7 @@ pub(crate) const SUITES: &[Suite] = &[
     fuzz("fuzz-index-block", "index blocks of tables", &["fuzz", "run", "index-block", "--"]),
     fuzz("fuzz-letters", "letters about offloaded jobs", &["fuzz", "run", "letters", "--"]),
     fuzz("fuzz-stored-place", "where a job's objects lie", &["fuzz", "run", "stored-place", "--"]),
+    fuzz("fuzz-crossing-mark", "marks of batches that cross shards", &["fuzz", "run", "crossing-mark", "--"]),
     fuzz("fuzz-redis", "requests of Redis's protocol", &["fuzz", "run", "redis", "--"]),
     fuzz("fuzz-redis-commands", "commands of Redis, by two clients", &["fuzz", "run", "redis-commands", "--"]),
     Suite {

@@ -3,7 +3,7 @@
 //!
 //! None may panic, and a decoded value encodes to the same bytes: nothing has two forms.
 
-use forebay_base::{InternalKey, KeyOrder, SequenceNumber, Tag};
+use forebay_base::{CrossingMark, InternalKey, KeyOrder, SequenceNumber, Tag};
 pub use forebay_fabric::decoders as fabric;
 use forebay_fabric::rpc;
 use forebay_offload::{Letter, StoredPlace};
@@ -24,7 +24,7 @@ use std::ops::Range;
 pub type Decoder = fn(&[u8]);
 
 /// All of them, by the names of their targets in `fuzz/`.
-pub const ALL: [(&str, Decoder); 16] = [
+pub const ALL: [(&str, Decoder); 17] = [
     ("tcp-frames", fabric::tcp_frames),
     ("tcp-node", fabric::tcp_node),
     ("tcp-client", fabric::tcp_client),
@@ -41,6 +41,7 @@ pub const ALL: [(&str, Decoder); 16] = [
     ("index-block", index_blocks),
     ("letters", letters),
     ("stored-place", stored_places),
+    ("crossing-mark", crossing_marks),
 ];
 
 /// Decodes the body of a request. The first byte chooses the procedure.
@@ -265,5 +266,15 @@ pub fn stored_places(bytes: &[u8]) {
             place.encode(&mut again);
             assert_eq!(Some(&*again), bytes.get(..length), "{place:?}");
         }
+    }
+}
+
+/// Marks of batches that cross shards, as recovery finds them in memory of nodes.
+///
+/// # Panics
+/// When a decoded mark does not encode to the same bytes.
+pub fn crossing_marks(bytes: &[u8]) {
+    if let Ok(mark) = CrossingMark::decode(bytes) {
+        assert_eq!(mark.encode(), bytes, "{mark:?}");
     }
 }
