@@ -206,7 +206,9 @@ impl Rig {
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let options = Options {
             background_threads: 0,
-            write_buffer_bytes: 4 << 20,
+            // Checks pass over all deleted records that are not compacted yet, those of earlier inputs included.
+            write_buffer_bytes: 128 << 10,
+            level0_compaction_trigger: 2,
             clock: Arc::clone(&shared),
             ..Options::default()
         };
