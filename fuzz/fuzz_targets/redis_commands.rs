@@ -10,7 +10,7 @@
 #![no_main]
 
 use forebay::{Options, Store};
-use forebay_env::{Clock, ManualClock};
+use forebay_env::{Clock, ManualClock, SystemClock};
 use forebay_server::local::{LocalConnection, LocalServer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,7 +242,12 @@ impl Rig {
                     self.send(&mut connections[at], &pipeline);
                     pipeline.clear();
                 }
-                8..12 => self.clock.advance(Duration::from_millis(1 << (step & 15))),
+                8..12 => {
+                    let time = Duration::from_millis(1 << (step & 15));
+                    self.clock.advance(time);
+                    // The thread that renews the session's lease needs time of its own.
+                    SystemClock::new().sleep(time / 100);
+                }
                 12 => self.server.sweep().expect("a sweep"),
                 13 => connections[at] = self.server.connect(),
                 _ => {
