@@ -245,8 +245,8 @@ impl Rig {
                 8..12 => {
                     let time = Duration::from_millis(1 << (step & 15));
                     self.clock.advance(time);
-                    // The thread that renews the session's lease needs time of its own.
-                    SystemClock::new().sleep(time / 100);
+                    // The thread that renews the session's lease of ten seconds looks five times in a second of the real clock.
+                    SystemClock::new().sleep(time / 10);
                 }
                 12 => self.server.sweep().expect("a sweep"),
                 13 => connections[at] = self.server.connect(),
