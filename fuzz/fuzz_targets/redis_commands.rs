@@ -245,7 +245,7 @@ impl Rig {
                 8..12 => {
                     let time = Duration::from_millis(1 << (step & 15));
                     self.clock.advance(time);
-                    // The thread that renews the session's lease of ten seconds looks five times in a second of the real clock.
+                    // The lease takes ten seconds of this clock. The thread that renews it looks each 200 ms of the real one.
                     SystemClock::new().sleep(time / 10);
                 }
                 12 => self.server.sweep().expect("a sweep"),

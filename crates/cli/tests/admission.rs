@@ -128,11 +128,7 @@ fn stop(node: Running) {
 fn a_node_that_asks_nobody_goes_on_after_a_hangup() {
     let (node, address) = start_node("tcp://127.0.0.1:0", "--memory 256MiB --lazy");
     node.signal(Signal::HUP);
-    let is_told = (0..1000).any(|_| {
-        node.pause(Duration::from_millis(10));
-        node.problem().contains("nothing to read again")
-    });
-    assert!(is_told, "{}", node.problem());
+    node.until_told("nothing to read again");
     run(&format!("{QUICK} --memory {address}")).expect(0);
     stop(node);
 }

@@ -610,11 +610,7 @@ fn connections_within_tls_and_certificates_that_are_read_again() {
     let (other, text) = self::authority();
     std::fs::write(&authority, text).unwrap();
     server.signal(Signal::HUP);
-    let is_read = (0..1000).any(|_| {
-        server.pause(std::time::Duration::from_millis(10));
-        server.problem().contains("read again")
-    });
-    assert!(is_read, "{}", server.problem());
+    server.until_told("read again");
     turned_away(&with);
     let (shown_now, key_now) = certificate(&other, "client");
     std::fs::write(&shown, shown_now).unwrap();
@@ -656,9 +652,7 @@ fn the_second_ctrl_c_ends_a_server_that_closes_its_store() {
     assert_eq!(ask("redis-cli", &port, &["set", "key", "value"], ""), "OK\n");
     node.signal(Signal::STOP);
     server.signal(Signal::INT);
-    while !server.problem().contains("stopping") {
-        server.pause(Duration::from_millis(10));
-    }
+    server.until_told("stopping");
     server.signal(Signal::TERM);
     server.pause(Duration::from_millis(200));
     server.signal(Signal::INT);

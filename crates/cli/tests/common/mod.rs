@@ -255,6 +255,16 @@ impl Running {
         std::fs::read_to_string(&self.error).unwrap_or_default()
     }
 
+    /// Waits until standard error contains `text`.
+    #[track_caller]
+    pub fn until_told(&self, text: &str) {
+        let is_told = (0..LIMIT.as_millis() / 10).any(|_| {
+            self.pause(Duration::from_millis(10));
+            self.problem().contains(text)
+        });
+        assert!(is_told, "{}", self.problem());
+    }
+
     /// Lets time pass.
     pub fn pause(&self, time: Duration) {
         self.clock.sleep(time);
