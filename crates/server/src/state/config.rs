@@ -232,23 +232,32 @@ impl Config {
     /// # Errors
     /// The name and the reason for the first one that cannot have its value.
     pub fn set(&self, changes: &[(&[u8], &[u8])]) -> Result<(), String> {
-        let mut checked = Vec::with_capacity(changes.len());
+        let failed =
+            |name: &str, why: &str| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}");
+        // All names are looked at before the first value, as in Redis.
+        let mut named: Vec<(&str, Change, &[u8])> = Vec::with_capacity(changes.len());
         for (name, value) in changes {
             let old = OLD_NAMES.iter().find(|(old, _)| old.as_bytes().eq_ignore_ascii_case(name));
-            let named = old.map_or(*name, |(_, name)| name.as_bytes());
-            let known = PARAMETERS.iter().find(|known| known.0.as_bytes().eq_ignore_ascii_case(named));
+            let current = old.map_or(*name, |(_, name)| name.as_bytes());
+            let known = PARAMETERS.iter().find(|known| known.0.as_bytes().eq_ignore_ascii_case(current));
             let Some((name, _, change)) = known else {
                 return Err(format!(
                     "Unknown option or number of arguments for CONFIG SET - '{}'",
                     crate::text::shown::short(name, 128)
                 ));
             };
-            if checked.iter().any(|(other, _)| other == name) {
-                return Err(format!("CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter"));
+            if matches!(change, Change::Never) {
+                return Err(failed(name, "can't set immutable config"));
             }
-            check(*change, value)
-                .map_err(|why| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}"))?;
-            checked.push((*name, shown(*change, value)));
+            if named.iter().any(|(other, ..)| other == name) {
+                return Err(failed(name, "duplicate parameter"));
+            }
+            named.push((*name, *change, *value));
+        }
+        let mut checked = Vec::with_capacity(named.len());
+        for (name, change, value) in named {
+            check(change, value).map_err(|why| failed(name, &why))?;
+            checked.push((name, shown(change, value)));
         }
         let mut changed = lock(&self.changed);
         let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
@@ -280,8 +289,8 @@ fn shown(change: Change, value: &[u8]) -> Bytes {
 
 fn check(change: Change, value: &[u8]) -> Result<(), String> {
     match change {
-        Change::Never => Err("can't set immutable config".into()),
-        Change::Text => Ok(()),
+        // The name of one that never changes is refused before.
+        Change::Never | Change::Text => Ok(()),
         Change::Switch if [&b"yes"[..], b"no"].iter().any(|known| known.eq_ignore_ascii_case(value)) => Ok(()),
         Change::Switch => Err("argument must be 'yes' or 'no'".into()),
         Change::Events if Wanted::parse(value).is_some() => Ok(()),
@@ -347,6 +356,11 @@ mod tests {
         assert_eq!(config.number("busy-reply-threshold"), 7);
         assert_eq!(config.matching(b"lua*"), [("lua-time-limit", Bytes::from_static(b"7"))]);
         assert!(config.set(&[(b"lua-time-limit", b"1"), (b"busy-reply-threshold", b"2")]).is_err());
+        // What is wrong with a name comes before what is wrong with a value.
+        for (name, why) in [("timeout", "duplicate"), ("port", "immutable"), ("nothing", "Unknown option")] {
+            let error = config.set(&[(b"timeout", b"x"), (name.as_bytes(), b"0")]).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]
