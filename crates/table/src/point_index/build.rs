@@ -31,7 +31,8 @@ pub(crate) struct PointEntry {
     pub length: u32,
 }
 
-const FEWEST_FINGERPRINT_BITS: u32 = 4;
+/// Fewest bits of a fingerprint, also where an entry needs its bits for other things.
+pub(super) const FEWEST_FINGERPRINT_BITS: u32 = 4;
 
 /// Appends the point index of `entries`. They may come in any order, except that the versions of
 /// one key come newest first. Each is within the span of its segment.

@@ -10,7 +10,7 @@
 //!  u32   number of buckets b, at least 1
 //!  u32   number of segments s
 //!  u32   smallest length code of the table
-//!  u8    bits of a fingerprint        f   (default 12)
+//!  u8    bits of a fingerprint        f   (at least 4, default 12)
 //!  u8    bits of a location           l   (as many as the table needs)
 //!  u8    bits of a length code        c   (as many as the table needs)
 //!  u8    mantissa bits of the length codes (see `length_code`)
@@ -49,6 +49,7 @@ use crate::entry::{MAX_OFFSET_UNITS, UNIT_BYTES};
 use crate::error::{Context, Error, Result};
 use crate::frame::FrameKind;
 use buckets::Buckets;
+use build::FEWEST_FINGERPRINT_BITS;
 use forebay_base::{DecodeError, LogicalAddress, Reader, SegmentId};
 use length_code::LengthCoding;
 use std::ops::Range;
@@ -184,7 +185,9 @@ impl PointIndex {
             [reader.u8()?, reader.u8()?, reader.u8()?, reader.u8()?].map(u32::from);
         let reserved = reader.u32()?;
         let shape = EntryShape { fingerprint_bits, location_bits, length_bits };
-        if bucket_count == 0 || reserved != 0 || shape.total_bits() > MAX_ENTRY_BITS {
+        // Entries without bits would be as many as the head says, and candidates for every key.
+        let has_shape = fingerprint_bits >= FEWEST_FINGERPRINT_BITS && shape.total_bits() <= MAX_ENTRY_BITS;
+        if bucket_count == 0 || reserved != 0 || !has_shape {
             return Err(bad("shape of a point index", shape.total_bits().into()));
         }
         let coding = LengthCoding::new(mantissa_bits, smallest_code)

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::entry::MAX_RECORD_BYTES;
+use forebay_base::Writer;
 use forebay_env::Random;
 use proptest::prelude::*;
 
@@ -117,6 +118,20 @@ fn damage_is_found() {
         assert!(PointIndex::parse(&bad).is_err(), "byte {at}");
         assert!(PointIndex::parse(&good[..at]).is_err(), "cut at {at}");
     }
+}
+
+/// Entries of no bits take no bytes, so a short image could have billions, each a candidate for every key.
+#[test]
+fn entries_without_fingerprints_are_refused() {
+    let mut body = Vec::new();
+    [u32::MAX, 1, 1, 40].into_iter().for_each(|number| body.put_u32(number));
+    body.extend_from_slice(&[0, 0, 0, 26, 0, 0, 0, 0]);
+    [7, 0, 5].into_iter().for_each(|number| body.put_u64(number));
+    [0, u32::MAX].into_iter().for_each(|position| body.put_u32(position));
+    body.extend_from_slice(&[0; PADDING_BYTES]);
+    let mut image = Vec::new();
+    FRAME.encode(&mut image, |out| out.extend_from_slice(&body)).unwrap();
+    assert!(matches!(PointIndex::parse(&image), Err(Error::Damaged { .. })));
 }
 
 proptest! {
