@@ -13,18 +13,19 @@ use forebay_proto::replies::{
     TicketJoined, TicketOpened,
 };
 use forebay_proto::{Message, Procedure, Request, gather};
-use forebay_table::BlockIterator;
+use forebay_table::image::FOOTER_BYTES;
 use forebay_table::job::{
     CompactionJob, CompactionResult, CopyJob, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult,
     ShortScanJob, ShortScanResult,
 };
+use forebay_table::{BlockIterator, CachedTable, PointIndex, SparseIndex, TableProperties, key_hash};
 use std::ops::Range;
 
 /// A decoder.
 pub type Decoder = fn(&[u8]);
 
 /// All of them, by the names of their targets in `fuzz/`.
-pub const ALL: [(&str, Decoder); 17] = [
+pub const ALL: [(&str, Decoder); 18] = [
     ("tcp-frames", fabric::tcp_frames),
     ("tcp-node", fabric::tcp_node),
     ("tcp-client", fabric::tcp_client),
@@ -39,6 +40,7 @@ pub const ALL: [(&str, Decoder); 17] = [
     ("search", searches),
     ("search-result", search_results),
     ("index-block", index_blocks),
+    ("table-tail", table_tails),
     ("letters", letters),
     ("stored-place", stored_places),
     ("crossing-mark", crossing_marks),
@@ -238,6 +240,79 @@ pub fn index_blocks(bytes: &[u8]) {
     let target = InternalKey { user_key: b"key", tag: Tag::seek(SequenceNumber(5)) };
     let _ = entries.seek(KeyOrder::Bytewise, target);
     let _ = entries.seek_for_prev(KeyOrder::Bytewise, target);
+}
+
+/// Tails of tables, which are also in the result of a compaction: as they are, with the right checksum of directory and
+/// footer, and as a single section with its length and the right checksum.
+///
+/// # Panics
+/// When a tail takes far more memory than it has bytes, properties change when they are encoded, blocks do not follow
+/// one another, or a point index has more entries than bytes for them.
+pub fn table_tails(bytes: &[u8]) {
+    for tail in [Some(bytes.to_vec()), repaired_tail(bytes)].into_iter().flatten() {
+        if let Ok(table) = CachedTable::parse(&tail) {
+            assert!(table.size_bytes() <= 4 * tail.len());
+            properties(table.properties());
+            sparse_index(table.sparse_index());
+            if let Some(index) = table.point_index() {
+                point_index(index, tail.len());
+            }
+        }
+    }
+    let section = repaired_frame(bytes);
+    if let Ok(decoded) = TableProperties::decode(&section) {
+        properties(&decoded);
+    }
+    if let Ok(index) = SparseIndex::parse(section.as_slice().into()) {
+        sparse_index(&index);
+    }
+    if let Ok(index) = PointIndex::parse(&section) {
+        point_index(&index, section.len());
+    }
+}
+
+/// The bytes as a tail whose directory and footer have the right checksum; `None` when they are too few.
+fn repaired_tail(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut tail = bytes.to_vec();
+    // The second half of a footer begins with the number of sections. The directory before it has 24 bytes for each.
+    let [a, b, c, d, ..] = *bytes.last_chunk::<{ FOOTER_BYTES / 2 }>()?;
+    let sections = u32::from_le_bytes([a, b, c, d]) as usize;
+    let directory = bytes.len().checked_sub(FOOTER_BYTES + 24 * sections)?;
+    // The checksum is the last field but one. Both have four bytes.
+    let covered = directory..bytes.len() - 8;
+    let checksum = forebay_base::checksum(bytes.get(covered.clone())?);
+    tail.get_mut(covered.end..covered.end + 4)?.copy_from_slice(&checksum.to_le_bytes());
+    Some(tail)
+}
+
+fn properties(decoded: &TableProperties) {
+    let mut again = Vec::new();
+    assert!(decoded.encode(&mut again).is_ok(), "{decoded:?}");
+    assert_eq!(TableProperties::decode(&again).as_ref(), Ok(decoded));
+}
+
+fn sparse_index(index: &SparseIndex) {
+    let mut end = 0;
+    for number in 0..index.block_count() {
+        let block = index.block(number).filter(|block| block.offset == end && block.length > 0);
+        assert!(block.is_some() && index.last_key(number).is_some(), "block {number}");
+        assert_eq!(index.block_at(end), number);
+        end += block.map_or(0, |block| u64::from(block.length));
+    }
+    assert_eq!((index.blocks_bytes(), index.block_at(end)), (end, index.block_count()));
+    let target = InternalKey { user_key: b"key", tag: Tag::seek(SequenceNumber(5)) };
+    assert!(index.seek(KeyOrder::Bytewise, target) <= index.block_count());
+}
+
+/// Looks up a few keys in a point index that comes from this many bytes.
+fn point_index(index: &PointIndex, bytes: usize) {
+    // An entry has at least four bits.
+    let most = 2 * bytes;
+    assert!(index.entry_count() as usize <= most, "it has {} entries", index.entry_count());
+    for hash in [0, key_hash(b"key"), u64::MAX] {
+        let _ = (index.bucket_bytes(hash), index.entries_bytes(hash));
+        assert!(index.candidates(hash).count() <= most);
+    }
 }
 
 /// Letters between databases, schedulers and workers: as they are, and as one with its length and the right checksum.
