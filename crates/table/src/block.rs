@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  u8        version, 2; a block of version 1 has none, and begins with the zero of its first entry
-//!  entry     what sets it apart from the entry before (see `coding`); at a restart, it shares nothing
+//!  entry     what sets it apart from the entry before (see `coding`); at a restart, it shares nothing. A restart is
+//!            followed by at most 63 entries before the next one
 //!  …
 //!  restarts  u32 × r  offsets in the block of the entries at restarts, ascending; the first is that of the first entry
 //!            u32      r, at least 1
@@ -22,6 +23,9 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 const WHAT: &str = "an index block";
+/// Most entries from one restart to the next. A seek compares as many keys, and with prefixes in common each may be as long as
+/// the block.
+const MAX_RUN_ENTRIES: u32 = 64;
 /// Bytes after the restarts.
 const TRAILER_BYTES: usize = 8;
 /// The version of the blocks that are written.
@@ -41,9 +45,9 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// A builder that stores every `restart_interval`-th key whole.
+    /// A builder that stores every `restart_interval`-th key whole, and no fewer than every 64th.
     pub fn new(restart_interval: u32) -> Self {
-        let restart_interval = restart_interval.max(1);
+        let restart_interval = restart_interval.clamp(1, MAX_RUN_ENTRIES);
         Self { bytes: vec![VERSION], restarts: Vec::new(), entries: 0, restart_interval, last: ORIGIN }
     }
 
@@ -201,10 +205,14 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
             Ok(iterator.compare(order, target) == Some(Ordering::Less))
         })?;
         self.decode_whole(self.restart(restart.saturating_sub(1))?)?;
-        while self.compare(order, target) == Some(Ordering::Less) {
+        // The last entry that may be passed is followed by a restart that is not before the target.
+        for _ in 0..=MAX_RUN_ENTRIES {
+            if self.compare(order, target) != Some(Ordering::Less) {
+                return Ok(());
+            }
             self.advance()?;
         }
-        Ok(())
+        self.lost()
     }
 
     /// Goes to the last entry that does not sort after `target`, or to none.
@@ -250,14 +258,19 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     /// Goes to the entry that ends at `target`, starting at a restart.
     fn scan_to_end_before(&mut self, target: usize, restart: usize) -> Result<()> {
         self.decode_whole(self.restart(restart)?)?;
-        while self.end < target && self.current.is_some() {
+        for _ in 0..MAX_RUN_ENTRIES {
+            if self.end >= target || self.current.is_none() {
+                break;
+            }
             self.advance()?;
         }
-        if self.end == target {
-            return Ok(());
-        }
+        if self.end == target { Ok(()) } else { self.lost() }
+    }
+
+    /// Goes to no entry, because the one that was looked for does not follow its restart.
+    fn lost(&mut self) -> Result<()> {
         self.current = None;
-        Err(Error::Inconsistent { what: WHAT, detail: "a restart points between entries" })
+        Err(Error::Inconsistent { what: WHAT, detail: "a restart points between entries, or too many follow it" })
     }
 
     /// Decodes the entry at `offset`, which depends on no other.
@@ -410,6 +423,42 @@ mod tests {
             (Some(&b"kk"[..]), second as usize)
         );
         assert!(matches!(iterator.seek_to_last(), Err(Error::Damaged { .. })));
+    }
+
+    /// Otherwise, 4 MiB of short entries whose keys share 64 KiB took a seek tens of gigabytes to compare.
+    #[test]
+    fn a_run_has_at_most_64_entries() {
+        let keys: Vec<_> = (0..200u8).map(|at| (vec![b'k', at], 1)).collect();
+        let written = block(&keys, u32::MAX);
+        let mut iterator = BlockIterator::new(written).unwrap();
+        assert_eq!(iterator.layout.restarts, 4);
+        for (key, _) in &keys {
+            iterator.seek(KeyOrder::Bytewise, entry(key, 1).key).unwrap();
+            assert_eq!(iterator.entry(), Some(entry(key, 1)));
+        }
+        for (key, _) in keys.iter().rev() {
+            assert_eq!(iterator.entry(), Some(entry(key, 1)));
+            iterator.retreat().unwrap();
+        }
+
+        let mut bytes = vec![VERSION];
+        for (at, (key, _)) in keys.iter().enumerate() {
+            let before = at.checked_sub(1).map(|before| entry(&keys[before].0, 1));
+            let (key_before, tail) = before.as_ref().map_or((&[][..], ORIGIN), |e| (e.key.user_key, EntryTail::of(e)));
+            encode(&entry(key, 1), at.min(1), key_before, &tail, &mut bytes);
+        }
+        [1, 1].iter().for_each(|number| bytes.put_u32(*number));
+        let crc = checksum(&bytes);
+        bytes.put_u32(crc);
+        let mut iterator = BlockIterator::new(bytes).unwrap();
+        iterator.seek(KeyOrder::Bytewise, entry(&keys[64].0, 1).key).unwrap();
+        assert_eq!(iterator.entry(), Some(entry(&keys[64].0, 1)));
+        assert!(matches!(
+            iterator.seek(KeyOrder::Bytewise, entry(&keys[66].0, 1).key),
+            Err(Error::Inconsistent { .. })
+        ));
+        assert!(matches!(iterator.seek_to_last(), Err(Error::Inconsistent { .. })));
+        assert_eq!(iterator.entry(), None);
     }
 
     proptest! {

@@ -50,6 +50,9 @@ const WHAT: &str = "a short scan";
 const VERSION: u8 = 1;
 /// Most entries of a short scan.
 pub const MAX_SCANNED_ENTRIES: u32 = 1024;
+/// Most bytes of keys that a short scan passes over, whether it returns them or not. Keys with prefixes in common may have
+/// thousands of times as many bytes as their blocks.
+const MAX_PASSED_KEY_BYTES: usize = 16 << 20;
 /// Most sources of a short scan.
 const MAX_SCANNED_SOURCES: usize = 4096;
 
@@ -337,7 +340,8 @@ impl SortedStream for Stream<'_, '_> {
     }
 }
 
-/// Runs a short scan. The result takes at most `most_bytes`, and at most 2 MiB.
+/// Runs a short scan. The result takes at most `most_bytes`, and at most 2 MiB. It ends where the scan has passed over 16 MiB
+/// of keys.
 ///
 /// # Errors
 /// Corruption of a block; errors of `io`; [`Error::Invalid`] when not even an empty result has room.
@@ -358,12 +362,15 @@ pub fn run_short_scan(job: &ShortScanJob, io: &mut dyn SearchIo, most_bytes: usi
     }
     let mut merge = Merge::new(streams, job.key_order, Direction::Forward);
     let mut decided: Option<Vec<u8>> = None;
+    let mut unpassed = MAX_PASSED_KEY_BYTES;
     loop {
         let Some((_, stream)) = merge.current() else {
             result.is_whole = true;
             return Ok(result);
         };
         let Some(entry) = stream.entry() else { return Ok(result) };
+        let Some(left) = unpassed.checked_sub(entry.key.user_key.len()) else { return Ok(result) };
+        unpassed = left;
         let is_newest = decided.as_deref() != Some(entry.key.user_key);
         if is_newest && entry.key.tag.sequence() <= job.number {
             decided = Some(entry.key.user_key.to_vec());

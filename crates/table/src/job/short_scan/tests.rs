@@ -116,6 +116,21 @@ fn a_result_is_no_longer_than_2_mib_whatever_its_reader_has_room_for() {
 }
 
 #[test]
+fn a_scan_passes_over_no_more_keys_than_16_mib() {
+    let mut tables = Tables::new();
+    let keys: Vec<_> = (0..300u16).map(|at| [&[7; 64_000][..], &at.to_be_bytes()].concat()).collect();
+    let deleted: Vec<Written<'_>> = keys.iter().map(|key| (&key[..], 1, None)).collect();
+    tables.add(&deleted[..200]);
+    let job = scan(&tables, b"", 100, 10, 1000);
+    let result = run_short_scan(&job, &mut tables.memory, 1 << 10).unwrap();
+    assert_eq!((result.entries.len(), result.is_whole), (0, true));
+    tables.add(&deleted[200..]);
+    let job = scan(&tables, b"", 100, 10, 1000);
+    let result = run_short_scan(&job, &mut tables.memory, 1 << 10).unwrap();
+    assert_eq!((result.entries.len(), result.is_whole), (0, false));
+}
+
+#[test]
 fn a_record_without_room_is_not_read() {
     let mut tables = sample();
     let mut job = scan(&tables, b"a", 100, 0, 100);
