@@ -2,7 +2,9 @@
 
 use super::bits::{store, width};
 use super::length_code::LengthCoding;
-use super::{EntryShape, FRAME, MAX_ENTRY_BITS, PADDING_BYTES, SegmentSpan, TOO_LARGE, bucket};
+use super::{
+    EntryShape, FEWEST_FINGERPRINT_BITS, FRAME, MAX_ENTRY_BITS, PADDING_BYTES, SegmentSpan, TOO_LARGE, bucket,
+};
 use crate::error::{Error, Result};
 use forebay_base::Writer;
 
@@ -30,9 +32,6 @@ pub(crate) struct PointEntry {
     /// Length in bytes without padding.
     pub length: u32,
 }
-
-/// Fewest bits of a fingerprint, also where an entry needs its bits for other things.
-pub(super) const FEWEST_FINGERPRINT_BITS: u32 = 4;
 
 /// Appends the point index of `entries`. They may come in any order, except that the versions of
 /// one key come newest first. Each is within the span of its segment.

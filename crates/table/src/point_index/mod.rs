@@ -49,7 +49,6 @@ use crate::entry::{MAX_OFFSET_UNITS, UNIT_BYTES};
 use crate::error::{Context, Error, Result};
 use crate::frame::FrameKind;
 use buckets::Buckets;
-use build::FEWEST_FINGERPRINT_BITS;
 use forebay_base::{DecodeError, LogicalAddress, Reader, SegmentId};
 use length_code::LengthCoding;
 use std::ops::Range;
@@ -60,6 +59,8 @@ pub(crate) const FRAME: FrameKind = FrameKind { what: "a point index", magic: *b
 const SPAN_BYTES: usize = 24;
 /// Maximum bits of an entry: it is loaded as one word from any bit of a byte.
 pub(crate) const MAX_ENTRY_BITS: u32 = 57;
+/// Fewest bits of a fingerprint, also where an entry needs its bits for other things.
+const FEWEST_FINGERPRINT_BITS: u32 = 4;
 /// Zero bytes after the entries.
 const PADDING_BYTES: usize = 8;
 
