@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes to zero before other work gets a turn.
-const ZERO_SLICE_BYTES: u64 = 2 << 20;
+const ZERO_SLICE_BYTES: u64 = 512 << 10;
 /// Keys of sessions that a tick looks at, in turn, because they are being revoked. A client that releases none must not
 /// hold up other work.
 const MOST_LOOKED_AT: usize = 1024;

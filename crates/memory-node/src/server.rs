@@ -15,6 +15,7 @@ use crate::workers::{Caller, ThreadTime, Turn, Turns, Workers, has_room, refuse}
 use crate::{Error, Options};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
+use forebay_env::sync::thread::yield_now;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{HashMap, Nanos};
 use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, Place, rpc};
@@ -50,6 +51,9 @@ const CONTROL: u64 = 1 << 63;
 const PULLED: u64 = 1 << 62;
 /// Steps between two looks at the clock.
 const STEPS_PER_TICK: u32 = 64;
+/// Steps with work after which other threads get the processor, if they wait for one. A system may let a thread run for
+/// milliseconds, and the thread that serves one-sided operations may be the one that waits.
+const STEPS_PER_YIELD: u32 = 16;
 /// The least cost of a call and of the end of a link, and the cost of a call that is refused before its turn,
 /// nanoseconds.
 const LEAST_COST: u64 = 1000;
@@ -198,9 +202,15 @@ impl MemoryNode {
     }
 
     fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
+        let mut steps = 0;
         // Pairs with the store in `Handle::shutdown`; it orders nothing else.
         while !stop.load(Ordering::Relaxed) {
-            self.step(if self.core.is_revoking() { IMPATIENT } else { IDLE })?;
+            let busy = self.step(if self.core.is_revoking() { IMPATIENT } else { IDLE })?;
+            steps = if busy { steps + 1 } else { 0 };
+            if steps >= STEPS_PER_YIELD {
+                steps = 0;
+                yield_now();
+            }
         }
         Ok(())
     }

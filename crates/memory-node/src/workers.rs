@@ -11,6 +11,7 @@ use crate::state::{Figures, Job, TenantId, Waiting};
 use crate::telling::is_told;
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
+use forebay_env::sync::thread::yield_now;
 use forebay_env::thread::give_way;
 use forebay_fabric::{EndpointId, Peer, Place, rpc, turns};
 use forebay_proto::replies::JobDone;
@@ -260,19 +261,21 @@ impl Workers {
         self.thread(Self::upkeep);
     }
 
-    /// The body of a thread that runs long jobs. It gives way to threads that answer calls. Where the node shares a process
-    /// with its user, it also gives way to the user.
+    /// The body of a thread that runs long jobs.
     pub fn job_thread(&self) {
-        give_way();
         self.thread(Self::run_job);
     }
 
+    /// Works for as long as there is work. The thread gives way to those that answer calls, and where the node shares a
+    /// process with its user, also to the user.
     fn thread(&self, work: impl Fn(&Self) -> bool) {
+        give_way();
         let mut cpu = ThreadTime::default();
         loop {
             let seen = lock(&self.queues).arrivals;
             while !lock(&self.queues).stopping && work(self) {
                 cpu.report(&self.core.cpu_nanos);
+                yield_now();
             }
             cpu.report(&self.core.cpu_nanos);
             let queues = lock(&self.queues);
